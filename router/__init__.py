@@ -1,0 +1,1 @@
+"""The decision: what a task is, where it may run, and whether its pools allow it."""

@@ -1,0 +1,54 @@
+"""What was decided: the ranked routes, and the one taken or the refusal."""
+
+import enum
+
+import msgspec
+
+from router.pools import Balance, Reservation
+from router.task import Route, Strategy, TaskClass
+
+
+class Reason(enum.StrEnum):
+    """Which kind of rule put a route first; a closed set, so that metrics can count it."""
+
+    MODEL = "model"  # the client's model pins a backend
+    HINT = "hint"  # metadata or service_tier
+    STICKY = "sticky"  # the conversation's KV prefix is there
+    CLASS = "class"  # the classifier
+    SECURITY = "security"  # security-sensitive work goes deep
+    WINDOW = "window"  # only there does the context fit
+    IMAGES = "images"  # only there are images taken
+    ACCESS = "access"  # the tenant has no other
+    FALLBACK = "fallback"  # better ones were full or down
+
+
+class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to run the task; `backends` holds one name per group of the route, fast first."""
+
+    route: Route
+    backends: tuple[str, ...]
+    strategy: Strategy | None  # PARALLEL only
+    reason: Reason
+    why: str  # one sentence for people
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a task was not admitted: a protocol error in the making."""
+
+    code: str  # the protocol's: rate_limit_exceeded, context_length_exceeded, server_is_overloaded...
+    message: str
+    param: str | None = None
+    retry_after_us: int | None = None  # how long until the same request would be admitted
+
+
+class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome: exactly one of `chosen` (with its reservation) and `refusal` is set."""
+
+    task_id: str
+    task_class: TaskClass
+    ranked: tuple[RankedRoute, ...]
+    policy_version: str
+    chosen: RankedRoute | None = None
+    reservation: Reservation | None = None
+    balances: tuple[Balance, ...] = ()  # of the pools asked, after the reservation or refusal
+    refusal: Refusal | None = None

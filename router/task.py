@@ -1,0 +1,98 @@
+"""What is to be decided: a task, whose it is, and what was found out about it."""
+
+import enum
+from typing import Literal
+
+import msgspec
+
+from backends.contract import BackendGroup, GenerateRequest
+
+Strategy = Literal["brief", "race"]
+
+
+class Route(enum.StrEnum):
+    """Where a task runs: one backend of a group, or one of each."""
+
+    FAST = "fast"
+    DEEP = "deep"
+    PARALLEL = "parallel"
+
+    @property
+    def groups(self) -> tuple[BackendGroup, ...]:
+        """The backend groups it needs a backend, and pools, of."""
+        if self is Route.FAST:
+            return ("fast",)
+        if self is Route.DEEP:
+            return ("deep",)
+        return ("fast", "deep")
+
+
+class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant's limits on one group of backends."""
+
+    requests_per_min: int
+    tokens_per_min: int
+    max_concurrent: int
+
+
+class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+    """Who pays: every key belongs to one. `limits` names the groups it may use, and only those."""
+
+    id: str  # [a-z0-9-]{1,64}: part of Redis keys
+    tier: str
+    limits: dict[BackendGroup, GroupLimits]
+
+
+class Hints(msgspec.Struct, frozen=True, kw_only=True):
+    """What the client asked of the router, by standard fields and metadata."""
+
+    model: str = "auto"
+    route: Route | None = None  # metadata.route
+    strategy: Strategy | None = None  # metadata.strategy
+    deadline_us: int | None = None  # metadata.deadline_ms, from arrival
+    reasoning_effort: str | None = None
+    service_tier: str | None = None
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One `response.create`, resolved: everything a decision needs."""
+
+    id: str  # the response's id
+    tenant: Tenant
+    request: GenerateRequest
+    hints: Hints
+    ask: str  # text of the current ask: the last user message, not the whole context
+    num_ask_tokens: int
+    num_turns: int  # user messages in the context
+    has_images: bool
+    last_backend: str | None  # the one that holds the conversation's KV prefix, if known
+    arrived_us: int
+    generate: bool = True  # false: a warm-up, which produces nothing
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What the classifier looks at."""
+
+    num_ask_tokens: int
+    num_context_tokens: int
+    num_turns: int
+    num_tools: int
+    has_images: bool
+    num_code_fences: int
+    num_questions: int
+    deep_terms: tuple[str, ...]  # signal words found, each once
+    fast_terms: tuple[str, ...]
+    security_terms: tuple[str, ...]
+    reasoning_effort: str | None
+    service_tier: str | None
+
+
+class TaskClass(msgspec.Struct, frozen=True, kw_only=True):
+    """The classifier's opinion, with its reasons in words."""
+
+    label: Literal["interactive", "deep", "uncertain"]
+    p_deep: float  # 0..1
+    p_security: float  # 0..1
+    security_sensitive: bool
+    expected_output_tokens: int
+    signals: tuple[str, ...]  # which signals counted, strongest first

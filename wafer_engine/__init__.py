@@ -1,0 +1,1 @@
+"""A simulated wafer-scale inference engine: sans-IO, usable alone."""
