@@ -12,7 +12,8 @@ class Reason(enum.StrEnum):
     """Which kind of rule put a route first; a closed set, so that metrics can count it."""
 
     MODEL = "model"  # the client's model pins a backend
-    HINT = "hint"  # metadata or service_tier
+    HINT = "hint"  # metadata, service_tier or reasoning.effort
+    RULE = "rule"  # a rule of the policy; `RankedRoute.rule` names it
     STICKY = "sticky"  # the conversation's KV prefix is there
     CLASS = "class"  # the classifier
     SECURITY = "security"  # security-sensitive work goes deep
@@ -30,12 +31,13 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy | None  # PARALLEL only
     reason: Reason
     why: str  # one sentence for people
+    rule: str | None = None  # the policy's rule that asked for it, if one did
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why a task was not admitted: a protocol error in the making."""
 
-    code: str  # the protocol's: rate_limit_exceeded, context_length_exceeded, server_is_overloaded...
+    code: str  # the protocol's: rate_limit_exceeded, context_length_exceeded, ...
     message: str
     param: str | None = None
     retry_after_us: int | None = None  # how long until the same request would be admitted

@@ -44,3 +44,4 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     balances: tuple[Balance, ...]
     wait_us: int = 0  # refused: until the first route would fit
     limited_by: tuple[BackendGroup, Unit] | None = None  # refused: the first route's tightest pool
+    num_reaped: int = 0  # expired leases this call gave back: their gateways crashed
