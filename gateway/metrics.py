@@ -1,0 +1,451 @@
+"""Every Prometheus metric of the gateway, on a registry of its own.
+
+The pipeline reports values it already has, once per task; nothing here is called per token.
+What the backends know is read from their snapshots when somebody scrapes. Labels come from closed
+sets: routes, outcomes, configured models and rules, never text a client sent. Times come in as
+microseconds and leave as seconds, Prometheus's base unit.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, Literal, TypeVar
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from backends.contract import BackendGroup, BackendStats, Usage
+from gateway.backend_metrics import BackendCollector
+from router.pools import Demand, Unit
+from router.task import Route
+
+Outcome = Literal["ok", "rate_limited", "shed", "timeout", "error", "cancelled", "invalid"]
+Stage = Literal["parse", "classify", "policy", "admit", "dispatch"]
+Mode = Literal["live", "shadow", "canary"]
+Admission = Literal["admit", "reject", "replay", "degraded"]
+PoolCall = Literal["admit", "settle", "renew"]
+CallStatus = Literal["ok", "error"]
+Direction = Literal["in", "out"]
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+MAX_TENANT_SERIES = 50  # tenants with a series of their own; later ones share "other"
+LAG_INTERVAL_S = 0.25  # between two looks at the event loop's lag
+
+# Seconds. Durations double from 10 ms, as OpenTelemetry's GenAI conventions (2026) do; TTFT and
+# TPOT follow them too, with finer steps below 10 ms, where all of a wafer's tokens fall.
+DURATION_BUCKETS_S = tuple(0.01 * 2**n for n in range(14))
+TTFT_BUCKETS_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+TPOT_BUCKETS_S = (
+    *(0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.075),
+    *(0.1, 0.15, 0.2, 0.5, 1.0),
+)
+OVERHEAD_BUCKETS_S = (
+    *(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005),
+    *(0.01, 0.025, 0.05, 0.1),
+)
+REDIS_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
+QUEUE_BUCKETS_S = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
+LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+CONFIDENCE_BUCKETS = tuple(n / 10 for n in range(1, 11))
+MESSAGE_BUCKETS_BYTES = tuple(float(4**n) for n in range(3, 13))  # 64 B .. 16 MiB
+
+CLOSE_CODES = (1000, 1001, 1006, 1008, 1009, 1011, 1012, 1013)  # RFC 6455 7.4; others: "other"
+
+_Child = TypeVar("_Child", Counter, Gauge, Histogram)
+
+
+class _Children(dict[tuple[str, ...], _Child], Generic[_Child]):
+    """A metric's label children, each made once: a lookup costs a tenth of `.labels()`."""
+
+    def __init__(self, metric: _Child) -> None:
+        super().__init__()
+        self._metric: _Child = metric
+
+    def __missing__(self, key: tuple[str, ...]) -> _Child:
+        child: _Child = self._metric.labels(*key)
+        self[key] = child
+        return child
+
+
+class Metrics:
+    """The process's metrics: methods to report with, and `render` for the scrape.
+
+    Not thread-safe on purpose: all methods belong to the event loop's thread.
+    """
+
+    def __init__(self, *, version: str, backends: Callable[[], Sequence[BackendStats]]) -> None:
+        """Registers everything.
+
+        Args:
+            version: The gateway's version, for `lanewise_build_info`.
+            backends: Gives a snapshot of every backend; called once per scrape, on the loop.
+        """
+        self.registry = CollectorRegistry()
+        self._backends = backends
+        self._snapshot = BackendCollector()
+        self.registry.register(self._snapshot)
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        Info("lanewise_build", "The gateway that answers.", registry=self.registry).info(
+            {"version": version}
+        )
+        self._tenants: set[str] = set()
+        self._make_task_metrics()
+        self._make_decision_metrics()
+        self._make_pool_metrics()
+        self._make_socket_metrics()
+
+    def _counter(self, name: str, text: str, *labels: str) -> _Children[Counter]:
+        return _Children(Counter(name, text, labels, registry=self.registry))
+
+    def _gauge(self, name: str, text: str, *labels: str) -> _Children[Gauge]:
+        return _Children(Gauge(name, text, labels, registry=self.registry))
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> _Children[Histogram]:
+        return _Children(Histogram(name, text, labels, buckets=buckets, registry=self.registry))
+
+    def _make_task_metrics(self) -> None:
+        self._requests = self._counter(
+            "lanewise_requests_total", "Tasks that ended, by outcome.", "route", "outcome"
+        )
+        self._duration = self._histogram(
+            "lanewise_request_duration_seconds",
+            "From a task's arrival to its terminal event.",
+            DURATION_BUCKETS_S,
+            "route",
+            "outcome",
+        )
+        self._ttft = self._histogram(
+            "lanewise_ttft_seconds",
+            "From a task's arrival to its first token.",
+            TTFT_BUCKETS_S,
+            "route",
+            "model",
+        )
+        self._tpot = self._histogram(
+            "lanewise_time_per_output_token_seconds",
+            "Mean time between a task's output tokens, the first excepted.",
+            TPOT_BUCKETS_S,
+            "route",
+            "model",
+        )
+        self._tokens = self._counter(
+            "lanewise_tokens_total",
+            "Tokens used; input includes cached_input, output includes reasoning.",
+            "route",
+            "model",
+            "type",
+        )
+        self._tenant_tokens = self._counter(
+            "lanewise_tenant_tokens_total", "Input and output tokens by tenant.", "tenant", "route"
+        )
+        self._tenant_rejected = self._counter(
+            "lanewise_tenant_rejected_total",
+            "Tasks refused for a tenant's limits.",
+            "tenant",
+            "route",
+        )
+        self._running = Gauge(
+            "lanewise_tasks_running",
+            "Tasks between arrival and terminal event.",
+            registry=self.registry,
+        )
+
+    def _make_decision_metrics(self) -> None:
+        self._overhead = self._histogram(
+            "lanewise_gateway_overhead_seconds",
+            "The gateway's own time per task and stage.",
+            OVERHEAD_BUCKETS_S,
+            "stage",
+        )
+        self._decisions = self._counter(
+            "lanewise_route_decisions_total",
+            "Routes taken, by the rule that put them first.",
+            "policy",
+            "rule",
+            "route",
+            "mode",
+        )
+        self._confidence = self._histogram(
+            "lanewise_classifier_confidence",
+            "Probability the classifier gave to the label it chose.",
+            CONFIDENCE_BUCKETS,
+            "task",
+        )
+        self._escalations = self._counter(
+            "lanewise_escalations_total",
+            "Tasks that ran on another route than the one ranked first.",
+            "from",
+            "to",
+            "reason",
+        )
+        self._backend_errors = self._counter(
+            "lanewise_backend_errors_total",
+            "Generations that a backend failed.",
+            "backend",
+            "reason",
+        )
+
+    def _make_pool_metrics(self) -> None:
+        self._ratelimit = self._counter(
+            "lanewise_ratelimit_decisions_total",
+            "Admissions and refusals; limit names the pool that refused, none when admitted.",
+            "route",
+            "tier",
+            "result",
+            "limit",
+        )
+        self._redis = self._histogram(
+            "lanewise_ratelimit_redis_seconds",
+            "One call to the pools.",
+            REDIS_BUCKETS_S,
+            "op",
+            "status",
+        )
+        self._reserved = self._gauge(
+            "lanewise_ratelimit_reserved_tokens",
+            "Tokens reserved by this process and not settled yet.",
+            "route",
+        )
+        self._settled = self._counter(
+            "lanewise_ratelimit_settled_tokens_total", "Tokens charged at settlement.", "route"
+        )
+        self._leases = self._gauge(
+            "lanewise_ratelimit_leases", "Reservations this process holds.", "route"
+        )
+        self._reaped = Counter(
+            "lanewise_ratelimit_reaped_total",
+            "Reservations taken back because their holder stopped renewing them.",
+            registry=self.registry,
+        )
+        self._degraded = Gauge(
+            "lanewise_ratelimit_degraded",
+            "1 while the pools cannot be reached.",
+            registry=self.registry,
+        )
+        self._degraded.set(0)
+        for group in ("fast", "deep"):  # so that "none" reads as 0, not as a missing series
+            self._leases[(group,)].set(0)
+            self._reserved[(group,)].set(0)
+
+    def _make_socket_metrics(self) -> None:
+        self._connections = Gauge(
+            "lanewise_ws_connections", "Open WebSocket connections.", registry=self.registry
+        )
+        self._opened = Counter(
+            "lanewise_ws_opened_total", "WebSocket connections opened.", registry=self.registry
+        )
+        self._closed = self._counter(
+            "lanewise_ws_closed_total", "WebSocket connections closed, by close code.", "code"
+        )
+        self._stalls = Counter(
+            "lanewise_ws_send_stalls_total",
+            "Writes that waited for a slow reader.",
+            registry=self.registry,
+        )
+        self._message_bytes = self._histogram(
+            "lanewise_ws_message_bytes",
+            "Size of WebSocket messages.",
+            MESSAGE_BUCKETS_BYTES,
+            "direction",
+        )
+        self._queue_wait = self._histogram(
+            "lanewise_queue_wait_seconds",
+            "From a task's arrival until its stream let it start.",
+            QUEUE_BUCKETS_S,
+            "route",
+        )
+        self._lag = Histogram(
+            "lanewise_event_loop_lag_seconds",
+            "How late the event loop wakes.",
+            buckets=LAG_BUCKETS_S,
+            registry=self.registry,
+        )
+
+    # Tasks
+
+    def task_started(self) -> None:
+        """Counts a task in; `task_finished` must follow on every path."""
+        self._running.inc()
+
+    def task_finished(
+        self,
+        *,
+        tenant_id: str,
+        route: Route | None,
+        outcome: Outcome,
+        duration_us: int,
+        usage_by_model: Mapping[str, Usage],
+        first_model: str | None = None,
+        ttft_us: int | None = None,
+        tpot_us: float | None = None,
+    ) -> None:
+        """Counts a task out.
+
+        Args:
+            tenant_id: Whose it was.
+            route: Where it ran; None when it was refused.
+            outcome: How it ended.
+            duration_us: From arrival to the terminal event.
+            usage_by_model: Model id -> tokens used there, a cancelled backend's included.
+            first_model: The model whose token came first; None when none came.
+            ttft_us: From arrival to that token.
+            tpot_us: Mean time between that model's tokens; None with fewer than two.
+        """
+        where = route.value if route is not None else "none"
+        self._running.dec()
+        self._requests[where, outcome].inc()
+        self._duration[where, outcome].observe(duration_us / 1e6)
+        if first_model is not None and ttft_us is not None:
+            self._ttft[where, first_model].observe(ttft_us / 1e6)
+        if first_model is not None and tpot_us is not None:
+            self._tpot[where, first_model].observe(tpot_us / 1e6)
+        tenant = self._tenant_label(tenant_id)
+        for model, usage in usage_by_model.items():
+            self._tokens[where, model, "input"].inc(usage.num_input_tokens)
+            self._tokens[where, model, "cached_input"].inc(usage.num_cached_tokens)
+            self._tokens[where, model, "output"].inc(usage.num_output_tokens)
+            self._tokens[where, model, "reasoning"].inc(usage.num_reasoning_tokens)
+            self._tenant_tokens[tenant, where].inc(usage.num_input_tokens + usage.num_output_tokens)
+        if outcome == "rate_limited":
+            self._tenant_rejected[tenant, where].inc()
+
+    def queue_wait(self, route: Route, wait_us: int) -> None:
+        """Records how long a task waited for its turn on its stream."""
+        self._queue_wait[(route.value,)].observe(wait_us / 1e6)
+
+    def stage(self, name: Stage, duration_us: float) -> None:
+        """Records the gateway's own time for one stage of one task."""
+        self._overhead[(name,)].observe(duration_us / 1e6)
+
+    # Decisions
+
+    def decision(self, *, policy: str, rule: str, route: Route, mode: Mode = "live") -> None:
+        """Counts a route taken; `policy` and `rule` are names from the policy, never free text."""
+        self._decisions[policy, rule, route.value, mode].inc()
+
+    def confidence(self, label: str, probability: float) -> None:
+        """Records how sure the classifier was of the label it chose."""
+        self._confidence[(label,)].observe(probability)
+
+    def escalation(self, *, ranked_first: Route, taken: Route, reason: str) -> None:
+        """Counts a task that did not run where it was ranked first."""
+        self._escalations[ranked_first.value, taken.value, reason].inc()
+
+    def backend_error(self, backend: str, code: str) -> None:
+        """Counts a failed generation; `code` is the `BackendError`'s."""
+        self._backend_errors[backend, code].inc()
+
+    # Pools
+
+    def ratelimit(
+        self, *, group: str, tier: str, result: Admission, limited_by: Unit | None = None
+    ) -> None:
+        """Counts an admission or refusal; `group` is the pool's, or the route's first."""
+        limit = "none" if limited_by is None else _LIMIT_NAMES[limited_by]
+        self._ratelimit[group, tier, result, limit].inc()
+
+    def pools_call(self, op: PoolCall, status: CallStatus, duration_us: int) -> None:
+        """Records one round trip to the pools."""
+        self._redis[op, status].observe(duration_us / 1e6)
+
+    def reserved(self, demands: Iterable[Demand]) -> None:
+        """Counts a reservation in; `settled` must follow with the same demands."""
+        for demand in demands:
+            self._leases[(demand.group,)].inc()
+            self._reserved[(demand.group,)].inc(demand.tokens)
+
+    def settled(self, demands: Iterable[Demand], used_tokens: Mapping[BackendGroup, int]) -> None:
+        """Counts a reservation out; `used_tokens`: group -> tokens charged, absent for none."""
+        for demand in demands:
+            self._leases[(demand.group,)].dec()
+            self._reserved[(demand.group,)].dec(demand.tokens)
+            self._settled[(demand.group,)].inc(used_tokens.get(demand.group, 0))
+
+    def reaped(self, count: int) -> None:
+        """Counts reservations of dead holders that a call took back."""
+        self._reaped.inc(count)
+
+    def degraded(self, is_degraded: bool) -> None:
+        """Says whether the pools can be reached."""
+        self._degraded.set(1 if is_degraded else 0)
+
+    # Sockets
+
+    def ws_opened(self) -> None:
+        """Counts a connection in; `ws_closed` must follow."""
+        self._connections.inc()
+        self._opened.inc()
+
+    def ws_closed(self, code: int) -> None:
+        """Counts a connection out; 1006 stands for a peer that vanished."""
+        self._connections.dec()
+        self._closed[(str(code) if code in CLOSE_CODES else "other",)].inc()
+
+    def ws_message(self, direction: Direction, num_bytes: int) -> None:
+        """Records a message's size; called per frame written, not per token."""
+        self._message_bytes[(direction,)].observe(num_bytes)
+
+    def ws_stalled(self) -> None:
+        """Counts a write that had to wait for a slow reader."""
+        self._stalls.inc()
+
+    async def watch_loop(self) -> None:
+        """Measures the event loop's lag for ever; cancel it to stop."""
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(LAG_INTERVAL_S)
+            self._lag.observe(max(0.0, time.perf_counter() - before - LAG_INTERVAL_S))
+
+    # Scrape
+
+    async def render(self) -> bytes:
+        """All metrics in Prometheus's text format; its content type is `CONTENT_TYPE`.
+
+        Backends are read here, on the loop; the text is made in a thread, because a large registry
+        takes tens of milliseconds. Cancelling abandons the text, nothing else.
+        """
+        self._snapshot.stats = tuple(self._backends())
+        return await asyncio.to_thread(generate_latest, self.registry)
+
+    def _tenant_label(self, tenant_id: str) -> str:
+        if tenant_id in self._tenants:
+            return tenant_id
+        if len(self._tenants) < MAX_TENANT_SERIES:
+            self._tenants.add(tenant_id)
+            return tenant_id
+        return "other"
+
+
+_LIMIT_NAMES: dict[Unit, str] = {"requests": "rpm", "tokens": "tpm", "concurrent": "conc"}
+
+
+def metric_names() -> frozenset[str]:
+    """Every name a scrape can show, with the suffixes of its type: what dashboards may ask for."""
+    suffixes: dict[str, tuple[str, ...]] = {
+        "counter": ("_total",),
+        "gauge": ("",),
+        "histogram": ("_bucket", "_sum", "_count"),
+        "info": ("_info",),
+    }
+    metrics = Metrics(version="", backends=tuple)
+    names: set[str] = set()
+    families: Iterable[Any] = metrics.registry.collect()
+    for family in families:
+        names.update(family.name + suffix for suffix in suffixes[family.type])
+    return frozenset(names)
