@@ -1,0 +1,237 @@
+"""How long the hosted wafer service takes for a batch: layers resident as regions on many wafers.
+
+Every layer owns a rectangle of PEs for good; a token's activations pass from region to region, over
+wafer boundaries where they must. So sequences form a pipeline: each advances one token per pass,
+and a pass takes as long for one sequence as for as many as the pipeline holds. Beyond that,
+sequences wait for each other. A draft's tokens take pipeline slots like any others.
+
+The time of a layer uses the WSE-3 decode constants (measured); what a region holds, how drafts fare
+and what surrounds the wafers are assumptions, each one a parameter. Speeds of models without a
+published row are good to about 25 %: one model has been published 40 % apart. docs/engines.md.
+"""
+
+import math
+
+import msgspec
+
+from wafer_engine.constants import (
+    SERVICE_CONSTANTS,
+    ServiceConstants,
+    WaferConstants,
+    constants_of,
+)
+from wafer_engine.models import ModelShape, find_model
+from wafer_engine.spec import WSE3, WaferSpec, find_wafer
+from wafer_engine.step import EngineLimits, StepShape
+
+ALLREDUCES_DENSE = 10  # per layer, as the measured code
+ALLREDUCES_MOE = 12  # assumed: two more to dispatch to experts and gather from them
+WEIGHT_FRACTION = 0.85  # of SRAM that weights may fill; assumed
+RESERVED_FRACTION = 0.05  # of SRAM for code, buffers and routing tables; assumed
+LINK_LATENCY_US = 1.0  # per crossing between wafers; assumed, no published figure
+
+# Published: The Register at Hot Chips 2024, 70B on four CS-3 at 16 bits.
+DEFAULT_MODEL = "GLM-4.6"  # published at 1,000 tokens/s (Cerebras models page, 2025-12)
+
+
+class Speculation(msgspec.Struct, frozen=True):
+    """Speculative decoding: a draft proposes tokens, one pass checks them all."""
+
+    draft_tokens: int  # proposed per pass
+    acceptance: float  # chance that a proposed token is right, given that all before it were
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Expected tokens one pass yields: the accepted ones and the pass's own."""
+        if self.acceptance >= 1.0:
+            return self.draft_tokens + 1.0
+        kept = self.acceptance ** (self.draft_tokens + 1)
+        return (1.0 - kept) / (1.0 - self.acceptance)
+
+
+NO_SPECULATION = Speculation(draft_tokens=0, acceptance=0.0)
+
+
+def wafers_needed(model: ModelShape, weight_bits: float, wafer: WaferSpec = WSE3) -> int:
+    """Wafers that hold a model's weights with `WEIGHT_FRACTION` of their SRAM."""
+    return max(
+        1, math.ceil(_weight_bytes(model, weight_bits) / (wafer.sram_bytes * WEIGHT_FRACTION))
+    )
+
+
+def published_speculation(
+    model: ModelShape, num_wafers: int, service: ServiceConstants = SERVICE_CONSTANTS
+) -> Speculation:
+    """The draft the hosted service is assumed to run for a model.
+
+    A model on a single wafer runs without: the published Llama-3.1-8B speed needs none.
+    """
+    if num_wafers == 1:
+        return NO_SPECULATION
+    acceptance = service.acceptance_moe if model.moe else service.acceptance_dense
+    return Speculation(service.draft_tokens, acceptance)
+
+
+def _weight_bytes(model: ModelShape, weight_bits: float) -> float:
+    """Weights in SRAM; the input table stays outside, a lookup by the host."""
+    return model.weight_bytes(weight_bits)
+
+
+class WaferCost:
+    """The wafer engine's cost model, for one model on as many wafers as it needs.
+
+    Satisfies `wafer_engine.step.CostModel`.
+    """
+
+    def __init__(
+        self,
+        model: str | ModelShape = DEFAULT_MODEL,
+        *,
+        wafer: str | WaferSpec = WSE3,
+        num_wafers: int | None = None,
+        weight_bits: float = 16.0,
+        kv_bits: float = 16.0,
+        speculation: Speculation | None = None,
+        attention_window_tokens: int | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int = 2048,
+        overhead_us: float | None = None,
+        link_latency_us: float = LINK_LATENCY_US,
+        clock_hz: float | None = None,
+        constants: WaferConstants | None = None,
+        service: ServiceConstants = SERVICE_CONSTANTS,
+    ) -> None:
+        """Lay the model out and derive what a step costs.
+
+        Args:
+            model: A name from `models.py`, or a shape of one's own.
+            wafer: Generation or system name.
+            num_wafers: How many; as many as the weights need where not given.
+            weight_bits: 16, 8 or 4. Fewer bits need fewer wafers, so fewer cores share a layer:
+                shorter allreduces, longer products. Arithmetic stays 16 bits wide (assumed).
+            kv_bits: Width of a cached key or value.
+            speculation: The hosted service's assumed draft where not given; `NO_SPECULATION` for
+                none.
+            attention_window_tokens: Sparse attention: tokens any layer attends to at most.
+            max_num_seqs: Running sequences; as many as the pipeline serves at full speed where not
+                given. More than that share it: each runs slower.
+            max_num_batched_tokens: Prompt tokens computed in one step at most.
+            overhead_us: Arrival to first scheduling; the fitted service overhead where not given.
+            link_latency_us: Added to each crossing between wafers.
+            clock_hz: Instead of the wafer's.
+
+        Raises:
+            ValueError: Unknown model or wafer, or the weights do not fit on `num_wafers`; says by
+                how much.
+        """
+        self.model = find_model(model) if isinstance(model, str) else model
+        self.wafer = find_wafer(wafer) if isinstance(wafer, str) else wafer
+        if clock_hz is not None:
+            self.wafer = msgspec.structs.replace(self.wafer, clock_hz=clock_hz)
+        self.weight_bits = weight_bits
+        self.kv_bits = kv_bits
+        self.num_wafers = num_wafers or wafers_needed(self.model, weight_bits, self.wafer)
+        self.speculation = speculation or published_speculation(
+            self.model, self.num_wafers, service
+        )
+        self._span = self.model.attention_span(attention_window_tokens)
+        self._fit = (constants or constants_of(self.wafer.name)).decode
+        self._link_latency_us = link_latency_us
+        self._derive_times()
+        drafted = self.speculation.draft_tokens + 1
+        pipeline_seqs = max(1, self.model.num_layers // drafted)
+        self.limits = EngineLimits(
+            max_num_seqs=max_num_seqs or pipeline_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            kv_capacity_tokens=self._kv_capacity_tokens(),
+            overhead_us=round(service.overhead_us if overhead_us is None else overhead_us),
+        )
+
+    def _kv_capacity_tokens(self) -> int:
+        weights = _weight_bytes(self.model, self.weight_bits)
+        usable = self.num_wafers * self.wafer.sram_bytes * (1.0 - RESERVED_FRACTION)
+        if weights > usable:
+            raise ValueError(
+                f"{self.model.name} at {self.weight_bits:g} bits needs {weights / 1e9:.1f} GB, "
+                f"{self.num_wafers} x {self.wafer.name} have {usable / 1e9:.1f} GB usable: "
+                f"{(weights - usable) / 1e9:.1f} GB too little"
+            )
+        return int((usable - weights) / self.model.kv_bytes_per_token(self.kv_bits))
+
+    def _derive_times(self) -> None:
+        """Affine pieces of a pass, all in microseconds."""
+        model, fit, wafer = self.model, self._fit, self.wafer
+        self.layer_cores = min(
+            self.num_wafers * wafer.num_cores / model.num_layers, wafer.num_cores
+        )
+        self.region_side = math.sqrt(self.layer_cores)
+        mac_us = wafer.cycles_to_us(fit.mac / self.layer_cores)
+        allreduce_us = wafer.cycles_to_us(fit.allreduce + fit.hop * self.region_side)
+        num_moe = model.moe.num_layers if model.moe else 0
+        num_allreduces = (
+            ALLREDUCES_DENSE * (model.num_layers - num_moe) + ALLREDUCES_MOE * num_moe + 1
+        )
+        fixed_tokens, context_fraction = self._span
+        pair_us = mac_us * model.attention_macs_per_pair
+        crossing_us = model.hidden * 2 / wafer.io_bytes_per_s * 1e6 + self._link_latency_us
+        self._pass_us = (
+            mac_us * model.matmul_params
+            + num_allreduces * allreduce_us
+            + (self.num_wafers - 1) * crossing_us
+            + model.num_layers * pair_us * fixed_tokens
+        )
+        self._pass_per_token_us = model.num_layers * pair_us * context_fraction
+        # A prompt's tokens stream through the resident weights; successive tokens overlap their
+        # allreduces, so a layer's products alone bound the rate (assumed; agrees with the hosted
+        # service's TTFT at two prompt lengths).
+        self._prefill_token_us = mac_us * (model.layer_active_params) + pair_us * fixed_tokens
+        self._prefill_pair_us = pair_us * context_fraction
+
+    def pass_us(self, context_tokens: float) -> float:
+        """One token of one sequence through all layers, before any draft's gain."""
+        return self._pass_us + self._pass_per_token_us * context_tokens
+
+    def tokens_per_s(self, context_tokens: float, num_seqs: int = 1) -> float:
+        """Output speed of each of `num_seqs` sequences at a context length."""
+        shape = StepShape(num_seqs, round(num_seqs * context_tokens))
+        return 1e6 / self.step_us(shape)
+
+    def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
+        """Energy of one output token, all systems at rated power, shared by the sequences."""
+        system_tokens_per_s = num_seqs * self.tokens_per_s(context_tokens, num_seqs)
+        return self.wafer.power_w * self.num_wafers / system_tokens_per_s
+
+    def _decode_factor(self, num_seqs: int) -> float:
+        """Passes' worth of time that one output token of each of `num_seqs` sequences takes.
+
+        The first term is the latency of a pass with its draft in tow, the second the pipeline's
+        occupancy.
+        """
+        drafted = self.speculation.draft_tokens
+        latency = 1.0 + drafted / self.model.num_layers
+        occupancy = num_seqs * (drafted + 1) / self.model.num_layers
+        return max(latency, occupancy) / self.speculation.tokens_per_pass
+
+    def step_us(self, shape: StepShape) -> float:
+        """Duration of a step: the pass's latency, or the pipeline's work where that is longer.
+
+        Prompt tokens fill slots that decoding leaves free before they slow it.
+        """
+        prefill_us = (
+            shape.num_prefill_tokens * self._prefill_token_us
+            + shape.num_prefill_pairs * self._prefill_pair_us
+        )
+        if shape.num_decode_seqs == 0:
+            return self._pass_us + prefill_us
+        pass_us = self.pass_us(shape.sum_context_tokens / shape.num_decode_seqs)
+        decode_us = pass_us * self._decode_factor(shape.num_decode_seqs)
+        if not prefill_us:
+            return decode_us
+        drafted = self.speculation.draft_tokens + 1
+        slots = shape.num_decode_seqs * drafted / self.model.num_layers
+        busy_us = pass_us * slots / self.speculation.tokens_per_pass
+        return max(decode_us, busy_us + prefill_us)
+
+    def growth_us(self, num_decode_seqs: int) -> float:
+        """Growth of a pure-decode step per token of context that each sequence gains."""
+        return self._pass_per_token_us * self._decode_factor(num_decode_seqs)
