@@ -22,6 +22,7 @@ from wafer_engine.constants import (
 )
 from wafer_engine.models import ModelShape, find_model
 from wafer_engine.spec import WSE3, WaferSpec, find_wafer
+from wafer_engine.speculation import NO_SPECULATION, Speculation
 from wafer_engine.step import EngineLimits, StepShape
 
 ALLREDUCES_DENSE = 10  # per layer, as the measured code
@@ -30,26 +31,7 @@ WEIGHT_FRACTION = 0.85  # of SRAM that weights may fill; assumed
 RESERVED_FRACTION = 0.05  # of SRAM for code, buffers and routing tables; assumed
 LINK_LATENCY_US = 1.0  # per crossing between wafers; assumed, no published figure
 
-# Published: The Register at Hot Chips 2024, 70B on four CS-3 at 16 bits.
 DEFAULT_MODEL = "GLM-4.6"  # published at 1,000 tokens/s (Cerebras models page, 2025-12)
-
-
-class Speculation(msgspec.Struct, frozen=True):
-    """Speculative decoding: a draft proposes tokens, one pass checks them all."""
-
-    draft_tokens: int  # proposed per pass
-    acceptance: float  # chance that a proposed token is right, given that all before it were
-
-    @property
-    def tokens_per_pass(self) -> float:
-        """Expected tokens one pass yields: the accepted ones and the pass's own."""
-        if self.acceptance >= 1.0:
-            return self.draft_tokens + 1.0
-        kept = self.acceptance ** (self.draft_tokens + 1)
-        return (1.0 - kept) / (1.0 - self.acceptance)
-
-
-NO_SPECULATION = Speculation(draft_tokens=0, acceptance=0.0)
 
 
 def wafers_needed(model: ModelShape, weight_bits: float, wafer: WaferSpec = WSE3) -> int:
@@ -208,7 +190,7 @@ class WaferCost:
         occupancy.
         """
         drafted = self.speculation.draft_tokens
-        latency = 1.0 + drafted / self.model.num_layers
+        latency = 1.0 + drafted / self.model.num_layers + drafted * self.speculation.draft_cost
         occupancy = num_seqs * (drafted + 1) / self.model.num_layers
         return max(latency, occupancy) / self.speculation.tokens_per_pass
 

@@ -1,0 +1,75 @@
+"""Fitted constants of GPU engines, as data: one file per engine family and version.
+
+A file holds one set of constants per GPU it was fitted on. `python -m backends.gpu_engine
+calibrate` writes the files; nothing else does.
+"""
+
+from importlib import resources
+
+import msgspec
+
+
+class GpuConstants(msgspec.Struct, frozen=True, kw_only=True):
+    """What one engine version reaches on one kind of GPU."""
+
+    gpus: tuple[str, ...]  # GpuSpec names these were fitted on; empty: any
+    compute: float  # fraction of peak operations that matrix products reach
+    memory: float = 0.8  # fraction of memory bandwidth for weights
+    kv: float = 0.8  # fraction of memory bandwidth for the KV cache
+    step_us: float = 200.0  # per step, whatever it holds
+    layer_us: float = 0.0  # per layer and step: launches and small kernels
+    seq_us: float = 0.0  # per sequence and step: sampling, scheduling, detokenizing
+    allreduce_us: float = 0.0  # per allreduce: its latency
+    overhead_us: float = 0.0  # per request, from arrival to its first scheduling
+    rows: tuple[str, ...] = ()  # what these were fitted to
+    basis: str = ""  # where they were not fitted but taken over: from what, and why
+
+
+class EngineConstants(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine family at one version."""
+
+    family: str
+    version: str
+    memory_fraction: float  # of what weights and buffers leave, given to the KV cache
+    buffer_bytes: float  # per GPU: activations, graphs, communication
+    sets: tuple[GpuConstants, ...]
+
+    def for_gpu(self, gpu: str) -> GpuConstants:
+        """The set fitted on a GPU, or the one for any.
+
+        Raises:
+            ValueError: This engine version was not fitted on that GPU.
+        """
+        for constants in self.sets:
+            if gpu in constants.gpus:
+                return constants
+        for constants in self.sets:
+            if not constants.gpus:
+                return constants
+        fitted = ", ".join(name for constants in self.sets for name in constants.gpus)
+        raise ValueError(f"{self.family} {self.version} has no constants for {gpu}: has {fitted}")
+
+
+def _read_all() -> dict[str, EngineConstants]:
+    found = {}
+    for entry in sorted(resources.files(__name__).iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".json"):
+            found[entry.name[: -len(".json")]] = msgspec.json.decode(
+                entry.read_bytes(), type=EngineConstants
+            )
+    return found
+
+
+ENGINES = _read_all()
+
+
+def find_engine(name: str) -> EngineConstants:
+    """Find constants by file name, which is family and version (`trtllm_0_17`).
+
+    Raises:
+        ValueError: Nothing of that name was fitted.
+    """
+    engine = ENGINES.get(name)
+    if engine is None:
+        raise ValueError(f"no constants for engine {name!r}: expected one of {', '.join(ENGINES)}")
+    return engine

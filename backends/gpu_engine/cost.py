@@ -1,0 +1,245 @@
+"""How long a step takes on GPUs: a roofline with measured efficiencies.
+
+A step reads the weights it touches, multiplies, reads the KV cache, and waits for launches, for the
+scheduler and for the other GPUs. The largest two of these hide each other partly (root of the sum
+of squares); the rest adds up. Efficiencies belong to an engine version on a kind of GPU, and come
+from `constants/`. docs/engines.md has the equation, its fits and its errors.
+"""
+
+import math
+
+import msgspec
+
+from backends.gpu_engine.constants import EngineConstants, GpuConstants, find_engine
+from backends.gpu_engine.spec import GpuSpec, find_gpu, find_precision
+from wafer_engine.constants import SERVICE_CONSTANTS
+from wafer_engine.models import ModelShape, find_model
+from wafer_engine.speculation import NO_SPECULATION, Speculation
+from wafer_engine.step import EngineLimits, StepShape
+
+ATTENTION_EFFICIENCY = 0.6  # of what matrix products reach, for prefill attention; assumed
+LINK_EFFICIENCY = 0.7  # of a link's bandwidth; assumed
+ALLREDUCE_GROWTH = 0.15  # latency added per doubling of the group; assumed
+EXPERT_IMBALANCE = 1.2  # the busiest GPU's share of routed tokens over the mean's; assumed
+HOP_US = 10.0  # activations passed from one pipeline stage to the next; assumed
+
+DEFAULT_GPU = "H100-80GB-SXM"
+DEFAULT_MODEL = "Llama-3.3-70B"
+DEFAULT_ENGINE = "trtllm_0_14"
+
+
+class Parallelism(msgspec.Struct, frozen=True):
+    """How a model is spread over GPUs: tp x pp x dp of them."""
+
+    tp: int = 1  # tensor parallel: every layer cut over this many GPUs
+    pp: int = 1  # pipeline parallel: layers in this many stages, micro-batches in flight
+    dp: int = 1  # attention replicas, each with its own sequences
+    expert_parallel: bool = False  # routed experts spread over tp x dp GPUs, else cut by tp
+
+    @property
+    def num_gpus(self) -> int:
+        return self.tp * self.pp * self.dp
+
+    @property
+    def stage_gpus(self) -> int:
+        """GPUs that hold one layer's weights between them."""
+        return self.tp * self.dp
+
+
+class GpuCost:
+    """The GPU engine's cost model: one model on a group of GPUs.
+
+    Satisfies `wafer_engine.step.CostModel`.
+    """
+
+    def __init__(
+        self,
+        gpu: str | GpuSpec = DEFAULT_GPU,
+        model: str | ModelShape = DEFAULT_MODEL,
+        *,
+        tp: int = 4,
+        pp: int = 1,
+        dp: int = 1,
+        expert_parallel: bool = False,
+        precision: str = "bf16",
+        kv_precision: str | None = None,
+        engine: str | EngineConstants = DEFAULT_ENGINE,
+        constants: GpuConstants | None = None,
+        speculation: Speculation = NO_SPECULATION,
+        attention_window_tokens: int | None = None,
+        max_num_seqs: int = 256,
+        max_num_batched_tokens: int = 8192,
+        kv_capacity_tokens: int | None = None,
+        overhead_us: float | None = None,
+    ) -> None:
+        """Spread the model over `tp * pp * dp` GPUs and derive what a step costs.
+
+        Args:
+            gpu: A name from `spec.py`, or a GPU of one's own.
+            model: A name from `wafer_engine.models`, or a shape of one's own.
+            tp: Tensor parallel ways.
+            pp: Pipeline stages.
+            dp: Attention replicas (mixture-of-experts models).
+            expert_parallel: Spread routed experts over all `tp * dp` GPUs.
+            precision: Of the weights: a name from `spec.PRECISIONS`.
+            kv_precision: Of the KV cache; bf16 where not given.
+            engine: Whose constants: a file name from `constants/`.
+            constants: Instead of the engine's own for this GPU.
+            speculation: Draft length and acceptance.
+            attention_window_tokens: Sparse attention: tokens any layer attends to at most.
+            max_num_seqs: Running sequences at most.
+            max_num_batched_tokens: Tokens computed in one step at most.
+            kv_capacity_tokens: Instead of what memory leaves.
+            overhead_us: Arrival to first scheduling. Where not given, what the hosted wafer
+                service needs: a hosted GPU service is assumed to have the same front.
+
+        Raises:
+            ValueError: An unknown name, or weights that do not fit; says by how much.
+        """
+        self.gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu
+        self.model = find_model(model) if isinstance(model, str) else model
+        self.parallel = Parallelism(tp, pp, dp, expert_parallel)
+        self.precision = find_precision(precision)
+        self.kv_bits = find_precision(kv_precision).weight_bits if kv_precision else 16.0
+        self.engine = find_engine(engine) if isinstance(engine, str) else engine
+        self.fit = constants or self.engine.for_gpu(self.gpu.name)
+        self.speculation = speculation
+        self._span = self.model.attention_span(attention_window_tokens)
+        self._derive_weights()
+        self._derive_attention()
+        if kv_capacity_tokens is None:
+            kv_capacity_tokens = self._kv_capacity_tokens()
+        self.limits = EngineLimits(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            kv_capacity_tokens=kv_capacity_tokens,
+            overhead_us=round(
+                SERVICE_CONSTANTS.overhead_us if overhead_us is None else overhead_us
+            ),
+        )
+
+    def _derive_weights(self) -> None:
+        """Weight bytes and operations, split into what every token uses and routed experts."""
+        model, bits = self.model, self.precision.weight_bits
+        expert_bits = min(bits, model.native_expert_bits or bits)
+        rest_bits = bits if bits >= 8 or not model.native_expert_bits else 16.0
+        rest_params = model.num_params - model.expert_params
+        self.weight_bytes = (rest_params * rest_bits + model.expert_params * expert_bits) / 8
+        self._rest_bytes = (rest_params - model.embedding_params) * rest_bits / 8
+        self._expert_bytes = model.expert_params * expert_bits / 8
+        self._flops = self.gpu.flops(bits, self.precision.activation_bits)
+
+    def _derive_attention(self) -> None:
+        """Time per token of context and per (query, key) pair, in microseconds."""
+        model, gpu, fit = self.model, self.gpu, self.fit
+        ways = self._kv_ways() * self.parallel.dp
+        kv_bytes = model.kv_bytes_per_token(self.kv_bits)
+        self._context_us = kv_bytes / (fit.kv * gpu.memory_bytes_per_s * ways) * 1e6
+        pair_flops = 2 * model.attention_macs_per_pair * model.num_layers
+        rate = self.parallel.stage_gpus * ATTENTION_EFFICIENCY * fit.compute * gpu.fp16_flops
+        self._pair_us = pair_flops / rate * 1e6
+
+    def _kv_ways(self) -> int:
+        """Over how many GPUs of a replica one token's KV is spread; the latent of MLA never is."""
+        return 1 if self.model.latent_kv else min(self.parallel.tp, self.model.num_kv_heads)
+
+    def _kv_capacity_tokens(self) -> int:
+        """Tokens whose KV fits beside the weights, over all replicas."""
+        gpu, parallel = self.gpu, self.parallel
+        cut = parallel.tp * parallel.pp
+        spread = parallel.stage_gpus * parallel.pp if parallel.expert_parallel else cut
+        rest = self.weight_bytes - self._expert_bytes
+        weights = rest / cut + self._expert_bytes / spread
+        free = gpu.memory_bytes - self.engine.buffer_bytes - weights
+        if free <= 0:
+            raise ValueError(
+                f"{self.model.name} needs {weights / 1e9:.1f} GB of weights on each of "
+                f"{parallel.num_gpus} x {gpu.name}, which have "
+                f"{(gpu.memory_bytes - self.engine.buffer_bytes) / 1e9:.1f} GB: "
+                f"{-free / 1e9:.1f} GB too little"
+            )
+        share = self.model.kv_bytes_per_token(self.kv_bits) / (self._kv_ways() * parallel.pp)
+        return int(free * self.engine.memory_fraction / share * parallel.dp)
+
+    def tokens_per_s(self, context_tokens: float, num_seqs: int = 1) -> float:
+        """Output speed of each of `num_seqs` sequences at a context length."""
+        return 1e6 / self.step_us(StepShape(num_seqs, round(num_seqs * context_tokens)))
+
+    def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
+        """Energy of one output token, all GPUs at rated power, shared by the sequences."""
+        system_tokens_per_s = num_seqs * self.tokens_per_s(context_tokens, num_seqs)
+        return self.gpu.power_w * self.parallel.num_gpus / system_tokens_per_s
+
+    def step_us(self, shape: StepShape) -> float:
+        """Duration of a step."""
+        drafted = self.speculation.draft_tokens
+        seqs = shape.num_decode_seqs
+        tokens = seqs * (1 + drafted) + shape.num_prefill_tokens
+        fixed, fraction = self._span
+        context = seqs * fixed + fraction * shape.sum_context_tokens
+        pairs = shape.num_prefill_tokens * fixed + fraction * shape.num_prefill_pairs
+        stages = self.parallel.pp
+        busy_us = (
+            stages * self._products_us(tokens / stages)
+            + context * self._context_us
+            + pairs * self._pair_us
+            + self._fixed_us(seqs)
+            + self._exchange_us(tokens)
+        )
+        if not drafted or not seqs:
+            return busy_us
+        busy_us *= 1.0 + drafted * self.speculation.draft_cost
+        return busy_us / self.speculation.tokens_per_pass
+
+    def growth_us(self, num_decode_seqs: int) -> float:
+        """Growth of a pure-decode step when each sequence gains a token of context."""
+        growth_us = num_decode_seqs * self._span[1] * self._context_us
+        drafted = self.speculation.draft_tokens
+        if not drafted:
+            return growth_us
+        growth_us *= 1.0 + drafted * self.speculation.draft_cost
+        return growth_us / self.speculation.tokens_per_pass
+
+    def _products_us(self, tokens: float) -> float:
+        """Matrix products of one pipeline stage: weights streamed against tokens multiplied."""
+        parallel, model, fit = self.parallel, self.model, self.fit
+        rate = fit.memory * self.gpu.memory_bytes_per_s * parallel.pp
+        read_us = self._rest_bytes / (parallel.tp * rate) * 1e6
+        imbalance = 1.0
+        if model.moe is not None:
+            unused = (1.0 - model.moe.top_k / model.moe.num_experts) ** tokens
+            ways = parallel.stage_gpus if parallel.expert_parallel else parallel.tp
+            read_us += self._expert_bytes * (1.0 - unused) / (ways * rate) * 1e6
+            imbalance = EXPERT_IMBALANCE if parallel.expert_parallel else 1.0
+        flops = 2 * model.matmul_params * tokens * imbalance
+        multiply_us = flops / (parallel.stage_gpus * parallel.pp * fit.compute * self._flops) * 1e6
+        return math.hypot(read_us, multiply_us)
+
+    def _fixed_us(self, seqs: int) -> float:
+        fit, parallel = self.fit, self.parallel
+        step_us = fit.step_us + fit.layer_us * self.model.num_layers
+        return step_us * parallel.pp + fit.seq_us * seqs / parallel.dp
+
+    def _exchange_us(self, tokens: float) -> float:
+        """Allreduces of tensor parallel, all-to-alls of expert parallel, hops between stages."""
+        parallel, model, fit = self.parallel, self.model, self.fit
+        link = self.gpu.link_bytes_per_s
+        if parallel.stage_gpus > self.gpu.domain_gpus:
+            link = self.gpu.network_bytes_per_s
+        link *= LINK_EFFICIENCY / 1e6  # bytes per microsecond
+        width = model.hidden * 2
+        num_moe = model.moe.num_layers if model.moe and parallel.expert_parallel else 0
+        total_us = 0.0
+        if parallel.tp > 1:
+            ways = parallel.tp
+            latency_us = fit.allreduce_us * (1 + ALLREDUCE_GROWTH * math.log2(ways))
+            moved = 2 * (ways - 1) / ways * tokens / parallel.dp * width
+            total_us += (2 * model.num_layers - num_moe) * (latency_us * parallel.pp + moved / link)
+        if num_moe and model.moe and parallel.stage_gpus > 1:
+            ways = parallel.stage_gpus
+            latency_us = fit.allreduce_us * (1 + ALLREDUCE_GROWTH * math.log2(ways))
+            moved = (ways - 1) / ways * tokens / ways * model.moe.top_k * width
+            total_us += 2 * num_moe * (latency_us * parallel.pp + moved / link)
+        if parallel.pp > 1:
+            total_us += (parallel.pp - 1) * HOP_US + tokens * width / link
+        return total_us

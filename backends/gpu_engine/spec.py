@@ -1,0 +1,180 @@
+"""GPUs as published: peak rates, memory, links.
+
+Rates are dense, in operations per second (a multiply-accumulate is two). Memory is what the driver
+reports as usable, not the number on the box. Sources: NVIDIA data sheets and architecture white
+papers of each card (A100 2020/2021, H100 2022, H200 2023, B200 2024, GB200 NVL72 2024, L4 2023,
+RTX 3090 2020, RTX 4090 2022, RTX PRO 6000 Blackwell 2025); memory from `nvidia-smi` listings.
+"""
+
+import msgspec
+
+TERA = 1e12
+GIGA = 1e9
+
+
+class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU and how it reaches its neighbours."""
+
+    name: str
+    fp16_flops: float  # fp16 or bf16, fp32 accumulation
+    fp8_flops: float = 0.0  # 0: no such units, fp8 weights are widened before use
+    fp4_flops: float = 0.0
+    int8_ops: float = 0.0
+    memory_bytes: float
+    memory_bytes_per_s: float
+    link_bytes_per_s: float  # to the other GPUs of its domain, one direction
+    domain_gpus: int  # GPUs that the link joins
+    network_bytes_per_s: float = 50 * GIGA  # per GPU out of its domain: one 400 Gb/s port
+    power_w: float
+
+    def flops(self, weight_bits: float, activation_bits: float) -> float:
+        """Peak rate of a product whose operands have these widths."""
+        if activation_bits > 8 or weight_bits > 8:
+            return self.fp16_flops
+        if weight_bits < 8 and activation_bits < 8 and self.fp4_flops:
+            return self.fp4_flops
+        return self.fp8_flops or self.int8_ops or self.fp16_flops
+
+
+def _a100(name: str, memory: float, bandwidth: float, link: float, power_w: float) -> GpuSpec:
+    return GpuSpec(
+        name=name,
+        fp16_flops=312 * TERA,
+        int8_ops=624 * TERA,
+        memory_bytes=memory * GIGA,
+        memory_bytes_per_s=bandwidth * GIGA,
+        link_bytes_per_s=link * GIGA,
+        domain_gpus=8,
+        network_bytes_per_s=25 * GIGA,
+        power_w=power_w,
+    )
+
+
+def _hopper(
+    name: str, flops: float, memory: float, bandwidth: float, link: float, power_w: float
+) -> GpuSpec:
+    return GpuSpec(
+        name=name,
+        fp16_flops=flops * TERA,
+        fp8_flops=2 * flops * TERA,
+        int8_ops=2 * flops * TERA,
+        memory_bytes=memory * GIGA,
+        memory_bytes_per_s=bandwidth * GIGA,
+        link_bytes_per_s=link * GIGA,
+        domain_gpus=8,
+        power_w=power_w,
+    )
+
+
+def _card(
+    name: str, fp16: float, fp8: float, memory: float, bandwidth: float, link: float, power_w: float
+) -> GpuSpec:
+    """A card without NVLink: its link is PCIe."""
+    return GpuSpec(
+        name=name,
+        fp16_flops=fp16 * TERA,
+        fp8_flops=fp8 * TERA,
+        int8_ops=(fp8 or 2 * fp16) * TERA,
+        memory_bytes=memory * GIGA,
+        memory_bytes_per_s=bandwidth * GIGA,
+        link_bytes_per_s=link * GIGA,
+        domain_gpus=8,
+        power_w=power_w,
+    )
+
+
+def _b200(name: str, domain_gpus: int, memory: float, power_w: float) -> GpuSpec:
+    return GpuSpec(
+        name=name,
+        fp16_flops=2250 * TERA,
+        fp8_flops=4500 * TERA,
+        fp4_flops=9000 * TERA,
+        int8_ops=4500 * TERA,
+        memory_bytes=memory * GIGA,
+        memory_bytes_per_s=8000 * GIGA,
+        link_bytes_per_s=900 * GIGA,
+        domain_gpus=domain_gpus,
+        power_w=power_w,
+    )
+
+
+_GPUS = (
+    _a100("A100-40GB-SXM", 42.4, 1555, 300, 400),
+    _a100("A100-80GB-SXM", 85.9, 2039, 300, 400),
+    _a100("A800-80GB-SXM", 85.9, 2039, 200, 400),  # the A100 with 400 GB/s of NVLink
+    _a100("A100-80GB-PCIe", 85.9, 1935, 32, 300),
+    _hopper("H100-80GB-SXM", 989.4, 85.5, 3350, 450, 700),
+    _hopper("H100-80GB-PCIe", 756.5, 85.5, 2000, 64, 350),
+    _hopper("H200-141GB-SXM", 989.4, 150.7, 4800, 450, 700),
+    _b200("B200-180GB-SXM", 8, 192.2, 1000),
+    _b200("GB200-NVL72", 72, 198.6, 1200),
+    _card("L4", 121, 242, 24.1, 300, 32, 72),
+    _card("RTX-3090", 71, 0, 25.3, 936, 32, 350),
+    _card("RTX-4090", 165.2, 330.3, 25.3, 1008, 32, 450),
+    _card("RTX-PRO-6000", 503.8, 1007.6, 102.0, 1792, 64, 600),
+)
+
+GPUS = {gpu.name: gpu for gpu in _GPUS}
+_ALIASES = {
+    "A100": "A100-80GB-SXM",
+    "A100-SXM": "A100-80GB-SXM",
+    "H100": "H100-80GB-SXM",
+    "H100-SXM": "H100-80GB-SXM",
+    "H200": "H200-141GB-SXM",
+    "H200-SXM": "H200-141GB-SXM",
+    "B200": "B200-180GB-SXM",
+    "B200-SXM": "B200-180GB-SXM",
+    "B200-NVL72": "GB200-NVL72",
+    "RTX3090": "RTX-3090",
+    "RTX4090": "RTX-4090",
+}
+
+
+def find_gpu(name: str) -> GpuSpec:
+    """Find a GPU by its full or short name (`H100-80GB-SXM`, `H100`).
+
+    Raises:
+        ValueError: The name is none of the known ones.
+    """
+    gpu = GPUS.get(_ALIASES.get(name, name))
+    if gpu is None:
+        known = ", ".join([*GPUS, *_ALIASES])
+        raise ValueError(f"unknown GPU {name!r}: expected one of {known}")
+    return gpu
+
+
+class Precision(msgspec.Struct, frozen=True):
+    """Widths of weights and activations, in bits."""
+
+    weight_bits: float
+    activation_bits: float
+
+
+# Weight widths include the scales stored beside the values: NVFP4 has an 8-bit scale per 16 values,
+# MXFP4 one per 32, the 4-bit integer formats a 16-bit one per 128 (GPTQ, AWQ) or 32 (gpt-fast), and
+# Q4_K_M averages 4.85 bits (llama.cpp).
+PRECISIONS = {
+    "bf16": Precision(16, 16),
+    "fp16": Precision(16, 16),
+    "fp8": Precision(8, 8),
+    "w8a8": Precision(8, 8),
+    "int8": Precision(8, 16),
+    "w8a16": Precision(8, 16),
+    "fp4": Precision(4.5, 4.5),
+    "mxfp4": Precision(4.25, 16),
+    "int4": Precision(4.5, 16),
+    "w4a16": Precision(4.15, 16),
+    "q4_k_m": Precision(4.85, 16),
+}
+
+
+def find_precision(name: str) -> Precision:
+    """Find a precision by name.
+
+    Raises:
+        ValueError: The name is none of the known ones.
+    """
+    precision = PRECISIONS.get(name)
+    if precision is None:
+        raise ValueError(f"unknown precision {name!r}: expected one of {', '.join(PRECISIONS)}")
+    return precision
