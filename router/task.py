@@ -8,6 +8,7 @@ import msgspec
 from backends.contract import BackendGroup, GenerateRequest
 
 Strategy = Literal["brief", "race"]
+Label = Literal["interactive", "deep", "uncertain"]
 
 
 class Route(enum.StrEnum):
@@ -80,6 +81,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     has_images: bool
     num_code_fences: int
     num_questions: int
+    num_parts: int  # enumerated things in the ask
     deep_terms: tuple[str, ...]  # signal words found, each once
     fast_terms: tuple[str, ...]
     security_terms: tuple[str, ...]
@@ -90,7 +92,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
 class TaskClass(msgspec.Struct, frozen=True, kw_only=True):
     """The classifier's opinion, with its reasons in words."""
 
-    label: Literal["interactive", "deep", "uncertain"]
+    label: Label
     p_deep: float  # 0..1
     p_security: float  # 0..1
     security_sensitive: bool

@@ -1,0 +1,291 @@
+"""Ranks the routes a task may take: finds the route that is wanted, drops the backends that cannot
+serve the task, and picks the best of each group. In order of precedence:
+
+1. Hard rules. A tenant without limits for a group never reaches it. Images and contexts that an
+   engine cannot take never go to it. Security-sensitive work goes deep, unless the policy says
+   `security_goes_deep = false` or the tenant has no deep access.
+2. What the client pinned: a backend's own model, or `metadata.route`. A pin is kept or refused,
+   never quietly replaced; it also stands above the security rule, which binds only the router's
+   own choices.
+3. The policy: an alias named as the model, else the first rule that matches, else the task's class.
+
+Only the third kind has fallbacks. Within a group the backend that holds the conversation's KV
+prefix comes first unless it is full, then the least loaded; unhealthy ones are skipped.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from backends.contract import (
+    BackendGroup,
+    BackendStats,
+    CustomToolCallOutput,
+    FunctionCallOutput,
+)
+from router.decision import RankedRoute, Reason, Refusal
+from router.policy import AUTO, Choice, Policy
+from router.task import Route, Strategy, Task, TaskClass
+
+_GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
+
+
+class _Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted before looking at which backends can serve it."""
+
+    route: Route
+    fallback: tuple[Route, ...]
+    strategy: Strategy
+    reason: Reason
+    cause: str  # the beginning of a sentence
+    rule: str | None = None
+    model: str | None = None  # only backends of this model
+    bound: bool = False  # these routes and no others: a pin, or the security rule
+
+
+def rank(
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
+) -> tuple[RankedRoute, ...] | Refusal:
+    """The routes the task may take, best first, at least one; or why there is none.
+
+    Deterministic: the same arguments give the same answer. `stats` is one snapshot of all backends.
+    """
+    wish = _wish(policy, task, task_class, stats)
+    if isinstance(wish, Refusal):
+        return wish
+    expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
+    # Best is a window with room for the expected answer; room for one token is what must be.
+    for room_tokens in (1,) if wish.bound else (expected, 1):
+        candidates = [s for s in stats if _obstacle(s, task, wish, room_tokens) is None]
+        picks = {group: _pick(candidates, group, task) for group in _GROUPS}
+        ranked = _routes(wish, task, stats, picks, room_tokens)
+        if ranked:
+            return ranked
+    return _refusal(wish, task, stats)
+
+
+def _wish(
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
+) -> _Wish | Refusal:
+    hints = task.hints
+    strategy = hints.strategy or policy.strategy
+    if hints.model != AUTO and hints.model not in policy.aliases:
+        return _pinned_model(policy, task, stats)
+    if hints.route is not None:
+        if any(group not in task.tenant.limits for group in hints.route.groups):
+            return _no_access(task, f"route {hints.route.value!r}", "metadata.route")
+        return _Wish(
+            route=hints.route,
+            fallback=(),
+            strategy=strategy,
+            reason=Reason.HINT,
+            cause=f"The client asked for route {hints.route.value}",
+            bound=True,
+        )
+    if task_class.security_sensitive and policy.security_goes_deep and "deep" in task.tenant.limits:
+        return _Wish(
+            route=Route.DEEP,
+            fallback=(),
+            strategy=strategy,
+            reason=Reason.SECURITY,
+            cause=f"Security-sensitive work goes deep (p_security {task_class.p_security:.2f})",
+            bound=True,
+        )
+    choice, reason, cause, rule = _policy_choice(policy, task, task_class)
+    if choice.route is Route.PARALLEL and _answers_tools(task):
+        # A second engine's commentary on every step of a tool loop would only be noise.
+        group = next((s.info.group for s in stats if s.info.name == task.last_backend), "deep")
+        choice = Choice(route=Route(group), fallback=choice.fallback)
+        reason, cause = Reason.STICKY, "In the middle of its tool calls a task stays where it is"
+    return _Wish(
+        route=choice.route,
+        fallback=tuple(route for route in choice.fallback if route is not choice.route),
+        strategy=hints.strategy or choice.strategy or policy.strategy,
+        reason=reason,
+        cause=cause,
+        rule=rule,
+    )
+
+
+def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
+    model, wanted = task.hints.model, task.hints.route
+    group = next((s.info.group for s in stats if s.info.model == model), None)
+    if group is None:
+        known = sorted({AUTO, *policy.aliases, *(s.info.model for s in stats)})
+        message = f"The model {model!r} does not exist. Models here: {', '.join(known)}."
+        return Refusal(code="model_not_found", message=message, param="model")
+    if group not in task.tenant.limits:
+        return _no_access(task, f"model {model!r}", "model")
+    if wanted not in (None, Route(group)):
+        message = (
+            f"The model {model!r} runs on route {group!r}, but `metadata.route` asks for "
+            f"{wanted.value!r}. Ask for one of the two, or for model {AUTO!r}."
+        )
+        return Refusal(code="invalid_value", message=message, param="metadata.route")
+    return _Wish(
+        route=Route(group),
+        fallback=(),
+        strategy=policy.strategy,
+        reason=Reason.MODEL,
+        cause=f"The client asked for model {model}",
+        model=model,
+        bound=True,
+    )
+
+
+def _policy_choice(
+    policy: Policy, task: Task, task_class: TaskClass
+) -> tuple[Choice, Reason, str, str | None]:
+    """The policy's own choice: alias, else rule, else class; with its reason, cause and rule."""
+    model = task.hints.model
+    if model in policy.aliases:
+        return policy.aliases[model], Reason.MODEL, f"The policy's alias {model!r} says so", None
+    for rule in policy.rules:
+        if rule.when.holds(task, task_class):
+            return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so", rule.name
+    cause = f"Classified as {task_class.label} (p_deep {task_class.p_deep:.2f})"
+    return policy.choice_of(task_class.label), Reason.CLASS, cause, None
+
+
+def _answers_tools(task: Task) -> bool:
+    items = task.request.items
+    return bool(items) and isinstance(items[-1].item, FunctionCallOutput | CustomToolCallOutput)
+
+
+def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) -> Reason | None:
+    """What keeps the task from this backend; `FALLBACK`: it is unhealthy or not the model."""
+    info = stats.info
+    if info.group not in task.tenant.limits:
+        return Reason.ACCESS
+    if task.has_images and not info.accepts_images:
+        return Reason.IMAGES
+    if task.request.num_prompt_tokens + room_tokens > info.window_tokens:
+        return Reason.WINDOW
+    if not stats.healthy or wish.model not in (None, info.model):
+        return Reason.FALLBACK
+    return None
+
+
+def _pick(
+    candidates: Sequence[BackendStats], group: BackendGroup, task: Task
+) -> BackendStats | None:
+    """The best backend of a group: the one with the conversation's prefix, else the idlest."""
+
+    def order(stats: BackendStats) -> tuple[bool, float, str]:
+        load = _load(stats)
+        sticky = stats.info.name == task.last_backend and load < 1
+        return (not sticky, load, stats.info.name)
+
+    return min((s for s in candidates if s.info.group == group), key=order, default=None)
+
+
+def _load(stats: BackendStats) -> float:
+    """Share of the batch or of the KV cache in use, whichever is larger; 1 and more: tasks wait."""
+    batch = (stats.num_running + stats.num_waiting) / max(1, stats.max_num_seqs)
+    return max(batch, stats.kv_used_tokens / max(1, stats.kv_capacity_tokens))
+
+
+def _routes(
+    wish: _Wish,
+    task: Task,
+    stats: Sequence[BackendStats],
+    picks: dict[BackendGroup, BackendStats | None],
+    room_tokens: int,
+) -> tuple[RankedRoute, ...]:
+    """The wished route and its fallbacks, as far as backends were found for them."""
+    routes = [wish.route, *wish.fallback]
+    if not wish.bound:
+        # Rather anywhere than nowhere, once nothing that the policy named is possible.
+        spare = [Route(group) for group in wish.route.groups if Route(group) not in routes]
+        if not any(all(picks[group] for group in route.groups) for route in [*routes, *spare]):
+            spare = [route for route in (Route.FAST, Route.DEEP) if route not in routes]
+        routes += spare
+    ranked: list[RankedRoute] = []
+    blocked: Reason | None = None
+    for route in routes:
+        chosen = [pick for group in route.groups if (pick := picks[group]) is not None]
+        if len(chosen) < len(route.groups):
+            if route is wish.route:
+                blocked = _blocked(wish, task, stats, picks, room_tokens)
+            continue
+        if route is wish.route:
+            reason, why = wish.reason, wish.cause
+        elif blocked is not None:
+            reason, why = blocked, _BLOCKED_WORDS[blocked].format(route=wish.route.value)
+        else:
+            reason, why = Reason.FALLBACK, f"For when {wish.route.value} is full"
+        names = tuple(pick.info.name for pick in chosen)
+        held = " (holds the conversation)" if task.last_backend in names else ""
+        ranked.append(
+            RankedRoute(
+                route=route,
+                backends=names,
+                strategy=wish.strategy if route is Route.PARALLEL else None,
+                reason=reason,
+                why=f"{why}: {route.value} on {' and '.join(names)}{held}.",
+                rule=wish.rule,
+            )
+        )
+    return tuple(ranked)
+
+
+_BLOCKED_WORDS: dict[Reason, str] = {
+    Reason.ACCESS: "The tenant has no access to all that {route} needs",
+    Reason.IMAGES: "Not all that {route} needs takes images",
+    Reason.WINDOW: "The context does not fit what {route} needs",
+    Reason.FALLBACK: "Not all that {route} needs is up",
+}
+
+
+def _blocked(
+    wish: _Wish,
+    task: Task,
+    stats: Sequence[BackendStats],
+    picks: dict[BackendGroup, BackendStats | None],
+    room_tokens: int,
+) -> Reason:
+    """Why the wished route cannot be: the least fundamental obstacle of its missing groups."""
+    found = [
+        _obstacle(s, task, wish, room_tokens)
+        for s in stats
+        if s.info.group in wish.route.groups and picks[s.info.group] is None
+    ]
+    for reason in (Reason.FALLBACK, Reason.WINDOW, Reason.IMAGES):
+        if reason in found:
+            return reason
+    missing = [group for group in wish.route.groups if group not in task.tenant.limits]
+    return Reason.ACCESS if missing else Reason.FALLBACK
+
+
+def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
+    """The error for a task that no backend can serve: what would have to change."""
+    served = [s for s in stats if wish.model in (None, s.info.model)]
+    if wish.bound:
+        served = [s for s in served if s.info.group in wish.route.groups]
+    obstacles = [_obstacle(s, task, wish, 1) for s in served]
+    target = "any engine this key may use"
+    if wish.bound:
+        target = f"model {wish.model!r}" if wish.model else f"route {wish.route.value!r}"
+    if Reason.FALLBACK not in obstacles and Reason.WINDOW in obstacles:
+        fitting = [s for s, o in zip(served, obstacles, strict=True) if o is Reason.WINDOW]
+        window_tokens = max(s.info.window_tokens for s in fitting)
+        message = (
+            f"The prompt has {task.request.num_prompt_tokens} tokens, but the context window of "
+            f"{target} is at most {window_tokens} tokens. Shorten it, or ask for another model."
+        )
+        return Refusal(code="context_length_exceeded", message=message, param="input")
+    if Reason.FALLBACK not in obstacles and Reason.IMAGES in obstacles:
+        message = f"Images cannot be taken by {target}; send text only, or ask for another model."
+        return Refusal(code="invalid_value", message=message, param="input")
+    if obstacles and all(obstacle is Reason.ACCESS for obstacle in obstacles):
+        return _no_access(task, target, "model")
+    message = f"{wish.cause}, but {target} is down at the moment; try again in a second."
+    return Refusal(code="server_is_overloaded", message=message, retry_after_us=1_000_000)
+
+
+def _no_access(task: Task, target: str, param: str) -> Refusal:
+    message = (
+        f"This key's tenant has no access to {target}; "
+        f"it may use: {', '.join(sorted(task.tenant.limits)) or 'nothing'}."
+    )
+    return Refusal(code="insufficient_permissions", message=message, param=param)
