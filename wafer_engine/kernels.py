@@ -145,3 +145,25 @@ def request_us(
         tiling = tile(model, float(rows) * decode_side, decode_side)
         cycles += float(count) * decode_layer_cycles(tiling, constants.decode)
     return prefill + wafer.cycles_to_us(model.num_layers * cycles)
+
+
+def kv_shift_capacity_tokens(
+    model: ModelShape, wafer: WaferSpec, constants: WaferConstants
+) -> float:
+    """Tokens of KV cache one wafer holds beside the weights, all rows of cores filled alike.
+
+    Without the shift only the row that owns the newest token fills: the P-th part of it.
+
+    Raises:
+        ValueError: The weights alone fill the wafer, or nothing was measured on this generation.
+    """
+    if constants.sram is None:
+        raise ValueError(f"no KV capacity was measured on {constants.generation}")
+    sram_bytes = wafer.num_cores * wafer.sram_bytes_per_core * constants.sram.usable_fraction
+    free_bytes = sram_bytes - model.weight_bytes()
+    if free_bytes <= 0:
+        raise ValueError(
+            f"{model.name} needs {model.weight_bytes() / 1e9:.1f} GB for its weights, "
+            f"{-free_bytes / 1e9:.1f} GB more than {wafer.name} has usable"
+        )
+    return free_bytes / model.kv_bytes_per_token()

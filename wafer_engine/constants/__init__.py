@@ -59,6 +59,13 @@ class PipelineGemvConstants(msgspec.Struct, frozen=True):
     rows: tuple[str, ...]
 
 
+class SramConstants(msgspec.Struct, frozen=True):
+    """What of a core's SRAM weights and KV cache may fill."""
+
+    usable_fraction: float  # the rest is code, buffers and padding
+    rows: tuple[str, ...]
+
+
 class WaferConstants(msgspec.Struct, frozen=True, kw_only=True):
     """What was fitted for one wafer generation."""
 
@@ -67,7 +74,9 @@ class WaferConstants(msgspec.Struct, frozen=True, kw_only=True):
     prefill: PrefillConstants
     gemv: GemvConstants | None = None
     gemm: GemmConstants | None = None
+    summa: GemmConstants | None = None  # the vendor library's GEMM, for comparison
     pipeline_gemv: PipelineGemvConstants | None = None
+    sram: SramConstants | None = None
 
 
 class ServiceConstants(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,235 @@
+"""What the wafer models say about a row of published measurements (columns of `wse.csv`)."""
+
+import math
+import re
+from collections.abc import Callable
+
+from wafer_engine import kernels
+from wafer_engine.constants import (
+    SERVICE_CONSTANTS,
+    WSE2_CONSTANTS,
+    WSE3_CONSTANTS,
+    ServiceConstants,
+    WaferConstants,
+)
+from wafer_engine.cost import WaferCost
+from wafer_engine.models import ModelShape, find_model
+from wafer_engine.report import Prediction, Row
+from wafer_engine.spec import WaferSpec, find_wafer
+from wafer_engine.step import StepShape
+
+SERVICE_BAR = 0.15
+KERNEL_BAR = 0.03
+END_TO_END_BAR = 0.08
+
+# A service row that names no lengths is taken at this context; assumed.
+SERVICE_CONTEXT_TOKENS = 1024
+LAUNCH_DATE = "2024-08"  # rows of the first public software; later rows are faster
+
+
+class NotModelledError(Exception):
+    """The row is outside what the models cover; the text says why."""
+
+
+class WaferRows:
+    """Predicts rows with one set of constants per generation and one for the service."""
+
+    def __init__(
+        self,
+        wse2: WaferConstants = WSE2_CONSTANTS,
+        wse3: WaferConstants = WSE3_CONSTANTS,
+        service: ServiceConstants = SERVICE_CONSTANTS,
+    ) -> None:
+        self._constants = {"WSE-2": wse2, "WSE-3": wse3}
+        self._service = service
+        self._by_metric: dict[str, Callable[[Row], float]] = {
+            "decode_tpr": self._decode,
+            "prefill_tpr": self._prefill,
+            "e2e_tpr": self._end_to_end,
+            "meshgemv_cycles": self._gemv,
+            "meshgemm_cycles": self._gemm,
+            "summa_cycles": self._summa,
+            "pipeline_allreduce_gemv_cycles": self._pipeline_gemv,
+            "max_decode_len_shift": self._kv_shift,
+            "max_decode_len_concat": self._kv_concat,
+            "output_speed_per_user": self._service_speed,
+            "ttft_ms": self._service_ttft,
+            "tpot_ms": self._service_tpot,
+        }
+
+    def predict(self, row: Row) -> Prediction:
+        """Predict one row; never raises for what a row holds."""
+        group, bar = _group(row)
+        predictor = self._by_metric.get(row.get("metric", ""))
+        try:
+            if predictor is None:
+                raise NotModelledError(_why_not(row))
+            return Prediction(group, predictor(row), bar=bar)
+        except NotModelledError as reason:
+            return Prediction(group, reason=str(reason), bar=bar)
+        except (ValueError, KeyError, ZeroDivisionError, OverflowError) as error:
+            return Prediction(group, reason=f"cannot read the row: {error}", bar=bar)
+
+    def _machine(self, row: Row) -> tuple[WaferSpec, WaferConstants]:
+        name = row.get("hardware", "").split(" ", 1)[0]
+        wafer = find_wafer(name)
+        return wafer, self._constants[wafer.name]
+
+    def _decode(self, row: Row) -> float:
+        wafer, constants = self._machine(row)
+        model = _grid_model(row)
+        tiling = _tiling(row, model)
+        return kernels.decode_tokens_per_s(model, tiling, wafer, constants)
+
+    def _prefill(self, row: Row) -> float:
+        wafer, constants = self._machine(row)
+        model = _grid_model(row)
+        tokens = float(row["input_len"])
+        return tokens / kernels.prefill_us(model, _tiling(row, model), wafer, constants) * 1e6
+
+    def _end_to_end(self, row: Row) -> float:
+        wafer, constants = self._machine(row)
+        model = _grid_model(row)
+        prefill_side, decode_side = _sides(row, 2)
+        output = int(float(row["output_len"]))
+        total_us = kernels.request_us(
+            model, int(float(row["input_len"])), output, prefill_side, decode_side, wafer, constants
+        )
+        return output / total_us * 1e6
+
+    def _gemv(self, row: Row) -> float:
+        fit = self._machine(row)[1].gemv
+        if fit is None:
+            raise NotModelledError(f"no GEMV was measured on a stated grid of {row['hardware']}")
+        side, length = _kernel_tile(row)
+        return kernels.gemv_cycles(length, side, fit)
+
+    def _gemm(self, row: Row) -> float:
+        fit = self._machine(row)[1].gemm
+        if fit is None:
+            raise NotModelledError(f"no GEMM was measured on a stated grid of {row['hardware']}")
+        side, length = _kernel_tile(row)
+        return kernels.gemm_cycles(length, side, fit)
+
+    def _summa(self, row: Row) -> float:
+        fit = self._machine(row)[1].summa
+        if fit is None:
+            raise NotModelledError(f"no SUMMA was measured on a stated grid of {row['hardware']}")
+        side, length = _kernel_tile(row)
+        return kernels.gemm_cycles(length, side, fit)
+
+    def _pipeline_gemv(self, row: Row) -> float:
+        fit = self._machine(row)[1].pipeline_gemv
+        if fit is None:
+            raise NotModelledError("no pipelined GEMV was measured on this generation")
+        side, length = _kernel_tile(row)
+        return kernels.pipeline_gemv_cycles(length, side, fit)
+
+    def _kv_shift(self, row: Row) -> float:
+        wafer, constants = self._machine(row)
+        return kernels.kv_shift_capacity_tokens(find_model(row["model"]), wafer, constants)
+
+    def _kv_concat(self, row: Row) -> float:
+        return self._kv_shift(row) / _sides(row, 1)[0]
+
+    def service_cost(self, row: Row) -> WaferCost:
+        """The cost model a service row is predicted with.
+
+        Raises:
+            ValueError: An unknown model.
+        """
+        count = row.get("count", "")
+        stated = int(float(count)) if count and float(count) > 1 else None
+        model = find_model(row["model"])
+        return WaferCost(model, num_wafers=stated, service=self._service)
+
+    def _service_speed(self, row: Row) -> float:
+        cost = self.service_cost(row)
+        if row.get("note", "").startswith(LAUNCH_DATE):
+            return 1e6 / cost.pass_us(SERVICE_CONTEXT_TOKENS) * self._service.launch_factor
+        context = float(row.get("input_len") or SERVICE_CONTEXT_TOKENS)
+        return cost.tokens_per_s(context + float(row.get("output_len") or 0) / 2)
+
+    def _service_ttft(self, row: Row) -> float:
+        if not row.get("input_len"):
+            raise NotModelledError("no prompt length is given")
+        tokens = int(float(row["input_len"]))
+        cost = self.service_cost(row)
+        prefill_us = cost.step_us(StepShape(0, 0, tokens, tokens * (tokens + 1) // 2))
+        return (self._service.network_us + self._service.overhead_us + prefill_us) / 1e3
+
+    def _service_tpot(self, row: Row) -> float:
+        cost = self.service_cost(row)
+        context = float(row["input_len"]) + float(row["output_len"]) / 2
+        return 1e3 / cost.tokens_per_s(context)
+
+
+def _group(row: Row) -> tuple[str, float | None]:
+    """The group a row is judged in, and the mean error it is held to."""
+    metric = row.get("metric", "")
+    generation = row.get("hardware", "").split(" ", 1)[0]
+    if metric in ("decode_tpr", "prefill_tpr"):
+        return f"{generation} {metric.removesuffix('_tpr')}", KERNEL_BAR
+    if metric == "e2e_tpr":
+        return f"{generation} end to end", END_TO_END_BAR
+    if metric.endswith("_cycles"):
+        return f"{generation} kernel {metric.removesuffix('_cycles')}", KERNEL_BAR
+    if metric == "output_speed_per_user":
+        return "service speed", SERVICE_BAR
+    if metric in ("ttft_ms", "tpot_ms"):
+        return f"service {metric.removesuffix('_ms')}", SERVICE_BAR
+    if metric.startswith("max_decode_len"):
+        return f"{generation} KV capacity", None
+    return f"{generation} not modelled", None
+
+
+def _why_not(row: Row) -> str:
+    metric = row.get("metric", "")
+    if metric.endswith(("_T10", "_Ladder")):
+        return "another compiler's code on the wafer, given for context"
+    if metric.startswith("energy_ratio"):
+        return "a ratio to GPUs, not a wafer's own figure"
+    if metric == "gemv_time":
+        return "the grid is not stated"
+    return f"no model for the metric {metric!r}"
+
+
+def _sides(row: Row, count: int) -> list[int]:
+    """The sides of the square grids a row names, in order."""
+    grids = re.findall(r"(\d+)x(\d+)", row.get("core_grid", ""))
+    if len(grids) < count:
+        raise NotModelledError("the grid is not stated")
+    if any(width != height for width, height in grids[:count]):
+        raise NotModelledError(f"the grid is not square: {row['core_grid']}")
+    return [int(width) for width, _ in grids[:count]]
+
+
+def _grid_model(row: Row) -> ModelShape:
+    model = find_model(row["model"])
+    if model.moe is not None:
+        raise NotModelledError("the measured code runs dense models only")
+    return model
+
+
+def _tiling(row: Row, model: ModelShape) -> kernels.Tiling:
+    """The padded sizes that ran, where the row has them, else our own padding."""
+    side = _sides(row, 1)[0]
+    own = kernels.tile(model, float(row["input_len"]), side)
+    return kernels.Tiling(
+        side,
+        int(float(row.get("pad_dim") or own.pad_hidden)),
+        int(float(row.get("pad_seq") or own.pad_tokens)),
+        int(float(row.get("pad_ffn") or own.pad_ffn)),
+    )
+
+
+def _kernel_tile(row: Row) -> tuple[int, float]:
+    """Grid side and tile length of a square kernel; the size is padded or part of its name."""
+    side = _sides(row, 1)[0]
+    size = row.get("pad_dim") or ""
+    if not size:
+        named = re.search(r"(\d+)(K?)$", row["model"])
+        if named is None:
+            raise NotModelledError("the matrix size is not stated")
+        size = str(int(named[1]) * (1024 if named[2] else 1))
+    return side, math.ceil(float(size) / side)
