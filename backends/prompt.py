@@ -1,0 +1,168 @@
+"""What a prompt is: how items become text, what they weigh, and how prompts are recognised.
+
+A prompt is its head (instructions, tools, text format) and then its items. Each item is rendered
+by `render`, counted by the tokenizer and hashed; the hash of the prompt after each item chains the
+hashes before it, so two prompts share a prefix exactly when they share a hash. An engine keeps KV
+by these hashes: a conversation's next turn finds everything up to its last answer.
+
+Ids and phases are not part of an item's text: an answer replayed by the client under another id is
+the same prompt. Reasoning is not fed back to the model: it weighs nothing and changes no hash.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from backends.contract import (
+    Compaction,
+    ContextItem,
+    CustomToolCall,
+    CustomToolCallOutput,
+    FilePart,
+    FunctionCall,
+    FunctionCallOutput,
+    ImagePart,
+    Item,
+    Message,
+    Part,
+    Reasoning,
+    RefusalPart,
+    TextFormat,
+    TextPart,
+    Tool,
+)
+from backends.tokenizer import count
+
+ITEM_OVERHEAD_TOKENS = 4  # the markers around every item: start, role, separator, end
+
+# Tokens an image costs, whatever its real size (it is never fetched): OpenAI's vision guide, tile
+# rule (85 + 170 per 512 px tile) for a 1024 x 1024 picture, read 2025-08; "low" detail is 85.
+IMAGE_TOKENS = 765
+IMAGE_LOW_TOKENS = 85
+
+# Tokens of an attached file whose content we do not hold; assumed: about two pages of text.
+FILE_TOKENS = 1024
+
+Prefix = tuple[tuple[int, int], ...]  # (hash of the prompt so far, its tokens), at item ends
+
+
+def measure(item: Item) -> ContextItem:
+    """Size an item and give it its identity; linear in its length, so done once per item."""
+    if isinstance(item, Reasoning):
+        return ContextItem(item, 0, 0)
+    text = render(item)
+    num_tokens = ITEM_OVERHEAD_TOKENS + count(text)
+    if isinstance(item, Message):
+        num_tokens += _attachment_tokens(item.content)
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        num_tokens += _attachment_tokens(item.output)
+    return ContextItem(item, num_tokens, _hash(text.encode("utf-8", "surrogatepass")))
+
+
+def prompt_size(
+    instructions: str | None,
+    tools: Sequence[Tool],
+    text_format: TextFormat,
+    items: Iterable[ContextItem],
+) -> tuple[int, Prefix]:
+    """Add up a prompt.
+
+    Returns:
+        Its tokens, and the hash and tokens of the prompt so far at the end of the head and of each
+        item that weighs something. The last entry, if any, is the whole prompt's.
+    """
+    num_tokens, chained = _head_size(_render_head(instructions, tools, text_format))
+    prefix = [(chained, num_tokens)] if num_tokens else []
+    extend_prefix(prefix, items)
+    return (prefix[-1][1] if prefix else 0), tuple(prefix)
+
+
+def end_prefix(prefix: Prefix, items: Iterable[Item]) -> tuple[int, int]:
+    """The prompt's last prefix entry once it has grown by these items, as its next turn has."""
+    grown = list(prefix[-1:])
+    extend_prefix(grown, map(measure, items))
+    return grown[-1] if grown else (0, 0)
+
+
+def extend_prefix(prefix: list[tuple[int, int]], items: Iterable[ContextItem]) -> None:
+    """Append one entry per item that weighs something."""
+    chained, num_tokens = prefix[-1] if prefix else (0, 0)
+    for item in items:
+        if item.num_tokens:
+            num_tokens += item.num_tokens
+            chained = _hash(chained.to_bytes(8, "big") + item.digest.to_bytes(8, "big"))
+            prefix.append((chained, num_tokens))
+
+
+def render(item: Item) -> str:
+    """An item as the model would read it; equal text is the same item."""
+    match item:
+        case Message(role, content):
+            return f"{role}\n{parts_text(content)}"
+        case FunctionCall(call_id, name, arguments, namespace=namespace):
+            return f"call {call_id} {namespace or ''}.{name}\n{arguments}"
+        case CustomToolCall(call_id, name, tool_input):
+            return f"call {call_id} {name}\n{tool_input}"
+        case FunctionCallOutput(call_id, output) | CustomToolCallOutput(call_id, output):
+            return f"output {call_id}\n{parts_text(output)}"
+        case Compaction(encrypted_content):
+            return f"compaction\n{encrypted_content}"
+        case Reasoning():
+            return ""
+
+
+def parts_text(parts: Iterable[Part]) -> str:
+    """The text of a message or tool output, attachments named in brackets."""
+    return "\n".join(map(_part_text, parts))
+
+
+def _part_text(part: Part) -> str:
+    match part:
+        case TextPart(text):
+            return text
+        case RefusalPart(refusal):
+            return refusal
+        case ImagePart(image_url, file_id):
+            return f"[image {_address(image_url or file_id or '')}]"
+        case FilePart(file_id, file_url, filename, file_data):
+            name = filename or file_id or file_url or ""
+            return f"[file {_address(name)} {_address(file_data or '')}]"
+
+
+def _address(text: str) -> str:
+    """A long address or inline data by its hash: its weight is counted apart."""
+    return text if len(text) <= 200 else f"{_hash(text.encode()):016x}"
+
+
+def _attachment_tokens(parts: Iterable[Part]) -> int:
+    num_tokens = 0
+    for part in parts:
+        if isinstance(part, ImagePart):
+            num_tokens += IMAGE_LOW_TOKENS if part.detail == "low" else IMAGE_TOKENS
+        elif isinstance(part, FilePart):
+            # Inline data is base64, 3 bytes in 4 characters; a token is about 4 bytes.
+            num_tokens += len(part.file_data) * 3 // 16 if part.file_data else FILE_TOKENS
+    return num_tokens
+
+
+def _render_head(instructions: str | None, tools: Sequence[Tool], text_format: TextFormat) -> bytes:
+    # An empty head must weigh nothing, so that a bare prompt is only its items.
+    if not instructions and not tools and text_format.type == "text":
+        return b""
+    encoded = msgspec.json.encode((tools, text_format.schema), order="deterministic")
+    text = (instructions or "").encode("utf-8", "surrogatepass")
+    return text + b"\n" + text_format.type.encode() + b"\n" + encoded
+
+
+# Agents send the same long head with every request; a few hundred of them cover many sessions.
+@lru_cache(maxsize=256)
+def _head_size(head: bytes) -> tuple[int, int]:
+    if not head:
+        return 0, 0
+    return ITEM_OVERHEAD_TOKENS + count(head.decode("utf-8", "surrogatepass")), _hash(head)
+
+
+def _hash(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")

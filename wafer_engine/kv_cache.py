@@ -1,0 +1,163 @@
+"""KV cache accounting: blocks of live sequences, and prefixes kept for those to come.
+
+Every block is free, a live sequence's own, or a kept prefix's. Kept prefixes form a tree: each
+holds the full blocks between its parent's end and its own, so a conversation's turns share what
+they have in common. A sequence stands on the longest kept prefix of its prompt and owns the blocks
+behind it. What no live sequence stands on is evicted, least recently used first, when room is
+needed; a parent always goes after its children, as it is released after them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+
+class KeptPrefix:
+    """A prompt prefix whose KV is in the cache."""
+
+    __slots__ = ("hash", "num_blocks", "num_tokens", "parent", "pins")
+
+    def __init__(
+        self, prefix_hash: int, num_tokens: int, num_blocks: int, parent: "KeptPrefix | None"
+    ) -> None:
+        self.hash = prefix_hash
+        self.num_tokens = num_tokens  # from the prompt's start
+        self.num_blocks = num_blocks  # its own, behind the parent's
+        self.parent = parent
+        self.pins = 1  # live sequences that stand on it, and pinned children
+
+
+class KvCache:
+    """Who holds which number of blocks. Block identities are not modelled: only counts cost time.
+
+    At all times `live_blocks + kept_blocks <= num_blocks`.
+    """
+
+    def __init__(self, capacity_tokens: int, block_tokens: int, max_kept: int = 65_536) -> None:
+        self.block_tokens = block_tokens
+        self.num_blocks = capacity_tokens // block_tokens
+        self.live_blocks = 0
+        self.kept_blocks = 0
+        self.evictable_blocks = 0  # of the kept ones
+        self._max_kept = max_kept  # entries; bounds the memory this bookkeeping takes
+        self._kept: dict[int, KeptPrefix] = {}
+        self._evictable: OrderedDict[int, KeptPrefix] = OrderedDict()  # least recently used first
+
+    @property
+    def available_blocks(self) -> int:
+        """Blocks a sequence could have, once everything evictable is evicted."""
+        return self.num_blocks - self.live_blocks - self.kept_blocks + self.evictable_blocks
+
+    @property
+    def pinned_blocks(self) -> int:
+        """Blocks that live sequences own or stand on."""
+        return self.live_blocks + self.kept_blocks - self.evictable_blocks
+
+    @property
+    def num_kept(self) -> int:
+        return len(self._kept)
+
+    def blocks(self, num_tokens: int, kept: KeptPrefix | None) -> int:
+        """Blocks of its own that a sequence of so many tokens needs behind the prefix."""
+        return -(-num_tokens // self.block_tokens) - self._full_blocks(kept)
+
+    def reusable_tokens(self, kept: KeptPrefix | None) -> int:
+        """Tokens of the prefix that need not be computed: those in full blocks."""
+        return self._full_blocks(kept) * self.block_tokens
+
+    def take(self, num_blocks: int) -> None:
+        """Give blocks to live sequences, evicting kept prefixes as needed."""
+        assert num_blocks <= self.available_blocks, "the scheduler asks before it takes"
+        self.live_blocks += num_blocks
+        while self.live_blocks + self.kept_blocks > self.num_blocks:
+            self._evict_one()
+
+    def give_back(self, num_blocks: int) -> None:
+        """Free blocks of live sequences."""
+        self.live_blocks -= num_blocks
+
+    def find(self, prefix: Iterable[tuple[int, int]]) -> KeptPrefix | None:
+        """The kept prefix of the first entry that has one (give the longest first)."""
+        for prefix_hash, _ in prefix:
+            kept = self._kept.get(prefix_hash)
+            if kept is not None:
+                return kept
+        return None
+
+    def available_if_pinned(self, kept: KeptPrefix | None) -> int:
+        """What `available_blocks` would be with this prefix pinned."""
+        num_blocks = self.available_blocks
+        while kept is not None and kept.pins == 0:
+            num_blocks -= kept.num_blocks
+            kept = kept.parent
+        return num_blocks
+
+    def pin(self, kept: KeptPrefix | None) -> None:
+        """Stand on a prefix: it and what it rests on stay until released."""
+        while kept is not None:
+            kept.pins += 1
+            if kept.pins > 1:
+                return
+            del self._evictable[kept.hash]
+            self.evictable_blocks -= kept.num_blocks
+            kept = kept.parent
+
+    def unpin(self, kept: KeptPrefix | None) -> None:
+        """Release a prefix; it stays for later sequences until room is needed."""
+        while kept is not None:
+            kept.pins -= 1
+            if kept.pins > 0:
+                return
+            self._evictable[kept.hash] = kept
+            self.evictable_blocks += kept.num_blocks
+            kept = kept.parent
+
+    def keep(
+        self, kept: KeptPrefix | None, entries: Iterable[tuple[int, int]], num_tokens: int
+    ) -> KeptPrefix | None:
+        """Turn a sequence's own blocks, as far as entries cover them, into kept prefixes.
+
+        Args:
+            kept: What the sequence stands on; its pin moves to the returned prefix.
+            entries: Its prefix entries, shortest first; those within `kept` are skipped.
+            num_tokens: Tokens of the sequence whose KV exists; entries are cut to it.
+        """
+        shared = self._full_blocks(kept)
+        for prefix_hash, entry_tokens in entries:
+            if kept is not None and entry_tokens <= kept.num_tokens:
+                continue
+            known = self._kept.get(prefix_hash)
+            if known is not None:  # another sequence was first: ours is a duplicate, now freed
+                self.pin(known)
+                self.unpin(kept)
+                kept = known
+                continue
+            if not self._make_entry_room():
+                break
+            kept = self._add(prefix_hash, min(entry_tokens, num_tokens), kept)
+        self.live_blocks -= self._full_blocks(kept) - shared
+        return kept
+
+    def _add(self, prefix_hash: int, num_tokens: int, parent: KeptPrefix | None) -> KeptPrefix:
+        num_blocks = num_tokens // self.block_tokens - self._full_blocks(parent)
+        # The sequence's pin on the parent becomes the pinned child's, so no count changes there.
+        kept = KeptPrefix(prefix_hash, num_tokens, num_blocks, parent)
+        self._kept[prefix_hash] = kept
+        self.kept_blocks += num_blocks
+        return kept
+
+    def _make_entry_room(self) -> bool:
+        if len(self._kept) < self._max_kept:
+            return True
+        if not self._evictable:
+            return False
+        self._evict_one()
+        return True
+
+    def _evict_one(self) -> None:
+        _, kept = self._evictable.popitem(last=False)
+        del self._kept[kept.hash]
+        self.kept_blocks -= kept.num_blocks
+        self.evictable_blocks -= kept.num_blocks
+
+    def _full_blocks(self, kept: KeptPrefix | None) -> int:
+        return kept.num_tokens // self.block_tokens if kept is not None else 0
