@@ -1,0 +1,198 @@
+"""The composition root: every part made, wired, and taken down in order; and the routes."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from litestar import Litestar
+from litestar.openapi.config import OpenAPIConfig
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from backends.contract import Backend
+from backends.gpu import GpuBackend
+from backends.wafer import WaferBackend
+from gateway import __version__
+from gateway.auth import Keys
+from gateway.background import BackgroundRuns
+from gateway.catalogue import model_list
+from gateway.config import BackendConfig, Config, ConfigError, WaferBackendConfig
+from gateway.connection import Connection
+from gateway.embedded_redis import EmbeddedRedis
+from gateway.metrics import Metrics
+from gateway.pipeline import Gateway
+from gateway.store import ResponseStore
+from router.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
+from router.redis_pools import PoolsUnavailable, RedisPools
+
+logger = logging.getLogger("lanewise")
+
+RENEW_INTERVAL_S = 10.0  # a third of a lease
+CHECK_INTERVAL_S = 1.0
+STORE_TIMEOUT_S = 1.0
+
+
+@dataclass(slots=True)
+class Services:
+    """What the routes need, in one place: `app.state.services`."""
+
+    config: Config
+    gw: Gateway
+    keys: Keys
+    background: BackgroundRuns
+    catalogue: dict[str, Any]
+    connections: set[Connection] = field(default_factory=set)
+
+    @property
+    def flush_interval_s(self) -> float:
+        """Between two deltas of a stream."""
+        return self.config.server.flush_interval_ms / 1e3
+
+
+def clock_us() -> int:
+    """The engines' clock: the event loop's, in microseconds."""
+    return int(asyncio.get_running_loop().time() * 1e6)
+
+
+def wall_s() -> int:
+    """Unix time."""
+    return int(time.time())
+
+
+@asynccontextmanager
+async def services(config: Config) -> AsyncIterator[Services]:
+    """Everything started; on the way out everything stopped, the last started first."""
+    async with AsyncExitStack() as stack:
+        url = config.redis.url
+        if url is None:
+            embedded = EmbeddedRedis()
+            stack.push_async_callback(embedded.stop)
+            url = await embedded.start()
+        store_redis: Redis[bytes] = Redis.from_url(
+            url,
+            socket_timeout=STORE_TIMEOUT_S,
+            socket_connect_timeout=STORE_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+        stack.push_async_callback(store_redis.aclose)
+        pools = RedisPools.from_url(url)
+        stack.push_async_callback(pools.close)
+        backends = make_backends(config.backends)
+        for backend in backends.values():
+            stack.push_async_callback(backend.close)
+        policy = load_policy(config.policy_path)
+        gw = Gateway(
+            backends=backends,
+            pools=pools,
+            store=ResponseStore(store_redis, config.store.ttl_s),
+            policy=policy,
+            metrics=Metrics(
+                version=__version__,
+                backends=lambda: [backend.stats() for backend in backends.values()],
+            ),
+            clock_us=clock_us,
+            wall_s=wall_s,
+        )
+        stack.push_async_callback(gw.settled)
+        background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
+        stack.push_async_callback(background.close)
+        infos = [backend.info for backend in backends.values()]
+        catalogue = model_list(infos, policy, wall_s())
+        made = Services(config, gw, Keys(config.tenants), background, catalogue)
+        for watch in (_renew(gw), _check(made), _heartbeats(made), gw.metrics.watch_loop()):
+            stack.push_async_callback(_cancel, asyncio.create_task(watch))
+        yield made
+
+
+def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
+    """The configured backends by name; needs a running event loop."""
+    made: dict[str, Backend] = {}
+    for config in configs:
+        if isinstance(config, WaferBackendConfig):
+            made[config.name] = WaferBackend(name=config.name, options=config.options)
+        else:
+            made[config.name] = GpuBackend(name=config.name, options=config.options)
+    return made
+
+
+def load_policy(path: str | None) -> Policy:
+    """The policy of a file; without one, the default policy.
+
+    Raises:
+        ConfigError: It cannot be read, or is no valid policy.
+    """
+    if path is None:
+        return DEFAULT_POLICY
+    try:
+        return parse_policy(Path(path).read_bytes())
+    except (OSError, PolicyError) as error:
+        raise ConfigError(f"policy_path {path!r}: {error}") from error
+
+
+async def _cancel(loop: "asyncio.Task[None]") -> None:
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+
+
+async def _renew(gw: Gateway) -> None:
+    """Keep the leases of running tasks; for ever."""
+    while True:
+        await asyncio.sleep(RENEW_INTERVAL_S)
+        held = [live.reservation for live in gw.live.values()]
+        if not held:
+            continue
+        started_us = gw.clock_us()
+        try:
+            await gw.pools.renew(held)
+            gw.metrics.pools_call("renew", "ok", gw.clock_us() - started_us)
+        except PoolsUnavailable as error:
+            gw.metrics.pools_call("renew", "error", gw.clock_us() - started_us)
+            logger.warning("leases could not be renewed: %s", error)
+
+
+async def _check(made: Services) -> None:
+    """Look for readers that stall; for ever."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(CHECK_INTERVAL_S)
+        now_s = loop.time()
+        for connection in list(made.connections):
+            connection.check(now_s)
+
+
+async def _heartbeats(made: Services) -> None:
+    """Let responses that have been silent for a while show that they live; for ever."""
+    while True:
+        await asyncio.sleep(made.config.server.heartbeat_s)
+        for live in list(made.gw.live.values()):
+            writer = live.job.writer
+            if writer.num_events == live.num_events:
+                writer.heartbeat()
+            live.num_events = writer.num_events
+
+
+def make_app(
+    config: Config, handlers: list[Any], exception_handlers: Mapping[Any, Any]
+) -> Litestar:
+    """The application; `app.state.services` is there while it runs."""
+
+    @asynccontextmanager
+    async def lifespan(app: Litestar) -> AsyncIterator[None]:
+        async with services(config) as made:
+            app.state.services = made
+            yield
+
+    return Litestar(
+        route_handlers=handlers,
+        lifespan=[lifespan],
+        openapi_config=OpenAPIConfig(title="Lanewise", version=__version__, path="/schema"),
+        request_max_body_size=config.server.max_message_bytes,
+        logging_config=None,
+        exception_handlers=dict(exception_handlers),
+    )

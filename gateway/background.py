@@ -1,0 +1,164 @@
+"""Responses that outlive their request: `background: true` over HTTP.
+
+A run lives in the process that took it; its stored object is what every process answers with. It
+is written when it begins and when it ends. Events are kept while it runs and a while after, so that
+a stream can be taken up again with `starting_after`.
+"""
+
+import asyncio
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+from litestar.response.base import ASGIResponse
+
+from gateway.connection import new_id
+from gateway.errors import ProtocolError
+from gateway.http import EventStream, Exchange, json_response, sse_event
+from gateway.intake import parse_create
+from gateway.objects import static_fields
+from gateway.outbox import Outbox
+from gateway.pipeline import Gateway
+from gateway.records import StoredResponse
+from gateway.response import ResponseStream
+from gateway.wire import CreateBody
+from router.task import Tenant
+
+MAX_RUNS = 256  # per process, running or kept for their events
+
+
+class _Run:
+    """A background response and the events it has sent so far."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self.tenant = tenant
+        self.events: list[tuple[str, bytes]] = []
+        self.readers: set[Outbox] = set()
+        self.stream: ResponseStream
+        self.exchange: Exchange
+
+    def emit(self, event_type: str, data: bytes) -> None:
+        self.events.append((event_type, data))
+        for reader in self.readers:
+            reader.send(sse_event(event_type, data))
+
+    @property
+    def running(self) -> bool:
+        return not self.exchange.pump.done()
+
+
+class BackgroundRuns:
+    """The background responses of this process."""
+
+    def __init__(self, gw: Gateway, flush_interval_s: float) -> None:
+        self._gw = gw
+        self._flush_interval_s = flush_interval_s
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._flusher = Outbox(flush_interval_s)  # flushes the streams; has no frames of its own
+        self._flushing = asyncio.create_task(self._flusher.run(_nothing))
+
+    async def create(self, tenant: Tenant, body: CreateBody) -> ASGIResponse:
+        """Begin a run and answer with its object, or with its events.
+
+        Raises:
+            ProtocolError: `store: false`, too many runs, or refused at once.
+        """
+        parsed = parse_create(body, f"resp_{new_id()}")
+        if not parsed.store:
+            message = "'background' needs 'store': it is read back later. Leave 'store' out."
+            raise ProtocolError("invalid_value", message, param="background")
+        self._make_room()
+        run = _Run(tenant)
+        run.stream = ResponseStream(parsed, run.emit, on_dirty=self._flusher.mark)
+        run.exchange = Exchange(self._gw, tenant, parsed, run.stream)
+        await asyncio.shield(run.exchange.until_open())
+        self._runs[parsed.id] = run
+        if body.stream:
+            return self._follow(run, 0)
+        created_at, model = self._gw.wall_s(), body.model
+        queued = static_fields(parsed, created_at, model)
+        rest: dict[str, Any] = {"status": "queued", "completed_at": None, "error": None}
+        rest |= {"incomplete_details": None, "output": [], "usage": None}
+        answer = queued + b"," + msgspec.json.encode(rest)[1:]
+        if run.running:
+            await self._store_begun(tenant, parsed.id, run.stream.body or answer)
+        return json_response(answer, headers=run.exchange.headers())
+
+    async def _store_begun(self, tenant: Tenant, response_id: str, body: bytes) -> None:
+        begun = StoredResponse(
+            response=body, ancestors=(), input=(), output=(), num_own=0, can_continue=False
+        )
+        await self._gw.store.save(tenant.id, response_id, begun, only_new=True)
+
+    def _make_room(self) -> None:
+        if len(self._runs) < MAX_RUNS:
+            return
+        for response_id, run in self._runs.items():
+            if not run.running:
+                del self._runs[response_id]
+                return
+        raise ProtocolError(
+            "server_is_overloaded",
+            f"{MAX_RUNS} background responses are running. Try again in 10s.",
+            retry_after_us=10_000_000,
+        )
+
+    def find(self, tenant: Tenant, response_id: str) -> bytes | None:
+        """The object of a run that goes on, as it stands; None if this tenant has no such run."""
+        run = self._runs.get(response_id)
+        if run is None or run.tenant.id != tenant.id or not run.running:
+            return None
+        return run.stream.body
+
+    def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIResponse:
+        """The events of a run after that number, then those to come.
+
+        Raises:
+            ProtocolError: This process has no such run.
+        """
+        run = self._runs.get(response_id)
+        if run is None or run.tenant.id != tenant.id:
+            message = (
+                f"No background response '{response_id[:80]}' can be streamed here: its events are "
+                "kept where it ran, and a while only. Retrieve it without 'stream'."
+            )
+            raise ProtocolError("response_not_found", message, param="response_id")
+        return self._follow(run, starting_after + 1)
+
+    def _follow(self, run: _Run, first: int) -> ASGIResponse:
+        outbox = Outbox(self._flush_interval_s)
+        run.stream.flush()
+        for event_type, data in run.events[first:]:
+            outbox.send(sse_event(event_type, data))
+        run.readers.add(outbox)
+        watcher = asyncio.create_task(_until(run, outbox))
+        return EventStream(outbox, watcher, run.exchange.headers())
+
+    async def cancel(self, tenant: Tenant, response_id: str) -> bytes | None:
+        """Stop a run and return its final object; None if there is none of this tenant's."""
+        run = self._runs.get(response_id)
+        if run is None or run.tenant.id != tenant.id:
+            return None
+        run.exchange.job.stop("cancelled")
+        await asyncio.shield(run.exchange.pump)
+        return run.stream.body
+
+    async def close(self) -> None:
+        """Stop every run; each ends and is settled."""
+        self._flusher.close()
+        pumps = [run.exchange.pump for run in self._runs.values() if run.running]
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, self._flushing, return_exceptions=True)
+
+
+async def _until(run: _Run, outbox: Outbox) -> None:
+    """Feed a reader until the run ends; cancelling takes the reader away, not the run."""
+    try:
+        await asyncio.wait((run.exchange.pump,))
+    finally:
+        run.readers.discard(outbox)
+
+
+async def _nothing(frame: bytes) -> None:
+    """The flusher writes nothing itself."""

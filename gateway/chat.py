@@ -1,0 +1,410 @@
+"""`POST /v1/chat/completions`: the same pipeline under the older protocol."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from litestar.response.base import ASGIResponse
+from msgspec import Meta
+
+from backends.contract import (
+    Delta,
+    DeltaKind,
+    FunctionCall,
+    Item,
+    Message,
+    TextFormat,
+    TextPart,
+    Usage,
+)
+from gateway.connection import new_id
+from gateway.errors import ProtocolError, from_validation
+from gateway.http import AnyRequest, EventStream, Exchange, json_response
+from gateway.intake import ParsedCreate, parse_create
+from gateway.outbox import Outbox
+from gateway.pipeline import Gateway
+from gateway.response import Ending
+from gateway.wire import CreateBody, Effort, Metadata, ReasoningParam, ServiceTier, not_json
+from router.task import Tenant
+
+_encode = msgspec.json.encode
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """A tool call of an assistant message."""
+
+    id: str
+    function: "_CallFunction"
+
+
+class _CallFunction(msgspec.Struct, frozen=True):
+    name: str
+    arguments: str = ""
+
+
+class _ChatMessage(msgspec.Struct, frozen=True):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Any = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+
+
+class _StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool | None = None
+
+
+class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of the request; fields that have no meaning here are ignored."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    messages: Annotated[list[_ChatMessage], Meta(min_length=1)]
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    n: int | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: Effort | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    metadata: Metadata | None = None
+    service_tier: ServiceTier | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
+
+
+_bodies = msgspec.json.Decoder(ChatBody)
+
+MAX_STOPS = 4  # OpenAI's limit
+
+
+def parse_chat(body: bytes) -> tuple[ChatBody, ParsedCreate]:
+    """A chat request as the Responses request that means the same; it is never stored.
+
+    Raises:
+        ProtocolError: Naming the field.
+    """
+    try:
+        chat = _bodies.decode(body)
+    except msgspec.ValidationError as error:
+        raise from_validation(error) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise not_json(error) from None
+    if chat.n is not None and chat.n != 1:
+        message = f"Invalid 'n': expected 1, got {chat.n}. Send one request per choice."
+        raise ProtocolError("unsupported_parameter", message, param="n")
+    stops = (chat.stop,) if isinstance(chat.stop, str) else tuple(chat.stop or ())
+    if len(stops) > MAX_STOPS or not all(stops):
+        message = f"Invalid 'stop': expected up to {MAX_STOPS} non-empty strings."
+        raise ProtocolError("invalid_value", message, param="stop")
+    create = CreateBody(
+        model=chat.model,
+        input=[msgspec.Raw(_encode(item)) for item in _input_items(chat.messages)],
+        store=False,
+        tools=[msgspec.Raw(_encode(_flat_tool(tool))) for tool in chat.tools or ()],
+        tool_choice=_flat_choice(chat.tool_choice),
+        parallel_tool_calls=chat.parallel_tool_calls,
+        max_output_tokens=chat.max_completion_tokens or chat.max_tokens,
+        reasoning=ReasoningParam(chat.reasoning_effort) if chat.reasoning_effort else None,
+        temperature=chat.temperature,
+        top_p=chat.top_p,
+        metadata=chat.metadata,
+        service_tier=chat.service_tier,
+        prompt_cache_key=chat.prompt_cache_key,
+        safety_identifier=chat.safety_identifier,
+        user=chat.user,
+    )
+    parsed = parse_create(create, f"resp_{new_id()}")
+    parsed = msgspec.structs.replace(
+        parsed, stop=stops, seed=chat.seed, text_format=_text_format(chat.response_format)
+    )
+    return chat, parsed
+
+
+def _input_items(messages: list[_ChatMessage]) -> list[dict[str, Any]]:
+    """Messages as Responses items; an assistant's calls become items of their own."""
+    items: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        place = f"messages[{index}]"
+        if message.role in ("tool", "function"):
+            if message.tool_call_id is None:
+                error = f"Missing required parameter: '{place}.tool_call_id'."
+                raise ProtocolError("missing_required_parameter", error, param=place)
+            output = _content(message.content, place)
+            items.append(
+                {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
+            )
+            continue
+        if message.content is not None or not message.tool_calls:
+            items.append({"role": message.role, "content": _content(message.content, place)})
+        items.extend(
+            {
+                "type": "function_call",
+                "call_id": call.id,
+                "name": call.function.name,
+                "arguments": call.function.arguments,
+            }
+            for call in message.tool_calls or ()
+        )
+    return items
+
+
+def _content(content: Any, place: str) -> str | list[dict[str, Any]]:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        message = f"Invalid '{place}.content': expected a string or an array of parts."
+        raise ProtocolError("invalid_type", message, param=f"{place}.content")
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        if part.get("type") == "image_url":
+            image = part.get("image_url")
+            image = image if isinstance(image, dict) else {"url": image}
+            parts.append(
+                {
+                    "type": "input_image",
+                    "image_url": image.get("url"),
+                    "detail": image.get("detail"),
+                }
+            )
+        elif part.get("type") == "file":
+            parts.append({"type": "input_file", **(part.get("file") or {})})
+        else:
+            parts.append(part)
+    return parts
+
+
+def _flat_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A chat tool in the flat form of Responses."""
+    kind = tool.get("type")
+    nested = tool.get(kind) if isinstance(kind, str) else None
+    return {"type": kind, **nested} if isinstance(nested, dict) else tool
+
+
+def _flat_choice(choice: Any) -> msgspec.Raw | None:
+    if choice is None:
+        return None
+    if isinstance(choice, dict) and isinstance(choice.get("allowed_tools"), dict):
+        allowed = choice["allowed_tools"]
+        tools = [_flat_tool(tool) for tool in allowed.get("tools", ()) if isinstance(tool, dict)]
+        choice = {"type": "allowed_tools", "mode": allowed.get("mode", "auto"), "tools": tools}
+    elif isinstance(choice, dict):
+        choice = _flat_tool(choice)
+    return msgspec.Raw(_encode(choice))
+
+
+def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
+    kind = (response_format or {}).get("type", "text")
+    if kind == "json_schema":
+        assert response_format is not None
+        schema = (response_format.get("json_schema") or {}).get("schema")
+        if not isinstance(schema, dict):
+            message = "Missing required parameter: 'response_format.json_schema.schema'."
+            raise ProtocolError("missing_required_parameter", message, param="response_format")
+        return TextFormat("json_schema", schema)
+    if kind not in ("text", "json_object"):
+        message = "Invalid 'response_format.type': expected text, json_object or json_schema."
+        raise ProtocolError("invalid_value", message, param="response_format.type")
+    return TextFormat(kind)
+
+
+class ChatStream:
+    """Writes one answer as chat completion chunks, into an outbox if it is streamed.
+
+    Reasoning has no place in this protocol: its tokens show in the usage only.
+    """
+
+    def __init__(self, parsed: ParsedCreate, chat: ChatBody, outbox: Outbox | None) -> None:
+        self.id = f"chatcmpl-{parsed.id.removeprefix('resp_')}"
+        self._parsed = parsed
+        self._outbox = outbox
+        self._include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
+        self._head: dict[str, Any] = {}
+        self._routing: dict[str, Any] = {}
+        self._texts: list[str] = []
+        self._pending: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        self._source = -1  # the engine's index of the item being written
+        self._num_events = 0
+        self._is_open = False
+        self._ended = False
+        self._ending: Ending | None = None
+        self.body = b""
+
+    def open(self, created_at: int, model: str, routing: dict[str, Any]) -> None:
+        """The first chunk: the role."""
+        self._is_open = True
+        self._head = {"id": self.id, "created": created_at, "model": model}
+        self._routing = routing
+        self._chunk({"role": "assistant", "content": "", "refusal": None})
+
+    def push(self, delta: Delta, phase: str | None) -> None:
+        """A piece of text goes out with the flush, a piece of a call at once."""
+        if delta.kind is DeltaKind.REASONING:
+            return
+        if delta.kind is DeltaKind.TEXT:
+            new_paragraph = delta.index != self._source and bool(self._texts)
+            self._source = delta.index
+            self._pending.append("\n\n" + delta.text if new_paragraph else delta.text)
+            if not self._texts or self._outbox is None:
+                self.flush()
+            else:
+                self._outbox.mark(self)
+            return
+        self.flush()
+        if delta.index != self._source:
+            self._source = delta.index
+            function = {"name": delta.name, "arguments": ""}
+            call = {"id": delta.call_id, "type": "function", "function": function}
+            self._calls.append({**call, "function": dict(function)})
+            self._chunk({"tool_calls": [{"index": len(self._calls) - 1, **call}]})
+        self._calls[-1]["function"]["arguments"] += delta.text
+        piece = {"index": len(self._calls) - 1, "function": {"arguments": delta.text}}
+        self._chunk({"tool_calls": [piece]})
+
+    def flush(self) -> None:
+        """Send the text that has gathered as one chunk."""
+        if self._pending:
+            text = "".join(self._pending)
+            self._pending.clear()
+            self._texts.append(text)
+            self._chunk({"content": text})
+
+    def heartbeat(self) -> None:
+        """A chunk without content, for clients that count silence."""
+        if self._is_open and not self._ended:
+            self._chunk({})
+
+    def close_items(self, ending: Ending) -> None:
+        """Send what is left."""
+        self.flush()
+
+    def finish(self, ending: Ending, completed_at: int, routing: dict[str, Any]) -> bytes:
+        """The whole answer as a `chat.completion`."""
+        self._ending = ending
+        message: dict[str, Any] = {"role": "assistant", "refusal": None, "annotations": []}
+        text = "".join(self._texts)
+        message["content"] = None if self._calls and not text else text
+        if self._calls:
+            message["tool_calls"] = self._calls
+        choice = {"index": 0, "message": message, "logprobs": None}
+        choice["finish_reason"] = self._finish_reason(ending)
+        self.body = _encode(
+            {
+                **self._head,
+                "object": "chat.completion",
+                "choices": [choice],
+                "usage": _usage(ending.usage),
+                "service_tier": "default",
+                "system_fingerprint": None,
+                "routing": routing,
+            }
+        )
+        return self.body
+
+    def send_terminal(self) -> None:
+        """The finish reason, the usage if asked for, and the end of the stream."""
+        assert self._ending is not None
+        self._ended = True
+        if self._ending.error is not None:
+            error = ProtocolError(self._ending.error["code"], self._ending.error["message"])
+            self._send(error.body())
+        else:
+            self._chunk({}, self._finish_reason(self._ending))
+            if self._include_usage:
+                tail = {"object": "chat.completion.chunk", "choices": []}
+                self._send({**self._head, **tail, "usage": _usage(self._ending.usage)})
+        if self._outbox is not None:
+            self._outbox.send(b"data: [DONE]\n\n")
+
+    def _finish_reason(self, ending: Ending) -> str:
+        if ending.reason == "max_output_tokens":
+            return "length"
+        if ending.reason == "content_filter":
+            return "content_filter"
+        return "tool_calls" if self._calls else "stop"
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> None:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        chunk = {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
+        chunk |= {"service_tier": "default", "system_fingerprint": None}
+        if self._include_usage:
+            chunk["usage"] = None
+        if self._num_events == 0:
+            chunk["routing"] = self._routing
+        self._send(chunk)
+
+    def _send(self, chunk: dict[str, Any]) -> None:
+        self._num_events += 1
+        if self._outbox is not None:
+            self._outbox.send(b"data: " + _encode(chunk) + b"\n\n")
+
+    @property
+    def output(self) -> tuple[Item, ...]:
+        """What was said; chat completions are not stored, so nobody continues from it."""
+        texts = (Message("assistant", (TextPart("".join(self._texts)),)),) if self._texts else ()
+        calls = (
+            FunctionCall(call["id"], call["function"]["name"], call["function"]["arguments"])
+            for call in self._calls
+        )
+        return (*texts, *calls)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its first chunk was made."""
+        return self._is_open
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last chunk was made."""
+        return self._ended
+
+    @property
+    def num_events(self) -> int:
+        """How many chunks it has made."""
+        return self._num_events
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.num_input_tokens,
+        "completion_tokens": usage.num_output_tokens,
+        "total_tokens": usage.num_input_tokens + usage.num_output_tokens,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.num_cached_tokens,
+            "audio_tokens": 0,
+            "cache_write_tokens": 0,
+        },
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.num_reasoning_tokens,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }
+
+
+async def create_chat_completion(
+    gw: Gateway, tenant: Tenant, request: AnyRequest, flush_interval_s: float
+) -> ASGIResponse:
+    """`POST /v1/chat/completions`.
+
+    Raises:
+        ProtocolError: Before the first chunk; afterwards errors are chunks.
+    """
+    chat, parsed = parse_chat(await request.body())
+    outbox = Outbox(flush_interval_s) if chat.stream else None
+    stream = ChatStream(parsed, chat, outbox)
+    exchange = Exchange(gw, tenant, parsed, stream)
+    if outbox is None:
+        await exchange.whole(request)
+        return json_response(stream.body, headers=exchange.headers())
+    await exchange.until_open()
+    return EventStream(outbox, exchange.pump, exchange.headers())

@@ -1,0 +1,137 @@
+"""The command line: parse arguments, make one call each."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway import __version__, terminal
+from gateway.config import DEVELOPMENT_KEY, ConfigError, load_config
+from gateway.preview import preview
+from gateway.server import serve
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `lanewise`; the process's exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+    except ConfigError as error:
+        print(f"lanewise: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lanewise", description="A gateway for fast and deep models side by side."
+    )
+    parser.add_argument("--version", action="version", version=f"lanewise {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_serve(commands)
+    _add_chat(commands)
+    _add_route(commands)
+    return parser
+
+
+def _add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    text: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=f"example: {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _add_command(
+        commands,
+        "serve",
+        "Start the gateway.",
+        "lanewise serve --config lanewise.toml --port 9000",
+    )
+    parser.add_argument("--config", metavar="FILE", help="TOML; without it, development defaults")
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any)")
+    parser.add_argument(
+        "--redis", metavar="URL", help="redis://, rediss:// or unix:// (default: an embedded Redis)"
+    )
+    parser.set_defaults(run=_serve)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    return serve(
+        load_config(
+            _read(arguments.config),
+            os.environ,
+            host=arguments.host,
+            port=arguments.port,
+            redis_url=arguments.redis,
+        )
+    )
+
+
+def _add_chat(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _add_command(
+        commands,
+        "chat",
+        "Talk to a gateway from the terminal; typing while it answers redirects it.",
+        'lanewise chat --model auto "Write a haiku about caches."',
+    )
+    parser.add_argument("prompt", nargs="?", help="ask once and exit; without it, a dialogue")
+    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway's address")
+    parser.add_argument("--model", default="auto", help="a model id (default: auto)")
+    parser.add_argument(
+        "--key",
+        default=os.environ.get("LANEWISE_API_KEY", DEVELOPMENT_KEY),
+        help="API key (default: $LANEWISE_API_KEY, else the development key)",
+    )
+    parser.set_defaults(run=_chat)
+
+
+def _chat(arguments: argparse.Namespace) -> int:
+    return terminal.run(
+        url=arguments.url, key=arguments.key, model=arguments.model, prompt=arguments.prompt
+    )
+
+
+def _add_route(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _add_command(
+        commands,
+        "route",
+        "Say where a prompt would go, and why, without running it.",
+        'lanewise route "Find the race condition in our lock manager"',
+    )
+    parser.add_argument("prompt", help="the prompt; - reads it from standard input")
+    parser.add_argument("--config", metavar="FILE", help="TOML; without it, development defaults")
+    parser.add_argument("--model", default="auto", help="a model id (default: auto)")
+    parser.add_argument("--tenant", help="decide for this tenant (default: the first)")
+    parser.add_argument("--json", action="store_true", help="print the decision as JSON")
+    parser.set_defaults(run=_route)
+
+
+def _route(arguments: argparse.Namespace) -> int:
+    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
+    config = load_config(_read(arguments.config), os.environ)
+    lines, decision = preview(config, prompt, model=arguments.model, tenant_id=arguments.tenant)
+    print(json.dumps(decision, indent=2) if arguments.json else "\n".join(lines))
+    return 0
+
+
+def _read(path: str | None) -> bytes:
+    if path is None:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror}") from error

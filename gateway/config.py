@@ -1,0 +1,164 @@
+"""The configuration: decoded from TOML once, checked once; every default lives here."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from backends.contract import BackendGroup
+from backends.gpu import GpuOptions
+from backends.wafer import WaferOptions
+from router.task import GroupLimits, Tenant
+
+DEVELOPMENT_KEY = "sk-lanewise-dev"
+
+_TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")  # part of Redis keys, so nothing that could split one
+
+
+class ConfigError(Exception):
+    """What is wrong with the configuration, and what to do about it."""
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the gateway listens, and its bounds per connection."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    max_message_bytes: Annotated[int, Meta(ge=1024)] = 16 << 20
+    connection_max_age_s: Annotated[float, Meta(gt=0)] = 3600.0  # OpenAI's and Azure's limit
+    flush_interval_ms: Annotated[float, Meta(ge=0, le=1000)] = 8.0  # between deltas of a stream
+    heartbeat_s: Annotated[float, Meta(gt=0)] = 15.0  # silence before a response says it lives
+    send_timeout_s: Annotated[float, Meta(gt=0)] = 10.0  # a reader that stalls longer is closed
+    drain_timeout_s: Annotated[float, Meta(ge=0)] = 5.0  # for responses to end after SIGTERM
+    allowed_origins: tuple[str, ...] = ()  # browsers' Origin headers to accept on the socket
+
+
+class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the shared state lives; without a URL an embedded Redis is started."""
+
+    url: str | None = None
+
+
+class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long stored responses are kept after they were last used."""
+
+    ttl_s: Annotated[int, Meta(ge=1)] = 24 * 3600
+
+
+class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A tenant with its keys; `limits` names the groups of backends it may use."""
+
+    id: str
+    keys: tuple[Annotated[str, Meta(min_length=8)], ...]
+    tier: str = "default"
+    limits: dict[BackendGroup, GroupLimits]
+
+    def tenant(self) -> Tenant:
+        """The tenant as the router knows it."""
+        return Tenant(id=self.id, tier=self.tier, limits=self.limits)
+
+
+class WaferBackendConfig(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="wafer"
+):
+    """A simulated wafer: a backend of the fast group."""
+
+    name: str = "wafer"
+    options: WaferOptions = WaferOptions()
+
+
+class GpuBackendConfig(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="gpu"
+):
+    """A simulated GPU server: a backend of the deep group."""
+
+    name: str = "gpu"
+    options: GpuOptions = GpuOptions()
+
+
+BackendConfig = WaferBackendConfig | GpuBackendConfig
+
+# Wide enough that a developer meets them only when testing what they do.
+DEVELOPMENT_TENANT = TenantConfig(
+    id="dev",
+    keys=(DEVELOPMENT_KEY,),
+    tier="development",
+    limits={
+        "fast": GroupLimits(requests_per_min=6_000, tokens_per_min=20_000_000, max_concurrent=256),
+        "deep": GroupLimits(requests_per_min=1_200, tokens_per_min=4_000_000, max_concurrent=64),
+    },
+)
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole configuration."""
+
+    server: ServerConfig = ServerConfig()
+    redis: RedisConfig = RedisConfig()
+    store: StoreConfig = StoreConfig()
+    tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)
+    backends: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
+    policy_path: str | None = None  # TOML; without it the default policy rules
+
+
+def load_config(
+    toml: bytes,
+    environ: Mapping[str, str],
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    redis_url: str | None = None,
+) -> Config:
+    """The configuration from a file's bytes, the environment and the command line, last one wins.
+
+    Raises:
+        ConfigError: Naming the field.
+    """
+    try:
+        config = msgspec.toml.decode(toml, type=Config)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ConfigError(f"configuration: {error}") from None
+    redis_url = redis_url or environ.get("LANEWISE_REDIS_URL") or config.redis.url
+    server = msgspec.structs.replace(
+        config.server,
+        host=host if host is not None else config.server.host,
+        port=port if port is not None else config.server.port,
+    )
+    config = msgspec.structs.replace(config, server=server, redis=RedisConfig(redis_url))
+    _check(config)
+    return config
+
+
+def _check(config: Config) -> None:
+    seen: dict[str, str] = {}
+    for tenant in config.tenants:
+        if not _TENANT_ID.fullmatch(tenant.id):
+            raise ConfigError(f"tenants: id {tenant.id!r} must be 1 to 64 of a-z, 0-9 and '-'")
+        for key in tenant.keys:
+            if key in seen:
+                raise ConfigError(f"tenants: {tenant.id!r} and {seen[key]!r} have the same key")
+            seen[key] = tenant.id
+    names = [backend.name for backend in config.backends]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"backends: names must be unique, got {', '.join(names)}")
+    if not names:
+        raise ConfigError("backends: at least one is needed")
+    if DEVELOPMENT_KEY in seen and not is_loopback(config.server.host):
+        raise ConfigError(
+            f"server.host {config.server.host!r} is reachable from elsewhere, and tenant "
+            f"{seen[DEVELOPMENT_KEY]!r} has the public development key {DEVELOPMENT_KEY!r}: "
+            "listen on 127.0.0.1, or configure tenants with keys of your own"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that address; an unknown name counts as public."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,179 @@
+"""The socket's edge: one reader, one writer, one asyncio task per running response."""
+
+import asyncio
+import secrets
+from typing import Any, cast
+
+from litestar import WebSocket
+from litestar.exceptions import WebSocketDisconnect
+
+from gateway.config import ServerConfig
+from gateway.errors import ProtocolError
+from gateway.job import Ended, Job
+from gateway.outbox import Outbox
+from gateway.pipeline import Gateway, handle_task
+from gateway.session import Action, Session, Start
+from gateway.wire import BadFrameError, decode_event
+from router.task import Tenant
+
+# RFC 6455 7.4.1, and the IANA registry for 1012 and 1013.
+NORMAL, UNSUPPORTED_DATA, POLICY, TOO_BIG, RESTART, TRY_LATER = 1000, 1003, 1008, 1009, 1012, 1013
+VANISHED = 1006
+
+# How long responses may go on after a connection reached its age limit.
+AGE_GRACE_S = 30.0
+
+
+class Connection:
+    """Drives a `Session` on an accepted WebSocket until either side closes."""
+
+    def __init__(
+        self,
+        gw: Gateway,
+        config: ServerConfig,
+        tenant: Tenant,
+        websocket: "WebSocket[Any, Any, Any]",
+    ) -> None:
+        self._gw = gw
+        self._config = config
+        self._websocket = websocket
+        self._outbox = Outbox(config.flush_interval_ms / 1e3)
+        self._session = Session(tenant, self._outbox.send, self._outbox.mark, new_id)
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._close_code = NORMAL
+        self._expired = False
+
+    async def serve(self) -> int:
+        """Run until the connection is over; returns the close code.
+
+        Whatever ends it, generation stops at once and every reservation is settled.
+        """
+        loop = asyncio.get_running_loop()
+        reader = asyncio.ensure_future(self._read())
+        writer = asyncio.ensure_future(self._outbox.run(self._write))
+        expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            if writer.done():
+                self._close_code = VANISHED  # only an error ends the writer first
+        finally:
+            expiry.cancel()
+            reader.cancel()
+            await self._end_jobs()
+            await self._end_writer(writer)
+        return self._close_code
+
+    async def _read(self) -> None:
+        """Take frames in until the client closes, vanishes, or breaks the rules."""
+        while True:
+            message = cast("dict[str, Any]", await self._websocket.receive())
+            if message["type"] == "websocket.disconnect":
+                self._close_code = message.get("code") or VANISHED
+                return
+            text = message.get("text")
+            if text is None:
+                self._close_code = UNSUPPORTED_DATA
+                return
+            if not self._receive(text):
+                self._close_code = TOO_BIG
+                return
+
+    def _receive(self, text: str) -> bool:
+        """Take one frame in; false if it is larger than allowed."""
+        num_bytes = len(text) if text.isascii() else len(text.encode(errors="replace"))
+        if num_bytes > self._config.max_message_bytes:
+            error = ProtocolError(
+                "message_too_large",
+                f"A message may hold {self._config.max_message_bytes} bytes, got {num_bytes}. "
+                "Send less, or continue with 'previous_response_id'.",
+            )
+            self._outbox.send(error.event(None))
+            return False
+        self._gw.metrics.ws_message("in", num_bytes)
+        started_us = self._gw.clock_us()
+        try:
+            event = decode_event(text)
+        except BadFrameError as bad:
+            self._session.reject(bad)
+            return True
+        actions = self._session.receive(event, num_bytes, started_us)
+        self._gw.metrics.stage("parse", self._gw.clock_us() - started_us)
+        self._act(actions)
+        return True
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Start):
+                pump = asyncio.create_task(self._run(action.job))
+                self._pumps.add(pump)
+                pump.add_done_callback(self._pumps.discard)
+            else:
+                action.job.stop(action.reason)
+
+    async def _run(self, job: Job) -> None:
+        """One response; its end lets the next on its stream begin."""
+        ended: Ended | None = await handle_task(self._gw, job)
+        self._act(self._session.ended(job, ended))
+
+    async def _write(self, frame: bytes) -> None:
+        self._gw.metrics.ws_message("out", len(frame))
+        await self._websocket.send(
+            {"type": "websocket.send", "bytes": None, "text": frame.decode()}
+        )
+
+    def _expire(self, reader: "asyncio.Future[None]") -> None:
+        """The connection is too old: say so, and take nothing new."""
+        minutes = self._config.connection_max_age_s / 60
+        error = ProtocolError(
+            "websocket_connection_limit_reached",
+            f"This connection has reached its limit of {minutes:g} minutes. Open another one.",
+        )
+        self._expired = True
+        self._close_code = RESTART
+        self._age_error = error.event(None)
+        reader.cancel()
+
+    async def _end_jobs(self) -> None:
+        """Stop what runs; after the age limit, let it end within the grace first."""
+        if self._expired and self._pumps:
+            await asyncio.wait(self._pumps, timeout=AGE_GRACE_S)
+        if self._expired:
+            self._outbox.send(self._age_error)
+        pumps = list(self._pumps)
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+    async def _end_writer(self, writer: "asyncio.Future[None]") -> None:
+        """Write what is queued where someone still reads it, then close."""
+        self._outbox.close()
+        if self._close_code in (UNSUPPORTED_DATA, TOO_BIG, RESTART, POLICY):
+            await asyncio.wait((writer,), timeout=self._config.send_timeout_s)
+            if not writer.done():
+                self.abort()
+        writer.cancel()
+        await asyncio.gather(writer, return_exceptions=True)
+        if self._close_code in (UNSUPPORTED_DATA, TOO_BIG, RESTART, POLICY):
+            try:
+                await self._websocket.close(code=self._close_code)
+            except (WebSocketDisconnect, RuntimeError):
+                return  # gone already
+
+    def check(self, now_s: float) -> None:
+        """Cut a reader that has not taken a write for too long: keep-alive pings would not."""
+        blocked_since_s = self._outbox.blocked_since_s
+        if blocked_since_s is not None and now_s - blocked_since_s > self._config.send_timeout_s:
+            self._gw.metrics.ws_stalled()
+            self._close_code = POLICY
+            self.abort()
+
+    def abort(self) -> None:
+        """Drop the transport with whatever it holds; the reader then sees a disconnect."""
+        abort = self._websocket.scope["state"].get("abort")
+        if abort is not None:
+            abort()
+
+
+def new_id() -> str:
+    """48 hex digits: unique without asking anyone."""
+    return secrets.token_hex(24)

@@ -1,0 +1,179 @@
+"""Start the chosen backends, merge what they push, cancel losers.
+
+The token path: a backend's push runs through here into the response writer in one synchronous
+call, with no await, queue or task between.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from backends.contract import (
+    Backend,
+    BackendError,
+    Delta,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Generation,
+    Usage,
+)
+from backends.prompt import prompt_size
+from gateway.response import ResponseWriter
+from router.decision import RankedRoute
+from router.race import Cancel, End, Forward, merge
+
+# A commentary is to be read while the deep answer is made: a paragraph, not an essay.
+BRIEF_MAX_OUTPUT_TOKENS = 256
+BRIEF_INSTRUCTIONS = (
+    "Answer in one short paragraph, from what you know now. "
+    "A thorough answer by another model follows yours."
+)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended: `finish` is None where it was stopped from outside."""
+
+    finish: Finish | None
+    errors: tuple[BackendError, ...] = ()
+
+
+class First(msgspec.Struct):
+    """The backend whose token came first, and its pace."""
+
+    backend: int
+    seen_us: int  # by the gateway
+    first_at_us: int  # by the engine
+    last_at_us: int
+
+    def tpot_us(self, usage: Usage) -> float | None:
+        """Mean time between its tokens; None with fewer than two."""
+        if usage.num_output_tokens < 2:
+            return None
+        return (self.last_at_us - self.first_at_us) / (usage.num_output_tokens - 1)
+
+
+class Run:
+    """One task's generations. `ended` resolves once; `close` may be called at any time."""
+
+    def __init__(
+        self, chosen: RankedRoute, writer: ResponseWriter, clock_us: Callable[[], int]
+    ) -> None:
+        self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.first: First | None = None
+        self._clock_us = clock_us
+        self._writer = writer
+        self._merge = merge(chosen.strategy)
+        self._generations: list[Generation | None] = [None] * len(chosen.backends)
+        self._usages: list[Usage | None] = [None] * len(chosen.backends)
+
+    def start(
+        self, backends: Mapping[str, Backend], chosen: RankedRoute, request: GenerateRequest
+    ) -> None:
+        """Start every backend of the route; one that refuses counts as failed.
+
+        Raises:
+            BackendError: None would start.
+        """
+        errors: list[BackendError] = []
+        for index, name in enumerate(chosen.backends):
+            try:
+                self._generations[index] = backends[name].start(
+                    branch_request(request, chosen, index), _Branch(self, index)
+                )
+            except BackendError as error:
+                errors.append(error)
+                if len(errors) == len(chosen.backends):
+                    raise
+                self._on_refused(index, error)
+
+    def stop(self) -> None:
+        """End from outside: a steer or a cancel. What was pushed so far stays."""
+        self.close()
+        if not self.ended.done():
+            self.ended.set_result(Outcome(None))
+
+    def close(self) -> None:
+        """Cancel whatever still generates, at once and synchronously."""
+        for index, generation in enumerate(self._generations):
+            if generation is not None and self._usages[index] is None:
+                self._usages[index] = generation.cancel()
+
+    @property
+    def usages(self) -> list[Usage]:
+        """What each backend used, in the route's order; whole after `close`."""
+        return [usage or Usage() for usage in self._usages]
+
+    def on_delta(self, index: int, delta: Delta) -> None:
+        first = self.first
+        if first is None:
+            self.first = First(index, self._clock_us(), delta.at_us, delta.at_us)
+        elif first.backend == index:
+            first.last_at_us = delta.at_us
+        if self._merge.transparent:
+            self._writer.push(delta, None)
+        else:
+            self._act(self._merge.on_delta(index, delta))
+
+    def on_finish(self, index: int, finish: Finish) -> None:
+        self._usages[index] = finish.usage
+        self._act(self._merge.on_finish(index, finish))
+
+    def _on_refused(self, index: int, error: BackendError) -> None:
+        failed = Finish(FinishReason.ERROR, Usage(), self._clock_us(), error)
+        self.on_finish(index, failed)
+
+    def _act(self, actions: list[Forward | Cancel | End]) -> None:
+        for action in actions:
+            if isinstance(action, Forward):
+                self._writer.push(action.delta, action.phase)
+            elif isinstance(action, Cancel):
+                generation = self._generations[action.backend]
+                if generation is not None and self._usages[action.backend] is None:
+                    self._usages[action.backend] = generation.cancel()
+            elif not self.ended.done():
+                self.ended.set_result(Outcome(action.finish, action.errors))
+
+
+class _Branch:
+    """The sink of one backend of a run."""
+
+    __slots__ = ("_index", "_run")
+
+    def __init__(self, run: Run, index: int) -> None:
+        self._run = run
+        self._index = index
+
+    def push(self, delta: Delta) -> None:
+        self._run.on_delta(self._index, delta)
+
+    def finish(self, finish: Finish) -> None:
+        self._run.on_finish(self._index, finish)
+
+
+def branch_request(request: GenerateRequest, chosen: RankedRoute, index: int) -> GenerateRequest:
+    """What backend number `index` of a route is asked.
+
+    The commentary of `brief` is its own, shorter request: without tools, since only the final
+    answer may act.
+    """
+    if len(chosen.backends) == 1:
+        return request
+    branch_id = f"{request.id}-{index}"
+    if chosen.strategy != "brief" or index > 0:
+        return msgspec.structs.replace(request, id=branch_id)
+    instructions = "\n\n".join(filter(None, (request.instructions, BRIEF_INSTRUCTIONS)))
+    num_prompt_tokens, prefix = prompt_size(instructions, (), request.text_format, request.items)
+    return msgspec.structs.replace(
+        request,
+        id=branch_id,
+        instructions=instructions,
+        num_prompt_tokens=num_prompt_tokens,
+        prefix=prefix,
+        max_output_tokens=min(request.max_output_tokens, BRIEF_MAX_OUTPUT_TOKENS),
+        tools=(),
+        tool_choice=msgspec.structs.replace(request.tool_choice, mode="none", names=()),
+        reasoning_effort=None,
+        reasoning_summary=None,
+    )

@@ -1,0 +1,122 @@
+"""The protocol's errors: one table of codes, one exception, and how both look on the wire."""
+
+import math
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class ErrorKind(NamedTuple):
+    """How a code is reported: HTTP status, status of a socket's error event, the error's type."""
+
+    status: int
+    socket_status: int
+    type: str
+
+
+_INVALID = "invalid_request_error"
+
+ERRORS: dict[str, ErrorKind] = {
+    # Validation: the client can fix it, so nothing retries it.
+    "invalid_json": ErrorKind(400, 400, _INVALID),
+    "invalid_type": ErrorKind(400, 400, _INVALID),
+    "invalid_value": ErrorKind(400, 400, _INVALID),
+    "missing_required_parameter": ErrorKind(400, 400, _INVALID),
+    "unsupported_parameter": ErrorKind(400, 400, _INVALID),
+    "unknown_event_type": ErrorKind(400, 400, _INVALID),
+    "context_length_exceeded": ErrorKind(400, 400, _INVALID),
+    "previous_response_not_found": ErrorKind(400, 400, _INVALID),
+    "item_not_found": ErrorKind(400, 400, _INVALID),
+    "response_not_cancellable": ErrorKind(400, 400, _INVALID),
+    "invalid_stream_id": ErrorKind(400, 400, _INVALID),
+    "websocket_stream_limit_reached": ErrorKind(400, 400, _INVALID),
+    "websocket_connection_limit_reached": ErrorKind(400, 400, _INVALID),
+    "message_too_large": ErrorKind(413, 413, _INVALID),
+    "invalid_api_key": ErrorKind(401, 401, "authentication_error"),
+    "insufficient_permissions": ErrorKind(403, 403, "permission_error"),
+    # Codex retries a 404 on the socket, so there an unknown model is a plain 400.
+    "model_not_found": ErrorKind(404, 400, _INVALID),
+    "response_not_found": ErrorKind(404, 400, _INVALID),
+    "not_found": ErrorKind(404, 404, _INVALID),
+    "method_not_allowed": ErrorKind(405, 405, _INVALID),
+    "upgrade_required": ErrorKind(426, 426, _INVALID),
+    # Pools: always with retry-after, since clients give up at once without it.
+    "rate_limit_exceeded": ErrorKind(429, 429, "rate_limit_error"),
+    # Ours or an engine's.
+    "server_error": ErrorKind(500, 500, "server_error"),
+    "server_is_overloaded": ErrorKind(503, 503, "server_error"),
+    "server_draining": ErrorKind(503, 503, "server_error"),
+}
+
+
+class ProtocolError(Exception):
+    """Something a client is told: what was expected, what came, what to do."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_us: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.param = param
+        self.retry_after_us = retry_after_us
+        self.headers = dict(headers or {})
+        if retry_after_us is not None:
+            # Whole seconds, rounded up: a client that waits that long gets in.
+            self.headers["retry-after"] = str(max(1, math.ceil(retry_after_us / 1e6)))
+            self.headers["retry-after-ms"] = str(max(1, math.ceil(retry_after_us / 1e3)))
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+    @property
+    def kind(self) -> ErrorKind:
+        """Statuses and type; a code from elsewhere (an upstream's) counts as a server error."""
+        return ERRORS.get(self.code, ERRORS["server_error"])
+
+    def body(self) -> dict[str, Any]:
+        """The HTTP error body."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.kind.type,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+    def event(self, stream_id: str | None) -> bytes:
+        """The socket's `error` event; `status` is what makes Codex see it at all."""
+        event: dict[str, Any] = {
+            "type": "error",
+            "status": self.kind.socket_status,
+            "error": self.body()["error"],
+        }
+        if self.headers:
+            event["error"]["headers"] = self.headers
+        if stream_id is not None:
+            event["stream_id"] = stream_id
+        return msgspec.json.encode(event)
+
+
+def from_validation(error: msgspec.ValidationError, prefix: str = "") -> ProtocolError:
+    """A decoder's complaint as a protocol error; `prefix` is where the decoded part sits.
+
+    msgspec says what it expected, what it got and the path: "Expected `str`, got `int` - at `$.a`".
+    """
+    text, _, path = str(error).partition(" - at `")
+    param = (prefix + path.rstrip("`").removeprefix("$")).lstrip(".")
+    if text.startswith("Object missing required field `"):
+        field = text.split("`")[1]
+        param = f"{param}.{field}" if param else field
+        message = f"Missing required parameter: '{param}'."
+        return ProtocolError("missing_required_parameter", message, param=param)
+    code = "invalid_type" if ", got `" in text else "invalid_value"
+    place = f"'{param}'" if param else "the request body"
+    return ProtocolError(code, f"Invalid {place}: {text}.", param=param or None)

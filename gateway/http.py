@@ -1,0 +1,206 @@
+"""HTTP's edge: one job per request, answered whole as JSON or piece by piece as SSE."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+from litestar import Request
+from litestar.response.base import ASGIResponse
+from litestar.types import Receive, Scope, Send
+
+from gateway.connection import new_id
+from gateway.errors import ProtocolError
+from gateway.intake import ParsedCreate, parse_create
+from gateway.job import Ended, Job
+from gateway.outbox import Outbox
+from gateway.pipeline import Gateway, handle_task, load_task
+from gateway.ratelimit import rate_limit_headers
+from gateway.response import ResponseStream, ResponseWriter
+from gateway.wire import CreateBody
+from router.task import Task, Tenant
+
+AnyRequest = Request[Any, Any, Any]
+
+JSON = "application/json"
+SSE = "text/event-stream"
+
+
+def json_response(
+    body: bytes | dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
+) -> ASGIResponse:
+    """A JSON answer; bytes are JSON already."""
+    content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    return ASGIResponse(body=content, media_type=JSON, status_code=status, headers=headers or {})
+
+
+def error_response(error: ProtocolError) -> ASGIResponse:
+    """An error as HTTP tells it."""
+    return json_response(error.body(), error.kind.status, error.headers)
+
+
+class Exchange:
+    """One HTTP request's job and what became known of it."""
+
+    def __init__(
+        self, gw: Gateway, tenant: Tenant, parsed: ParsedCreate, writer: ResponseWriter
+    ) -> None:
+        self.refusal: ProtocolError | None = None
+        self.opened = asyncio.Event()  # there will be events, or there is a refusal
+        self.job = Job(
+            parsed,
+            writer,
+            tenant,
+            arrived_us=gw.clock_us(),
+            refuse=self._refuse,
+            on_open=self.opened.set,
+        )
+        self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
+        self.pump.add_done_callback(lambda _: self.opened.set())
+
+    def _refuse(self, error: ProtocolError) -> None:
+        self.refusal = error
+
+    def headers(self) -> dict[str, str]:
+        """Of the answer: where the task went, and what is left in its pools."""
+        decision = self.job.decision
+        if decision is None or decision.chosen is None:
+            return {}
+        route = decision.chosen.route
+        return rate_limit_headers(decision.balances, route.groups) | {
+            "x-lanewise-route": route.value,
+            "x-lanewise-policy": decision.policy_version,
+        }
+
+    async def whole(self, request: AnyRequest) -> Ended:
+        """Wait for the end; a client that leaves first takes its generation with it.
+
+        Raises:
+            ProtocolError: It was refused, or its engine failed.
+        """
+        leaving = asyncio.ensure_future(_gone(request.receive))
+        try:
+            await asyncio.wait((self.pump, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            self.pump.cancel()  # nothing, once it is done
+            await asyncio.gather(self.pump, leaving, return_exceptions=True)
+        if self.refusal is not None:
+            raise self.refusal
+        ended = None if self.pump.cancelled() else self.pump.result()
+        if ended is None:
+            raise ProtocolError("server_error", "The client left before the response ended.")
+        if ended.ending.error is not None:
+            raise ProtocolError(ended.ending.error["code"], ended.ending.error["message"])
+        return ended
+
+    async def until_open(self) -> None:
+        """Wait until it is known that there will be events.
+
+        Raises:
+            ProtocolError: It was refused, while the status can still say so.
+        """
+        try:
+            await self.opened.wait()
+        except asyncio.CancelledError:
+            self.pump.cancel()
+            raise
+        if self.refusal is not None:
+            await self.pump
+            raise self.refusal
+
+
+class EventStream(ASGIResponse):
+    """Server-sent events from an outbox until the job behind it ends, or its client leaves."""
+
+    _should_set_content_length = False
+
+    def __init__(
+        self, outbox: Outbox, pump: "asyncio.Task[Any]", headers: dict[str, str], last: bytes = b""
+    ) -> None:
+        """`pump` fills the outbox and is cancelled with the stream; `last` closes the stream."""
+        unbuffered = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(media_type=SSE, headers=headers | unbuffered)
+        self._outbox = outbox
+        self._pump = pump
+        self._last = last
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; whatever interrupts it stops the generation."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    async def send_body(self, send: Send, receive: Receive) -> None:
+        """Write what the outbox gets, while watching whether anyone is there."""
+
+        async def write(chunk: bytes) -> None:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+        self._pump.add_done_callback(lambda _: self._outbox.close())
+        writer = asyncio.ensure_future(self._outbox.run(write))
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((writer, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            finished = writer.done()
+            writer.cancel()
+            await asyncio.gather(writer, leaving, return_exceptions=True)
+        if finished:
+            await send({"type": "http.response.body", "body": self._last, "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when the client has left; its request was read whole before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def sse_event(event_type: str, data: bytes) -> bytes:
+    """One server-sent event."""
+    return b"event: " + event_type.encode() + b"\ndata: " + data + b"\n\n"
+
+
+async def create_response(
+    gw: Gateway, tenant: Tenant, request: AnyRequest, body: CreateBody, flush_interval_s: float
+) -> ASGIResponse:
+    """`POST /v1/responses` in the foreground.
+
+    Raises:
+        ProtocolError: Before the first event; afterwards errors are events.
+    """
+    parsed = parse_create(body, f"resp_{new_id()}")
+    if body.stream:
+        outbox = Outbox(flush_interval_s)
+        stream = ResponseStream(
+            parsed, lambda kind, data: outbox.send(sse_event(kind, data)), on_dirty=outbox.mark
+        )
+        exchange = Exchange(gw, tenant, parsed, stream)
+        await exchange.until_open()
+        return EventStream(outbox, exchange.pump, exchange.headers())
+    whole = ResponseStream(parsed, _unheard)
+    exchange = Exchange(gw, tenant, parsed, whole)
+    await exchange.whole(request)
+    return json_response(whole.body, headers=exchange.headers())
+
+
+def _unheard(event_type: str, data: bytes) -> None:
+    """Takes the events of a response that is answered whole."""
+
+
+async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task:
+    """The task a request would be, for questions about its context.
+
+    Raises:
+        ProtocolError: It is not valid, or continues what is not stored.
+    """
+    parsed = parse_create(body, f"resp_{new_id()}", generate=False)
+    writer = ResponseStream(parsed, _unheard)
+    job = Job(parsed, writer, tenant, arrived_us=gw.clock_us(), refuse=_unrefused)
+    return await load_task(gw, job)
+
+
+def _unrefused(error: ProtocolError) -> None:
+    """Refusals of a job that is never run: `load_task` raises them."""

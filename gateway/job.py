@@ -1,0 +1,65 @@
+"""A response from its request to its settlement: what the session starts and the pipeline runs."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from backends.contract import ContextItem
+from gateway.errors import ProtocolError
+from gateway.intake import ParsedCreate
+from gateway.records import Lineage
+from gateway.response import Ending, ResponseWriter
+from router.decision import RouteDecision
+from router.task import Tenant
+
+StopReason = Literal["steered", "cancelled"]
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of a response: enough to continue from it."""
+
+    ending: Ending
+    items: tuple[ContextItem, ...]  # its whole context: what it was given and what it said
+    backend: str | None  # holds the KV prefix
+    lineage: Lineage = Lineage()  # where its context is stored
+    open_calls: tuple[dict[str, str], ...] = ()  # stubs of the outputs that its calls wait for
+
+
+class Job:
+    """One response under way. `stop` is how a steer or a cancel reaches it."""
+
+    def __init__(
+        self,
+        parsed: ParsedCreate,
+        writer: ResponseWriter,
+        tenant: Tenant,
+        *,
+        arrived_us: int,
+        refuse: Callable[[ProtocolError], None],
+        parent: tuple[ContextItem, ...] | None = None,
+        last_backend: str | None = None,
+        lineage: Lineage = Lineage(),  # noqa: B008 - frozen
+        stream_id: str | None = None,
+        on_open: Callable[[], None] | None = None,
+    ) -> None:
+        self.parsed = parsed
+        self.writer = writer
+        self.tenant = tenant
+        self.arrived_us = arrived_us
+        self.refuse = refuse
+        self.parent = parent  # the context it continues; None: to be loaded, or none
+        self.last_backend = last_backend
+        self.lineage = lineage
+        self.stream_id = stream_id
+        self.on_open = on_open  # called once the response has begun
+        self.decision: RouteDecision | None = None  # once admitted
+        self.stopped: StopReason | None = None
+        self.on_stop: Callable[[], None] | None = None  # set while it generates
+
+    def stop(self, reason: StopReason) -> None:
+        """End it at the next token; harmless when it is over, and the first reason stays."""
+        if self.stopped is None:
+            self.stopped = reason
+            if self.on_stop is not None:
+                self.on_stop()

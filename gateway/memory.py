@@ -1,0 +1,54 @@
+"""What a connection remembers of its responses, so that `store: false` chains work on it."""
+
+from collections import OrderedDict
+
+import msgspec
+
+from backends.contract import ContextItem
+from gateway.records import Lineage
+from gateway.steering import Steer
+
+# Ours; the protocol promises only the latest of each stream. At least one more than the streams
+# a connection may have (32 named and the default), so that each stream's latest always has a place.
+MAX_REMEMBERED = 64
+
+
+class Remembered(msgspec.Struct):
+    """A finished response as a parent; contexts share their items, so a fork costs one tuple."""
+
+    stream_id: str | None
+    items: tuple[ContextItem, ...]
+    backend: str | None
+    lineage: Lineage
+    steers: list[Steer] = []  # accepted, waiting for the outputs of its calls
+
+
+class Memory:
+    """The last responses of one connection, the latest of each stream first among them."""
+
+    def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
+        self._max_remembered = max_remembered
+        self._responses: OrderedDict[str, Remembered] = OrderedDict()
+        self._latest: dict[str | None, str] = {}
+
+    def remember(self, response_id: str, response: Remembered) -> None:
+        """Keep it; the oldest that is not its stream's latest makes room."""
+        self._responses[response_id] = response
+        self._latest[response.stream_id] = response_id
+        if len(self._responses) > self._max_remembered:
+            kept = set(self._latest.values())
+            oldest = next((key for key in self._responses if key not in kept), None)
+            if oldest is not None:
+                del self._responses[oldest]
+
+    def get(self, response_id: str) -> Remembered | None:
+        """The response, if it is still remembered."""
+        return self._responses.get(response_id)
+
+    def forget(self, response_id: str, *, only_from: str | None) -> None:
+        """Drop it, if that stream produced it."""
+        response = self._responses.get(response_id)
+        if response is not None and response.stream_id == only_from:
+            del self._responses[response_id]
+            if self._latest.get(only_from) == response_id:
+                del self._latest[only_from]

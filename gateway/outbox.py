@@ -1,0 +1,77 @@
+"""One connection's way out: finished frames in order, and streams with text to flush.
+
+Producers never wait: a frame is appended, a stream with new text is marked. The one writer wakes,
+drains, and sleeps again. Between two flushes text gathers in its stream, so a slow reader costs
+what its responses hold and no more.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+
+class Flushable(Protocol):
+    """A stream whose text gathers."""
+
+    def flush(self) -> None: ...
+
+
+class Outbox:
+    """Frames for one writer. All methods but `run` are synchronous."""
+
+    def __init__(self, flush_interval_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._flush_interval_s = flush_interval_s
+        self._frames: deque[bytes] = deque()
+        self._dirty: dict[Flushable, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake = asyncio.Event()
+        self._closed = False
+        self.blocked_since_s: float | None = None  # a write that has not come back yet
+
+    def send(self, frame: bytes) -> None:
+        """Queue a finished frame."""
+        self._frames.append(frame)
+        self._wake.set()
+
+    def mark(self, stream: Flushable) -> None:
+        """Note that a stream has text: flushed within the interval, or when the reader can."""
+        self._dirty[stream] = None
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._flush_interval_s, self._due)
+
+    def close(self) -> None:
+        """Let `run` return once everything queued is written."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wake.set()
+
+    def _due(self) -> None:
+        self._timer = None
+        self._wake.set()
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            if not self._closed:
+                return  # the interval is not over
+            self._timer.cancel()
+            self._timer = None
+        dirty, self._dirty = self._dirty, {}
+        for stream in dirty:
+            stream.flush()
+
+    async def run(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Write until closed; `write` waits for a full transport. Cancelling drops the rest."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            self._flush()
+            while self._frames:
+                self.blocked_since_s = self._loop.time()
+                await write(self._frames.popleft())
+                self.blocked_since_s = None
+            if self._closed and not self._dirty:
+                return

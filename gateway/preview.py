@@ -1,0 +1,59 @@
+"""Where a prompt would go, and why, without running it: `lanewise route`."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from gateway.app import load_policy, make_backends
+from gateway.config import Config, ConfigError
+from gateway.connection import new_id
+from gateway.intake import make_task, parse_create
+from gateway.items import ItemReference
+from gateway.routing import routing_view
+from gateway.wire import CreateBody
+from router.admission import decide, demands, explain
+from router.classify import classify, features
+from router.decision import Refusal, RouteDecision
+from router.policy import Policy
+from router.pools import MemoryPools
+from router.ranking import rank
+from router.task import Task, Tenant
+
+
+def preview(
+    config: Config, prompt: str, *, model: str = "auto", tenant_id: str | None = None
+) -> tuple[list[str], dict[str, Any]]:
+    """The decision in sentences, and as an object; with idle engines and full pools.
+
+    Raises:
+        ConfigError: The tenant is unknown, or the policy cannot be read.
+    """
+    tenants = {tenant.id: tenant.tenant() for tenant in config.tenants}
+    tenant = tenants.get(tenant_id) if tenant_id else next(iter(tenants.values()))
+    if tenant is None:
+        raise ConfigError(f"--tenant {tenant_id!r}: expected one of {', '.join(tenants)}")
+    parsed = parse_create(CreateBody(model=model, input=prompt), f"resp_{new_id()}")
+    items = tuple(item for item in parsed.input.items if not isinstance(item, ItemReference))
+    task = make_task(parsed, items, tenant, last_backend=None, arrived_us=0)
+    return asyncio.run(_decide(config, load_policy(config.policy_path), tenant, task))
+
+
+async def _decide(
+    config: Config, policy: Policy, tenant: Tenant, task: Task
+) -> tuple[list[str], dict[str, Any]]:
+    backends = make_backends(config.backends)
+    try:
+        stats = [backend.stats() for backend in backends.values()]
+    finally:
+        for backend in backends.values():
+            await backend.close()
+    task_class = classify(features(task))
+    ranked = rank(policy, task, task_class, stats)
+    if isinstance(ranked, Refusal):
+        return [f"Refused ({ranked.code}): {ranked.message}"], msgspec.to_builtins(ranked)
+    asked = demands(task, task_class, ranked)
+    grant = MemoryPools().reserve_first(tenant, task.id, asked, now_us=0)
+    decision: RouteDecision = decide(task, task_class, ranked, grant, policy)
+    infos = {stat.info.name: stat.info for stat in stats}
+    return explain(decision), routing_view(task, decision, infos)

@@ -1,0 +1,318 @@
+"""The routes: each authenticates, calls one function, and answers."""
+
+import logging
+from typing import Any
+
+from litestar import Request, WebSocket, delete, get, post, websocket
+from litestar.exceptions import HTTPException
+from litestar.response.base import ASGIResponse
+
+from gateway.app import Services
+from gateway.catalogue import find_model
+from gateway.chat import create_chat_completion
+from gateway.compaction import compact
+from gateway.connection import Connection, new_id
+from gateway.errors import ProtocolError
+from gateway.http import (
+    AnyRequest,
+    create_response,
+    error_response,
+    json_response,
+    request_context,
+)
+from gateway.items import wire_item
+from gateway.metrics import CONTENT_TYPE
+from gateway.wire import decode_body
+from router.redis_pools import PoolsUnavailable
+from router.task import Tenant
+
+logger = logging.getLogger("lanewise")
+
+MAX_LISTED_ITEMS = 100  # per page of input_items; OpenAI's limit
+
+
+def _services(connection: "Request[Any, Any, Any] | WebSocket[Any, Any, Any]") -> Services:
+    services: Services = connection.app.state.services
+    return services
+
+
+def _tenant(services: Services, request: AnyRequest) -> Tenant:
+    return services.keys.tenant(request.headers)
+
+
+# -- responses ---------------------------------------------------------------------------------
+
+
+@websocket("/v1/responses")
+async def responses_socket(socket: "WebSocket[Any, Any, Any]") -> None:
+    """The persistent connection."""
+    services = _services(socket)
+    try:
+        _check_origin(services, socket)
+        tenant = services.keys.tenant(socket.headers)
+    except ProtocolError as error:
+        # Before the upgrade, so that clients see a status and not a socket that closes.
+        await _deny(socket, error)
+        return
+    await socket.accept(headers={"x-request-id": f"req_{new_id()}"})
+    connection = Connection(services.gw, services.config.server, tenant, socket)
+    services.connections.add(connection)
+    services.gw.metrics.ws_opened()
+    code = 1011
+    try:
+        code = await connection.serve()
+    finally:
+        services.connections.discard(connection)
+        services.gw.metrics.ws_closed(code)
+
+
+async def _deny(socket: "WebSocket[Any, Any, Any]", error: ProtocolError) -> None:
+    """Answer an upgrade with HTTP (the ASGI extension `websocket.http.response`)."""
+    answer = error_response(error)
+    headers = [*answer.encode_headers(), (b"x-request-id", f"req_{new_id()}".encode())]
+    start = {"type": "websocket.http.response.start", "status": answer.status_code}
+    await socket.send({**start, "headers": headers})  # type: ignore[arg-type]
+    await socket.send({"type": "websocket.http.response.body", "body": answer.body})  # type: ignore[arg-type]
+
+
+def _check_origin(services: Services, socket: "WebSocket[Any, Any, Any]") -> None:
+    """Refuse a browser page that nobody allowed: it could use a key that is not its own."""
+    origin = socket.headers.get("origin")
+    if origin is not None and origin not in services.config.server.allowed_origins:
+        message = f"Origin '{origin[:80]}' is not in server.allowed_origins."
+        raise ProtocolError("insufficient_permissions", message)
+
+
+@get("/v1/responses")
+async def responses_without_upgrade() -> ASGIResponse:
+    """Codex takes 426, and only that, as "use HTTP instead" at once."""
+    message = "Upgrade to a WebSocket, or POST to this address."
+    error = ProtocolError("upgrade_required", message, headers={"upgrade": "websocket"})
+    return error_response(error)
+
+
+@post("/v1/responses")
+async def post_response(request: AnyRequest) -> ASGIResponse:
+    """One response: JSON, SSE, or in the background."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    gw = services.gw
+    started_us = gw.clock_us()
+    body = decode_body(await request.body())
+    gw.metrics.stage("parse", gw.clock_us() - started_us)
+    if body.background:
+        return await services.background.create(tenant, body)
+    return await create_response(gw, tenant, request, body, services.flush_interval_s)
+
+
+@get("/v1/responses/{response_id:str}")
+async def get_response(
+    request: AnyRequest, response_id: str, stream: bool = False, starting_after: int = -1
+) -> ASGIResponse:
+    """A stored response, or the events of a background one."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    if stream:
+        return services.background.follow(tenant, response_id, starting_after)
+    running = services.background.find(tenant, response_id)
+    if running is not None:
+        return json_response(running)
+    stored = await services.gw.store.load(tenant.id, response_id)
+    if stored is None:
+        raise _not_found(response_id)
+    return json_response(stored.response)
+
+
+@delete("/v1/responses/{response_id:str}", status_code=200)
+async def delete_response(request: AnyRequest, response_id: str) -> ASGIResponse:
+    """Forget a stored response."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    await services.background.cancel(tenant, response_id)
+    if not await services.gw.store.delete(tenant.id, response_id):
+        raise _not_found(response_id)
+    return json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+@post("/v1/responses/{response_id:str}/cancel", status_code=200)
+async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse:
+    """Stop a background response."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    cancelled = await services.background.cancel(tenant, response_id)
+    if cancelled is not None:
+        return json_response(cancelled)
+    if await services.gw.store.load(tenant.id, response_id) is None:
+        raise _not_found(response_id)
+    message = (
+        "Only a background response that runs in this process can be cancelled. Stop others by "
+        "closing their connection, or on a WebSocket by 'response.cancel'."
+    )
+    raise ProtocolError("response_not_cancellable", message, param="response_id")
+
+
+@get("/v1/responses/{response_id:str}/input_items")
+async def get_input_items(
+    request: AnyRequest,
+    response_id: str,
+    limit: int = 20,
+    order: str = "desc",
+    after: str | None = None,
+) -> ASGIResponse:
+    """The items a response was given, a page at a time."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    items = await services.gw.store.input_items(tenant.id, response_id)
+    if items is None:
+        raise _not_found(response_id)
+    tail = response_id.removeprefix("resp_")
+    listed = [wire_item(entry.item, f"in_{tail}{n:04x}") for n, entry in enumerate(items)]
+    if order != "asc":
+        listed.reverse()
+    ids = [item["id"] for item in listed]
+    if after is not None and after not in ids:
+        raise ProtocolError("invalid_value", f"No item '{after[:80]}' in this list.", param="after")
+    start = ids.index(after) + 1 if after is not None else 0
+    page = listed[start : start + max(1, min(limit, MAX_LISTED_ITEMS))]
+    return json_response(
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
+            "has_more": start + len(page) < len(listed),
+        }
+    )
+
+
+@post("/v1/responses/input_tokens", status_code=200)
+async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
+    """How many tokens a request would bring, by the gateway's own rule."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    task = await request_context(services.gw, tenant, decode_body(await request.body()))
+    tokens = task.request.num_prompt_tokens
+    return json_response({"object": "response.input_tokens", "input_tokens": tokens})
+
+
+@post("/v1/responses/compact", status_code=200)
+async def compact_context(request: AnyRequest) -> ASGIResponse:
+    """A shorter context that stands for a longer one."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    task = await request_context(services.gw, tenant, decode_body(await request.body()))
+    return json_response(compact(task, f"resp_{new_id()}", services.gw.wall_s()))
+
+
+def _not_found(response_id: str) -> ProtocolError:
+    message = f"Response '{response_id[:80]}' not found."
+    return ProtocolError("response_not_found", message, param="response_id")
+
+
+# -- chat completions and models ---------------------------------------------------------------
+
+
+@post("/v1/chat/completions", status_code=200)
+async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
+    """The older protocol, over the same pipeline."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    return await create_chat_completion(services.gw, tenant, request, services.flush_interval_s)
+
+
+@get("/v1/models")
+async def get_models(request: AnyRequest) -> ASGIResponse:
+    """What `model` may be."""
+    services = _services(request)
+    _tenant(services, request)
+    return json_response(services.catalogue)
+
+
+@get("/v1/models/{model:str}")
+async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
+    """One of them."""
+    services = _services(request)
+    _tenant(services, request)
+    return json_response(find_model(services.catalogue, model))
+
+
+# -- operations --------------------------------------------------------------------------------
+
+
+@get("/metrics")
+async def get_metrics(request: AnyRequest) -> ASGIResponse:
+    """For Prometheus."""
+    body = await _services(request).gw.metrics.render()
+    return ASGIResponse(body=body, headers={"content-type": CONTENT_TYPE})
+
+
+@get("/healthz")
+async def get_health() -> ASGIResponse:
+    """Alive: the event loop answers."""
+    return json_response({"status": "ok"})
+
+
+@get("/readyz")
+async def get_readiness(request: AnyRequest) -> ASGIResponse:
+    """Ready for tasks: not draining, and the pools answer."""
+    gw = _services(request).gw
+    if gw.draining:
+        return json_response({"status": "draining"}, 503)
+    try:
+        await gw.pools.ping()
+    except PoolsUnavailable as error:
+        return json_response({"status": "pools unavailable", "detail": str(error)}, 503)
+    return json_response({"status": "ready"})
+
+
+HANDLERS: list[Any] = [
+    responses_socket,
+    responses_without_upgrade,
+    post_response,
+    get_response,
+    delete_response,
+    cancel_response,
+    get_input_items,
+    count_input_tokens,
+    compact_context,
+    post_chat_completion,
+    get_models,
+    get_model,
+    get_metrics,
+    get_health,
+    get_readiness,
+]
+
+
+# -- errors ------------------------------------------------------------------------------------
+
+
+def on_protocol_error(_: AnyRequest, error: ProtocolError) -> ASGIResponse:
+    """The protocol's own errors."""
+    return error_response(error)
+
+
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "message_too_large"}
+
+
+def on_http_error(request: AnyRequest, error: HTTPException) -> ASGIResponse:
+    """The framework's errors in the protocol's form."""
+    code = _HTTP_CODES.get(error.status_code)
+    if code is None:
+        code = "invalid_value" if error.status_code < 500 else "server_error"
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return error_response(ProtocolError(code, message))
+
+
+def on_fault(request: AnyRequest, error: Exception) -> ASGIResponse:
+    """A fault of ours: logged with its traceback, told without it."""
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    message = "The gateway failed. Send the request again."
+    return error_response(ProtocolError("server_error", message))
+
+
+EXCEPTION_HANDLERS: dict[Any, Any] = {
+    ProtocolError: on_protocol_error,
+    HTTPException: on_http_error,
+    Exception: on_fault,
+}

@@ -1,0 +1,69 @@
+"""The `routing` field of a response: where it ran and why, for people and consoles."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from backends.contract import BackendInfo, Usage
+from gateway.objects import usage_json
+from router.decision import RouteDecision
+from router.task import Task
+
+
+def routing_view(
+    task: Task,
+    decision: RouteDecision,
+    backends: Mapping[str, BackendInfo],
+    usages: Mapping[str, Usage] | None = None,
+    errors: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """A decision as an object; standard clients ignore the field.
+
+    `usages` (backend -> tokens) and `errors` are known at the end only.
+    """
+    chosen = decision.chosen
+    assert chosen is not None
+    infos = [backends[name] for name in chosen.backends]
+    task_class = decision.task_class
+    num_output = max((usage.num_output_tokens for usage in (usages or {}).values()), default=0)
+    view: dict[str, Any] = {
+        "route": chosen.route,
+        "strategy": chosen.strategy,
+        "backends": [
+            {
+                "name": info.name,
+                "group": info.group,
+                "model": info.model,
+                "simulated": info.simulated,
+            }
+            for info in infos
+        ],
+        "class": {
+            "label": task_class.label,
+            "p_deep": round(task_class.p_deep, 4),
+            "p_security": round(task_class.p_security, 4),
+            "signals": task_class.signals,
+        },
+        "reason": chosen.reason,
+        "why": chosen.why,
+        "policy_version": decision.policy_version,
+        "pools": [
+            {
+                "group": balance.group,
+                "unit": balance.unit,
+                "limit": balance.limit,
+                "remaining": balance.remaining,
+                "reset_s": balance.reset_us / 1e6,
+            }
+            for balance in decision.balances
+            if balance.group in chosen.route.groups
+        ],
+        "context": {
+            "used_tokens": task.request.num_prompt_tokens + num_output,
+            "window_tokens": min(info.window_tokens for info in infos),
+        },
+    }
+    if usages is not None:
+        view["usage"] = {name: usage_json(usage) for name, usage in usages.items()}
+    if errors:
+        view["errors"] = errors
+    return view

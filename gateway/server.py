@@ -1,0 +1,169 @@
+"""The server process: uvicorn with our socket protocol, our headers and our way to stop."""
+
+import asyncio
+import logging
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from litestar import Litestar
+from litestar.types import Message, Receive, Scope, Send
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
+
+from gateway.app import Services, make_app
+from gateway.config import DEVELOPMENT_KEY, Config
+from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
+
+logger = logging.getLogger("lanewise")
+
+# Larger than what the gateway accepts, so that a message just over the limit gets an error event;
+# one over this is closed with 1009 by the protocol itself, unread.
+MESSAGE_SLACK_BYTES = 1 << 20
+PING_INTERVAL_S = 20.0
+CLOSE_TIMEOUT_S = 3  # for connections to say goodbye after the drain
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's protocol, with a way to drop a transport that a stalled reader keeps full."""
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.handshake_initiated and not self.handshake_complete:
+            self.scope["state"]["abort"] = self.transport.abort
+
+
+class StandardHeaders:
+    """ASGI wrapper: the headers that every HTTP answer has. Sockets pass through untouched."""
+
+    def __init__(self, app: Litestar) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_s = time.perf_counter()
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                taken_ms = int((time.perf_counter() - started_s) * 1e3)
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", f"req_{secrets.token_hex(16)}".encode()),
+                    (b"openai-version", b"2020-10-01"),
+                    (b"openai-processing-ms", str(taken_ms).encode()),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class Server(uvicorn.Server):
+    """Stops on SIGTERM and SIGINT: first it drains, then it closes, then it exits with 0."""
+
+    def __init__(self, config: uvicorn.Config, app: Litestar, drain_timeout_s: float) -> None:
+        super().__init__(config)
+        self._litestar = app
+        self._drain_timeout_s = drain_timeout_s
+        self._stopping: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn's own would raise the signal again when all is done: not a clean end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._drain())
+        else:
+            self.force_exit = True  # asked twice
+
+    async def _drain(self) -> None:
+        """Take nothing new, let what runs end within the timeout, then close."""
+        services: Services = self._litestar.state.services
+        services.gw.draining = True
+        deadline_s = time.monotonic() + self._drain_timeout_s
+        while services.gw.live and time.monotonic() < deadline_s and not self.force_exit:
+            await asyncio.sleep(0.05)
+        self.should_exit = True
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Say where it listens once it does."""
+        await super().startup(sockets)
+        if self.started:
+            print(_greeting(self._litestar.state.services, _port(self)), flush=True)
+
+
+def _port(server: uvicorn.Server) -> int:
+    """The real port, also where 0 was asked for."""
+    port: int = server.servers[0].sockets[0].getsockname()[1]
+    return port
+
+
+def _greeting(services: Services, port: int) -> str:
+    host = services.config.server.host
+    url = f"http://{'127.0.0.1' if host == 'localhost' else host}:{port}"
+    keys = [key for tenant in services.config.tenants for key in tenant.keys]
+    key = DEVELOPMENT_KEY if DEVELOPMENT_KEY in keys else "<your key>"
+    return f"""\
+Lanewise listens on {url}   (key: {key})
+
+  # OpenAI SDK (pip install "openai[realtime]")
+  from openai import OpenAI
+  client = OpenAI(base_url="{url}/v1", api_key="{key}")
+  print(client.responses.create(model="auto", input="Reverse a string in Python.").output_text)
+
+  # Codex CLI
+  CODEX_API_KEY={key} codex exec -m auto -c openai_base_url='"{url}/v1"' "say hi"
+
+  # in this terminal
+  lanewise chat --url {url}
+
+Metrics: {url}/metrics   Stop: Ctrl-C"""
+
+
+def serve(config: Config) -> int:
+    """Run until stopped; the process's exit status."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    # A malformed frame is its sender's affair: counted, not logged line by line.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    app = make_app(config, HANDLERS, EXCEPTION_HANDLERS)
+    server = Server(
+        uvicorn.Config(
+            StandardHeaders(app),  # type: ignore[arg-type]
+            host=config.server.host,
+            port=config.server.port,
+            loop="uvloop",
+            http="httptools",
+            ws=SocketProtocol,
+            ws_max_size=config.server.max_message_bytes + MESSAGE_SLACK_BYTES,
+            ws_ping_interval=PING_INTERVAL_S,
+            ws_ping_timeout=PING_INTERVAL_S,
+            ws_per_message_deflate=False,
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
+            timeout_keep_alive=75,
+        ),
+        app,
+        config.server.drain_timeout_s,
+    )
+    server.run()
+    return 0 if server.started else 1

@@ -1,0 +1,92 @@
+"""Steer events: their input, and the answers to them."""
+
+from typing import Any
+
+import msgspec
+
+from backends.contract import ContextItem, Message
+from gateway.errors import ProtocolError
+from gateway.items import ItemReference, parse_input
+from gateway.wire import ResponseSteer
+
+_encode = msgspec.json.encode
+
+
+class Steer(msgspec.Struct, frozen=True):
+    """An accepted steer: the server owes it a successor, or a failure."""
+
+    id: str
+    response_id: str
+    items: tuple[ContextItem, ...]
+    input: Any  # as sent
+
+    def fields(self) -> bytes:
+        """Of `response.steer.accepted`."""
+        return b'"steer":' + _encode({"id": self.id, "previous_response_id": self.response_id})
+
+    def pending_fields(self, open_calls: tuple[dict[str, str], ...]) -> bytes:
+        """Of `response.steer.pending`: the client owes outputs first."""
+        reason = b',"reason":"waiting_for_required_input","required_input":'
+        return self.fields() + reason + _encode(open_calls)
+
+    def failed_fields(self, code: str, message: str) -> bytes:
+        """Of `response.steer.failed`."""
+        return _failed_fields(self.id, self.response_id, self.input, code, message)
+
+
+def parse_steer(event: ResponseSteer) -> tuple[ContextItem, ...]:
+    """The user messages of a steer.
+
+    Raises:
+        ProtocolError: `invalid_input`.
+    """
+    value: Any = event.input
+    if not isinstance(event.previous_response_id, str):
+        raise _invalid("'previous_response_id' must name the response to steer")
+    if isinstance(value, list):
+        for entry in value:
+            kind = entry.get("type", "message") if isinstance(entry, dict) else None
+            if kind != "message" or entry.get("role") != "user" or not entry.get("content"):
+                raise _invalid("'input' may hold user messages only")
+    elif not isinstance(value, str):
+        raise _invalid("'input' must be a string or an array of user messages")
+    if not value:
+        raise _invalid("'input' must not be empty")
+    raws = value if isinstance(value, str) else [msgspec.Raw(_encode(entry)) for entry in value]
+    try:
+        parsed = parse_input(raws)
+    except ProtocolError as error:
+        raise _invalid(error.message) from None
+    items = tuple(item for item in parsed.items if not isinstance(item, ItemReference))
+    assert all(isinstance(item.item, Message) for item in items)
+    return items
+
+
+def _invalid(complaint: str) -> ProtocolError:
+    return ProtocolError("invalid_input", f"Invalid steer: {complaint}.")
+
+
+def steer_failed(
+    target: Any,
+    value: Any,
+    code: str,
+    message: str,
+    stream_id: str | None = None,
+    *,
+    steer_id: str | None = None,
+) -> bytes:
+    """A whole `response.steer.failed` event for a steer without a live target; its number is 0."""
+    head = b'{"type":"response.steer.failed","sequence_number":0,'
+    tail = b"}" if stream_id is None else b',"stream_id":' + _encode(stream_id) + b"}"
+    response_id = target if isinstance(target, str) else ""
+    return head + _failed_fields(steer_id, response_id, value, code, message) + tail
+
+
+def _failed_fields(
+    steer_id: str | None, response_id: str, value: Any, code: str, message: str
+) -> bytes:
+    steer: dict[str, Any] = {"previous_response_id": response_id, "input": value}
+    if steer_id is not None:
+        steer["id"] = steer_id
+    error = {"type": "invalid_request_error", "code": code, "message": message}
+    return b'"steer":' + _encode(steer) + b',"error":' + _encode(error)
