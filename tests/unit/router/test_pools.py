@@ -1,0 +1,164 @@
+"""MemoryPools: ranked demands, all or nothing, leases, replay, balances."""
+
+from backends.contract import BackendGroup
+from router.pools import LEASE_US, MAX_REAPED, Balance, Demand, Grant, MemoryPools, Unit
+from router.task import GroupLimits, Tenant
+
+S = 1_000_000
+TENANT = Tenant(
+    id="acme",
+    tier="pro",
+    limits={
+        "fast": GroupLimits(requests_per_min=60, tokens_per_min=6_000, max_concurrent=20),
+        "deep": GroupLimits(requests_per_min=6, tokens_per_min=1_200, max_concurrent=1),
+    },
+)
+
+
+def demands(**tokens: int) -> tuple[Demand, ...]:
+    groups: tuple[BackendGroup, ...] = ("fast", "deep")
+    return tuple(Demand(group=group, tokens=tokens[group]) for group in groups if group in tokens)
+
+
+PARALLEL, FAST, DEEP = demands(fast=100, deep=500), demands(fast=100), demands(deep=500)
+
+
+def remaining(balances: tuple[Balance, ...]) -> dict[tuple[BackendGroup, Unit], int]:
+    return {(balance.group, balance.unit): balance.remaining for balance in balances}
+
+
+def taken(grant: Grant) -> tuple[int, int, int, int, int, int]:
+    """What is missing from full pools: requests, tokens, places of fast, then of deep."""
+    left = remaining(grant.balances)
+    return (
+        60 - left["fast", "requests"],
+        6_000 - left["fast", "tokens"],
+        20 - left["fast", "concurrent"],
+        6 - left["deep", "requests"],
+        1_200 - left["deep", "tokens"],
+        1 - left["deep", "concurrent"],
+    )
+
+
+def test_takes_the_first_that_fits_whole() -> None:
+    pools = MemoryPools()
+    first = pools.reserve_first(TENANT, "a", [PARALLEL, FAST], 0)
+    assert (first.index, taken(first)) == (0, (1, 100, 1, 1, 500, 1))
+    second = pools.reserve_first(TENANT, "b", [PARALLEL, FAST], 0)
+    assert (second.index, taken(second)) == (1, (2, 200, 2, 1, 500, 1))
+
+
+def test_takes_nothing_of_a_demand_that_does_not_fit_whole() -> None:
+    pools = MemoryPools()
+    pools.reserve_first(TENANT, "a", [DEEP], 0)
+    refused = pools.reserve_first(TENANT, "b", [PARALLEL], 0)
+    assert refused.reservation is None
+    assert refused.limited_by == ("deep", "concurrent")
+    assert taken(refused) == (0, 0, 0, 1, 500, 1)
+
+
+def test_names_the_pool_and_wait_of_the_soonest_route() -> None:
+    pools = MemoryPools()
+    for number in range(2):
+        held = pools.reserve_first(TENANT, str(number), [demands(deep=600)], 0)
+        assert held.reservation is not None
+        pools.settle(held.reservation, {"deep": 600}, 0)
+    refused = pools.reserve_first(TENANT, "x", [demands(deep=900), demands(deep=20)], 0)
+    assert refused.limited_by == ("deep", "tokens")
+    assert refused.wait_us == 1 * S  # 20 tokens at 20 a second
+    early = pools.reserve_first(TENANT, "x", [demands(deep=20)], refused.wait_us - 1_000)
+    assert early.index is None
+    late = pools.reserve_first(TENANT, "x", [demands(deep=20)], refused.wait_us)
+    assert late.index == 0
+
+
+def test_the_same_reservation_id_is_charged_once() -> None:
+    pools = MemoryPools()
+    first = pools.reserve_first(TENANT, "a", [PARALLEL, FAST], 0)
+    again = pools.reserve_first(TENANT, "a", [PARALLEL, FAST], 0)
+    assert again == first
+
+
+def test_settling_twice_is_harmless_and_debt_is_kept() -> None:
+    pools = MemoryPools()
+    grant = pools.reserve_first(TENANT, "a", [PARALLEL], 0)
+    assert grant.reservation is not None
+    once = pools.settle(grant.reservation, {"fast": 40, "deep": 2_400}, 0)
+    assert pools.settle(grant.reservation, {"fast": 40, "deep": 2_400}, 0) == once
+    left = remaining(once)
+    assert left["fast", "tokens"] == 5_960
+    assert left["deep", "tokens"] == 0  # 1,200 in debt
+    assert left["deep", "concurrent"] == 1
+    refused = pools.reserve_first(TENANT, "b", [demands(deep=20)], 0)
+    assert refused.wait_us == 61 * S
+
+
+def test_a_group_not_named_in_the_settlement_used_nothing() -> None:
+    pools = MemoryPools()
+    grant = pools.reserve_first(TENANT, "a", [PARALLEL], 0)
+    assert grant.reservation is not None
+    left = remaining(pools.settle(grant.reservation, {"fast": 100}, 0))
+    assert (left["fast", "tokens"], left["deep", "tokens"]) == (5_900, 1_200)
+
+
+def test_an_expired_lease_gives_everything_back_and_settles_no_more() -> None:
+    pools = MemoryPools()
+    lost = pools.reserve_first(TENANT, "lost", [DEEP], 0)
+    assert lost.reservation is not None
+    assert lost.reservation.expires_us == LEASE_US
+    early = pools.reserve_first(TENANT, "b", [DEEP], LEASE_US - 1_000)
+    assert (early.index, early.num_reaped) == (None, 0)
+    grant = pools.reserve_first(TENANT, "b", [DEEP], LEASE_US)
+    assert (grant.index, grant.num_reaped) == (0, 1)
+    before = remaining(grant.balances)
+    assert remaining(pools.settle(lost.reservation, {"deep": 99}, LEASE_US)) == before
+
+
+def test_a_renewed_lease_lives_on() -> None:
+    pools = MemoryPools()
+    grant = pools.reserve_first(TENANT, "a", [DEEP], 0)
+    assert grant.reservation is not None
+    pools.renew([grant.reservation], LEASE_US - S)
+    assert pools.reserve_first(TENANT, "b", [DEEP], LEASE_US).num_reaped == 0
+    assert pools.reserve_first(TENANT, "b", [DEEP], 2 * LEASE_US - S).num_reaped == 1
+
+
+def test_one_call_reaps_a_bounded_number() -> None:
+    pools = MemoryPools()
+    for number in range(MAX_REAPED + 3):
+        assert pools.reserve_first(TENANT, str(number), [FAST], 0).index == 0
+    assert pools.reserve_first(TENANT, "x", [FAST], LEASE_US).num_reaped == MAX_REAPED
+    assert pools.reserve_first(TENANT, "y", [FAST], LEASE_US).num_reaped == 3
+
+
+def test_a_warm_up_is_charged_no_tokens_even_in_debt() -> None:
+    pools = MemoryPools()
+    grant = pools.reserve_first(TENANT, "a", [DEEP], 0)
+    assert grant.reservation is not None
+    pools.settle(grant.reservation, {"deep": 5_000}, 0)
+    assert pools.reserve_first(TENANT, "warm", [demands(deep=0)], 0).index == 0
+
+
+def test_lowered_limits_hold_at_once_and_raised_ones_refill() -> None:
+    pools = MemoryPools()
+    pools.balances(TENANT, 0)
+    small = Tenant(
+        id="acme",
+        tier="free",
+        limits={"fast": GroupLimits(requests_per_min=2, tokens_per_min=50, max_concurrent=1)},
+    )
+    left = remaining(pools.balances(small, 0))
+    assert (left["fast", "requests"], left["fast", "tokens"]) == (2, 50)
+    left = remaining(pools.balances(TENANT, 0))
+    assert (left["fast", "requests"], left["fast", "tokens"]) == (2, 50)
+    assert remaining(pools.balances(TENANT, 30 * S))["fast", "requests"] == 32
+
+
+def test_balances_say_when_a_pool_is_full_again() -> None:
+    pools = MemoryPools()
+    grant = pools.reserve_first(TENANT, "a", [demands(fast=600)], 0)
+    resets = {(b.group, b.unit): (b.limit, b.reset_us) for b in grant.balances}
+    assert resets["fast", "requests"] == (60, 1 * S)
+    assert resets["fast", "tokens"] == (6_000, 6 * S)
+    assert resets["fast", "concurrent"] == (20, 0)
+    assert resets["deep", "tokens"] == (1_200, 0)
