@@ -67,8 +67,8 @@ class GpuCost:
         constants: GpuConstants | None = None,
         speculation: Speculation = NO_SPECULATION,
         attention_window_tokens: int | None = None,
-        max_num_seqs: int = 256,
-        max_num_batched_tokens: int = 8192,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
         kv_capacity_tokens: int | None = None,
         overhead_us: float | None = None,
     ) -> None:
@@ -87,8 +87,8 @@ class GpuCost:
             constants: Instead of the engine's own for this GPU.
             speculation: Draft length and acceptance.
             attention_window_tokens: Sparse attention: tokens any layer attends to at most.
-            max_num_seqs: Running sequences at most.
-            max_num_batched_tokens: Tokens computed in one step at most.
+            max_num_seqs: Running sequences at most; the engine's own default where not given.
+            max_num_batched_tokens: Tokens computed in one step at most; likewise.
             kv_capacity_tokens: Instead of what memory leaves.
             overhead_us: Arrival to first scheduling. Where not given, what the hosted wafer
                 service needs: a hosted GPU service is assumed to have the same front.
@@ -107,11 +107,14 @@ class GpuCost:
         self._span = self.model.attention_span(attention_window_tokens)
         self._derive_weights()
         self._derive_attention()
+        max_num_seqs = max_num_seqs or self.engine.max_num_seqs
         if kv_capacity_tokens is None:
             kv_capacity_tokens = self._kv_capacity_tokens()
         self.limits = EngineLimits(
             max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_batched_tokens=max(
+                max_num_batched_tokens or self.engine.max_num_batched_tokens, max_num_seqs + 1
+            ),
             kv_capacity_tokens=kv_capacity_tokens,
             overhead_us=round(
                 SERVICE_CONSTANTS.overhead_us if overhead_us is None else overhead_us
@@ -127,7 +130,7 @@ class GpuCost:
         self.weight_bytes = (rest_params * rest_bits + model.expert_params * expert_bits) / 8
         self._rest_bytes = (rest_params - model.embedding_params) * rest_bits / 8
         self._expert_bytes = model.expert_params * expert_bits / 8
-        self._flops = self.gpu.flops(bits, self.precision.activation_bits)
+        self._flops = self.gpu.flops(self.precision)
 
     def _derive_attention(self) -> None:
         """Time per token of context and per (query, key) pair, in microseconds."""
@@ -172,12 +175,22 @@ class GpuCost:
 
     def step_us(self, shape: StepShape) -> float:
         """Duration of a step."""
+        return self.step_us_of(
+            shape.num_decode_seqs,
+            shape.sum_context_tokens,
+            shape.num_prefill_tokens,
+            shape.num_prefill_pairs,
+        )
+
+    def step_us_of(
+        self, seqs: float, context_tokens: float, prefill_tokens: float, prefill_pairs: float
+    ) -> float:
+        """Duration of a step whose numbers are means, as steady-state estimates need it."""
         drafted = self.speculation.draft_tokens
-        seqs = shape.num_decode_seqs
-        tokens = seqs * (1 + drafted) + shape.num_prefill_tokens
+        tokens = seqs * (1 + drafted) + prefill_tokens
         fixed, fraction = self._span
-        context = seqs * fixed + fraction * shape.sum_context_tokens
-        pairs = shape.num_prefill_tokens * fixed + fraction * shape.num_prefill_pairs
+        context = seqs * fixed + fraction * context_tokens
+        pairs = prefill_tokens * fixed + fraction * prefill_pairs
         stages = self.parallel.pp
         busy_us = (
             stages * self._products_us(tokens / stages)
@@ -215,7 +228,7 @@ class GpuCost:
         multiply_us = flops / (parallel.stage_gpus * parallel.pp * fit.compute * self._flops) * 1e6
         return math.hypot(read_us, multiply_us)
 
-    def _fixed_us(self, seqs: int) -> float:
+    def _fixed_us(self, seqs: float) -> float:
         fit, parallel = self.fit, self.parallel
         step_us = fit.step_us + fit.layer_us * self.model.num_layers
         return step_us * parallel.pp + fit.seq_us * seqs / parallel.dp

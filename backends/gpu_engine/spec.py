@@ -27,13 +27,15 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
     network_bytes_per_s: float = 50 * GIGA  # per GPU out of its domain: one 400 Gb/s port
     power_w: float
 
-    def flops(self, weight_bits: float, activation_bits: float) -> float:
-        """Peak rate of a product whose operands have these widths."""
-        if activation_bits > 8 or weight_bits > 8:
+    def flops(self, precision: "Precision") -> float:
+        """Peak rate of products at a precision; 16-bit where the card lacks the units."""
+        if precision.activation_bits > 8:
             return self.fp16_flops
-        if weight_bits < 8 and activation_bits < 8 and self.fp4_flops:
+        if precision.integer:
+            return self.int8_ops or self.fp16_flops
+        if precision.activation_bits < 8 and self.fp4_flops:
             return self.fp4_flops
-        return self.fp8_flops or self.int8_ops or self.fp16_flops
+        return self.fp8_flops or self.fp16_flops
 
 
 def _a100(name: str, memory: float, bandwidth: float, link: float, power_w: float) -> GpuSpec:
@@ -148,6 +150,7 @@ class Precision(msgspec.Struct, frozen=True):
 
     weight_bits: float
     activation_bits: float
+    integer: bool = False  # products of integers, not of floats
 
 
 # Weight widths include the scales stored beside the values: NVFP4 has an 8-bit scale per 16 values,
@@ -157,7 +160,7 @@ PRECISIONS = {
     "bf16": Precision(16, 16),
     "fp16": Precision(16, 16),
     "fp8": Precision(8, 8),
-    "w8a8": Precision(8, 8),
+    "w8a8": Precision(8, 8, integer=True),
     "int8": Precision(8, 16),
     "w8a16": Precision(8, 16),
     "fp4": Precision(4.5, 4.5),

@@ -32,6 +32,8 @@ class EngineConstants(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     memory_fraction: float  # of what weights and buffers leave, given to the KV cache
     buffer_bytes: float  # per GPU: activations, graphs, communication
+    max_num_seqs: int  # the engine's default, or what the rows were measured with
+    max_num_batched_tokens: int  # likewise
     sets: tuple[GpuConstants, ...]
 
     def for_gpu(self, gpu: str) -> GpuConstants:

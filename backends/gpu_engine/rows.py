@@ -1,0 +1,312 @@
+"""What the GPU model says about a row of published measurements (columns of `gpu.csv`)."""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from backends.gpu_engine.constants import ENGINES, EngineConstants
+from backends.gpu_engine.cost import GpuCost
+from backends.gpu_engine.spec import find_gpu
+from wafer_engine.models import find_model
+from wafer_engine.replay import (
+    ReplaySummary,
+    Request,
+    RequestTimes,
+    replay,
+    replay_closed,
+)
+from wafer_engine.report import Prediction, Row
+from wafer_engine.step import StepShape
+
+OFFLINE_BAR = 0.10
+UNSEEN_RELEASE_BAR = 0.08
+
+MAX_OFFLINE_BATCH = 4096  # published with the TensorRT-LLM rows: the largest runtime batch
+OFFLINE_BATCHED_TOKENS = 8192  # tokens of one step in those runs; assumed
+POISSON_REQUESTS = {"trtonline": 500, "accel": 150}  # published; assumed
+CLOSED_ROUNDS = 4  # requests each user of a closed-loop row sends; assumed
+ARRIVAL_SEED = 20_260_101  # of the Poisson arrivals drawn for a row
+
+# row engine, as a pattern -> constants file
+_ENGINE_FILES = (
+    (r"TensorRT-LLM 0\.17", "trtllm_0_17"),
+    (r"TensorRT-LLM 0\.14", "trtllm_0_14"),
+    (r"TensorRT-LLM 0\.8", "trtllm_0_8"),
+    (r"NIM", "nim_1_8"),
+    (r"TensorRT-LLM|trtllm", "trtllm_1_0"),
+    (r"vLLM 2023", "vllm_2023"),
+    (r"(?i)vllm 0\.([0-8]|1[01])(\.|$)", "vllm_0_7"),
+    (r"(?i)vllm", "vllm_0_20"),
+    (r"(?i)sglang \d", "sglang_0_5"),
+    (r"(?i)sglang", "sglang_2024"),
+    (r"gpt-fast", "gpt_fast"),
+    (r"llama\.cpp", "llama_cpp"),
+)
+
+_MOE_DP = "attention DP"  # in a row's note: attention replicated, experts spread
+
+
+class NotModelledError(Exception):
+    """The row is outside what the model covers; the text says why."""
+
+
+class GpuRows:
+    """Predicts rows with one set of engine constants."""
+
+    def __init__(self, engines: Mapping[str, EngineConstants] = ENGINES) -> None:
+        self._engines = engines
+        self._runs: dict[tuple[str, ...], list[RequestTimes]] = {}
+        self._by_load: dict[str, Callable[[Row], float]] = {
+            "offline": self._offline,
+            "static": self._static,
+            "closed": self._closed,
+            "poisson": self._poisson,
+        }
+
+    def predict(self, row: Row) -> Prediction:
+        """Predict one row; never raises for what a row holds."""
+        group, bar = group_of(row)
+        predictor = self._by_load.get(row.get("load", ""))
+        try:
+            if predictor is None:
+                raise NotModelledError(f"no model for the load {row.get('load', '')!r}")
+            return Prediction(group, predictor(row), bar=bar)
+        except NotModelledError as reason:
+            return Prediction(group, reason=str(reason), bar=bar)
+        except (ValueError, KeyError, ZeroDivisionError, OverflowError) as error:
+            return Prediction(group, reason=str(error), bar=bar)
+
+    def cost(self, row: Row, max_num_seqs: int | None = None) -> GpuCost:
+        """The cost model a row is predicted with.
+
+        Raises:
+            ValueError: An unknown GPU, model, precision or engine, or weights that do not fit.
+            NotModelledError: No constants were fitted for the row's engine on its GPU.
+        """
+        gpu = find_gpu(row["hardware"])
+        model = find_model(row["model"])
+        tp, pp = _whole(row.get("tp"), 1), _whole(row.get("pp"), 1)
+        count = _whole(row.get("count"), tp * pp)
+        dp, expert_parallel = 1, False
+        if model.moe is not None and _MOE_DP in row.get("note", "") and tp > 1:
+            tp, dp, expert_parallel = 1, tp, True
+        if row["engine"].startswith("llama.cpp") and count > 1:
+            pp = count  # its layer split
+        precision = row["precision"].split("/")[0]
+        if precision == "fp4" and not gpu.fp4_flops:
+            precision = "mxfp4"
+        engine = self._engines.get(engine_file(row))
+        if engine is None:
+            raise NotModelledError(f"no constants were fitted for {row['engine']}")
+        return GpuCost(
+            gpu,
+            model,
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            expert_parallel=expert_parallel,
+            precision=precision,
+            kv_precision=row.get("kv_precision") or None,
+            engine=engine,
+            overhead_us=0,
+            max_num_seqs=max_num_seqs,
+        )
+
+    def _offline(self, row: Row) -> float:
+        """All requests at once: a steady batch, as large as KV memory allows, prefills mixed in."""
+        prompt, output = _lengths(row)
+        batch = row.get("batch_or_concurrency", "")
+        if batch != "max":
+            return self._offline_of(row, int(float(batch)))
+        if not row["metric"].startswith("output_throughput"):
+            raise NotModelledError(f"no model for {row['metric']} of an offline run")
+        cost = self.cost(row)
+        held = cost.limits.kv_capacity_tokens / (prompt + output)
+        limit = MAX_OFFLINE_BATCH * cost.parallel.dp
+        num_seqs = min(held, limit, OFFLINE_BATCHED_TOKENS / (1 + prompt / output))
+        if num_seqs < 1:
+            raise NotModelledError(f"the KV cache holds {held:.1f} requests of this length")
+        prefill = num_seqs * prompt / output
+        step_us = cost.step_us_of(
+            num_seqs, num_seqs * (prompt + output / 2), prefill, prefill * (prompt + 1) / 2
+        )
+        return _per_gpu(row, num_seqs / step_us * 1e6)
+
+    def _offline_of(self, row: Row, num_requests: int) -> float:
+        """A counted set of requests at once."""
+        prompt, output = _lengths(row)
+        request = Request(0, round(prompt), round(output))
+        times = replay(self._bounded_cost(row, request), [request] * num_requests)
+        return _per_gpu(row, ReplaySummary.of(times).output_tokens_per_s)
+
+    def _bounded_cost(self, row: Row, request: Request) -> GpuCost:
+        cost = self.cost(row)
+        needed = request.num_prompt_tokens + request.num_output_tokens
+        if cost.limits.kv_capacity_tokens < needed + 16:
+            raise NotModelledError(
+                f"a request needs {needed} tokens of KV, memory leaves "
+                f"{cost.limits.kv_capacity_tokens}"
+            )
+        return cost
+
+    def _static(self, row: Row) -> float:
+        """One batch from prompt to end."""
+        prompt, output = _lengths(row)
+        num_seqs = int(float(row["batch_or_concurrency"]))
+        cost = self.cost(row, max_num_seqs=num_seqs)
+        tokens = num_seqs * prompt
+        prefill_us = cost.step_us_of(0, 0, tokens, tokens * (prompt + 1) / 2)
+        decode_us = cost.step_us_of(num_seqs, num_seqs * (prompt + output / 2), 0, 0)
+        metric = row["metric"]
+        if metric == "ttft":
+            return prefill_us / 1e3
+        if metric == "tpot_mean":
+            return decode_us / 1e3
+        if metric.startswith("output_throughput"):
+            total_us = prefill_us + (output - 1) * decode_us
+            return _per_gpu(row, num_seqs * output / total_us * 1e6)
+        raise NotModelledError(f"no model for {metric} of a static batch")
+
+    def _closed(self, row: Row) -> float:
+        """A fixed number of users, each with one request under way."""
+        prompt, output = _lengths(row)
+        num_users = int(float(row.get("batch_or_concurrency") or 1))
+        metric = row["metric"]
+        if num_users == 1 and metric in _ALONE:
+            cost = self.cost(row)
+            prefill_us = cost.step_us_of(0, 0, prompt, prompt * (prompt + 1) / 2)
+            decode_us = cost.step_us(StepShape(1, round(prompt + output / 2)))
+            return _ALONE[metric](prompt, output, prefill_us, decode_us)
+        request = Request(0, round(prompt), max(1, round(output)))
+        key = ("closed", *_key(row))
+        if key not in self._runs:
+            cost = self._bounded_cost(row, request)
+            self._runs[key] = replay_closed(cost, request, num_users, CLOSED_ROUNDS * num_users)
+        return _metric_of(row, self._runs[key])
+
+    def _poisson(self, row: Row) -> float:
+        """Requests of one length at Poisson times."""
+        prompt, output = _lengths(row)
+        rate = re.fullmatch(r"qps=(inf|[\d.]+)", row["batch_or_concurrency"])
+        if rate is None:
+            raise NotModelledError("needs the per-request file: see the replay command")
+        key = ("poisson", *_key(row))
+        if key not in self._runs:
+            number = POISSON_REQUESTS.get(row["id"].split("-")[0], 150)
+            arrivals = poisson_arrivals_us(float(rate[1]), number)
+            requests = [Request(at_us, round(prompt), round(output)) for at_us in arrivals]
+            self._runs[key] = replay(self._bounded_cost(row, requests[0]), requests)
+        return _metric_of(row, self._runs[key])
+
+
+def poisson_arrivals_us(rate: float, number: int) -> list[int]:
+    """Arrival times at a mean rate per second, the same on every call; infinite: all at 0."""
+    if math.isinf(rate):
+        return [0] * number
+    gaps = np.random.default_rng(ARRIVAL_SEED).exponential(1e6 / rate, number)
+    return [int(at_us) for at_us in np.cumsum(gaps)]
+
+
+def engine_file(row: Row) -> str:
+    """The constants file for a row's engine; an unknown engine has none (empty)."""
+    for pattern, name in _ENGINE_FILES:
+        if re.search(pattern, row.get("engine", "")):
+            return name
+    return ""
+
+
+def group_of(row: Row) -> tuple[str, float | None]:
+    """The group a row is judged in, and the mean error it is held to."""
+    source = row.get("id", "").split("-")[0]
+    metric = row.get("metric", "")
+    if source == "trt017":
+        return "trtllm 0.17 offline", OFFLINE_BAR
+    if source != "trt10":
+        return f"{source} {metric}", None
+    hopper = row.get("hardware", "").startswith("H")
+    if not hopper:
+        return "trtllm 1.0 B200 fp4", None
+    try:
+        dense = find_model(row.get("model", "")).moe is None
+    except ValueError:
+        return "trtllm 1.0 unknown model", None
+    if dense:
+        return "trtllm 1.0 Hopper dense, constants from 0.17", UNSEEN_RELEASE_BAR
+    return "trtllm 1.0 Hopper mixture of experts", None
+
+
+# metric -> (prompt, output, prefill_us, decode_us) -> value, for a request alone on the engine
+_ALONE: dict[str, Callable[[float, float, float, float], float]] = {
+    "decode_speed_per_user": lambda prompt, output, prefill_us, decode_us: 1e6 / decode_us,
+    "prefill_speed": lambda prompt, output, prefill_us, decode_us: prompt / prefill_us * 1e6,
+    "e2e_output_speed": lambda prompt, output, prefill_us, decode_us: (
+        output / (prefill_us + output * decode_us) * 1e6
+    ),
+    "ttft": lambda prompt, output, prefill_us, decode_us: prefill_us / 1e3,
+    "ttft_mean": lambda prompt, output, prefill_us, decode_us: prefill_us / 1e3,
+    "ttft_p50": lambda prompt, output, prefill_us, decode_us: prefill_us / 1e3,
+    "tpot_mean": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
+    "tpot_p50": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
+    "itl_mean": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
+}
+
+
+def _metric_of(row: Row, times: list[RequestTimes]) -> float:
+    metric = row["metric"]
+    if metric == "ttft_p50":
+        return float(np.median([time.ttft_us for time in times])) / 1e3
+    if metric == "tpot_p50":
+        return float(np.median([time.tpot_us for time in times])) / 1e3
+    summary = ReplaySummary.of(times)
+    if metric in ("ttft", "ttft_mean"):
+        return summary.mean_ttft_us / 1e3
+    if metric in ("tpot_mean", "itl_mean"):
+        return summary.mean_tpot_us / 1e3
+    if metric == "latency_mean":
+        return summary.mean_latency_us / 1e3
+    if metric.startswith("output_throughput"):
+        return _per_gpu(row, summary.output_tokens_per_s)
+    raise NotModelledError(f"no model for {metric} under this load")
+
+
+def _per_gpu(row: Row, tokens_per_s: float) -> float:
+    if not row["metric"].endswith("_per_gpu"):
+        return tokens_per_s
+    return tokens_per_s / _whole(row.get("count"), 1)
+
+
+def _lengths(row: Row) -> tuple[float, float]:
+    prompt, output = row.get("input_len", ""), row.get("output_len", "")
+    if not prompt or not output:
+        raise NotModelledError("no prompt and output lengths are given")
+    try:
+        return float(prompt), float(output)
+    except ValueError:
+        raise NotModelledError("needs the per-request file: see the replay command") from None
+
+
+def _whole(cell: str | None, default: int) -> int:
+    return int(float(cell)) if cell else default
+
+
+_KEY_COLUMNS = (
+    "hardware",
+    "count",
+    "model",
+    "precision",
+    "kv_precision",
+    "tp",
+    "pp",
+    "engine",
+    "input_len",
+    "output_len",
+    "batch_or_concurrency",
+    "note",
+)
+
+
+def _key(row: Row) -> tuple[str, ...]:
+    """What a run's outcome depends on: rows that differ in the metric alone share one run."""
+    return tuple(row.get(column, "") for column in _KEY_COLUMNS)
