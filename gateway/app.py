@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from litestar import Litestar
+from litestar.datastructures import State
 from litestar.openapi.config import OpenAPIConfig
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -25,8 +26,8 @@ from gateway.catalogue import model_list
 from gateway.config import BackendConfig, Config, ConfigError, WaferBackendConfig
 from gateway.connection import Connection
 from gateway.embedded_redis import EmbeddedRedis
+from gateway.gateway import Gateway
 from gateway.metrics import Metrics
-from gateway.pipeline import Gateway
 from gateway.store import ResponseStore
 from router.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.redis_pools import PoolsUnavailable, RedisPools
@@ -74,14 +75,14 @@ async def services(config: Config) -> AsyncIterator[Services]:
             embedded = EmbeddedRedis()
             stack.push_async_callback(embedded.stop)
             url = await embedded.start()
-        store_redis: Redis[bytes] = Redis.from_url(
+        store_redis: Redis = Redis.from_url(
             url,
             socket_timeout=STORE_TIMEOUT_S,
             socket_connect_timeout=STORE_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
         )
         stack.push_async_callback(store_redis.aclose)
-        pools = RedisPools.from_url(url)
+        pools = RedisPools(url)
         stack.push_async_callback(pools.close)
         backends = make_backends(config.backends)
         for backend in backends.values():
@@ -178,21 +179,14 @@ async def _heartbeats(made: Services) -> None:
 
 
 def make_app(
-    config: Config, handlers: list[Any], exception_handlers: Mapping[Any, Any]
+    made: Services, handlers: list[Any], exception_handlers: Mapping[Any, Any]
 ) -> Litestar:
-    """The application; `app.state.services` is there while it runs."""
-
-    @asynccontextmanager
-    async def lifespan(app: Litestar) -> AsyncIterator[None]:
-        async with services(config) as made:
-            app.state.services = made
-            yield
-
+    """The application; its routes find everything in `app.state.services`."""
     return Litestar(
         route_handlers=handlers,
-        lifespan=[lifespan],
+        state=State({"services": made}),
         openapi_config=OpenAPIConfig(title="Lanewise", version=__version__, path="/schema"),
-        request_max_body_size=config.server.max_message_bytes,
+        request_max_body_size=made.config.server.max_message_bytes,
         logging_config=None,
         exception_handlers=dict(exception_handlers),
     )

@@ -14,11 +14,11 @@ from litestar.response.base import ASGIResponse
 
 from gateway.connection import new_id
 from gateway.errors import ProtocolError
+from gateway.gateway import Gateway
 from gateway.http import EventStream, Exchange, json_response, sse_event
 from gateway.intake import parse_create
 from gateway.objects import static_fields
 from gateway.outbox import Outbox
-from gateway.pipeline import Gateway
 from gateway.records import StoredResponse
 from gateway.response import ResponseStream
 from gateway.wire import CreateBody

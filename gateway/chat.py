@@ -18,10 +18,10 @@ from backends.contract import (
 )
 from gateway.connection import new_id
 from gateway.errors import ProtocolError, from_validation
+from gateway.gateway import Gateway
 from gateway.http import AnyRequest, EventStream, Exchange, json_response
 from gateway.intake import ParsedCreate, parse_create
 from gateway.outbox import Outbox
-from gateway.pipeline import Gateway
 from gateway.response import Ending
 from gateway.wire import CreateBody, Effort, Metadata, ReasoningParam, ServiceTier, not_json
 from router.task import Tenant

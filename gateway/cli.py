@@ -7,10 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway import __version__, terminal
+from gateway import __version__
 from gateway.config import DEVELOPMENT_KEY, ConfigError, load_config
+from gateway.embedded_redis import EmbeddedRedisError
 from gateway.preview import preview
 from gateway.server import serve
+from gateway.terminal import run as run_terminal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)
-    except ConfigError as error:
+    except (ConfigError, EmbeddedRedisError) as error:
         print(f"lanewise: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -100,7 +102,7 @@ def _add_chat(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def _chat(arguments: argparse.Namespace) -> int:
-    return terminal.run(
+    return run_terminal(
         url=arguments.url, key=arguments.key, model=arguments.model, prompt=arguments.prompt
     )
 

@@ -1,6 +1,7 @@
 """The socket's edge: one reader, one writer, one asyncio task per running response."""
 
 import asyncio
+import logging
 import secrets
 from typing import Any, cast
 
@@ -9,16 +10,21 @@ from litestar.exceptions import WebSocketDisconnect
 
 from gateway.config import ServerConfig
 from gateway.errors import ProtocolError
+from gateway.gateway import Gateway
 from gateway.job import Ended, Job
 from gateway.outbox import Outbox
-from gateway.pipeline import Gateway, handle_task
+from gateway.pipeline import handle_task
 from gateway.session import Action, Session, Start
 from gateway.wire import BadFrameError, decode_event
 from router.task import Tenant
 
+logger = logging.getLogger("lanewise")
+
 # RFC 6455 7.4.1, and the IANA registry for 1012 and 1013.
-NORMAL, UNSUPPORTED_DATA, POLICY, TOO_BIG, RESTART, TRY_LATER = 1000, 1003, 1008, 1009, 1012, 1013
+NORMAL, UNSUPPORTED_DATA, POLICY, TOO_BIG, FAULT, RESTART = 1000, 1003, 1008, 1009, 1011, 1012
 VANISHED = 1006
+
+_OURS = (UNSUPPORTED_DATA, POLICY, TOO_BIG, FAULT, RESTART)  # closes that we begin
 
 # How long responses may go on after a connection reached its age limit.
 AGE_GRACE_S = 30.0
@@ -56,6 +62,9 @@ class Connection:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if writer.done():
                 self._close_code = VANISHED  # only an error ends the writer first
+            elif not reader.cancelled() and (fault := reader.exception()) is not None:
+                self._close_code = FAULT
+                logger.error("a connection's reader failed", exc_info=fault)
         finally:
             expiry.cancel()
             reader.cancel()
@@ -147,13 +156,13 @@ class Connection:
     async def _end_writer(self, writer: "asyncio.Future[None]") -> None:
         """Write what is queued where someone still reads it, then close."""
         self._outbox.close()
-        if self._close_code in (UNSUPPORTED_DATA, TOO_BIG, RESTART, POLICY):
+        if self._close_code in _OURS:
             await asyncio.wait((writer,), timeout=self._config.send_timeout_s)
             if not writer.done():
                 self.abort()
         writer.cancel()
         await asyncio.gather(writer, return_exceptions=True)
-        if self._close_code in (UNSUPPORTED_DATA, TOO_BIG, RESTART, POLICY):
+        if self._close_code in _OURS:
             try:
                 await self._websocket.close(code=self._close_code)
             except (WebSocketDisconnect, RuntimeError):

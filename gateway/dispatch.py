@@ -12,11 +12,13 @@ import msgspec
 from backends.contract import (
     Backend,
     BackendError,
+    BackendInfo,
     Delta,
     Finish,
     FinishReason,
     GenerateRequest,
     Generation,
+    ToolChoice,
     Usage,
 )
 from backends.prompt import prompt_size
@@ -64,27 +66,27 @@ class Run:
         self.first: First | None = None
         self._clock_us = clock_us
         self._writer = writer
+        self._chosen = chosen
         self._merge = merge(chosen.strategy)
         self._generations: list[Generation | None] = [None] * len(chosen.backends)
         self._usages: list[Usage | None] = [None] * len(chosen.backends)
 
-    def start(
-        self, backends: Mapping[str, Backend], chosen: RankedRoute, request: GenerateRequest
-    ) -> None:
+    def start(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
         """Start every backend of the route; one that refuses counts as failed.
 
         Raises:
             BackendError: None would start.
         """
-        errors: list[BackendError] = []
-        for index, name in enumerate(chosen.backends):
+        names = self._chosen.backends
+        num_refused = 0
+        for index, name in enumerate(names):
+            backend = backends[name]
+            asked = branch_request(request, self._chosen, index, backend.info)
             try:
-                self._generations[index] = backends[name].start(
-                    branch_request(request, chosen, index), _Branch(self, index)
-                )
+                self._generations[index] = backend.start(asked, _Branch(self, index))
             except BackendError as error:
-                errors.append(error)
-                if len(errors) == len(chosen.backends):
+                num_refused += 1
+                if num_refused == len(names):
                     raise
                 self._on_refused(index, error)
 
@@ -152,28 +154,35 @@ class _Branch:
         self._run.on_finish(self._index, finish)
 
 
-def branch_request(request: GenerateRequest, chosen: RankedRoute, index: int) -> GenerateRequest:
-    """What backend number `index` of a route is asked.
+def branch_request(
+    request: GenerateRequest, chosen: RankedRoute, index: int, info: BackendInfo
+) -> GenerateRequest:
+    """What backend number `index` of a route is asked: no more than it can give.
 
     The commentary of `brief` is its own, shorter request: without tools, since only the final
     answer may act.
     """
-    if len(chosen.backends) == 1:
-        return request
-    branch_id = f"{request.id}-{index}"
-    if chosen.strategy != "brief" or index > 0:
-        return msgspec.structs.replace(request, id=branch_id)
+    if len(chosen.backends) > 1:
+        request = msgspec.structs.replace(request, id=f"{request.id}-{index}")
+    if chosen.strategy == "brief" and index == 0:
+        request = _brief(request)
+    room_tokens = min(info.max_output_tokens, info.window_tokens - request.num_prompt_tokens)
+    if request.max_output_tokens > room_tokens:
+        request = msgspec.structs.replace(request, max_output_tokens=max(1, room_tokens))
+    return request
+
+
+def _brief(request: GenerateRequest) -> GenerateRequest:
     instructions = "\n\n".join(filter(None, (request.instructions, BRIEF_INSTRUCTIONS)))
     num_prompt_tokens, prefix = prompt_size(instructions, (), request.text_format, request.items)
     return msgspec.structs.replace(
         request,
-        id=branch_id,
         instructions=instructions,
         num_prompt_tokens=num_prompt_tokens,
         prefix=prefix,
         max_output_tokens=min(request.max_output_tokens, BRIEF_MAX_OUTPUT_TOKENS),
         tools=(),
-        tool_choice=msgspec.structs.replace(request.tool_choice, mode="none", names=()),
+        tool_choice=ToolChoice("none"),
         reasoning_effort=None,
         reasoning_summary=None,
     )

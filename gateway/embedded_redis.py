@@ -70,6 +70,11 @@ class EmbeddedRedis:
         self._server: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """The server's process id while it runs."""
+        return None if self._server is None else self._server.pid
+
     async def start(self) -> str:
         """Start the server and return its URL once it answers. Cancelling stops it again.
 
@@ -89,6 +94,7 @@ class EmbeddedRedis:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the gateway, which still needs Redis
                 preexec_fn=_die_with(os.getpid()),
             )
             await self._answering(socket, binary)

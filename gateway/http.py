@@ -9,11 +9,13 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
 from gateway.connection import new_id
+from gateway.context import load_task
 from gateway.errors import ProtocolError
+from gateway.gateway import Gateway
 from gateway.intake import ParsedCreate, parse_create
 from gateway.job import Ended, Job
 from gateway.outbox import Outbox
-from gateway.pipeline import Gateway, handle_task, load_task
+from gateway.pipeline import handle_task
 from gateway.ratelimit import rate_limit_headers
 from gateway.response import ResponseStream, ResponseWriter
 from gateway.wire import CreateBody

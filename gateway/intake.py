@@ -26,6 +26,8 @@ from gateway.items import (
 from gateway.wire import CreateBody
 from router.task import Hints, Route, Strategy, Task, Tenant
 
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
 # What a request gets that names no limit; the engine's own ceiling still holds.
 DEFAULT_MAX_OUTPUT_TOKENS = 16_384
 
@@ -87,9 +89,10 @@ def parse_hints(body: CreateBody) -> Hints:
     route = metadata.get("route")
     if route is not None and route not in set(Route):
         raise _bad_hint("route", tuple(Route), route)
-    strategy = metadata.get("strategy")
-    if strategy is not None and strategy not in get_args(Strategy):
-        raise _bad_hint("strategy", get_args(Strategy), strategy)
+    asked = metadata.get("strategy")
+    strategy = next((known for known in STRATEGIES if known == asked), None)
+    if asked is not None and strategy is None:
+        raise _bad_hint("strategy", STRATEGIES, asked)
     deadline_ms = metadata.get("deadline_ms")
     if deadline_ms is not None and not (deadline_ms.isdecimal() and 0 < int(deadline_ms) < 10**9):
         raise _bad_hint("deadline_ms", ("milliseconds as a whole number",), deadline_ms)

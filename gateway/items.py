@@ -1,6 +1,6 @@
 """Items and tools between the wire's JSON and the contract's Structs, both ways."""
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -275,7 +275,9 @@ def parse_tool_choice(raw: msgspec.Raw | None, tools: tuple[Tool, ...]) -> ToolC
                 for tool in value["tools"]
                 if isinstance(tool, dict) and tool.get("name") in offered
             )
-            mode = "required" if value.get("mode") == "required" else "auto"
+            mode: Literal["auto", "required"] = "auto"
+            if value.get("mode") == "required":
+                mode = "required"
             _require_tools(bool(names), "none of its tools are in 'tools'")
             return ToolChoice(mode, names)
         if isinstance(kind, str):

@@ -52,14 +52,22 @@ class Job:
         self.last_backend = last_backend
         self.lineage = lineage
         self.stream_id = stream_id
-        self.on_open = on_open  # called once the response has begun
+        self._on_open = on_open  # called once the response has begun
         self.decision: RouteDecision | None = None  # once admitted
         self.stopped: StopReason | None = None
-        self.on_stop: Callable[[], None] | None = None  # set while it generates
+        self._on_stop: Callable[[], None] | None = None  # set while it generates
+
+    def begin(self, on_stop: Callable[[], None]) -> None:
+        """It generates from now on; a stop that came before takes effect."""
+        if self._on_open is not None:
+            self._on_open()
+        self._on_stop = on_stop
+        if self.stopped is not None:
+            on_stop()
 
     def stop(self, reason: StopReason) -> None:
         """End it at the next token; harmless when it is over, and the first reason stays."""
         if self.stopped is None:
             self.stopped = reason
-            if self.on_stop is not None:
-                self.on_stop()
+            if self._on_stop is not None:
+                self._on_stop()

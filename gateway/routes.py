@@ -3,7 +3,8 @@
 import logging
 from typing import Any
 
-from litestar import Request, WebSocket, delete, get, post, websocket
+import msgspec
+from litestar import Request, Response, WebSocket, delete, get, post, websocket
 from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse
 
@@ -14,6 +15,7 @@ from gateway.compaction import compact
 from gateway.connection import Connection, new_id
 from gateway.errors import ProtocolError
 from gateway.http import (
+    JSON,
     AnyRequest,
     create_response,
     error_response,
@@ -287,28 +289,33 @@ HANDLERS: list[Any] = [
 # -- errors ------------------------------------------------------------------------------------
 
 
-def on_protocol_error(_: AnyRequest, error: ProtocolError) -> ASGIResponse:
+def _answer(error: ProtocolError) -> Response[bytes]:
+    body = msgspec.json.encode(error.body())
+    return Response(
+        body, media_type=JSON, status_code=error.kind.status, headers=dict(error.headers)
+    )
+
+
+def on_protocol_error(_: AnyRequest, error: ProtocolError) -> Response[bytes]:
     """The protocol's own errors."""
-    return error_response(error)
+    return _answer(error)
 
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "message_too_large"}
 
 
-def on_http_error(request: AnyRequest, error: HTTPException) -> ASGIResponse:
+def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     """The framework's errors in the protocol's form."""
     code = _HTTP_CODES.get(error.status_code)
     if code is None:
         code = "invalid_value" if error.status_code < 500 else "server_error"
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    return error_response(ProtocolError(code, message))
+    return _answer(ProtocolError(code, f"{request.method} {request.url.path}: {error.detail}"))
 
 
-def on_fault(request: AnyRequest, error: Exception) -> ASGIResponse:
+def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:
     """A fault of ours: logged with its traceback, told without it."""
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    message = "The gateway failed. Send the request again."
-    return error_response(ProtocolError("server_error", message))
+    return _answer(ProtocolError("server_error", "The gateway failed. Send the request again."))
 
 
 EXCEPTION_HANDLERS: dict[Any, Any] = {

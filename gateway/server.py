@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+import uvloop
 from litestar import Litestar
+from litestar.enums import ScopeType
 from litestar.types import Message, Receive, Scope, Send
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
-from gateway.app import Services, make_app
-from gateway.config import DEVELOPMENT_KEY, Config
+from gateway.app import Services, make_app, services
+from gateway.config import DEVELOPMENT_KEY, Config, ConfigError
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
 
 logger = logging.getLogger("lanewise")
@@ -26,6 +28,7 @@ logger = logging.getLogger("lanewise")
 # one over this is closed with 1009 by the protocol itself, unread.
 MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
+KEEP_ALIVE_S = 75  # idle HTTP connections; longer than most clients and balancers keep them
 CLOSE_TIMEOUT_S = 3  # for connections to say goodbye after the drain
 
 
@@ -45,7 +48,7 @@ class StandardHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
         started_s = time.perf_counter()
@@ -67,10 +70,9 @@ class StandardHeaders:
 class Server(uvicorn.Server):
     """Stops on SIGTERM and SIGINT: first it drains, then it closes, then it exits with 0."""
 
-    def __init__(self, config: uvicorn.Config, app: Litestar, drain_timeout_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, made: Services) -> None:
         super().__init__(config)
-        self._litestar = app
-        self._drain_timeout_s = drain_timeout_s
+        self._services = made
         self._stopping: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -93,10 +95,10 @@ class Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         """Take nothing new, let what runs end within the timeout, then close."""
-        services: Services = self._litestar.state.services
-        services.gw.draining = True
-        deadline_s = time.monotonic() + self._drain_timeout_s
-        while services.gw.live and time.monotonic() < deadline_s and not self.force_exit:
+        gw = self._services.gw
+        gw.draining = True
+        deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s
+        while gw.live and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         self.should_exit = True
 
@@ -104,7 +106,7 @@ class Server(uvicorn.Server):
         """Say where it listens once it does."""
         await super().startup(sockets)
         if self.started:
-            print(_greeting(self._litestar.state.services, _port(self)), flush=True)
+            print(_greeting(self._services, _port(self)), flush=True)
 
 
 def _port(server: uvicorn.Server) -> int:
@@ -113,10 +115,10 @@ def _port(server: uvicorn.Server) -> int:
     return port
 
 
-def _greeting(services: Services, port: int) -> str:
-    host = services.config.server.host
+def _greeting(made: Services, port: int) -> str:
+    host = made.config.server.host
     url = f"http://{'127.0.0.1' if host == 'localhost' else host}:{port}"
-    keys = [key for tenant in services.config.tenants for key in tenant.keys]
+    keys = [key for tenant in made.config.tenants for key in tenant.keys]
     key = DEVELOPMENT_KEY if DEVELOPMENT_KEY in keys else "<your key>"
     return f"""\
 Lanewise listens on {url}   (key: {key})
@@ -136,34 +138,45 @@ Metrics: {url}/metrics   Stop: Ctrl-C"""
 
 
 def serve(config: Config) -> int:
-    """Run until stopped; the process's exit status."""
+    """Run until stopped; the process's exit status.
+
+    Raises:
+        ConfigError, EmbeddedRedisError: It cannot start; the message says why.
+    """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
-    # A malformed frame is its sender's affair: counted, not logged line by line.
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-    app = make_app(config, HANDLERS, EXCEPTION_HANDLERS)
-    server = Server(
-        uvicorn.Config(
-            StandardHeaders(app),  # type: ignore[arg-type]
-            host=config.server.host,
-            port=config.server.port,
-            loop="uvloop",
-            http="httptools",
-            ws=SocketProtocol,
-            ws_max_size=config.server.max_message_bytes + MESSAGE_SLACK_BYTES,
-            ws_ping_interval=PING_INTERVAL_S,
-            ws_ping_timeout=PING_INTERVAL_S,
-            ws_per_message_deflate=False,
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
-            timeout_keep_alive=75,
-        ),
-        app,
-        config.server.drain_timeout_s,
+    # A malformed frame is its sender's affair: counted by its close code, not logged line by line.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    return uvloop.run(_serve(config))
+
+
+async def _serve(config: Config) -> int:
+    async with services(config) as made:
+        server = Server(_uvicorn_config(made), made)
+        try:
+            await server.serve()
+        except OSError as error:
+            raise ConfigError(f"server.host, server.port: {error}") from error
+        return 0 if server.started else 1
+
+
+def _uvicorn_config(made: Services) -> uvicorn.Config:
+    server = made.config.server
+    return uvicorn.Config(
+        StandardHeaders(make_app(made, HANDLERS, EXCEPTION_HANDLERS)),
+        host=server.host,
+        port=server.port,
+        http="httptools",
+        ws=SocketProtocol,
+        ws_max_size=server.max_message_bytes + MESSAGE_SLACK_BYTES,
+        ws_ping_interval=PING_INTERVAL_S,
+        ws_ping_timeout=PING_INTERVAL_S,
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
-    server.run()
-    return 0 if server.started else 1

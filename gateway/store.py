@@ -27,7 +27,7 @@ class ResponseStore:
         ProtocolError: `server_is_overloaded` where Redis does not answer; cancelling is safe.
     """
 
-    def __init__(self, redis: "Redis[bytes]", ttl_s: int) -> None:
+    def __init__(self, redis: Redis, ttl_s: int) -> None:
         self._redis = redis
         self._ttl_s = ttl_s
         self._encoder = msgspec.msgpack.Encoder()
@@ -50,7 +50,7 @@ class ResponseStore:
     async def load(self, tenant_id: str, response_id: str) -> StoredResponse | None:
         """The record, or None."""
         try:
-            found = await self._redis.get(_key(tenant_id, response_id))
+            found: Any = await self._redis.get(_key(tenant_id, response_id))
         except RedisError as error:
             raise _unavailable(error) from error
         return None if found is None else self._decoder.decode(found)

@@ -197,18 +197,16 @@ def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameEr
     except ProtocolError as error:
         return BadFrameError(error, None, raw)
     kind = raw.get("type")
+    if isinstance(kind, str) and kind in CLIENT_EVENT_TYPES:
+        return BadFrameError(from_validation(validation), stream_id, raw)
     if kind is None:
-        message = f"Missing required parameter: 'type'. Expected one of {expected}."
-        error = ProtocolError("missing_required_parameter", message, param="type")
-    elif not isinstance(kind, str):
-        message = f"Invalid 'type': expected a string, got {_json_type(kind)}."
-        error = ProtocolError("invalid_type", message, param="type")
-    elif kind not in CLIENT_EVENT_TYPES:
-        message = f"Unknown event type '{kind[:64]}'. Expected one of {expected}."
-        error = ProtocolError("unknown_event_type", message, param="type")
+        code, complaint = "missing_required_parameter", "Missing required parameter: 'type'."
+    elif isinstance(kind, str):
+        code, complaint = "unknown_event_type", f"Unknown event type '{kind[:64]}'."
     else:
-        error = from_validation(validation)
-    return BadFrameError(error, stream_id, raw)
+        code, complaint = "invalid_type", f"Invalid 'type': got {_json_type(kind)}."
+    message = f"{complaint} Expected one of {expected}."
+    return BadFrameError(ProtocolError(code, message, param="type"), stream_id, raw)
 
 
 def _json_type(value: object) -> str:

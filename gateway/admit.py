@@ -1,0 +1,132 @@
+"""Steps 4 to 6 of a task: classify it, rank its routes, reserve what the first that fits needs."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.errors import ProtocolError
+from gateway.gateway import Gateway
+from gateway.ratelimit import rate_limit_headers
+from router.admission import decide, demands
+from router.classify import classify, features
+from router.decision import RankedRoute, Refusal, RouteDecision
+from router.pools import Demand, Grant, Reservation
+from router.ranking import rank
+from router.redis_pools import PoolsUnavailable
+from router.task import Task, TaskClass
+
+logger = logging.getLogger("lanewise")
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """A decision that lets a task run, with what it chose and what it holds."""
+
+    decision: RouteDecision
+    chosen: RankedRoute
+    reservation: Reservation
+
+
+async def admit(gw: Gateway, task: Task) -> Admitted:
+    """Decide where a task runs and reserve for it; the caller settles.
+
+    Raises:
+        ProtocolError: No route is allowed, none fits its pools, or the pools do not answer.
+    """
+    task_class, ranked = rank_task(gw, task)
+    started_us = gw.clock_us()
+    grant = await _reserve(gw, task, demands(task, task_class, ranked))
+    decision = decide(task, task_class, ranked, grant, gw.policy)
+    gw.metrics.stage("admit", gw.clock_us() - started_us)
+    if grant.num_reaped:
+        gw.metrics.reaped(grant.num_reaped)
+    if decision.chosen is None or decision.reservation is None:
+        _count_refusal(gw, task, decision, grant)
+        assert decision.refusal is not None  # exactly one of the two, says RouteDecision
+        headers = rate_limit_headers(decision.balances, ranked[0].route.groups)
+        raise refused(decision.refusal, headers)
+    admitted = Admitted(decision, decision.chosen, decision.reservation)
+    _count_admission(gw, task, admitted)
+    return admitted
+
+
+def rank_task(gw: Gateway, task: Task) -> tuple[TaskClass, tuple[RankedRoute, ...]]:
+    """The task's class and the routes it may take, best first.
+
+    Raises:
+        ProtocolError: There is none.
+    """
+    started_us = gw.clock_us()
+    task_class = classify(features(task))
+    classified_us = gw.clock_us()
+    ranked = rank(gw.policy, task, task_class, gw.backend_stats())
+    gw.metrics.stage("classify", classified_us - started_us)
+    gw.metrics.stage("policy", gw.clock_us() - classified_us)
+    gw.metrics.confidence(task_class.label, max(task_class.p_deep, 1 - task_class.p_deep))
+    if isinstance(ranked, Refusal):
+        raise refused(ranked, {})
+    return task_class, ranked
+
+
+def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
+    """A refusal as the client is told it."""
+    return ProtocolError(
+        refusal.code,
+        refusal.message,
+        param=refusal.param,
+        retry_after_us=refusal.retry_after_us,
+        headers=headers,
+    )
+
+
+async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> Grant:
+    """One call to the pools. A client that leaves during it leaves nothing reserved."""
+    started_us = gw.clock_us()
+    call = asyncio.ensure_future(gw.pools.reserve_first(task.tenant, task.id, ranked_demands))
+    try:
+        grant = await asyncio.shield(call)
+    except asyncio.CancelledError:
+        gw.spawn(_give_back(gw, call))
+        raise
+    except PoolsUnavailable as error:
+        gw.metrics.pools_call("admit", "error", gw.clock_us() - started_us)
+        gw.metrics.degraded(True)
+        message = "The rate-limit pools do not answer. Try again in 1s."
+        raise ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000) from error
+    gw.metrics.pools_call("admit", "ok", gw.clock_us() - started_us)
+    gw.metrics.degraded(False)
+    return grant
+
+
+async def _give_back(gw: Gateway, call: "asyncio.Future[Grant]") -> None:
+    try:
+        grant = await call
+        if grant.reservation is not None:
+            await gw.pools.settle(grant.reservation, {})
+    except PoolsUnavailable:
+        logger.warning("a reservation nobody waits for is left to its lease's expiry")
+
+
+def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Grant) -> None:
+    gw.metrics.ratelimit(
+        group=decision.ranked[0].route.groups[0],
+        tier=task.tenant.tier,
+        result="reject",
+        limited_by=grant.limited_by[1] if grant.limited_by else None,
+    )
+
+
+def _count_admission(gw: Gateway, task: Task, admitted: Admitted) -> None:
+    chosen, first = admitted.chosen, admitted.decision.ranked[0]
+    for group in chosen.route.groups:
+        gw.metrics.ratelimit(group=group, tier=task.tenant.tier, result="admit")
+    gw.metrics.reserved(admitted.reservation.demands)
+    gw.metrics.decision(
+        policy=admitted.decision.policy_version,
+        rule=chosen.rule or chosen.reason.value,
+        route=chosen.route,
+    )
+    if chosen.route is not first.route:
+        reason = chosen.reason.value
+        gw.metrics.escalation(ranked_first=first.route, taken=chosen.route, reason=reason)

@@ -1,0 +1,60 @@
+"""The gateway's parts as every task sees them; made once by the composition root."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from backends.contract import Backend, BackendInfo, BackendStats
+from gateway.job import Job
+from gateway.metrics import Metrics
+from gateway.store import ResponseStore
+from router.policy import Policy
+from router.pools import Reservation
+from router.redis_pools import RedisPools
+
+
+@dataclass(slots=True)
+class Gateway:
+    """What every task needs."""
+
+    backends: Mapping[str, Backend]
+    pools: RedisPools
+    store: ResponseStore
+    policy: Policy
+    metrics: Metrics
+    clock_us: Callable[[], int]  # monotonic: the engines' clock
+    wall_s: Callable[[], int]  # Unix time, for the protocol's objects
+    live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
+    draining: bool = False
+    _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
+
+    @property
+    def infos(self) -> dict[str, BackendInfo]:
+        """What each backend is."""
+        return {name: backend.info for name, backend in self.backends.items()}
+
+    def backend_stats(self) -> list[BackendStats]:
+        """One snapshot of all backends."""
+        return [backend.stats() for backend in self.backends.values()]
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run something that must end even if who asked for it is cancelled."""
+        loose = asyncio.create_task(coroutine)
+        self._loose.add(loose)
+        loose.add_done_callback(self._loose.discard)
+        return loose
+
+    async def settled(self) -> None:
+        """Wait until everything spawned has ended."""
+        while self._loose:
+            await asyncio.wait(self._loose)
+
+
+@dataclass(slots=True)
+class Live:
+    """A reservation in use: renewed while it lives, and its client kept awake."""
+
+    reservation: Reservation
+    job: Job
+    num_events: int = 0  # the writer's, at the last heartbeat
