@@ -100,6 +100,7 @@ local function load(group, argument)
   if not pool then
     pools[group] = {r = per_min(rpm) * PER_UNIT, t = per_min(tpm) * PER_UNIT, n = 0,
                     rpm = rpm, tpm = tpm, max = max}
+    save(group)
   elseif pool.rpm ~= rpm or pool.tpm ~= tpm or pool.max ~= max then
     pool.rpm, pool.tpm, pool.max = rpm, tpm, max
     refill(pool, 0)

@@ -11,6 +11,7 @@ same methods, awaited, for production.
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Literal
 
 import msgspec
@@ -163,7 +164,7 @@ class MemoryPools:
         A reservation that was settled or has expired is left alone: settling twice is harmless.
         """
         pools = self._tenants[reservation.tenant_id]
-        pools.refill(now_us // 1_000)
+        pools.load({}, now_us // 1_000)
         if pools.expiry_ms.pop(reservation.lease, None) is not None:
             for demand in reservation.demands:
                 pools.settle(demand, actual_tokens.get(demand.group, 0))
@@ -184,33 +185,45 @@ class MemoryPools:
 
     def _at(self, tenant: Tenant, now_us: int) -> "_TenantPools":
         pools = self._tenants.setdefault(tenant.id, _TenantPools())
-        pools.refill(now_us // 1_000)
-        pools.configure(tenant.limits, now_us // 1_000)
+        pools.load(tenant.limits, now_us // 1_000)
         return pools
 
 
 class _TenantPools:
-    """One tenant's buckets and leases; methods expect `refill` to have been called."""
+    """One tenant's buckets and leases. As in `pools.lua`: `load`, then change what was loaded.
 
-    __slots__ = ("_by_expiry", "_limits", "_states", "expiry_ms")
+    What is loaded is kept only where something was taken or given back, where limits changed, and
+    where the clock stepped back; a refill alone is exact and can be done again.
+    """
+
+    __slots__ = ("_by_expiry", "_kept", "_limits", "_states", "expiry_ms")
 
     def __init__(self) -> None:
+        self._kept: dict[BackendGroup, bucket.BucketState] = {}
         self._states: dict[BackendGroup, bucket.BucketState] = {}
         self._limits: dict[BackendGroup, GroupLimits] = {}
         self.expiry_ms: dict[str, int] = {}  # lease -> when it expires
         self._by_expiry: list[tuple[int, str]] = []  # heap; entries of renewed leases are stale
 
-    def configure(self, limits: Mapping[BackendGroup, GroupLimits], now_ms: int) -> None:
-        """Apply limits from now on; a level above a lowered limit comes down to it."""
-        for group, group_limits in limits.items():
-            if group not in self._states:
-                self._states[group] = bucket.new_state(group_limits, now_ms)
-            self._limits[group] = group_limits
-            bucket.refill(self._states[group], group_limits, now_ms)
-
-    def refill(self, now_ms: int) -> None:
-        for group, state in self._states.items():
+    def load(self, limits: Mapping[BackendGroup, GroupLimits], now_ms: int) -> None:
+        """Bring the buckets to now, then to these limits: a level above a new one comes down."""
+        for group, kept in self._kept.items():
+            state = self._states[group] = copy(kept)
             bucket.refill(state, self._limits[group], now_ms)
+            if now_ms < kept.stamp_ms:
+                self._keep(group)
+        for group, group_limits in limits.items():
+            if group not in self._kept:
+                self._states[group] = bucket.new_state(group_limits, now_ms)
+            elif group_limits != self._limits[group]:
+                bucket.refill(self._states[group], group_limits, now_ms)
+            else:
+                continue
+            self._limits[group] = group_limits
+            self._keep(group)
+
+    def _keep(self, group: BackendGroup) -> None:
+        self._kept[group] = copy(self._states[group])
 
     def reap(self, now_ms: int) -> int:
         """Return what expired leases hold, soonest first; at most `MAX_REAPED` of them."""
@@ -258,10 +271,12 @@ class _TenantPools:
 
     def reserve(self, demand: Demand) -> None:
         bucket.reserve(self._states[demand.group], self._limits[demand.group], demand.tokens)
+        self._keep(demand.group)
 
     def settle(self, demand: Demand, tokens: int) -> None:
         state, limits = self._states[demand.group], self._limits[demand.group]
         bucket.settle(state, limits, demand.tokens, tokens)
+        self._keep(demand.group)
 
     def hold(self, lease: str, expires_ms: int) -> None:
         self.expiry_ms[lease] = expires_ms

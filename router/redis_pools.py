@@ -102,7 +102,7 @@ class RedisPools:
             PoolsUnavailable: Redis is away; the lease's expiry will give everything back.
         """
         reply = await self._call(settle_arguments(reservation, actual_tokens, 0))
-        return _balances(reply[1:])
+        return balances_of(reply[1:])
 
     async def renew(self, reservations: Iterable[Reservation]) -> None:
         """Let these leases run from now again; one that was settled or reaped stays gone.
@@ -130,7 +130,7 @@ class RedisPools:
             PoolsUnavailable: Redis is away.
         """
         reply = await self._call([*_head("read", tenant.id, 0), *_limits(tenant)])
-        return _balances(reply[1:])
+        return balances_of(reply[1:])
 
     async def ping(self) -> None:
         """Returns if Redis answers within the budget.
@@ -194,7 +194,7 @@ class RedisPools:
         except RedisTimeoutError:
             replies = await self._attempt(batch)
         if any(isinstance(reply, NoScriptError) for reply in replies):
-            await self._redis.script_load(_SCRIPT.decode())
+            await self._redis.script_load(script())
             replies = await self._attempt(batch)
         return replies
 
@@ -209,6 +209,11 @@ class RedisPools:
             pipeline.evalsha(_SHA, _NUM_KEYS, *arguments)
         replies: list[Any] = await pipeline.execute(raise_on_error=False)
         return replies
+
+
+def script() -> str:
+    """The source of `pools.lua`."""
+    return _SCRIPT.decode()
 
 
 def reserve_arguments(
@@ -248,7 +253,7 @@ def grant_of(
 ) -> Grant:
     """What the script's answer to `reserve` means."""
     status, place, wait_ms, limited_by, expires_ms, num_reaped = reply[:6]
-    balances = _balances(reply[6:])
+    balances = balances_of(reply[6:])
     if status == 0:
         group, unit = divmod(limited_by, 10)
         pool: tuple[BackendGroup, Unit] = (GROUPS[group - 1], UNITS[unit - 1])
@@ -270,6 +275,22 @@ def grant_of(
     return Grant(index=place, reservation=reservation, balances=balances, num_reaped=num_reaped)
 
 
+def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
+    """What the script's state of a tenant's pools means."""
+    balances: list[Balance] = []
+    for place, group in enumerate(GROUPS):
+        start = place * _STATE_FIELDS
+        requests_level, tokens_level, num_held, *limits = state[start : start + _STATE_FIELDS]
+        if num_held < 0:
+            continue
+        bucket_state = BucketState(requests_level, tokens_level, 0, num_held)
+        group_limits = GroupLimits(
+            requests_per_min=limits[0], tokens_per_min=limits[1], max_concurrent=limits[2]
+        )
+        balances += group_balances(group, bucket_state, group_limits)
+    return tuple(balances)
+
+
 def _head(operation: str, tenant_id: str, now_ms: int) -> Arguments:
     """Keys, operation and clock. The tenant's hash tag keeps its keys in one slot of a Cluster."""
     if not _TENANT_ID.fullmatch(tenant_id):
@@ -288,21 +309,6 @@ def _limits(tenant: Tenant) -> list[int]:
         else:
             numbers += [limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent]
     return numbers
-
-
-def _balances(state: Sequence[int]) -> tuple[Balance, ...]:
-    balances: list[Balance] = []
-    for place, group in enumerate(GROUPS):
-        start = place * _STATE_FIELDS
-        requests_level, tokens_level, num_held, *limits = state[start : start + _STATE_FIELDS]
-        if num_held < 0:
-            continue
-        bucket_state = BucketState(requests_level, tokens_level, 0, num_held)
-        group_limits = GroupLimits(
-            requests_per_min=limits[0], tokens_per_min=limits[1], max_concurrent=limits[2]
-        )
-        balances += group_balances(group, bucket_state, group_limits)
-    return tuple(balances)
 
 
 def _chunks(leases: list[str]) -> Iterable[list[str]]:

@@ -1,0 +1,132 @@
+"""The Redis we bring along: private, bounded, and gone when the gateway is."""
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from gateway.embedded_redis import EmbeddedRedis, EmbeddedRedisError, server_binary
+
+PATIENCE_S = 10.0  # a bound for what takes milliseconds; never waited out
+ROOT = Path(__file__).parents[2]
+
+
+def runs(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def until_gone(pid: int) -> None:
+    give_up_s = time.monotonic() + PATIENCE_S
+    while runs(pid):
+        assert time.monotonic() < give_up_s, f"process {pid} still runs"
+        await asyncio.sleep(0.005)
+
+
+async def test_it_is_private_bounded_and_writes_nothing() -> None:
+    server = EmbeddedRedis(max_memory_bytes=50_000_000)
+    url = await server.start()
+    try:
+        folder = Path(url.removeprefix("unix://")).parent
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        with Redis.from_url(url, decode_responses=True) as client:
+            settings = client.config_get("*")
+            assert settings["port"] == "0"
+            assert settings["save"] == ""
+            assert settings["appendonly"] == "no"
+            assert settings["maxmemory"] == "50000000"
+            assert settings["maxmemory-policy"] == "volatile-lru"
+    finally:
+        await server.stop()
+
+
+async def test_stopping_leaves_neither_process_nor_folder() -> None:
+    server = EmbeddedRedis()
+    url = await server.start()
+    pid = server.pid
+    assert pid is not None
+    assert runs(pid)
+    await server.stop()
+    assert not runs(pid)
+    assert server.pid is None
+    assert not Path(url.removeprefix("unix://")).parent.exists()
+    await server.stop()  # harmless
+
+
+async def test_two_live_side_by_side_and_share_nothing() -> None:
+    first, second = EmbeddedRedis(), EmbeddedRedis()
+    urls = [await first.start(), await second.start()]
+    try:
+        with Redis.from_url(urls[0]) as one, Redis.from_url(urls[1]) as other:
+            one.set("key", "value")
+            assert other.get("key") is None
+    finally:
+        await first.stop()
+        await second.stop()
+
+
+async def test_its_death_is_noticed_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    server = EmbeddedRedis()
+    await server.start()
+    try:
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        give_up_s = time.monotonic() + PATIENCE_S
+        while "the embedded Redis ended with code -9" not in caplog.text:
+            assert time.monotonic() < give_up_s
+            await asyncio.sleep(0.005)
+    finally:
+        await server.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+async def test_a_killed_gateway_leaves_no_orphan() -> None:
+    program = (
+        "import asyncio\n"
+        "from gateway.embedded_redis import EmbeddedRedis\n"
+        "async def main():\n"
+        "    server = EmbeddedRedis()\n"
+        "    await server.start()\n"
+        "    print(server.pid, flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    gateway = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=subprocess.PIPE, cwd=ROOT
+    )
+    assert gateway.stdout is not None
+    pid = int(await gateway.stdout.readline())
+    assert runs(pid)
+    gateway.kill()
+    await gateway.wait()
+    await until_gone(pid)
+
+
+def test_without_any_server_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(EmbeddedRedisError, match="install redis"):
+        server_binary()
+
+
+async def test_a_server_that_does_not_start_is_an_error_with_its_last_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = tmp_path / "valkey-server"
+    broken.write_text("#!/bin/sh\nexit 7\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    server = EmbeddedRedis()
+    with pytest.raises(EmbeddedRedisError, match="ended with code 7"):
+        await server.start()
+    assert server.pid is None

@@ -1,0 +1,255 @@
+"""RedisPools against real servers: shared limits, leases, replay, and a Redis that is away."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from redis import Redis
+from redis.crc import key_slot
+
+from backends.contract import BackendGroup
+from gateway.embedded_redis import EmbeddedRedis
+from router.pools import Balance, Demand, Unit
+from router.redis_pools import PoolsUnavailable, RedisPools
+from router.task import GroupLimits, Tenant
+
+TENANT = Tenant(
+    id="acme",
+    tier="pro",
+    limits={
+        "fast": GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=7),
+        "deep": GroupLimits(requests_per_min=600, tokens_per_min=1_000_000, max_concurrent=2),
+    },
+)
+FAST = (Demand(group="fast", tokens=100),)
+DEEP = (Demand(group="deep", tokens=500),)
+PARALLEL = FAST + DEEP
+CHOICES: list[list[tuple[Demand, ...]]] = [[PARALLEL, FAST], [FAST], [DEEP, FAST]]
+PATIENCE_S = 10.0  # a bound for what takes milliseconds; never waited out
+
+
+@pytest.fixture
+async def pools(redis_url: str) -> AsyncIterator[RedisPools]:
+    pools = RedisPools(redis_url)
+    yield pools
+    await pools.close()
+
+
+def remaining(balances: tuple[Balance, ...], group: BackendGroup, unit: Unit) -> int:
+    return next(b.remaining for b in balances if (b.group, b.unit) == (group, unit))
+
+
+def places(balances: tuple[Balance, ...]) -> tuple[int, int]:
+    return remaining(balances, "fast", "concurrent"), remaining(balances, "deep", "concurrent")
+
+
+async def test_reserve_settle_and_what_is_left_in_redis(pools: RedisPools, redis_url: str) -> None:
+    grant = await pools.reserve_first(TENANT, "a", [PARALLEL, FAST])
+    assert grant.index == 0
+    assert grant.reservation is not None
+    assert places(grant.balances) == (6, 1)
+    balances = await pools.settle(grant.reservation, {"fast": 1_000_100, "deep": 500})
+    assert places(balances) == (7, 2)
+    assert remaining(balances, "fast", "tokens") == 0  # 100 in debt
+    with Redis.from_url(redis_url, decode_responses=True) as client:
+        assert client.zcard("lw1:{acme}:lease") == 0
+        keys = sorted(client.scan_iter("*"))
+        assert keys == ["lw1:{acme}:p:deep", "lw1:{acme}:p:fast"]
+        assert len({key_slot(key.encode()) for key in keys}) == 1
+        assert [client.ttl(key) for key in keys] == [-1, -1]  # never evicted by volatile-lru
+        assert client.hget("lw1:{acme}:p:fast", "n") == "0"
+
+
+async def test_replay_and_double_settlement(pools: RedisPools) -> None:
+    first = await pools.reserve_first(TENANT, "a", [PARALLEL, FAST])
+    again = await pools.reserve_first(TENANT, "a", [PARALLEL, FAST])
+    assert again.reservation == first.reservation
+    assert places(again.balances) == (6, 1)
+    assert first.reservation is not None
+    await pools.settle(first.reservation, {})
+    assert places(await pools.settle(first.reservation, {})) == (7, 2)
+
+
+async def test_limits_hold_across_processes_and_nothing_is_lost(redis_url: str) -> None:
+    """Four clients as four gateways: never more in flight than allowed, and none left behind."""
+    clients = [RedisPools(redis_url, budget_us=5_000_000) for _ in range(4)]
+    in_flight: dict[str, int] = {"fast": 0, "deep": 0}
+    most: dict[str, int] = {"fast": 0, "deep": 0}
+    outcomes: list[int | None] = []
+
+    async def gateway_task(number: int) -> None:
+        client = clients[number % 4]
+        ranked = CHOICES[number % len(CHOICES)]
+        grant = await client.reserve_first(TENANT, f"task-{number}", ranked)
+        outcomes.append(grant.index)
+        if grant.reservation is None:
+            return
+        groups = [demand.group for demand in grant.reservation.demands]
+        for group in groups:
+            in_flight[group] += 1
+            most[group] = max(most[group], in_flight[group])
+        await asyncio.sleep(0)
+        for group in groups:
+            in_flight[group] -= 1
+        await client.settle(grant.reservation, dict.fromkeys(groups, 100))
+
+    for start in range(0, 600, 60):
+        await asyncio.gather(*(gateway_task(n) for n in range(start, start + 60)))
+    assert most["fast"] <= 7
+    assert most["deep"] <= 2
+    assert outcomes.count(0) > 0
+    assert outcomes.count(None) > 0
+    assert places(await clients[0].balances(TENANT)) == (7, 2)
+    for client in clients:
+        await client.close()
+
+
+async def test_a_crashed_gateways_reservation_comes_back(redis_url: str) -> None:
+    crashed, alive = RedisPools(redis_url, lease_us=20_000), RedisPools(redis_url)
+    for name in ("a", "b"):
+        assert (await crashed.reserve_first(TENANT, name, [DEEP])).index == 0
+    await crashed.close()
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        grant = await alive.reserve_first(TENANT, "c", [DEEP])
+        if grant.index == 0:
+            break
+        assert time.monotonic() < give_up_s
+        await asyncio.sleep(0.002)
+    assert grant.num_reaped == 2
+    assert remaining(grant.balances, "deep", "concurrent") == 1
+    assert remaining(grant.balances, "deep", "tokens") == 1_000_000 - 500
+    await alive.close()
+
+
+async def test_renewing_moves_the_expiry_of_live_leases_only(
+    pools: RedisPools, redis_url: str
+) -> None:
+    short = RedisPools(redis_url, lease_us=60_000)
+    live = (await short.reserve_first(TENANT, "live", [FAST])).reservation
+    over = (await short.reserve_first(TENANT, "over", [FAST])).reservation
+    assert live is not None
+    assert over is not None
+    await short.settle(over, {"fast": 1})
+    await pools.renew([live, over])
+    with Redis.from_url(redis_url, decode_responses=True) as client:
+        leases = dict(client.zrange("lw1:{acme}:lease", 0, -1, withscores=True))
+    assert list(leases) == [live.lease]
+    assert leases[live.lease] * 1_000 > live.expires_us + 20_000_000
+    await short.close()
+
+
+async def test_a_flushed_redis_heals_itself(pools: RedisPools, redis_url: str) -> None:
+    before = await pools.reserve_first(TENANT, "a", [PARALLEL])
+    assert before.reservation is not None
+    with Redis.from_url(redis_url) as client:
+        client.flushall()
+        client.script_flush()
+    assert await pools.settle(before.reservation, {"fast": 1}) == ()  # it knows of no pools
+    after = await pools.reserve_first(TENANT, "b", [PARALLEL])
+    assert places(after.balances) == (6, 1)
+
+
+async def test_waiting_as_told_gets_in(pools: RedisPools) -> None:
+    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=6_000, max_concurrent=9)
+    tenant = Tenant(id="waiter", tier="free", limits={"fast": limits})
+    held = await pools.reserve_first(tenant, "a", [(Demand(group="fast", tokens=5_999),)])
+    assert held.index == 0
+    request = [(Demand(group="fast", tokens=4),)]
+    refused = await pools.reserve_first(tenant, "b", request)
+    assert refused.limited_by == ("fast", "tokens")
+    assert 0 < refused.wait_us <= 30_000
+    await asyncio.sleep(refused.wait_us / 1e6)
+    assert (await pools.reserve_first(tenant, "b", request)).index == 0
+
+
+@pytest.mark.parametrize("tenant_id", ["a}b", "", "UPPER", "x" * 65, "a:b", "é"])
+async def test_a_tenant_id_cannot_name_other_keys(pools: RedisPools, tenant_id: str) -> None:
+    tenant = Tenant(id=tenant_id, tier="free", limits=TENANT.limits)
+    with pytest.raises(ValueError, match="tenant id"):
+        await pools.reserve_first(tenant, "a", [FAST])
+
+
+async def test_a_cancelled_call_breaks_no_other(pools: RedisPools) -> None:
+    calls = [
+        asyncio.ensure_future(pools.reserve_first(TENANT, str(number), [FAST]))
+        for number in range(5)
+    ]
+    await asyncio.sleep(0)
+    calls[2].cancel()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(results[2], asyncio.CancelledError)
+    assert all(not isinstance(result, BaseException) for result in results[:2] + results[3:])
+
+
+async def test_a_frozen_redis_costs_a_bounded_wait_and_recovers() -> None:
+    server = EmbeddedRedis()
+    pools = RedisPools(await server.start(), lease_us=50_000)
+    try:
+        await pools.reserve_first(TENANT, "before", [FAST])
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(PATIENCE_S):  # redis-py's own default would take 59 s
+                results = await asyncio.gather(
+                    *(pools.reserve_first(TENANT, str(n), [FAST]) for n in range(200)),
+                    return_exceptions=True,
+                )
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert all(isinstance(result, PoolsUnavailable) for result in results)
+        # What the thawed server still carried out for callers long gone runs out with its leases.
+        give_up_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if (await pools.reserve_first(TENANT, "after", [FAST])).index == 0:
+                    break
+            except PoolsUnavailable:
+                pass
+            assert time.monotonic() < give_up_s
+            await asyncio.sleep(0.005)
+    finally:
+        await pools.close()
+        await server.stop()
+
+
+async def test_a_dead_redis_is_said_to_be_away() -> None:
+    server = EmbeddedRedis()
+    pools = RedisPools(await server.start())
+    grant = await pools.reserve_first(TENANT, "a", [FAST])
+    assert grant.reservation is not None
+    await server.stop()
+    with pytest.raises(PoolsUnavailable):
+        await pools.reserve_first(TENANT, "b", [FAST])
+    with pytest.raises(PoolsUnavailable):
+        await pools.settle(grant.reservation, {"fast": 1})
+    with pytest.raises(PoolsUnavailable):
+        await pools.renew([grant.reservation])
+    with pytest.raises(PoolsUnavailable):
+        await pools.ping()
+    await pools.close()
+
+
+async def test_an_error_reply_fails_its_own_call_only(pools: RedisPools, redis_url: str) -> None:
+    with Redis.from_url(redis_url) as client:
+        client.set("lw1:{broken}:lease", "not a sorted set")
+    broken = Tenant(id="broken", tier="free", limits=TENANT.limits)
+    results = await asyncio.gather(
+        pools.reserve_first(broken, "a", [FAST]),
+        pools.reserve_first(TENANT, "b", [FAST]),
+        pools.reserve_first(broken, "c", [FAST]),
+        return_exceptions=True,
+    )
+    assert [isinstance(result, PoolsUnavailable) for result in results] == [True, False, True]
+
+
+async def test_closing_fails_what_waits(redis_url: str) -> None:
+    pools = RedisPools(redis_url)
+    call = asyncio.ensure_future(pools.reserve_first(TENANT, "a", [FAST]))
+    await asyncio.sleep(0)
+    await pools.close()
+    with pytest.raises(PoolsUnavailable):
+        await call
