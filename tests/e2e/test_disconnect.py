@@ -1,0 +1,192 @@
+"""Clients that vanish leave nothing behind: no task, no sequence, no reservation."""
+
+import asyncio
+import json
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import httpx
+import pytest
+import redis
+import websockets
+
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.socket_client import SocketClient
+
+LONG = "Write a complete, very long tutorial with code for every chapter."
+HEADERS = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
+
+# Both engines busy on three streams and a fourth task waiting; says so, then waits to be killed.
+KILLED_CLIENT = """
+    import json, sys, time
+    from websockets.sync.client import connect
+
+    url, key, prompt = sys.argv[1:]
+    with connect(url, additional_headers={"authorization": f"Bearer {key}"}, max_size=None) as ws:
+        for stream_id, model, metadata in (
+            ("fast", "lanewise-fast", {}),
+            ("deep", "lanewise-deep", {}),
+            ("both", "auto", {"route": "parallel", "strategy": "race"}),
+            ("deep", "lanewise-deep", {}),
+        ):
+            ws.send(json.dumps({
+                "type": "response.create", "model": model, "input": prompt, "metadata": metadata,
+                "stream_id": stream_id, "max_output_tokens": 16000,
+            }))
+        streaming = set()
+        while streaming != {"fast", "deep", "both"}:
+            event = json.loads(ws.recv())
+            if event["type"] == "response.output_text.delta":
+                streaming.add(event["stream_id"])
+        print("streaming", flush=True)
+        time.sleep(600)
+"""
+
+
+def leases(redis_client: "redis.Redis[bytes]") -> list[bytes]:
+    """Reservations in Redis, of all tenants."""
+    found: list[bytes] = []
+    for key in redis_client.keys("lw1:*lease"):
+        found += redis_client.zrange(key, 0, -1)
+    return found
+
+
+async def at_rest(gateway: GatewayProcess, redis_client: "redis.Redis[bytes]") -> None:
+    await asyncio.to_thread(wait_until_at_rest, gateway)
+    assert leases(redis_client) == []
+
+
+def test_a_killed_client_leaves_nothing_behind(
+    gateway: GatewayProcess, redis_client: "redis.Redis[bytes]", tmp_path: Path
+) -> None:
+    script = tmp_path / "client.py"
+    script.write_text(textwrap.dedent(KILLED_CLIENT))
+    command = [sys.executable, str(script), gateway.socket_url, DEVELOPMENT_KEY, LONG]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "streaming\n"
+        busy = gateway.metrics()
+        assert busy.total("lanewise_tasks_running") >= 3
+        assert busy.total("lanewise_backend_inflight") >= 4
+        assert busy.total("lanewise_ratelimit_leases") >= 4
+        assert len(leases(redis_client)) >= 3
+        client.send_signal(signal.SIGKILL)
+    wait_until_at_rest(gateway)
+    assert leases(redis_client) == []
+    assert gateway.metrics().total("lanewise_requests_total", outcome="cancelled") >= 3
+
+
+async def streaming_socket(gateway: GatewayProcess) -> websockets.ClientConnection:
+    ws = await websockets.connect(
+        gateway.socket_url, additional_headers=HEADERS, max_size=None, compression=None
+    )
+    connection = SocketClient(ws)
+    await connection.create(LONG, model="lanewise-deep", max_output_tokens=16_000)
+    await connection.next_type("response.output_text.delta")
+    return ws
+
+
+async def test_a_reset_connection_leaves_nothing_behind(
+    gateway: GatewayProcess, redis_client: "redis.Redis[bytes]"
+) -> None:
+    ws = await streaming_socket(gateway)
+    raw = ws.transport.get_extra_info("socket")
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST, not FIN
+    ws.transport.abort()
+    await ws.wait_closed()
+    await at_rest(gateway, redis_client)
+
+
+async def test_a_polite_goodbye_leaves_nothing_behind(
+    gateway: GatewayProcess, redis_client: "redis.Redis[bytes]"
+) -> None:
+    ws = await streaming_socket(gateway)
+    await ws.close()
+    assert ws.close_code == 1000
+    await at_rest(gateway, redis_client)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/responses", {"input": LONG, "max_output_tokens": 16_000}),
+        (
+            "/chat/completions",
+            {
+                "messages": [{"role": "user", "content": LONG}],
+                "max_completion_tokens": 16_000,
+            },
+        ),
+    ],
+)
+async def test_an_aborted_event_stream_leaves_nothing_behind(
+    gateway: GatewayProcess,
+    redis_client: "redis.Redis[bytes]",
+    path: str,
+    body: dict[str, object],
+) -> None:
+    async with (
+        httpx.AsyncClient(headers=HEADERS) as http,
+        http.stream(
+            "POST",
+            gateway.base_url + path,
+            json={"model": "lanewise-deep", "stream": True, **body},
+        ) as answer,
+    ):
+        chunks = answer.aiter_text()
+        while "elta" not in await anext(chunks):
+            pass
+        assert gateway.metrics().total("lanewise_tasks_running") == 1
+    await at_rest(gateway, redis_client)
+
+
+async def test_an_aborted_request_leaves_nothing_behind(
+    gateway: GatewayProcess, redis_client: "redis.Redis[bytes]"
+) -> None:
+    body = json.dumps({"model": "lanewise-deep", "input": LONG, "max_output_tokens": 16_000})
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(
+        f"POST /v1/responses HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {DEVELOPMENT_KEY}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
+    )
+    await writer.drain()
+    while not gateway.metrics().total("lanewise_backend_inflight"):
+        pass  # a scrape each time round
+    writer.close()
+    await writer.wait_closed()
+    await at_rest(gateway, redis_client)
+
+
+async def test_a_reader_that_stalls_is_bounded_and_then_cut(gateway: GatewayProcess) -> None:
+    """It reads nothing while an engine writes: cut with its generation, without a word from it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    key = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 1.3
+    writer.write(
+        f"GET /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+        f"sec-websocket-version: 13\r\nsec-websocket-key: {key}\r\n"
+        f"authorization: Bearer {DEVELOPMENT_KEY}\r\n\r\n".encode()
+    )
+    await reader.readuntil(b"\r\n\r\n")
+    for number in range(16):
+        create = json.dumps(
+            {
+                "type": "response.create",
+                "model": "lanewise-fast",
+                "input": LONG,
+                "stream_id": f"s{number}",
+                "max_output_tokens": 16_000,
+            }
+        ).encode()
+        # A masked text frame with a zero mask: RFC 6455 5.3.
+        writer.write(b"\x81\xfe" + struct.pack(">H", len(create)) + b"\0\0\0\0" + create)
+    await writer.drain()
+    reader._transport.pause_reading()  # type: ignore[attr-defined]
+    await asyncio.to_thread(wait_until_at_rest, gateway)
+    writer.transport.abort()

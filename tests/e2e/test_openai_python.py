@@ -1,0 +1,276 @@
+"""The official Python SDK, sync and async, over HTTP: unchanged but for its address."""
+
+import json
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+
+from tests.e2e.events import check_event, check_response
+from tests.e2e.gateway_process import SMALL_KEY, GatewayProcess
+
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "name": "add",
+    "description": "Adds two numbers.",
+    "parameters": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    },
+    "strict": True,
+}
+CHAT_TOOL: Any = {"type": "function", "function": {k: v for k, v in TOOL.items() if k != "type"}}
+
+
+@pytest.mark.parametrize("model", ["auto", "lanewise-fast", "lanewise-deep"])
+def test_create_retrieve_chain_delete(client: OpenAI, model: str) -> None:
+    response = client.responses.create(
+        model=model, input="The code word is garnet-3.", max_output_tokens=300
+    )
+    assert response.output_text
+    assert response.usage is not None
+    assert response.usage.total_tokens > 0
+    assert response.model_extra is not None
+    assert response.model_extra["routing"]["why"]
+    again = client.responses.retrieve(response.id)
+    assert again.output_text == response.output_text
+    follow_up = client.responses.create(
+        model=model, input="What is the code word?", previous_response_id=response.id
+    )
+    assert "garnet-3" in follow_up.output_text
+    items = client.responses.input_items.list(follow_up.id, order="asc")
+    assert "garnet-3" in items.data[0].model_dump_json()
+    client.responses.delete(response.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.delete(response.id)
+
+
+def test_store_false_is_not_kept(client: OpenAI) -> None:
+    response = client.responses.create(model="auto", input="Hi.", store=False)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response.id)
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.responses.create(model="auto", input="And?", previous_response_id=response.id)
+    assert refused.value.code == "previous_response_not_found"
+
+
+@pytest.mark.parametrize("model", ["auto", "lanewise-fast", "lanewise-deep"])
+def test_streaming(client: OpenAI, model: str) -> None:
+    with client.responses.create(
+        model=model, input="Explain recursion.", stream=True, max_output_tokens=300
+    ) as stream:
+        events = [event.model_dump(exclude_unset=True, mode="json") for event in stream]
+    for event in events:
+        assert "stream_id" not in event
+        check_event(event)
+    check_response(events)
+    assert sum(event["type"] == "response.output_text.delta" for event in events) >= 2
+
+
+def test_the_stream_helper(client: OpenAI) -> None:
+    with client.responses.stream(model="lanewise-fast", input="Write a haiku.") as stream:
+        text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    assert final.output_text == text
+    assert final.status == "completed"
+
+
+async def test_async_create_and_stream(async_client: AsyncOpenAI) -> None:
+    response = await async_client.responses.create(model="auto", input="Say hello.")
+    assert response.output_text
+    stream = await async_client.responses.create(model="auto", input="Say hello.", stream=True)
+    kinds = [event.type async for event in stream]
+    assert kinds[0] == "response.created"
+    assert kinds[-1] == "response.completed"
+    async with async_client.responses.stream(model="auto", input="Say hello.") as helped:
+        assert (await helped.get_final_response()).output_text
+
+
+def test_functions_round_trip(client: OpenAI) -> None:
+    response = client.responses.create(
+        model="lanewise-fast", input="What is 2 + 3?", tools=[TOOL], tool_choice="required"
+    )
+    (call,) = [item for item in response.output if item.type == "function_call"]
+    assert set(json.loads(call.arguments)) == {"a", "b"}
+    answer = client.responses.create(
+        model="lanewise-fast",
+        previous_response_id=response.id,
+        tools=[TOOL],
+        input=[{"type": "function_call_output", "call_id": call.call_id, "output": "it is 5"}],
+    )
+    assert "it is 5" in answer.output_text
+
+
+def test_a_background_response_is_polled_and_cancelled(client: OpenAI) -> None:
+    response = client.responses.create(
+        model="lanewise-deep", input="Write a book.", background=True, max_output_tokens=16_000
+    )
+    assert response.status in ("queued", "in_progress")
+    assert client.responses.retrieve(response.id).status in ("queued", "in_progress")
+    assert client.responses.cancel(response.id).status == "cancelled"
+    foreground = client.responses.create(model="auto", input="Hi.")
+    with pytest.raises(openai.BadRequestError):
+        client.responses.cancel(foreground.id)
+
+
+def test_counting_and_compacting(client: OpenAI) -> None:
+    text = "Count these words. " * 50
+    counted = client.responses.input_tokens.count(model="auto", input=text)
+    response = client.responses.create(model="auto", input=text, max_output_tokens=16)
+    assert response.usage is not None
+    assert counted.input_tokens == response.usage.input_tokens
+    compacted = client.responses.compact(model="auto", previous_response_id=response.id)
+    assert compacted.output
+
+
+def test_models(client: OpenAI) -> None:
+    ids = {model.id for model in client.models.list()}
+    assert {"auto", "lanewise-fast", "lanewise-deep"} <= ids
+    assert client.models.retrieve("lanewise-fast").id == "lanewise-fast"
+    with pytest.raises(openai.NotFoundError) as refused:
+        client.models.retrieve("gpt-0")
+    assert refused.value.code == "model_not_found"
+
+
+MESSAGES: Any = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "The code word is topaz-8. What is the code word?"},
+]
+
+
+def test_chat_completions(client: OpenAI) -> None:
+    completion = client.chat.completions.create(model="auto", messages=MESSAGES)
+    assert completion.object == "chat.completion"
+    assert completion.choices[0].finish_reason == "stop"
+    assert "topaz-8" in (completion.choices[0].message.content or "")
+    assert completion.usage is not None
+    assert completion.usage.total_tokens > 0
+    cut = client.chat.completions.create(
+        model="auto",
+        messages=[{"role": "user", "content": "Write a long text."}],
+        max_completion_tokens=20,
+    )
+    assert cut.choices[0].finish_reason == "length"
+    assert cut.usage is not None
+    assert cut.usage.completion_tokens == 20
+
+
+@pytest.mark.parametrize("with_usage", [True, False])
+def test_chat_completions_streamed(client: OpenAI, with_usage: bool) -> None:
+    options: Any = {"stream_options": {"include_usage": True}} if with_usage else {}
+    chunks = list(
+        client.chat.completions.create(model="auto", messages=MESSAGES, stream=True, **options)
+    )
+    assert len({chunk.id for chunk in chunks}) == 1
+    first, *_ = chunks
+    assert first.choices[0].delta.role == "assistant"
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert "topaz-8" in text
+    ends = [c.choices[0].finish_reason for c in chunks if c.choices]
+    assert ends[-1] == "stop"
+    assert set(ends[:-1]) == {None}
+    if with_usage:
+        assert chunks[-1].choices == []
+        assert chunks[-1].usage is not None
+        assert chunks[-1].usage.completion_tokens > 0
+    else:
+        assert all(chunk.usage is None for chunk in chunks)
+
+
+def test_chat_completions_call_functions(client: OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "What is 2 + 3?"}]
+    completion = client.chat.completions.create(
+        model="lanewise-fast", messages=messages, tools=[CHAT_TOOL], tool_choice="required"
+    )
+    message = completion.choices[0].message
+    assert completion.choices[0].finish_reason == "tool_calls"
+    assert message.tool_calls
+    (call,) = message.tool_calls
+    assert call.type == "function"
+    assert set(json.loads(call.function.arguments)) == {"a", "b"}
+    messages += [
+        message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "it is 5"},
+    ]
+    answer = client.chat.completions.create(
+        model="lanewise-fast", messages=messages, tools=[CHAT_TOOL]
+    )
+    assert "it is 5" in (answer.choices[0].message.content or "")
+
+
+def test_chat_completions_stream_function_calls(client: OpenAI) -> None:
+    name, arguments, call_ids = "", "", set()
+    for chunk in client.chat.completions.create(
+        model="lanewise-fast",
+        messages=[{"role": "user", "content": "What is 2 + 3?"}],
+        tools=[CHAT_TOOL],
+        tool_choice={"type": "function", "function": {"name": "add"}},
+        stream=True,
+    ):
+        for choice in chunk.choices:
+            for piece in choice.delta.tool_calls or ():
+                assert piece.index == 0
+                assert piece.function is not None
+                name += piece.function.name or ""
+                arguments += piece.function.arguments or ""
+                call_ids.add(piece.id)
+    assert name == "add"
+    assert set(json.loads(arguments)) == {"a", "b"}
+    assert len(call_ids - {None}) == 1
+
+
+def test_stop_sequences_stop(client: OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "Explain what a hash map is."}]
+    whole = client.chat.completions.create(model="lanewise-fast", messages=messages, seed=7)
+    text = whole.choices[0].message.content or ""
+    word = text.split()[12]
+    cut = client.chat.completions.create(
+        model="lanewise-fast", messages=messages, seed=7, stop=[word]
+    )
+    assert cut.choices[0].message.content == text[: text.index(word)]
+    assert cut.choices[0].finish_reason == "stop"
+
+
+def test_errors_are_typed(client: OpenAI, gateway: GatewayProcess) -> None:
+    stranger = client.with_options(api_key="sk-wrong")
+    with pytest.raises(openai.AuthenticationError) as refused:
+        stranger.responses.create(model="auto", input="Hi.")
+    assert refused.value.code == "invalid_api_key"
+    assert refused.value.request_id
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.responses.create(model="gpt-0", input="Hi.")
+    assert missing.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as bad:
+        client.responses.create(model="auto", input=7)  # type: ignore[call-overload]
+    assert bad.value.param == "input"
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve("resp_unknown")
+    with pytest.raises(openai.NotFoundError):
+        client.get("/no/such/path", cast_to=object)
+
+
+def test_rate_limits_are_typed_and_tell_when_to_come_back(gateway: GatewayProcess) -> None:
+    with OpenAI(base_url=gateway.base_url, api_key=SMALL_KEY, max_retries=0) as small:
+        with pytest.raises(openai.RateLimitError) as refused:
+            for _ in range(8):
+                small.responses.create(model="auto", input="Hi.", max_output_tokens=16)
+    assert refused.value.code == "rate_limit_exceeded"
+    headers = refused.value.response.headers
+    assert 1 <= int(headers["retry-after"]) <= 60
+    assert headers["x-ratelimit-limit-requests"] == "2"
+    assert headers["x-ratelimit-remaining-requests"] == "0"
+
+
+def test_answers_tell_what_is_left(client: OpenAI) -> None:
+    answer = client.responses.with_raw_response.create(model="lanewise-fast", input="Hi.")
+    assert answer.headers["x-request-id"]
+    assert answer.headers["openai-processing-ms"]
+    assert answer.headers["x-ratelimit-limit-requests"] == "6000"
+    assert int(answer.headers["x-ratelimit-remaining-requests"]) < 6000
+    assert int(answer.headers["x-ratelimit-remaining-tokens"]) < 20_000_000
+    assert answer.headers["x-ratelimit-reset-tokens"]

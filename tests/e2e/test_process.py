@@ -1,0 +1,113 @@
+"""The process: how it starts, what it refuses, how it stops."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import websockets
+
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, LANEWISE, GatewayProcess, redis_binary
+from tests.e2e.socket_client import SocketClient
+
+
+def children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+async def test_sigterm_ends_everything_cleanly(tmp_path: Path) -> None:
+    """Defaults, as `make run` has them: an embedded Redis, in a folder of its own."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    # The binary of the test's own Redis, so that the system's need not be there.
+    path = f"{Path(redis_binary()).parent}:{os.environ['PATH']}"
+    gateway = GatewayProcess(tmp_path, environ={"TMPDIR": str(temporary), "PATH": path})
+    try:
+        gateway.wait_until_ready()
+        assert f"http://127.0.0.1:{gateway.port}" in gateway.log
+        assert DEVELOPMENT_KEY in gateway.log
+        (redis,) = children(gateway.process.pid)
+        assert "redis" in Path(f"/proc/{redis}/cmdline").read_text()
+        async with SocketClient.open(gateway) as connection:
+            assert (await connection.turn("Hi.", max_output_tokens=16))["output"]
+            await connection.create("Write a very long text.", max_output_tokens=400)
+            await connection.next_type("response.output_text.delta")
+            gateway.process.terminate()
+            terminal = await connection.terminal()  # what runs may end
+            assert terminal["response"]["usage"]["output_tokens"] > 0
+            with pytest.raises(websockets.ConnectionClosed):
+                await connection.receive()
+            assert connection.socket.close_code in (1001, 1012)
+    finally:
+        status = gateway.stop()
+    assert status == 0, gateway.log
+    assert not Path(f"/proc/{redis}").exists(), "the embedded Redis went with it"
+    assert list(temporary.iterdir()) == [], "and so did its folder"
+    assert "Traceback" not in gateway.log, gateway.log
+
+
+def lanewise(*arguments: str, config: str = "", folder: Path) -> "subprocess.CompletedProcess[str]":
+    path = folder / "lanewise.toml"
+    path.write_text(config)
+    return subprocess.run(
+        [str(LANEWISE), *arguments, "--config", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
+def test_the_development_key_never_meets_a_public_address(tmp_path: Path, host: str) -> None:
+    refused = lanewise("serve", "--host", host, "--port", "0", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "development key" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ("[server]\nprot = 1", "prot"),
+        ("[server]\nport = 'x'", "port"),
+        ("[server\n", "configuration"),
+        ("[[backends]]\nkind = 'abacus'", "abacus"),
+        ("[[tenants]]\nid = 'A B'\nkeys = ['sk-12345678']\nlimits = {}", "A B"),
+    ],
+)
+def test_a_configuration_that_is_wrong_is_named(
+    tmp_path: Path, config: str, complaint: str
+) -> None:
+    refused = lanewise("serve", config=config, folder=tmp_path)
+    assert refused.returncode == 2
+    assert complaint in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_port_that_is_taken_is_told(gateway: GatewayProcess, tmp_path: Path) -> None:
+    second = lanewise("serve", "--port", str(gateway.port), folder=tmp_path)
+    assert second.returncode != 0
+    assert str(gateway.port) in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_route_explains_without_running(tmp_path: Path) -> None:
+    told = lanewise("route", "Rename x to y.", folder=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "fast" in told.stdout
+    deep = lanewise(
+        "route", "Find the deadlock in our lock manager and prove the fix.", folder=tmp_path
+    )
+    assert "deep" in deep.stdout
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    for command in ("serve", "chat", "route"):
+        told = subprocess.run(
+            [str(LANEWISE), command, "--help"], capture_output=True, text=True, check=True
+        )
+        assert f"lanewise {command}" in told.stdout
+        assert "example" in told.stdout
