@@ -118,5 +118,5 @@ def from_validation(error: msgspec.ValidationError, prefix: str = "") -> Protoco
         message = f"Missing required parameter: '{param}'."
         return ProtocolError("missing_required_parameter", message, param=param)
     code = "invalid_type" if ", got `" in text else "invalid_value"
-    place = f"'{param}'" if param else "the request body"
+    place = f"'{param}'" if param else "request body"
     return ProtocolError(code, f"Invalid {place}: {text}.", param=param or None)

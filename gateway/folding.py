@@ -4,7 +4,6 @@ Opaque to clients, not secret: it is their own conversation, compressed.
 """
 
 import base64
-import binascii
 import zlib
 
 from backends.contract import Compaction, Message, TextPart
@@ -26,6 +25,6 @@ def unfold(item: Compaction) -> Message | Compaction:
     try:
         packed = base64.b64decode(item.encrypted_content.removeprefix(_PREFIX), validate=True)
         text = zlib.decompressobj().decompress(packed, MAX_UNFOLDED_BYTES).decode("utf-8", "ignore")
-    except (binascii.Error, zlib.error):
+    except (ValueError, zlib.error):  # not base64, not ASCII, or not ours after all
         return item
     return Message("developer", (TextPart(f"Earlier in this conversation:\n{text}"),), id=item.id)

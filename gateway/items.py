@@ -1,6 +1,6 @@
 """Items and tools between the wire's JSON and the contract's Structs, both ways."""
 
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from backends.contract import (
 from backends.prompt import measure
 from gateway.errors import ProtocolError, from_validation
 from gateway.folding import unfold
+from gateway.wire import not_json
 
 MAX_INPUT_ITEMS = 10_000
 
@@ -146,7 +147,8 @@ def parse_input(value: str | list[msgspec.Raw] | None, param: str = "input") -> 
         place = f"{param}[{index}]"
         head = _decode(raw, _Head, place)
         if head.type == "additional_tools":
-            tools.extend(parse_tools(_decode(raw, _WireTools, place).tools, place))
+            nested = _decode(raw, _WireTools, place).tools
+            tools.extend(parse_tools(nested, f"{place}.tools"))
         elif head.type == "item_reference" or (head.type is None and head.role is None and head.id):
             items.append(ItemReference(_decode(raw, _WireReference, place).id))
         else:
@@ -161,6 +163,8 @@ def _decode(raw: msgspec.Raw, kind: type[_T], place: str) -> _T:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         raise from_validation(error, place) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise not_json(error, place) from None  # a Raw is scanned, not read, until here
 
 
 def _parse_item(raw: msgspec.Raw, kind: str, place: str) -> Item | None:
@@ -252,13 +256,28 @@ def parse_tools(
     return tuple(tools)
 
 
+class _WireNamed(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _WireMaybeNamed(msgspec.Struct, frozen=True):
+    name: str = ""  # hosted tools have none
+
+
+class _WireAllowed(msgspec.Struct, frozen=True):
+    tools: list[_WireMaybeNamed]
+    mode: str = "auto"
+
+
 def parse_tool_choice(raw: msgspec.Raw | None, tools: tuple[Tool, ...]) -> ToolChoice:
     """`tool_choice`; a choice that names a function must name an offered one."""
     if raw is None:
         return ToolChoice()
-    value: Any = msgspec.json.decode(raw)
-    if value is None or value in ("auto", "none"):
-        return ToolChoice(value or "auto")
+    value = _decode(raw, object, "tool_choice")
+    if value is None or value == "auto":
+        return ToolChoice()
+    if value == "none":
+        return ToolChoice("none")
     offered = {tool.name for tool in tools}
     if value == "required":
         _require_tools(bool(offered), "'required' needs at least one function in 'tools'")
@@ -266,20 +285,14 @@ def parse_tool_choice(raw: msgspec.Raw | None, tools: tuple[Tool, ...]) -> ToolC
     if isinstance(value, dict):
         kind = value.get("type")
         if kind in ("function", "custom"):
-            name = value.get("name") or (value.get("function") or {}).get("name")
-            _require_tools(name in offered, f"no tool named '{name}' in 'tools'")
-            return ToolChoice("required", (str(name),))
-        if kind == "allowed_tools" and isinstance(value.get("tools"), list):
-            names = tuple(
-                tool["name"]
-                for tool in value["tools"]
-                if isinstance(tool, dict) and tool.get("name") in offered
-            )
-            mode: Literal["auto", "required"] = "auto"
-            if value.get("mode") == "required":
-                mode = "required"
+            name = _decode(raw, _WireNamed, "tool_choice").name
+            _require_tools(name in offered, f"no tool named '{name[:64]}' in 'tools'")
+            return ToolChoice("required", (name,))
+        if kind == "allowed_tools":
+            allowed = _decode(raw, _WireAllowed, "tool_choice")
+            names = tuple(tool.name for tool in allowed.tools if tool.name in offered)
             _require_tools(bool(names), "none of its tools are in 'tools'")
-            return ToolChoice(mode, names)
+            return ToolChoice("required" if allowed.mode == "required" else "auto", names)
         if isinstance(kind, str):
             return ToolChoice()  # a hosted tool: not offered here, so the model is free
     raise ProtocolError(

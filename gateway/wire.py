@@ -135,12 +135,13 @@ def decode_event(frame: str) -> ClientEvent:
         BadFrameError: Not JSON, not an object, an unknown type, or a field of a wrong type.
     """
     try:
-        return _events.decode(frame)
-    except msgspec.ValidationError as error:
-        validation = error
+        try:
+            return _events.decode(frame)
+        except msgspec.ValidationError as error:
+            # It stops at the first wrong field: what follows may not even be JSON.
+            raise _event_error(msgspec.json.decode(frame), error) from None
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         raise BadFrameError(not_json(error), None, {}) from None
-    raise _event_error(msgspec.json.decode(frame), validation)
 
 
 def decode_body(body: bytes) -> CreateBody:
@@ -180,10 +181,12 @@ def stream_id_of(value: object) -> str | None:
     )
 
 
-def not_json(error: Exception) -> ProtocolError:
-    """The error for text that is not JSON."""
+def not_json(error: Exception, param: str | None = None) -> ProtocolError:
+    """The error for text that is not JSON; `param` is where it stands, if not at the top."""
     detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return ProtocolError("invalid_json", f"Expected one JSON object, got invalid JSON: {detail}.")
+    place = f" in '{param}'" if param else ""
+    message = f"Expected one JSON object, got invalid JSON{place}: {detail}."
+    return ProtocolError("invalid_json", message, param=param)
 
 
 def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameError:
