@@ -149,7 +149,7 @@ async def test_an_aborted_request_leaves_nothing_behind(
     gateway: GatewayProcess, redis_client: "redis.Redis[bytes]"
 ) -> None:
     body = json.dumps({"model": "lanewise-deep", "input": LONG, "max_output_tokens": 16_000})
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(
         f"POST /v1/responses HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {DEVELOPMENT_KEY}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()

@@ -255,10 +255,13 @@ def test_errors_are_typed(client: OpenAI, gateway: GatewayProcess) -> None:
 
 
 def test_rate_limits_are_typed_and_tell_when_to_come_back(gateway: GatewayProcess) -> None:
-    with OpenAI(base_url=gateway.base_url, api_key=SMALL_KEY, max_retries=0) as small:
-        with pytest.raises(openai.RateLimitError) as refused:
+    def ask_too_often() -> None:
+        with OpenAI(base_url=gateway.base_url, api_key=SMALL_KEY, max_retries=0) as small:
             for _ in range(8):
                 small.responses.create(model="auto", input="Hi.", max_output_tokens=16)
+
+    with pytest.raises(openai.RateLimitError) as refused:
+        ask_too_often()
     assert refused.value.code == "rate_limit_exceeded"
     headers = refused.value.response.headers
     assert 1 <= int(headers["retry-after"]) <= 60

@@ -1,0 +1,61 @@
+"""The official Node SDK, over HTTP and over its WebSocket: unchanged but for its address."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+from tests.e2e.node_bin import node_bin
+
+FOLDER = Path(__file__).parent / "node"
+
+
+def run_node(script: str, gateway: GatewayProcess) -> dict[str, Any]:
+    """Run one of the scripts in `node/`; its last line is a JSON object."""
+    told = subprocess.run(
+        [str(node_bin() / "node"), script],
+        cwd=FOLDER,
+        env={
+            **os.environ,
+            "OPENAI_BASE_URL": gateway.base_url,
+            "OPENAI_API_KEY": DEVELOPMENT_KEY,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    answer: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    assert (FOLDER / "node_modules" / "openai").exists(), "run `make setup`"
+
+
+def test_http(gateway: GatewayProcess) -> None:
+    told = run_node("http.mjs", gateway)
+    assert "beryl-5" in told["chained"]
+    assert told["streamed"] == told["final"]
+    assert "response.created" in told["kinds"]
+    assert "beryl-5" in told["chat"]
+    assert told["chatChunks"] > 1
+    assert set(json.loads(told["arguments"])) == {"a", "b"}
+    assert "it is 5" in told["withOutput"]
+    assert "lanewise-fast" in told["models"]
+    assert told["errors"] == {"missing": 404, "bad": 400, "key": 401}
+    assert told["routing"]["why"]
+
+
+def test_socket(gateway: GatewayProcess) -> None:
+    told = run_node("socket.mjs", gateway)
+    assert "beryl-5" in told["chained"]
+    assert told["streams"] == ["a", "b"]
+    assert told["error"] == "model_not_found"
+    assert "beryl-5" in told["steered"]
