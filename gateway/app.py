@@ -17,13 +17,21 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from backends.contract import Backend
+from backends.driver import monotonic_us
 from backends.gpu import GpuBackend
+from backends.link import LinkBackend
 from backends.wafer import WaferBackend
 from gateway import __version__
 from gateway.auth import Keys
 from gateway.background import BackgroundRuns
 from gateway.catalogue import model_list
-from gateway.config import BackendConfig, Config, ConfigError, WaferBackendConfig
+from gateway.config import (
+    BackendConfig,
+    Config,
+    ConfigError,
+    GpuBackendConfig,
+    WaferBackendConfig,
+)
 from gateway.connection import Connection
 from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
@@ -54,11 +62,6 @@ class Services:
     def flush_interval_s(self) -> float:
         """Between two deltas of a stream."""
         return self.config.server.flush_interval_ms / 1e3
-
-
-def clock_us() -> int:
-    """The engines' clock: the event loop's, in microseconds."""
-    return int(asyncio.get_running_loop().time() * 1e6)
 
 
 def wall_s() -> int:
@@ -97,7 +100,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
                 version=__version__,
                 backends=lambda: [backend.stats() for backend in backends.values()],
             ),
-            clock_us=clock_us,
+            clock_us=monotonic_us,
             wall_s=wall_s,
         )
         stack.push_async_callback(gw.settled)
@@ -112,14 +115,26 @@ async def services(config: Config) -> AsyncIterator[Services]:
 
 
 def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
-    """The configured backends by name; needs a running event loop."""
+    """The configured backends by name; needs a running event loop.
+
+    Raises:
+        ConfigError: One cannot be made as configured.
+    """
     made: dict[str, Backend] = {}
     for config in configs:
-        if isinstance(config, WaferBackendConfig):
-            made[config.name] = WaferBackend(name=config.name, options=config.options)
-        else:
-            made[config.name] = GpuBackend(name=config.name, options=config.options)
+        try:
+            made[config.name] = _make_backend(config)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"backends.{config.name}: {error}") from error
     return made
+
+
+def _make_backend(config: BackendConfig) -> Backend:
+    if isinstance(config, WaferBackendConfig):
+        return WaferBackend(name=config.name, options=config.options)
+    if isinstance(config, GpuBackendConfig):
+        return GpuBackend(name=config.name, options=config.options)
+    return LinkBackend(name=config.name, options=config.options)
 
 
 def load_policy(path: str | None) -> Policy:

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from backends.contract import BackendGroup
 from backends.gpu import GpuOptions
+from backends.link import LinkOptions
 from backends.wafer import WaferOptions
 from router.task import GroupLimits, Tenant
 
@@ -34,6 +35,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     send_timeout_s: Annotated[float, Meta(gt=0)] = 10.0  # a reader that stalls longer is closed
     drain_timeout_s: Annotated[float, Meta(ge=0)] = 5.0  # for responses to end after SIGTERM
     allowed_origins: tuple[str, ...] = ()  # browsers' Origin headers to accept on the socket
+    serves_link: bool = False  # offer the first backend to gateways at /v1/link
 
 
 class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,7 +81,16 @@ class GpuBackendConfig(
     options: GpuOptions = GpuOptions()
 
 
-BackendConfig = WaferBackendConfig | GpuBackendConfig
+class LinkBackendConfig(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="link"
+):
+    """An engine in another process or host (`lanewise engine`): a backend of the group it names."""
+
+    name: str = "link"
+    options: LinkOptions = LinkOptions()
+
+
+BackendConfig = WaferBackendConfig | GpuBackendConfig | LinkBackendConfig
 
 # Wide enough that a developer meets them only when testing what they do.
 DEVELOPMENT_TENANT = TenantConfig(

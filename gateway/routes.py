@@ -13,6 +13,7 @@ from gateway.catalogue import find_model
 from gateway.chat import create_chat_completion
 from gateway.compaction import compact
 from gateway.connection import Connection, new_id
+from gateway.engine_link import EngineLink
 from gateway.errors import ProtocolError
 from gateway.http import (
     JSON,
@@ -66,6 +67,21 @@ async def responses_socket(socket: "WebSocket[Any, Any, Any]") -> None:
     finally:
         services.connections.discard(connection)
         services.gw.metrics.ws_closed(code)
+
+
+@websocket("/v1/link")
+async def engine_link(socket: "WebSocket[Any, Any, Any]") -> None:
+    """The first backend for gateways, where the configuration offers it."""
+    services = _services(socket)
+    try:
+        services.keys.tenant(socket.headers)
+        if not services.config.server.serves_link:
+            raise ProtocolError("not_found", "This server does not offer its engine.")
+    except ProtocolError as error:
+        await _deny(socket, error)
+        return
+    await socket.accept()
+    await EngineLink(next(iter(services.gw.backends.values())), socket).serve()
 
 
 async def _deny(socket: "WebSocket[Any, Any, Any]", error: ProtocolError) -> None:
@@ -269,6 +285,7 @@ async def get_readiness(request: AnyRequest) -> ASGIResponse:
 
 HANDLERS: list[Any] = [
     responses_socket,
+    engine_link,
     responses_without_upgrade,
     post_response,
     get_response,

@@ -1,0 +1,165 @@
+"""The frames of the engine link: msgpack arrays, one per WebSocket message.
+
+A gateway sends `Start` and `Cancel`; an engine answers with `Hello` once and then with `Step`s. One
+`Step` carries whatever all of the connection's generations got since the one before: columns, not
+an object per token. `VERSION` changes with any of them; a peer of another version is refused.
+"""
+
+import msgspec
+
+from backends.contract import (
+    BackendError,
+    BackendInfo,
+    BackendStats,
+    Delta,
+    DeltaKind,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Usage,
+)
+
+VERSION = 1
+MAX_FRAME_BYTES = 64 << 20
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    """The engine's first frame."""
+
+    version: int
+    now_us: int  # of the engine's clock, when it was sent
+    info: BackendInfo
+    stats: BackendStats
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
+    """Begin a generation; `key` names it on this connection."""
+
+    key: int
+    request: GenerateRequest
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+    """Stop a generation: nothing more comes for its key."""
+
+    key: int
+
+
+class End(msgspec.Struct, frozen=True, array_like=True):
+    """The finish of a generation."""
+
+    key: int
+    reason: FinishReason
+    usage: Usage
+    at_us: int
+    code: str = ""  # of an error
+    message: str = ""
+    retryable: bool = False
+
+
+class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
+    """What came out since the last one: row i of the columns is one delta; ends come after them."""
+
+    keys: list[int]
+    indexes: list[int]
+    kinds: list[int]
+    texts: list[str]
+    num_tokens: list[int]
+    at_us: list[int]
+    calls: dict[int, tuple[str, str]]  # row -> call_id and name, for calls
+    ends: list[End]
+    stats: BackendStats | None = None
+
+
+EngineFrame = Hello | Step
+GatewayFrame = Start | Cancel
+
+_encoder = msgspec.msgpack.Encoder()
+engine_frames: msgspec.msgpack.Decoder[EngineFrame] = msgspec.msgpack.Decoder(EngineFrame)
+gateway_frames: msgspec.msgpack.Decoder[GatewayFrame] = msgspec.msgpack.Decoder(GatewayFrame)
+
+
+def encode(frame: EngineFrame | GatewayFrame) -> bytes:
+    """A frame as a binary message."""
+    return _encoder.encode(frame)
+
+
+class StepBuilder:
+    """Gathers deltas and ends into the next `Step`.
+
+    Text that joins what its own generation added last becomes one row with it, so a slow reader
+    makes rows longer, not more.
+    """
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, Delta]] = []
+        self._last_row: dict[int, int] = {}  # key -> its last row
+        self._ends: list[End] = []
+
+    def add(self, key: int, delta: Delta) -> None:
+        """Append a delta, or join it to the one before."""
+        row = self._last_row.get(key)
+        if row is not None:
+            last = self._rows[row][1]
+            if last.index == delta.index:
+                joined = msgspec.structs.replace(
+                    delta,
+                    text=last.text + delta.text,
+                    num_tokens=last.num_tokens + delta.num_tokens,
+                )
+                self._rows[row] = (key, joined)
+                return
+        self._last_row[key] = len(self._rows)
+        self._rows.append((key, delta))
+
+    def end(self, key: int, finish: Finish) -> None:
+        """Append a finish."""
+        error = finish.error
+        self._ends.append(
+            End(
+                key,
+                finish.reason,
+                finish.usage,
+                finish.at_us,
+                error.code if error else "",
+                error.message if error else "",
+                error.retryable if error else False,
+            )
+        )
+
+    def forget(self, key: int) -> None:
+        """Drop what was gathered for a cancelled generation."""
+        if key in self._last_row:
+            self._rows = [(owner, delta) for owner, delta in self._rows if owner != key]
+            self._last_row = {owner: row for row, (owner, _) in enumerate(self._rows)}
+        self._ends = [end for end in self._ends if end.key != key]
+
+    def take(self, stats: BackendStats | None) -> Step | None:
+        """The step so far; None if there is nothing in it."""
+        if not self._rows and not self._ends:
+            return None
+        rows, ends = self._rows, self._ends
+        self._rows, self._last_row, self._ends = [], {}, []
+        return Step(
+            keys=[key for key, _ in rows],
+            indexes=[delta.index for _, delta in rows],
+            kinds=[delta.kind for _, delta in rows],
+            texts=[delta.text for _, delta in rows],
+            num_tokens=[delta.num_tokens for _, delta in rows],
+            at_us=[delta.at_us for _, delta in rows],
+            calls={
+                row: (delta.call_id, delta.name)
+                for row, (_, delta) in enumerate(rows)
+                if delta.kind >= DeltaKind.FUNCTION_CALL
+            },
+            ends=ends,
+            stats=stats,
+        )
+
+
+def finish_of(end: End, backend: str, offset_us: int) -> Finish:
+    """An end as the gateway's sinks know it, on the gateway's clock."""
+    error = None
+    if end.reason is FinishReason.ERROR:
+        error = BackendError(backend, end.code, end.message, retryable=end.retryable)
+    return Finish(end.reason, end.usage, end.at_us + offset_us, error)

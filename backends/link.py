@@ -1,0 +1,292 @@
+"""An engine in another process or host as a backend: one persistent WebSocket, a frame per step.
+
+The link is opened when the backend is made and again, with growing pauses, whenever it is lost.
+While it is down the backend is unhealthy and takes nothing; generations under way when it goes
+down finish with an error at once, so nobody waits for an engine that is not there.
+"""
+
+import asyncio
+import logging
+import random
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidURI, WebSocketException
+
+from backends.contract import (
+    BackendError,
+    BackendGroup,
+    BackendInfo,
+    BackendStats,
+    Delta,
+    DeltaKind,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Sink,
+    Usage,
+)
+from backends.driver import monotonic_us
+from backends.frames import (
+    MAX_FRAME_BYTES,
+    VERSION,
+    Cancel,
+    GatewayFrame,
+    Hello,
+    Start,
+    Step,
+    encode,
+    engine_frames,
+    finish_of,
+)
+
+logger = logging.getLogger("lanewise")
+
+MAX_UNSENT = 4_096  # frames to the engine; more means that it does not read
+
+
+class LinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the engine listens, and what it is taken for until it says so itself."""
+
+    url: str = "ws://127.0.0.1:9100/v1/link"
+    key: str = ""  # sent as the bearer key
+    group: BackendGroup = "fast"
+    model: str = "lanewise-linked"  # the id clients pin it by
+    window_tokens: int = 131_072
+    max_output_tokens: int = 32_768
+    open_timeout_s: float = 5.0
+    retry_min_s: float = 0.2
+    retry_max_s: float = 5.0
+    ping_interval_s: float = 5.0  # a peer that is silent for twice as long is gone
+
+
+class LinkBackend:
+    """Satisfies `backends.contract.Backend`."""
+
+    def __init__(self, *, name: str = "link", options: LinkOptions | None = None) -> None:
+        """Must run inside the event loop; returns before the link is up."""
+        self._options = options or LinkOptions()
+        self._name = name
+        self._info = BackendInfo(
+            name=name,
+            model=self._options.model,
+            group=self._options.group,
+            window_tokens=self._options.window_tokens,
+            max_output_tokens=self._options.max_output_tokens,
+        )
+        self._stats: BackendStats | None = None  # the engine's own, as last told
+        self._generations: dict[int, LinkGeneration] = {}
+        self._next_key = 1
+        self._unsent: asyncio.Queue[GatewayFrame] | None = None  # None while the link is down
+        self._offset_us = 0  # the engine's clock + this = ours
+        self._keeper = asyncio.create_task(self._keep())
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    def start(self, request: GenerateRequest, sink: Sink) -> "LinkGeneration":
+        """See `Backend.start`."""
+        if self._unsent is None or self._unsent.full():
+            what = "is down" if self._unsent is None else "does not keep up"
+            message = f"the link to {self._options.url} {what}"
+            raise BackendError(self._name, "server_is_overloaded", message, retryable=True)
+        key, self._next_key = self._next_key, self._next_key + 1
+        generation = self._generations[key] = LinkGeneration(self, key, request, sink)
+        self._unsent.put_nowait(Start(key, request))
+        return generation
+
+    def drop(self, key: int) -> None:
+        """Stop a generation: the engine is told within this turn of the event loop."""
+        if self._generations.pop(key, None) is not None and self._unsent is not None:
+            try:
+                self._unsent.put_nowait(Cancel(key))
+            except asyncio.QueueFull:
+                self._lost("the engine does not read")
+
+    def stats(self) -> BackendStats:
+        """See `Backend.stats`; the engine's load as last told."""
+        known = self._stats
+        num_mine = len(self._generations)
+        return BackendStats(
+            info=self._info,
+            healthy=self._unsent is not None,
+            num_running=max(num_mine, known.num_running if known else 0),
+            num_waiting=known.num_waiting if known else 0,
+            max_num_seqs=known.max_num_seqs if known else 1,
+            kv_used_tokens=known.kv_used_tokens if known else 0,
+            kv_capacity_tokens=known.kv_capacity_tokens if known else 0,
+            num_generated_tokens=known.num_generated_tokens if known else 0,
+            num_prompt_tokens=known.num_prompt_tokens if known else 0,
+            num_cached_tokens=known.num_cached_tokens if known else 0,
+        )
+
+    async def close(self) -> None:
+        """See `Backend.close`."""
+        self._keeper.cancel()
+        await asyncio.gather(self._keeper, return_exceptions=True)
+        self._lost("the gateway is shutting down")
+
+    # -- the connection --------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """Keep the link up, for ever; cancelling closes it."""
+        pause_s = self._options.retry_min_s
+        while True:
+            try:
+                async with self._connect() as connection:
+                    hello = await asyncio.wait_for(connection.recv(), self._options.open_timeout_s)
+                    self._greet(hello)
+                    pause_s = self._options.retry_min_s
+                    await self._talk(connection)
+            except (OSError, TimeoutError, WebSocketException, InvalidURI) as error:
+                self._lost(f"the link to {self._options.url} broke: {error}")
+            except msgspec.DecodeError as error:
+                self._lost(f"{self._options.url} does not speak the link's protocol: {error}")
+            finally:
+                self._lost(f"the link to {self._options.url} is down")
+            # Jitter, so that many gateways do not come back in step.
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, self._options.retry_max_s)
+
+    def _connect(self) -> connect:
+        options = self._options
+        return connect(
+            options.url,
+            additional_headers={"authorization": f"Bearer {options.key}"} if options.key else None,
+            compression=None,
+            max_size=MAX_FRAME_BYTES,
+            open_timeout=options.open_timeout_s,
+            ping_interval=options.ping_interval_s,
+            ping_timeout=options.ping_interval_s,
+            proxy=None,
+        )
+
+    def _greet(self, message: str | bytes) -> None:
+        hello = engine_frames.decode(message if isinstance(message, bytes) else message.encode())
+        if not isinstance(hello, Hello) or hello.version != VERSION:
+            got = f"version {hello.version}" if isinstance(hello, Hello) else "another frame"
+            raise msgspec.DecodeError(f"expected a hello of version {VERSION}, got {got}")
+        self._info = msgspec.structs.replace(
+            self._info,
+            window_tokens=hello.info.window_tokens,
+            max_output_tokens=hello.info.max_output_tokens,
+            accepts_images=hello.info.accepts_images,
+            simulated=hello.info.simulated,
+        )
+        self._stats = hello.stats
+        self._offset_us = monotonic_us() - hello.now_us
+        self._unsent = asyncio.Queue(MAX_UNSENT)
+
+    async def _talk(self, connection: ClientConnection) -> None:
+        """Read and write until the link breaks."""
+        assert self._unsent is not None
+        writer = asyncio.create_task(_send(connection, self._unsent))
+        try:
+            async for message in connection:
+                if isinstance(message, bytes):
+                    frame = engine_frames.decode(message)
+                    if isinstance(frame, Step):
+                        self._hand_out(frame)
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    def _hand_out(self, step: Step) -> None:
+        if step.stats is not None:
+            self._stats = step.stats
+        rows = zip(
+            step.keys,
+            step.indexes,
+            step.kinds,
+            step.texts,
+            step.num_tokens,
+            step.at_us,
+            strict=True,
+        )
+        for row, (key, index, kind, text, num_tokens, at_us) in enumerate(rows):
+            generation = self._generations.get(key)
+            if generation is not None:
+                call_id, name = step.calls.get(row, ("", ""))
+                at_us += self._offset_us
+                delta = Delta(index, DeltaKind(kind), text, num_tokens, at_us, call_id, name)
+                try:
+                    generation.push(delta)
+                except Exception as error:  # a fault in one stream must not reach the others
+                    generation.cancel()
+                    _tell_of(error)
+        for end in step.ends:
+            generation = self._generations.pop(end.key, None)
+            if generation is not None:
+                _finish(generation, finish_of(end, self._name, self._offset_us))
+
+    def _lost(self, message: str) -> None:
+        """The link is down: whatever was under way ends with an error, now."""
+        if self._unsent is not None:
+            logger.warning("%s; %d generations end", message, len(self._generations))
+        self._unsent = None
+        generations, self._generations = self._generations, {}
+        error = BackendError(self._name, "server_error", message, retryable=True)
+        for generation in generations.values():
+            usage = generation.usage()
+            _finish(generation, Finish(FinishReason.ERROR, usage, monotonic_us(), error))
+
+
+class LinkGeneration:
+    """A generation under way on the other side."""
+
+    __slots__ = ("_backend", "_key", "_num_tokens", "_request", "_sink", "_usage")
+
+    def __init__(
+        self, backend: LinkBackend, key: int, request: GenerateRequest, sink: Sink
+    ) -> None:
+        self._backend = backend
+        self._key = key
+        self._request = request
+        self._sink = sink
+        self._num_tokens = 0
+        self._usage: Usage | None = None  # once it has ended
+
+    def cancel(self) -> Usage:
+        """See `Generation.cancel`."""
+        if self._usage is None:
+            self._usage = self.usage()
+            self._backend.drop(self._key)
+        return self._usage
+
+    def usage(self) -> Usage:
+        """What is known to be used; the engine may have gone a frame further."""
+        return self._usage or Usage(
+            num_input_tokens=self._request.num_prompt_tokens,
+            num_output_tokens=self._num_tokens,
+            exact=False,
+        )
+
+    def push(self, delta: Delta) -> None:
+        """Hand a delta on."""
+        self._num_tokens += delta.num_tokens
+        self._sink.push(delta)
+
+    def finish(self, finish: Finish) -> None:
+        """Hand the end on, once."""
+        if self._usage is None:
+            self._usage = finish.usage
+            self._sink.finish(finish)
+
+
+def _finish(generation: LinkGeneration, finish: Finish) -> None:
+    try:
+        generation.finish(finish)
+    except Exception as error:
+        _tell_of(error)
+
+
+def _tell_of(error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": "a sink raised; its generation is dropped", "exception": error}
+    )
+
+
+async def _send(connection: ClientConnection, unsent: "asyncio.Queue[GatewayFrame]") -> None:
+    while True:
+        await connection.send(encode(await unsent.get()))

@@ -1,0 +1,135 @@
+"""The engine's end of the link: its backend's generations, for gateways, over one socket each."""
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+from litestar import WebSocket
+
+from backends.contract import (
+    Backend,
+    BackendError,
+    Delta,
+    Finish,
+    FinishReason,
+    Generation,
+    Usage,
+)
+from backends.driver import monotonic_us
+from backends.frames import (
+    VERSION,
+    Cancel,
+    Hello,
+    Start,
+    StepBuilder,
+    encode,
+    gateway_frames,
+)
+from gateway.outbox import Outbox
+
+MAX_GENERATIONS = 16_384  # per link
+STATS_INTERVAL_US = 100_000  # between two reports of the engine's load
+
+
+class EngineLink:
+    """Serves one gateway. Whatever ends the link, its generations are cancelled at once."""
+
+    def __init__(self, backend: Backend, websocket: "WebSocket[Any, Any, Any]") -> None:
+        self._backend = backend
+        self._websocket = websocket
+        self._outbox = Outbox(0)
+        self._steps = StepBuilder()
+        self._generations: dict[int, Generation] = {}
+        self._stats_due_us = 0
+
+    async def serve(self) -> None:
+        """Run until the gateway goes away; cancelling closes the link."""
+        info, stats = self._backend.info, self._backend.stats()
+        self._outbox.send(encode(Hello(VERSION, monotonic_us(), info, stats)))
+        reader = asyncio.ensure_future(self._read())
+        writer = asyncio.ensure_future(self._outbox.run(self._write))
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._outbox.close()
+            for generation in self._generations.values():
+                generation.cancel()
+            self._generations.clear()
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+
+    async def _read(self) -> None:
+        """Take frames in until the gateway closes, or sends what is none."""
+        while True:
+            message = cast("dict[str, Any]", await self._websocket.receive())
+            content = message.get("bytes")
+            if message["type"] == "websocket.disconnect" or content is None:
+                return
+            try:
+                frame = gateway_frames.decode(content)
+            except msgspec.DecodeError:
+                return
+            if isinstance(frame, Start):
+                self._start(frame)
+            else:
+                self._cancel(frame)
+
+    def _start(self, frame: Start) -> None:
+        sink = _Sink(self, frame.key)
+        try:
+            if len(self._generations) >= MAX_GENERATIONS or frame.key in self._generations:
+                message = f"a link carries {MAX_GENERATIONS} generations under keys of their own"
+                raise BackendError(
+                    self._backend.info.name, "server_is_overloaded", message, retryable=True
+                )
+            self._generations[frame.key] = self._backend.start(frame.request, sink)
+        except BackendError as error:
+            sink.finish(Finish(FinishReason.ERROR, Usage(), monotonic_us(), error))
+
+    def _cancel(self, frame: Cancel) -> None:
+        generation = self._generations.pop(frame.key, None)
+        if generation is not None:
+            generation.cancel()
+            self._steps.forget(frame.key)
+
+    def push(self, key: int, delta: Delta) -> None:
+        """Gather a delta for the next frame."""
+        self._steps.add(key, delta)
+        self._outbox.mark(self)
+
+    def finish(self, key: int, finish: Finish) -> None:
+        """Gather an end for the next frame."""
+        self._generations.pop(key, None)
+        self._steps.end(key, finish)
+        self._outbox.mark(self)
+
+    def flush(self) -> None:
+        """One frame for everything gathered."""
+        now_us = monotonic_us()
+        stats = None
+        if now_us >= self._stats_due_us:
+            self._stats_due_us = now_us + STATS_INTERVAL_US
+            stats = self._backend.stats()
+        step = self._steps.take(stats)
+        if step is not None:
+            self._outbox.send(encode(step))
+
+    async def _write(self, frame: bytes) -> None:
+        await self._websocket.send({"type": "websocket.send", "bytes": frame, "text": None})
+
+
+class _Sink:
+    """A generation's way into the link."""
+
+    __slots__ = ("_key", "_link")
+
+    def __init__(self, link: EngineLink, key: int) -> None:
+        self._link = link
+        self._key = key
+
+    def push(self, delta: Delta) -> None:
+        self._link.push(self._key, delta)
+
+    def finish(self, finish: Finish) -> None:
+        self._link.finish(self._key, finish)
