@@ -173,7 +173,7 @@ async def _finish(
     output = tuple(measure(item) for item in job.writer.output)
     backend = chosen.backends[-1]
     lineage = await _store(gw, job, task, output, body, backend, ending)
-    await settlement
+    await asyncio.shield(settlement)
     job.writer.send_terminal()
     return Ended(
         ending=ending,

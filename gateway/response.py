@@ -111,6 +111,7 @@ class ResponseStream:
         self._items: list[bytes] = []  # done ones, as on the wire
         self._output: list[Item] = []
         self._final: tuple[str, bytes] | None = None
+        self._has_calls = False
         self._body = b""  # the response object as last sent, for heartbeats
         self._namespaces = {
             tool.name: tool.namespace for tool in parsed.tools if isinstance(tool, FunctionTool)
@@ -196,6 +197,11 @@ class ResponseStream:
         return tuple(self._output)
 
     @property
+    def has_calls(self) -> bool:
+        """Whether a call has begun: its output must come before anything can go on."""
+        return self._has_calls
+
+    @property
     def body(self) -> bytes:
         """The response object as JSON, as it stands."""
         return self._body
@@ -223,6 +229,7 @@ class ResponseStream:
             f"{_ID_PREFIXES[delta.kind]}_{self.id.removeprefix('resp_')}{len(self._items):04x}"
         )
         item = self._item = _OpenItem(delta, item_id, phase)
+        self._has_calls = self._has_calls or delta.kind >= DeltaKind.FUNCTION_CALL
         added = (
             b'"output_index":' + index + b',"item":' + self._item_json(item, "in_progress", None)
         )

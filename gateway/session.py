@@ -16,7 +16,7 @@ from gateway.job import Ended, Job, StopReason
 from gateway.memory import Memory, Remembered
 from gateway.records import Lineage
 from gateway.response import Emit, ResponseStream
-from gateway.steering import Steer, parse_steer, steer_failed
+from gateway.steering import Steer, failed_fields, parse_steer, steer_failed
 from gateway.wire import (
     BadFrameError,
     ClientEvent,
@@ -63,7 +63,9 @@ class _Active(msgspec.Struct):
     job: Job
     writer: ResponseStream
     steers: list[Steer] = []  # accepted, waiting for its end
-    caused_by: list[Steer] = []  # the steers that it follows
+    follows: "_Active | None" = None  # the steered response that it goes on from
+    parent: Remembered | None = None
+    carried: list[Steer] = []  # the parent's, in front of its own input
 
 
 class _Stream:
@@ -111,7 +113,7 @@ class Session:
         if isinstance(event, ResponseCreate):
             return self._create(event, num_bytes, now_us)
         if isinstance(event, ResponseSteer):
-            return self._steer(event)
+            return self._steer(event, now_us)
         if isinstance(event, ResponseCancel):
             return self._cancel(event)
         if isinstance(event, ResponseInject):
@@ -123,7 +125,8 @@ class Session:
         if bad.frame.get("type") == "response.steer":
             target = bad.frame.get("previous_response_id")
             message = "Expected exactly 'type', 'previous_response_id' and 'input' in a steer."
-            self._send(steer_failed(target, bad.frame.get("input"), "invalid_input", message))
+            error = ProtocolError("invalid_input", message)
+            self._refuse_steer(target, bad.frame.get("input"), error)
         else:
             self._send(bad.error.event(bad.stream_id))
 
@@ -184,25 +187,44 @@ class Session:
 
     # -- steering ----------------------------------------------------------------------------
 
-    def _steer(self, event: ResponseSteer) -> list[Action]:
+    def _steer(self, event: ResponseSteer, now_us: int) -> list[Action]:
         target = event.previous_response_id
         active = self._active.get(target) if isinstance(target, str) else None
-        past = self._memory.get(target) if isinstance(target, str) else None
-        stream_id = active.job.stream_id if active else past.stream_id if past else None
         try:
             items = parse_steer(event)
             if active is None or not active.writer.is_open:
-                raise _not_steerable(target, past)
+                raise self._not_steerable(target)
             if len(active.steers) >= MAX_PENDING_STEERS:
                 message = f"At most {MAX_PENDING_STEERS} steers may wait for one response."
                 raise ProtocolError("too_many_pending_steers", message)
         except ProtocolError as error:
-            self._send(steer_failed(target, event.input, error.code, error.message, stream_id))
+            self._refuse_steer(target, event.input, error)
             return []
-        steer = Steer(f"steer_{self._new_id()}", active.job.parsed.id, items, event.input)
+        steer = Steer(f"steer_{self._new_id()}", active.job.parsed.id, items, event.input, now_us)
         active.steers.append(steer)
         active.writer.send_about("response.steer.accepted", steer.fields())
+        if active.writer.has_calls or active.job.parsed.tool_choice.mode == "required":
+            return []  # half a call is none: it ends by itself, and the client answers its calls
         return [Stop(active.job, "steered")]
+
+    def _not_steerable(self, target: Any) -> ProtocolError:
+        if isinstance(target, str) and self._memory.get(target) is not None:
+            message = "The response has ended. Send a response.create that continues it."
+            return ProtocolError("response_already_completed", message)
+        message = f"No response {target!r:.80} on this connection."
+        return ProtocolError("response_not_found", message)
+
+    def _refuse_steer(self, target: Any, value: Any, error: ProtocolError) -> None:
+        """Answer a steer that was not accepted: as an event of its target while that runs."""
+        response_id = target if isinstance(target, str) else ""
+        fields = failed_fields(None, response_id, value, error.code, error.message)
+        active = self._active.get(response_id)
+        if active is not None and active.writer.is_open:
+            active.writer.send_about("response.steer.failed", fields)
+            return
+        past = self._memory.get(response_id)
+        stream_id = active.job.stream_id if active else past.stream_id if past else None
+        self._send(steer_failed(fields, stream_id))
 
     def _settle_steers(self, active: _Active, ended: Ended | None) -> _Active | None:
         """What becomes of the steers of a response that ended: its successor, or their failure."""
@@ -242,8 +264,9 @@ class Session:
         )
         stream = self._streams[active.job.stream_id]
         parent = Remembered(stream.id, ended.items, ended.backend, ended.lineage)
-        started = self._activate(stream, successor, active.job.arrived_us, parent)
-        started.caused_by = active.steers
+        started = self._activate(stream, successor, active.steers[0].arrived_us, parent)
+        started.follows = active
+        active.follows = None  # a long chain of them must not keep its beginning
         return started
 
     def _fail_steers(self, active: _Active, message: str) -> None:
@@ -267,7 +290,10 @@ class Session:
             self._memory.remember(
                 job.parsed.id, Remembered(job.stream_id, ended.items, ended.backend, ended.lineage)
             )
-        elif ended is not None and parent is not None:
+        elif ended is None:
+            if active.parent is not None:
+                active.parent.steers.extend(active.carried)  # they wait for the next attempt
+        elif parent is not None:
             # A continuation that failed takes its parent with it, so that the client starts over
             # with the whole context; a fork leaves it to the stream it came from.
             self._memory.forget(parent, only_from=job.stream_id)
@@ -295,12 +321,15 @@ class Session:
         parent = self._memory.get(parent_id) if parent_id is not None else None
         if parent is None:
             return self._activate(stream, parsed, waiting.arrived_us, None)
-        if parent.steers:
-            steered = tuple(item for steer in parent.steers for item in steer.items)
+        carried = parent.steers
+        if carried:
+            steered = tuple(item for steer in carried for item in steer.items)
             joined = msgspec.structs.replace(parsed.input, items=steered + parsed.input.items)
             parsed = msgspec.structs.replace(parsed, input=joined)
-            parent.steers.clear()
-        return self._activate(stream, parsed, waiting.arrived_us, parent)
+            parent.steers = []
+        active = self._activate(stream, parsed, waiting.arrived_us, parent)
+        active.parent, active.carried = parent, carried
+        return active
 
     def _activate(
         self,
@@ -327,24 +356,10 @@ class Session:
     def _refuse(self, response_id: str, error: ProtocolError) -> None:
         """Answer a job that could not begin: an error, or the end of the steers behind it."""
         active = self._active[response_id]
-        for steer in active.caused_by:
-            code, message = "successor_creation_failed", str(error)
-            stream_id = active.job.stream_id
-            self._send(
-                steer_failed(
-                    steer.response_id, steer.input, code, message, stream_id, steer_id=steer.id
-                )
-            )
-        if not active.caused_by:
+        if active.follows is not None:
+            self._fail_steers(active.follows, str(error))
+        else:
             self._send(error.event(active.job.stream_id))
-
-
-def _not_steerable(target: Any, past: Remembered | None) -> ProtocolError:
-    if past is not None:
-        message = "The response has ended. Send a response.create that continues it."
-        return ProtocolError("response_already_completed", message)
-    message = f"No response {target!r:.80} on this connection."
-    return ProtocolError("response_not_found", message)
 
 
 def _inject_failed(event: ResponseInject) -> bytes:

@@ -19,6 +19,7 @@ class Steer(msgspec.Struct, frozen=True):
     response_id: str
     items: tuple[ContextItem, ...]
     input: Any  # as sent
+    arrived_us: int
 
     def fields(self) -> bytes:
         """Of `response.steer.accepted`."""
@@ -31,7 +32,7 @@ class Steer(msgspec.Struct, frozen=True):
 
     def failed_fields(self, code: str, message: str) -> bytes:
         """Of `response.steer.failed`."""
-        return _failed_fields(self.id, self.response_id, self.input, code, message)
+        return failed_fields(self.id, self.response_id, self.input, code, message)
 
 
 def parse_steer(event: ResponseSteer) -> tuple[ContextItem, ...]:
@@ -66,25 +67,17 @@ def _invalid(complaint: str) -> ProtocolError:
     return ProtocolError("invalid_input", f"Invalid steer: {complaint}.")
 
 
-def steer_failed(
-    target: Any,
-    value: Any,
-    code: str,
-    message: str,
-    stream_id: str | None = None,
-    *,
-    steer_id: str | None = None,
-) -> bytes:
-    """A whole `response.steer.failed` event for a steer without a live target; its number is 0."""
+def steer_failed(fields: bytes, stream_id: str | None) -> bytes:
+    """A whole `response.steer.failed` event for a steer without a running target; number 0."""
     head = b'{"type":"response.steer.failed","sequence_number":0,'
     tail = b"}" if stream_id is None else b',"stream_id":' + _encode(stream_id) + b"}"
-    response_id = target if isinstance(target, str) else ""
-    return head + _failed_fields(steer_id, response_id, value, code, message) + tail
+    return head + fields + tail
 
 
-def _failed_fields(
+def failed_fields(
     steer_id: str | None, response_id: str, value: Any, code: str, message: str
 ) -> bytes:
+    """Of `response.steer.failed`; `steer_id` only where the steer had been accepted."""
     steer: dict[str, Any] = {"previous_response_id": response_id, "input": value}
     if steer_id is not None:
         steer["id"] = steer_id
