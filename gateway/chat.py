@@ -175,7 +175,8 @@ def _content(content: Any, place: str) -> str | list[dict[str, Any]]:
                 }
             )
         elif part.get("type") == "file":
-            parts.append({"type": "input_file", **(part.get("file") or {})})
+            file = part.get("file")
+            parts.append({"type": "input_file", **(file if isinstance(file, dict) else {})})
         else:
             parts.append(part)
     return parts
@@ -193,7 +194,9 @@ def _flat_choice(choice: Any) -> msgspec.Raw | None:
         return None
     if isinstance(choice, dict) and isinstance(choice.get("allowed_tools"), dict):
         allowed = choice["allowed_tools"]
-        tools = [_flat_tool(tool) for tool in allowed.get("tools", ()) if isinstance(tool, dict)]
+        tools = allowed.get("tools")
+        if isinstance(tools, list):
+            tools = [_flat_tool(tool) if isinstance(tool, dict) else tool for tool in tools]
         choice = {"type": "allowed_tools", "mode": allowed.get("mode", "auto"), "tools": tools}
     elif isinstance(choice, dict):
         choice = _flat_tool(choice)
@@ -204,7 +207,8 @@ def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
     kind = (response_format or {}).get("type", "text")
     if kind == "json_schema":
         assert response_format is not None
-        schema = (response_format.get("json_schema") or {}).get("schema")
+        wrapped = response_format.get("json_schema")
+        schema = wrapped.get("schema") if isinstance(wrapped, dict) else None
         if not isinstance(schema, dict):
             message = "Missing required parameter: 'response_format.json_schema.schema'."
             raise ProtocolError("missing_required_parameter", message, param="response_format")

@@ -139,12 +139,22 @@ def load_config(
         port=port if port is not None else config.server.port,
     )
     config = msgspec.structs.replace(config, server=server, redis=RedisConfig(redis_url))
-    _check(config)
+    check_config(config)
     return config
 
 
-def _check(config: Config) -> None:
+def check_config(config: Config) -> None:
+    """Check what the types cannot.
+
+    Raises:
+        ConfigError: Naming the field.
+    """
     seen: dict[str, str] = {}
+    ids = [tenant.id for tenant in config.tenants]
+    if not ids:
+        raise ConfigError("tenants: at least one is needed")
+    if len(set(ids)) != len(ids):
+        raise ConfigError(f"tenants: ids must be unique, got {', '.join(ids)}")
     for tenant in config.tenants:
         if not _TENANT_ID.fullmatch(tenant.id):
             raise ConfigError(f"tenants: id {tenant.id!r} must be 1 to 64 of a-z, 0-9 and '-'")
