@@ -1,0 +1,390 @@
+"""Ranking: precedence, hard rules, pins, fallbacks, load, stickiness, refusals."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from backends.contract import BackendStats
+from router.conditions import When
+from router.decision import RankedRoute, Reason, Refusal
+from router.policy import DEFAULT_POLICY, Choice, Policy, Rule
+from router.ranking import rank
+from router.task import Hints, Route, Task, TaskClass, Tenant
+from tests.unit.router.tasks import FAST_ONLY, LIMITS, TOOL, TOOL_OUTPUT, backend, of_class, task
+
+WAFER = backend("wafer-0", "fast")
+GPU = backend("gpu-0", "deep", window_tokens=262_144, images=True)
+BOTH = (WAFER, GPU)
+
+
+def ranked(
+    a_task: Task,
+    task_class: TaskClass | None = None,
+    stats: Sequence[BackendStats] = BOTH,
+    policy: Policy = DEFAULT_POLICY,
+) -> tuple[RankedRoute, ...]:
+    result = rank(policy, a_task, task_class or of_class(), stats)
+    assert not isinstance(result, Refusal), result.message
+    return result
+
+
+def refused(
+    a_task: Task,
+    task_class: TaskClass | None = None,
+    stats: Sequence[BackendStats] = BOTH,
+    policy: Policy = DEFAULT_POLICY,
+) -> Refusal:
+    result = rank(policy, a_task, task_class or of_class(), stats)
+    assert isinstance(result, Refusal)
+    return result
+
+
+def routes(result: tuple[RankedRoute, ...]) -> list[tuple[str, str]]:
+    return [(route.route.value, route.reason.value) for route in result]
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        ("interactive", [("fast", "class"), ("deep", "fallback")]),
+        ("uncertain", [("parallel", "class"), ("fast", "fallback"), ("deep", "fallback")]),
+        ("deep", [("deep", "class"), ("fast", "fallback")]),
+    ],
+)
+def test_class(label: str, expected: list[tuple[str, str]]) -> None:
+    result = ranked(task(), of_class(label))
+    assert routes(result) == expected
+    assert result[0].strategy == ("brief" if label == "uncertain" else None)
+    assert all(route.why.endswith(".") for route in result)
+
+
+def test_parallel_names_the_fast_backend_first() -> None:
+    assert ranked(task(), of_class("uncertain"), (GPU, WAFER))[0].backends == ("wafer-0", "gpu-0")
+
+
+# -- hard rules --------------------------------------------------------------------------------
+
+
+def test_security_goes_deep_and_nowhere_else() -> None:
+    result = ranked(task(), of_class("interactive", security=True))
+    assert routes(result) == [("deep", "security")]
+
+
+def test_security_waits_for_a_deep_backend_that_is_down() -> None:
+    refusal = refused(
+        task(), of_class(security=True), (WAFER, backend("gpu-0", "deep", healthy=False))
+    )
+    assert refusal.code == "server_is_overloaded"
+    assert refusal.retry_after_us == 1_000_000
+    assert refusal.message.startswith("Security-sensitive work goes deep (p_security 0.90), but")
+
+
+def test_only_a_policy_that_says_so_lets_security_stay() -> None:
+    policy = Policy(security_goes_deep=False)
+    assert ranked(task(), of_class(security=True), policy=policy)[0].route is Route.FAST
+
+
+def test_security_binds_aliases_and_rules_too() -> None:
+    quick = Choice(route=Route.FAST)
+    policy = Policy(aliases={"quick": quick}, rules=(Rule(name="all-fast", route=Route.FAST),))
+    for model in ("quick", "auto"):
+        a_task = task(hints=Hints(model=model))
+        assert ranked(a_task, of_class(security=True), policy=policy)[0].route is Route.DEEP
+
+
+def test_a_pin_is_the_clients_own_decision_about_security() -> None:
+    pinned = task(hints=Hints(model="wafer-model"))
+    assert routes(ranked(pinned, of_class(security=True))) == [("fast", "model")]
+
+
+def test_a_tenant_without_deep_access_never_reaches_it() -> None:
+    for label in ("interactive", "uncertain", "deep"):
+        for security in (False, True):
+            result = ranked(task(tenant=FAST_ONLY), of_class(label, security=security))
+            assert {route.route for route in result} == {Route.FAST}
+    (only,) = ranked(task(tenant=FAST_ONLY), of_class("deep"))
+    assert only.reason is Reason.ACCESS
+    assert "no access" in only.why
+
+
+def test_images_go_only_where_they_are_taken() -> None:
+    result = ranked(task(has_images=True))
+    assert routes(result) == [("deep", "images")]
+    assert "takes images" in result[0].why
+
+
+def test_a_context_goes_only_where_it_fits_with_its_answer() -> None:
+    fits = task(prompt_tokens=130_000)
+    tight = task(prompt_tokens=131_000)  # 72 tokens short of the expected 500
+    assert ranked(fits)[0].route is Route.FAST
+    assert routes(ranked(tight)) == [("deep", "window")]
+    assert routes(ranked(tight, of_class("uncertain"))) == [("deep", "window")]
+
+
+def test_a_tight_fit_is_better_than_none() -> None:
+    assert ranked(task(prompt_tokens=131_000), stats=(WAFER,))[0].route is Route.FAST
+
+
+# -- pins --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hints", "expected"),
+    [
+        (Hints(model="gpu-model"), [("deep", "model")]),
+        (Hints(model="wafer-model", route=Route.FAST), [("fast", "model")]),
+        (Hints(route=Route.DEEP), [("deep", "hint")]),
+        (Hints(route=Route.PARALLEL, strategy="race"), [("parallel", "hint")]),
+    ],
+)
+def test_pins_have_no_fallback(hints: Hints, expected: list[tuple[str, str]]) -> None:
+    result = ranked(task(hints=hints), of_class("interactive"))
+    assert routes(result) == expected
+    if hints.route is Route.PARALLEL:
+        assert result[0].strategy == "race"
+
+
+def test_a_pin_stands_above_rules() -> None:
+    hints = Hints(model="gpu-model", reasoning_effort="minimal")
+    assert ranked(task(hints=hints))[0].route is Route.DEEP
+
+
+NO_GPU = (WAFER, backend("gpu-0", "deep", healthy=False))
+
+
+@pytest.mark.parametrize(
+    ("a_task", "stats", "code", "param", "words"),
+    [
+        (
+            task(hints=Hints(model="gpt-9")),
+            BOTH,
+            "model_not_found",
+            "model",
+            "'gpt-9' does not exist. Models here: auto, gpu-model, wafer-model",
+        ),
+        (
+            task(hints=Hints(model="gpu-model"), tenant=FAST_ONLY),
+            BOTH,
+            "insufficient_permissions",
+            "model",
+            "no access to model 'gpu-model'; it may use: fast",
+        ),
+        (
+            task(hints=Hints(route=Route.PARALLEL), tenant=FAST_ONLY),
+            BOTH,
+            "insufficient_permissions",
+            "metadata.route",
+            "no access to route 'parallel'",
+        ),
+        (
+            task(hints=Hints(model="gpu-model", route=Route.FAST)),
+            BOTH,
+            "invalid_value",
+            "metadata.route",
+            "runs on route 'deep', but `metadata.route` asks for 'fast'",
+        ),
+        (
+            task(hints=Hints(model="wafer-model"), prompt_tokens=200_000),
+            BOTH,
+            "context_length_exceeded",
+            "input",
+            "has 200000 tokens, but the context window of model 'wafer-model' is at most 131072",
+        ),
+        (
+            task(prompt_tokens=300_000),
+            BOTH,
+            "context_length_exceeded",
+            "input",
+            "any engine this key may use is at most 262144 tokens",
+        ),
+        (
+            task(hints=Hints(model="wafer-model"), has_images=True),
+            BOTH,
+            "invalid_value",
+            "input",
+            "Images cannot be taken by model 'wafer-model'",
+        ),
+        (
+            task(hints=Hints(model="gpu-model")),
+            NO_GPU,
+            "server_is_overloaded",
+            None,
+            "The client asked for model gpu-model, but model 'gpu-model' is down",
+        ),
+        (
+            task(hints=Hints(route=Route.PARALLEL)),
+            NO_GPU,
+            "server_is_overloaded",
+            None,
+            "route 'parallel' is down",
+        ),
+        (task(), (), "server_is_overloaded", None, "is down at the moment"),
+        (
+            task(tenant=Tenant(id="none", tier="none", limits={})),
+            BOTH,
+            "insufficient_permissions",
+            "model",
+            "it may use: nothing",
+        ),
+    ],
+)
+def test_refusals(
+    a_task: Task, stats: Sequence[BackendStats], code: str, param: str | None, words: str
+) -> None:
+    refusal = refused(a_task, stats=stats)
+    assert (refusal.code, refusal.param) == (code, param)
+    assert words in refusal.message
+
+
+# -- the policy --------------------------------------------------------------------------------
+
+
+def test_an_alias_is_the_policys_choice_with_its_fallback() -> None:
+    careful = Choice(route=Route.PARALLEL, strategy="race", fallback=(Route.DEEP,))
+    policy = Policy(aliases={"careful": careful})
+    result = ranked(task(hints=Hints(model="careful")), policy=policy)
+    assert result[0].strategy == "race"
+    assert routes(result)[:2] == [("parallel", "model"), ("deep", "fallback")]
+    assert "alias 'careful'" in result[0].why
+
+
+def test_the_first_rule_that_holds_decides() -> None:
+    rules = (
+        Rule(name="other-tenant", when=When(tenants=("other",)), route=Route.DEEP),
+        Rule(name="first", when=When(tiers=("pro",)), route=Route.DEEP),
+        Rule(name="second", route=Route.PARALLEL),
+    )
+    (only,) = ranked(task(), policy=Policy(rules=rules))
+    assert (only.route, only.reason, only.rule) == (Route.DEEP, Reason.RULE, "first")
+
+
+@pytest.mark.parametrize(
+    ("hints", "rule"),
+    [
+        (Hints(reasoning_effort="minimal"), "no-reasoning-wanted"),
+        (Hints(deadline_us=2_000_000), "deadline-too-short-for-deep"),
+        (Hints(deadline_us=60_000_000), None),
+        (Hints(reasoning_effort="high"), None),
+    ],
+)
+def test_rules_of_the_default_policy(hints: Hints, rule: str | None) -> None:
+    first = ranked(task(hints=hints), of_class("deep"))[0]
+    assert first.rule == rule
+    assert first.route is (Route.FAST if rule else Route.DEEP)
+
+
+HOLDS: list[tuple[When, dict[str, Any], bool]] = [
+    (When(), {}, True),
+    (When(tenants=("acme",)), {}, True),
+    (When(tenants=("other",)), {}, False),
+    (When(labels=("deep",)), {}, False),
+    (When(labels=("interactive",)), {}, True),
+    (When(p_deep_from=0.1), {}, True),
+    (When(p_deep_below=0.1), {}, False),
+    (When(security_sensitive=False), {}, True),
+    (When(security_sensitive=True), {}, False),
+    (When(reasoning_effort=("high",)), {}, False),
+    (When(service_tier=("flex",)), {"hints": Hints(service_tier="flex")}, True),
+    (When(context_tokens_from=100), {}, True),
+    (When(context_tokens_below=100), {}, False),
+    (When(turns_from=2), {"num_turns": 1}, False),
+    (When(turns_from=2), {"num_turns": 2}, True),
+    (When(deadline_ms_below=10), {}, False),
+    (When(has_tools=True), {"tools": (TOOL,)}, True),
+    (When(has_tools=True), {}, False),
+    (When(has_images=True), {"has_images": True}, True),
+    (When(tenants=("acme",), has_images=True), {}, False),
+]
+
+
+@pytest.mark.parametrize(("when", "fields", "expected"), HOLDS)
+def test_conditions(when: When, fields: dict[str, Any], expected: bool) -> None:
+    assert when.holds(task(**fields), of_class()) is expected
+
+
+def test_every_condition_is_tested() -> None:
+    given = {
+        field
+        for when, _, _ in HOLDS
+        for field in When.__struct_fields__
+        if getattr(when, field) is not None
+    }
+    assert given | {"tiers"} == set(When.__struct_fields__)
+
+
+# -- degrading ---------------------------------------------------------------------------------
+
+
+def test_parallel_degrades_to_the_one_that_is_up() -> None:
+    assert routes(ranked(task(), of_class("uncertain"), NO_GPU)) == [("fast", "fallback")]
+
+
+def test_parallel_degrades_even_without_named_fallbacks() -> None:
+    policy = Policy(uncertain=Choice(route=Route.PARALLEL))
+    result = ranked(task(), of_class("uncertain"), policy=policy)
+    assert [route.route for route in result] == [Route.PARALLEL, Route.FAST, Route.DEEP]
+
+
+def test_a_policy_without_fallback_has_none_while_its_route_is_up() -> None:
+    policy = Policy(deep=Choice(route=Route.DEEP))
+    assert routes(ranked(task(), of_class("deep"), policy=policy)) == [("deep", "class")]
+
+
+def test_rather_anywhere_than_nowhere() -> None:
+    policy = Policy(deep=Choice(route=Route.DEEP))
+    result = ranked(task(), of_class("deep"), NO_GPU, policy)
+    assert routes(result) == [("fast", "fallback")]
+    assert "Not all that deep needs is up" in result[0].why
+
+
+# -- which backend -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stats", "last_backend", "expected"),
+    [
+        ([backend("a-0", "fast", running=3), backend("b-0", "fast", running=2)], None, "b-0"),
+        ([backend("a-0", "fast", waiting=3), backend("b-0", "fast", running=2)], None, "b-0"),
+        ([backend("b-0", "fast"), backend("a-0", "fast")], None, "a-0"),
+        (
+            [backend("a-0", "fast", kv_used_tokens=900_000), backend("b-0", "fast", running=5)],
+            None,
+            "b-0",
+        ),
+        ([backend("a-0", "fast", running=9), backend("b-0", "fast")], "a-0", "a-0"),
+        ([backend("a-0", "fast", running=9, waiting=1), backend("b-0", "fast")], "a-0", "b-0"),
+        ([backend("a-0", "fast", healthy=False), backend("b-0", "fast", running=9)], "a-0", "b-0"),
+    ],
+)
+def test_pick(stats: list[BackendStats], last_backend: str | None, expected: str) -> None:
+    (route,) = ranked(task(last_backend=last_backend), stats=stats)
+    assert route.backends == (expected,)
+    assert ("holds the conversation" in route.why) == (expected == last_backend)
+
+
+def test_a_model_pin_chooses_among_its_own_backends() -> None:
+    stats = (
+        backend("gpu-0", "deep", running=5),
+        backend("gpu-1", "deep"),
+        backend("big-0", "deep"),
+    )
+    (route,) = ranked(task(hints=Hints(model="gpu-model")), stats=stats)
+    assert route.backends == ("gpu-1",)
+
+
+def test_tool_loops_stay_on_one_engine() -> None:
+    looping = task(items=(TOOL_OUTPUT,), last_backend="gpu-0")
+    first = ranked(looping, of_class("uncertain"))[0]
+    assert (first.route, first.reason) == (Route.DEEP, Reason.STICKY)
+    fast_loop = msgspec.structs.replace(looping, last_backend="wafer-0")
+    assert ranked(fast_loop, of_class("uncertain"))[0].route is Route.FAST
+    asked_for = task(items=(TOOL_OUTPUT,), hints=Hints(route=Route.PARALLEL))
+    assert ranked(asked_for, of_class("uncertain"))[0].route is Route.PARALLEL
+
+
+def test_limits_of_zero_still_count_as_access() -> None:
+    blocked = msgspec.structs.replace(LIMITS, requests_per_min=0)
+    tenant = Tenant(id="held", tier="pro", limits={"fast": blocked})
+    assert ranked(task(tenant=tenant))[0].route is Route.FAST
