@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway import __version__
 from gateway.config import DEVELOPMENT_KEY, ConfigError, load_config
 from gateway.embedded_redis import EmbeddedRedisError
+from gateway.engine_command import add_engine
 from gateway.preview import preview
 from gateway.server import serve
 from gateway.terminal import run as run_terminal
@@ -37,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_chat(commands)
     _add_route(commands)
+    add_engine(commands)
     return parser
 
 

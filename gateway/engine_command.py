@@ -1,0 +1,118 @@
+"""`lanewise engine wafer|gpu`: one simulated engine served alone.
+
+It speaks the same Responses and chat-completions API as the gateway, since it is the gateway with
+one backend, and offers that backend to other gateways over the link.
+"""
+
+import argparse
+from typing import Any
+
+from backends.contract import BackendGroup
+from backends.gpu import GpuOptions
+from backends.gpu_engine.cost import DEFAULT_GPU
+from backends.gpu_engine.cost import DEFAULT_MODEL as DEFAULT_GPU_MODEL
+from backends.wafer import WaferOptions
+from gateway.config import (
+    DEVELOPMENT_KEY,
+    BackendConfig,
+    Config,
+    ConfigError,
+    GpuBackendConfig,
+    RedisConfig,
+    ServerConfig,
+    TenantConfig,
+    WaferBackendConfig,
+    check_config,
+)
+from gateway.server import serve
+from router.task import GroupLimits
+from wafer_engine.cost import DEFAULT_MODEL as DEFAULT_WAFER_MODEL
+
+# An engine alone limits nobody: its own queue does. Bounded, since a pool has to be.
+_UNLIMITED = GroupLimits(
+    requests_per_min=1_000_000, tokens_per_min=1_000_000_000, max_concurrent=100_000
+)
+
+
+def add_engine(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `engine` with its kinds."""
+    text = "Serve one simulated engine alone: the same API, and the link for gateways."
+    engine = commands.add_parser("engine", help=text, description=text)
+    kinds = engine.add_subparsers(required=True, metavar="KIND")
+    wafer = _add_kind(kinds, "wafer", "A wafer-scale engine.", DEFAULT_WAFER_MODEL)
+    wafer.add_argument("--wafer", default=None, metavar="NAME", help="WSE-2 or WSE-3 (default)")
+    wafer.add_argument("--num-wafers", type=int, default=None, help="default: as few as hold it")
+    wafer.set_defaults(run=_run_wafer)
+    gpu = _add_kind(kinds, "gpu", "A GPU server.", DEFAULT_GPU_MODEL)
+    gpu.add_argument("--gpu", default=DEFAULT_GPU, metavar="NAME", help="default: %(default)s")
+    gpu.add_argument("--tp", type=int, default=None, help="tensor parallel (default 4)")
+    gpu.add_argument("--precision", default=None, help="weights: bf16, fp8... (default bf16)")
+    gpu.set_defaults(run=_run_gpu)
+
+
+def _add_kind(
+    kinds: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    text: str,
+    default_shape: str,
+) -> argparse.ArgumentParser:
+    parser = kinds.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=f"example: lanewise engine {name} --model {default_shape} --listen 127.0.0.1:9100",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--model", default=default_shape, help="a public model shape (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:9100", metavar="HOST:PORT", help="default: %(default)s"
+    )
+    parser.add_argument("--key", default=DEVELOPMENT_KEY, help="API key (default: development key)")
+    parser.add_argument("--redis", metavar="URL", help="default: an embedded Redis")
+    parser.add_argument("--script", choices=("answer", "echo", "replay"), default="answer")
+    parser.add_argument("--replay", metavar="FILE", help="the recording of --script replay")
+    return parser
+
+
+def _run_wafer(arguments: argparse.Namespace) -> int:
+    given = {"wafer": arguments.wafer, "num_wafers": arguments.num_wafers}
+    options = WaferOptions(**_common(arguments), **_without_none(given))
+    return _run(arguments, "fast", WaferBackendConfig("wafer", options))
+
+
+def _run_gpu(arguments: argparse.Namespace) -> int:
+    given = {"gpu": arguments.gpu, "tp": arguments.tp, "precision": arguments.precision}
+    options = GpuOptions(**_common(arguments), **_without_none(given))
+    return _run(arguments, "deep", GpuBackendConfig("gpu", options))
+
+
+def _common(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "model": arguments.model,
+        "shape": arguments.model,
+        "script": arguments.script,
+        "replay_path": arguments.replay,
+    }
+
+
+def _without_none(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _run(arguments: argparse.Namespace, group: BackendGroup, backend: BackendConfig) -> int:
+    host, _, port = arguments.listen.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(f"--listen {arguments.listen!r}: expected HOST:PORT")
+    tenant = TenantConfig(
+        id="engine", keys=(arguments.key,), tier="engine", limits={group: _UNLIMITED}
+    )
+    config = Config(
+        server=ServerConfig(host=host.strip("[]"), port=int(port), serves_link=True),
+        redis=RedisConfig(arguments.redis),
+        tenants=(tenant,),
+        backends=(backend,),
+    )
+    check_config(config)
+    return serve(config)
