@@ -1,0 +1,192 @@
+"""CPU-microseconds of one decision: classify and rank, reserve and settle.
+
+    python tests/bench/decide.py [--json]
+
+Every row is this process's CPU time (user and system) per operation, the median and the best of
+several rounds. The baselines come from the same run: an empty call of the same shape for the pure
+parts, a PING through the same client for Redis. Server time is not in it.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple
+
+import uvloop
+
+from backends.contract import BackendInfo, BackendStats, GenerateRequest
+from gateway.embedded_redis import EmbeddedRedis
+from router.admission import decide, demands
+from router.classify import classify, features
+from router.policy import DEFAULT_POLICY
+from router.pools import Demand, MemoryPools
+from router.ranking import rank
+from router.redis_pools import RedisPools
+from router.task import GroupLimits, Hints, Task, Tenant
+
+ROUNDS = 7
+LIMITS = GroupLimits(requests_per_min=10**9, tokens_per_min=10**9, max_concurrent=10**6)
+TENANT = Tenant(id="bench", tier="bench", limits={"fast": LIMITS, "deep": LIMITS})
+SENTENCE = "Please fix the flaky scheduler test, then explain what was wrong and why it failed. "
+DEMANDS = ((Demand(group="fast", tokens=900), Demand(group="deep", tokens=900)),)
+
+
+class Row(NamedTuple):
+    """One line of the result: CPU-us per operation."""
+
+    name: str
+    median_us: float
+    best_us: float
+
+
+def bench(name: str, repeat: int, operation: Callable[[], object]) -> Row:
+    rounds = []
+    for _ in range(ROUNDS):
+        started_ns = time.process_time_ns()
+        for _ in range(repeat):
+            operation()
+        rounds.append((time.process_time_ns() - started_ns) / repeat / 1_000)
+    return Row(name, statistics.median(rounds), min(rounds))
+
+
+async def bench_async(
+    name: str, repeat: int, width: int, operation: Callable[[int], Awaitable[object]]
+) -> Row:
+    """`repeat` operations, `width` of them at once."""
+    rounds = []
+    for _ in range(ROUNDS):
+        started_ns = time.process_time_ns()
+        for start in range(0, repeat, width):
+            if width == 1:
+                await operation(start)
+            else:
+                await asyncio.gather(*(operation(start + n) for n in range(width)))
+        rounds.append((time.process_time_ns() - started_ns) / repeat / 1_000)
+    return Row(name, statistics.median(rounds), min(rounds))
+
+
+def make_task(num_tokens: int) -> Task:
+    ask = (SENTENCE * (num_tokens * 4 // len(SENTENCE) + 1))[: num_tokens * 4]
+    request = GenerateRequest(
+        id="resp_bench",
+        model="auto",
+        items=(),
+        num_prompt_tokens=num_tokens,
+        prefix=(),
+        max_output_tokens=4_096,
+    )
+    return Task(
+        id="resp_bench",
+        tenant=TENANT,
+        request=request,
+        hints=Hints(),
+        ask=ask,
+        num_ask_tokens=num_tokens,
+        num_turns=1,
+        has_images=False,
+        last_backend=None,
+        arrived_us=0,
+    )
+
+
+def make_stats() -> list[BackendStats]:
+    return [
+        BackendStats(
+            info=BackendInfo(
+                name=f"{group}-{number}",
+                model=group,
+                group=group,
+                window_tokens=131_072,
+                max_output_tokens=32_768,
+            ),
+            healthy=True,
+            num_running=number,
+            num_waiting=0,
+            max_num_seqs=64,
+            kv_used_tokens=0,
+            kv_capacity_tokens=1_000_000,
+        )
+        for group in ("fast", "deep")
+        for number in range(2)
+    ]
+
+
+def label(task: Task) -> str:
+    return classify(features(task)).label
+
+
+def pure_rows() -> list[Row]:
+    stats, pools = make_stats(), MemoryPools()
+    rows = [bench("baseline: an empty call", 200_000, lambda: None)]
+    for num_tokens in (12, 50, 200, 1_000, 160_000):
+        task = make_task(num_tokens)
+        rows.append(
+            bench(
+                f"features + classify, {num_tokens} tokens asked",
+                2_000,
+                partial(label, task),
+            )
+        )
+    task = make_task(50)
+    task_class = classify(features(task))
+    rows.append(
+        bench("rank, 4 backends", 5_000, lambda: rank(DEFAULT_POLICY, task, task_class, stats))
+    )
+    ranked = rank(DEFAULT_POLICY, task, task_class, stats)
+    assert isinstance(ranked, tuple)
+
+    def admit_and_settle() -> None:
+        asked = demands(task, task_class, ranked)
+        grant = pools.reserve_first(TENANT, "resp_bench", asked, 0)
+        decision = decide(task, task_class, ranked, grant, DEFAULT_POLICY)
+        assert decision.reservation is not None
+        pools.settle(decision.reservation, {"fast": 500, "deep": 500}, 0)
+
+    rows.append(bench("demands, reserve, decide, settle: memory", 2_000, admit_and_settle))
+    return rows
+
+
+async def redis_rows() -> list[Row]:
+    server = EmbeddedRedis()
+    pools = RedisPools(await server.start(), budget_us=5_000_000)
+    rounds_done = 0
+
+    async def pair(number: int) -> None:
+        nonlocal rounds_done
+        rounds_done += 1
+        grant = await pools.reserve_first(TENANT, f"{rounds_done}-{number}", DEMANDS)
+        assert grant.reservation is not None
+        await pools.settle(grant.reservation, {"fast": 500, "deep": 500})
+
+    async def ping(_: int) -> None:
+        await pools.ping()
+
+    try:
+        await pair(0)
+        rows = [await bench_async("baseline: Redis PING, one at a time", 1_000, 1, ping)]
+        for width in (1, 8, 64):
+            name = f"reserve + settle: Redis, {width} at once"
+            rows.append(await bench_async(name, 1_024, width, pair))
+    finally:
+        await pools.close()
+        await server.stop()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row")
+    arguments = parser.parse_args()
+    for row in pure_rows() + uvloop.run(redis_rows()):
+        if arguments.json:
+            print(json.dumps(row._asdict()))
+        else:
+            print(f"{row.name:<50} {row.median_us:8.1f} us   best {row.best_us:8.1f} us")
+
+
+if __name__ == "__main__":
+    main()
