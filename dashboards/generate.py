@@ -1,0 +1,337 @@
+"""Writes overview.json, the Grafana dashboard that shows every metric of the gateway.
+
+Run it after changing it: python dashboards/generate.py. A test compares the file with its output.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+WIDTH = 24  # of Grafana's grid
+HEIGHT = 8
+
+Panel = dict[str, Any]
+
+
+def rate(metric: str, *by: str) -> str:
+    """Per second, summed over everything but `by`."""
+    grouping = f" by ({', '.join(by)})" if by else ""
+    return f"sum{grouping} (rate({metric}[$__rate_interval]))"
+
+
+def never_empty(expr: str) -> str:
+    """Zero where nothing was counted yet: errors are rare, and a blank panel says nothing."""
+    return f"{expr} or vector(0)"
+
+
+def quantile(q: float, histogram: str, *by: str) -> str:
+    return f"histogram_quantile({q}, {rate(f'{histogram}_bucket', 'le', *by)})"
+
+
+def panel(title: str, unit: str, text: str, *targets: tuple[str, str], kind: str = "") -> Panel:
+    """A panel; each target is (expression, legend)."""
+    return {
+        "type": kind or "timeseries",
+        "title": title,
+        "description": text,
+        "datasource": DATASOURCE,
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+        "options": {},
+        "targets": [
+            {
+                "refId": chr(ord("A") + number),
+                "datasource": DATASOURCE,
+                "expr": expr,
+                "legendFormat": legend,
+            }
+            for number, (expr, legend) in enumerate(targets)
+        ],
+    }
+
+
+def quantiles(title: str, text: str, histogram: str, *by: str, unit: str = "s") -> Panel:
+    """The median and the 95th percentile of a histogram."""
+    label = " ".join(f"{{{{{name}}}}}" for name in by)
+    return panel(
+        title,
+        unit,
+        text,
+        (quantile(0.5, histogram, *by), f"p50 {label}".strip()),
+        (quantile(0.95, histogram, *by), f"p95 {label}".strip()),
+    )
+
+
+TASKS = (
+    panel(
+        "Tasks",
+        "reqps",
+        "Tasks that ended, by route and outcome.",
+        (rate("lanewise_requests_total", "route", "outcome"), "{{route}} {{outcome}}"),
+    ),
+    panel(
+        "Tasks running",
+        "short",
+        "Between arrival and terminal event, over all processes.",
+        ("sum(lanewise_tasks_running)", "running"),
+    ),
+    quantiles(
+        "Duration",
+        "From arrival to the terminal event.",
+        "lanewise_request_duration_seconds",
+        "route",
+    ),
+    panel(
+        "Tokens",
+        "short",
+        "Tokens per second; input includes cached ones, output includes reasoning.",
+        (rate("lanewise_tokens_total", "model", "type"), "{{model}} {{type}}"),
+    ),
+    panel(
+        "Version",
+        "short",
+        "Processes by version.",
+        ("count by (version) (lanewise_build_info)", "{{version}}"),
+        kind="stat",
+    ),
+)
+SPEED = (
+    quantiles("Time to first token", "From arrival.", "lanewise_ttft_seconds", "route"),
+    quantiles(
+        "Time per output token",
+        "Mean of a task, its first token excepted.",
+        "lanewise_time_per_output_token_seconds",
+        "model",
+    ),
+    quantiles(
+        "Waiting for the stream's turn",
+        "From arrival until its stream let it start.",
+        "lanewise_queue_wait_seconds",
+        "route",
+    ),
+    panel(
+        "The gateway's own time",
+        "s",
+        "99th percentile per task and stage.",
+        (quantile(0.99, "lanewise_gateway_overhead_seconds", "stage"), "{{stage}}"),
+    ),
+    quantiles("Event loop lag", "How late the loop wakes.", "lanewise_event_loop_lag_seconds"),
+)
+DECISIONS = (
+    panel(
+        "Decisions",
+        "reqps",
+        "Routes taken, by the rule that put them first.",
+        (
+            rate("lanewise_route_decisions_total", "policy", "rule", "route", "mode"),
+            "{{route}} for {{rule}} ({{policy}}, {{mode}})",
+        ),
+    ),
+    quantiles(
+        "Classifier's confidence",
+        "Probability of the label it chose.",
+        "lanewise_classifier_confidence",
+        "task",
+        unit="percentunit",
+    ),
+    panel(
+        "Escalations",
+        "reqps",
+        "Tasks that ran elsewhere than ranked first.",
+        (
+            never_empty(rate("lanewise_escalations_total", "from", "to", "reason")),
+            "{{from}} to {{to}} {{reason}}",
+        ),
+    ),
+)
+POOLS = (
+    panel(
+        "Admissions",
+        "reqps",
+        "Admitted and refused; a refusal names the pool that was empty.",
+        (
+            rate("lanewise_ratelimit_decisions_total", "route", "tier", "result", "limit"),
+            "{{route}} {{tier}} {{result}} {{limit}}",
+        ),
+    ),
+    panel(
+        "Calls to the pools",
+        "s",
+        "95th percentile.",
+        (
+            quantile(0.95, "lanewise_ratelimit_redis_seconds", "op", "status"),
+            "{{op}} {{status}}",
+        ),
+    ),
+    panel(
+        "Reserved and settled tokens",
+        "short",
+        "Reserved now, and charged per second.",
+        ("sum by (route) (lanewise_ratelimit_reserved_tokens)", "reserved {{route}}"),
+        (rate("lanewise_ratelimit_settled_tokens_total", "route"), "settled/s {{route}}"),
+    ),
+    panel(
+        "Reservations",
+        "short",
+        "Held now, and taken back from holders that died.",
+        ("sum by (route) (lanewise_ratelimit_leases)", "held {{route}}"),
+        (rate("lanewise_ratelimit_reaped_total"), "reaped/s"),
+    ),
+    panel(
+        "Pools unreachable",
+        "short",
+        "Processes that cannot reach Redis.",
+        ("sum(lanewise_ratelimit_degraded)", "processes"),
+        kind="stat",
+    ),
+    panel(
+        "Tokens by tenant",
+        "short",
+        "Per second, input and output.",
+        (rate("lanewise_tenant_tokens_total", "tenant", "route"), "{{tenant}} {{route}}"),
+    ),
+    panel(
+        "Refusals by tenant",
+        "reqps",
+        "For its own limits.",
+        (
+            never_empty(rate("lanewise_tenant_rejected_total", "tenant", "route")),
+            "{{tenant}} {{route}}",
+        ),
+    ),
+)
+SOCKETS = (
+    panel(
+        "Connections",
+        "short",
+        "Open now.",
+        ("sum(lanewise_ws_connections)", "open"),
+    ),
+    panel(
+        "Opened and closed",
+        "reqps",
+        "By close code; 1006 is a client that vanished.",
+        (rate("lanewise_ws_opened_total"), "opened"),
+        (never_empty(rate("lanewise_ws_closed_total", "code")), "closed {{code}}"),
+    ),
+    quantiles(
+        "Message size",
+        "By direction.",
+        "lanewise_ws_message_bytes",
+        "direction",
+        unit="bytes",
+    ),
+    panel(
+        "Slow readers",
+        "reqps",
+        "Connections cut because they did not read.",
+        (rate("lanewise_ws_send_stalls_total"), "cut"),
+    ),
+)
+BACKENDS = (
+    panel(
+        "Sequences",
+        "short",
+        "Generating, waiting, and how many fit at once.",
+        ("sum by (backend) (lanewise_backend_inflight)", "running {{backend}}"),
+        ("sum by (backend) (lanewise_backend_waiting)", "waiting {{backend}}"),
+        ("sum by (backend) (lanewise_backend_max_seqs)", "fit {{backend}}"),
+    ),
+    panel(
+        "KV cache",
+        "percentunit",
+        "Share held by live sequences.",
+        ("max by (backend) (lanewise_backend_kv_usage_ratio)", "{{backend}}"),
+    ),
+    panel(
+        "Up",
+        "short",
+        "1 while healthy, in the worst process.",
+        ("min by (backend) (lanewise_backend_up)", "{{backend}}"),
+        kind="stat",
+    ),
+    panel(
+        "Failed generations",
+        "reqps",
+        "By backend and reason.",
+        (
+            never_empty(rate("lanewise_backend_errors_total", "backend", "reason")),
+            "{{backend}} {{reason}}",
+        ),
+    ),
+    panel(
+        "Prefix cache",
+        "percentunit",
+        "Share of prompt tokens that were found in the KV cache.",
+        (
+            f"{rate('vllm:prefix_cache_hits_total', 'model_name')} / "
+            f"{rate('vllm:prefix_cache_queries_total', 'model_name')}",
+            "{{model_name}}",
+        ),
+    ),
+)
+PROCESS = (
+    panel(
+        "CPU",
+        "percentunit",
+        "Cores in use, per process.",
+        ("rate(process_cpu_seconds_total[$__rate_interval])", "{{instance}}"),
+    ),
+    panel("Memory", "bytes", "Resident.", ("process_resident_memory_bytes", "{{instance}}")),
+    panel(
+        "File descriptors",
+        "percentunit",
+        "Of what is allowed.",
+        ("process_open_fds / process_max_fds", "{{instance}}"),
+    ),
+)
+ROWS: dict[str, tuple[Panel, ...]] = {
+    "Tasks": TASKS,
+    "Speed": SPEED,
+    "Decisions": DECISIONS,
+    "Pools": POOLS,
+    "Sockets": SOCKETS,
+    "Backends": BACKENDS,
+    "Process": PROCESS,
+}
+
+
+def layout(rows: dict[str, tuple[Panel, ...]]) -> list[Panel]:
+    """Three panels side by side under each row's title, numbered and placed."""
+    placed: list[Panel] = []
+    y = 0
+    for title, panels in rows.items():
+        place = {"h": 1, "w": WIDTH, "x": 0, "y": y}
+        placed.append({"type": "row", "title": title, "collapsed": False, "gridPos": place})
+        y += 1
+        for number, entry in enumerate(panels):
+            column = number % 3
+            place = {"h": HEIGHT, "w": WIDTH // 3, "x": column * WIDTH // 3, "y": y}
+            placed.append({**entry, "gridPos": place})
+            y += HEIGHT if column == 2 or number == len(panels) - 1 else 0
+    return [{"id": number, **entry} for number, entry in enumerate(placed, start=1)]
+
+
+def dashboard() -> dict[str, Any]:
+    """The whole document, as Grafana imports it."""
+    source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Source"}
+    return {
+        "uid": "lanewise-overview",
+        "title": "Lanewise",
+        "tags": ["lanewise"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-30m", "to": "now"},
+        "templating": {"list": [source]},
+        "panels": layout(ROWS),
+    }
+
+
+def render() -> str:
+    """The file's text."""
+    return json.dumps(dashboard(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    (Path(__file__).parent / "overview.json").write_text(render())
