@@ -21,16 +21,19 @@ MAX_FUNCTION_LINES = 70
 
 # The edges: modules that may do I/O, read clocks and log. Every other module is pure.
 EDGES = frozenset(
-    """
-    gateway.__main__ gateway.admin gateway.admit gateway.app gateway.background
-    gateway.backend_metrics gateway.chat gateway.cli gateway.client gateway.connection
-    gateway.dispatch gateway.embedded_redis gateway.engine_command gateway.engine_link
-    gateway.gateway gateway.http gateway.metrics gateway.outbox gateway.pipeline
-    gateway.preview gateway.routes gateway.server gateway.store gateway.terminal
-    router.policy_store router.redis_pools backends.driver backends.gpu backends.link
-    backends.simulated backends.upstream backends.wafer wafer_engine.__main__
-    wafer_engine.calibrate
-    """.split()
+    f"{folder}.{module}"
+    for folder, modules in {
+        "gateway": (
+            *("__main__", "admin", "admit", "app", "backend_metrics", "background", "chat"),
+            *("cli", "client", "connection", "context", "dispatch", "embedded_redis"),
+            *("engine_command", "engine_link", "gateway", "http", "metrics", "outbox"),
+            *("pipeline", "preview", "routes", "server", "store", "terminal"),
+        ),
+        "router": (*("policy_store", "redis_pools"),),
+        "backends": (*("driver", "gpu", "link", "simulated", "upstream", "wafer"),),
+        "wafer_engine": (*("__main__", "calibrate"),),
+    }.items()
+    for module in modules
 )
 IMPURE = frozenset(
     {"asyncio", "time", "random", "os", "socket", "redis", "logging", "subprocess", "threading"}
@@ -62,7 +65,7 @@ BANNED_NAME = re.compile(
 )
 # Names that another library's protocol or the standard library dictates.
 # A pure module may take these types from an edge: the options that configure a backend.
-OPTIONS_FROM = {"gateway.config": {"backends.gpu", "backends.wafer"}}
+OPTIONS_FROM = {"gateway.config": {"backends.gpu", "backends.link", "backends.wafer"}}
 ALLOWED_NAMES = frozenset({"info"})  # a backend's `BackendInfo`
 
 

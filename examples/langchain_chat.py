@@ -1,0 +1,15 @@
+"""LangChain's OpenAI chat model over the Responses API (pip install langchain-openai)."""
+
+import os
+
+from langchain_openai import ChatOpenAI
+
+model = ChatOpenAI(
+    model="auto",
+    base_url=os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
+    api_key=os.environ.get("OPENAI_API_KEY", "sk-lanewise-dev"),
+    use_responses_api=True,
+)
+for chunk in model.stream("Explain what a mutex is."):
+    print(chunk.text, end="", flush=True)
+print()

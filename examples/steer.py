@@ -1,0 +1,26 @@
+"""Redirect an answer while it streams: what was said stays, and the answer goes on from there."""
+
+import os
+
+from openai import OpenAI
+
+client = OpenAI(
+    base_url=os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
+    api_key=os.environ.get("OPENAI_API_KEY", "sk-lanewise-dev"),
+)
+with client.responses.connect() as connection:
+    connection.response.create(model="lanewise-deep", input="Write a long book about caches.")
+    target = None
+    for event in connection:
+        if event.type == "response.created":
+            print(f"[{event.response.id}]")
+            if target is None:
+                target = event.response.id
+                connection.response.steer(
+                    previous_response_id=target, input="Only a haiku, please."
+                )
+        elif event.type == "response.output_text.delta":
+            print(event.delta, end="", flush=True)
+        elif event.type == "response.completed" and event.response.id != target:
+            break
+print()
