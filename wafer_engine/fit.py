@@ -11,12 +11,14 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 
 SOFT_SCALE = 0.1  # log error above which a row loses weight
-_STEP = 1e-5  # finite difference in log space
 _MAX_ROUNDS = 200
 
 
 def fit_positive(
-    log_errors: Callable[[Vector], Vector], start: Vector, soft_scale: float = SOFT_SCALE
+    log_errors: Callable[[Vector], Vector],
+    start: Vector,
+    soft_scale: float = SOFT_SCALE,
+    difference: float = 1e-5,
 ) -> Vector:
     """Find positive constants that make log errors small.
 
@@ -27,6 +29,8 @@ def fit_positive(
         log_errors: Constants to log(predicted / published), one per row.
         start: First guess, all above zero.
         soft_scale: Log error above which rows lose weight.
+        difference: Step of the finite differences, in log space; wider for errors that jump, as a
+            scheduler's do.
 
     Returns:
         The constants, in the order of `start`.
@@ -36,7 +40,7 @@ def fit_positive(
     errors = log_errors(np.exp(x))
     loss = soft_l1(errors, soft_scale)
     for _ in range(_MAX_ROUNDS):
-        jacobian = _jacobian(log_errors, x, errors)
+        jacobian = _jacobian(log_errors, x, errors, difference)
         weights = 1.0 / np.sqrt(1.0 + (errors / soft_scale) ** 2)
         normal = jacobian.T @ (weights[:, None] * jacobian)
         gradient = jacobian.T @ (weights * errors)
@@ -63,11 +67,11 @@ def soft_l1(errors: Vector, scale: float = SOFT_SCALE) -> float:
 
 
 def _jacobian(
-    log_errors: Callable[[Vector], Vector], x: Vector, errors: Vector
+    log_errors: Callable[[Vector], Vector], x: Vector, errors: Vector, difference: float
 ) -> npt.NDArray[np.float64]:
     columns = []
     for index in range(len(x)):
         moved = x.copy()
-        moved[index] += _STEP
-        columns.append((log_errors(np.exp(moved)) - errors) / _STEP)
+        moved[index] += difference
+        columns.append((log_errors(np.exp(moved)) - errors) / difference)
     return np.stack(columns, axis=1)

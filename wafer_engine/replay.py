@@ -90,11 +90,12 @@ def replay(
 
 
 def replay_closed(
-    cost: CostModel, template: Request, num_users: int, num_requests: int
+    cost: CostModel, template: Request, num_users: int, num_requests: int, spread_us: int = 0
 ) -> list[RequestTimes]:
     """Keep `num_users` requests of one shape under way until `num_requests` were sent.
 
-    All users start at once; each sends its next request the moment the last one ended.
+    Users start evenly spread over `spread_us`; each sends its next request the moment the last one
+    ended.
     """
     run = _Run(Engine(cost))
     left = num_requests - num_users
@@ -106,8 +107,9 @@ def replay_closed(
             run.add(msgspec.structs.replace(template, arrived_us=at_us))
 
     run.on_finish = next_request
-    for _ in range(min(num_users, num_requests)):
-        run.add(template)
+    for user in range(min(num_users, num_requests)):
+        arrived_us = template.arrived_us + spread_us * user // num_users
+        run.add(msgspec.structs.replace(template, arrived_us=arrived_us))
     run.drain()
     return run.times()
 

@@ -1,244 +1,38 @@
-"""Fit the GPU constants to reference rows.
+"""Fit the GPU constants to reference rows and logs.
 
-One plan per engine version: which rows, on which GPUs, and which constants are free. The others
-keep their stated values. Few constants each: what a set cannot tell apart is not fitted.
+`plans.py` says what is fitted to what; this does it, and writes the files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from backends.gpu_engine.constants import EngineConstants, GpuConstants
+from backends.gpu_engine.logs import (
+    SERVER_LOGS,
+    cost_of_log,
+    log_errors,
+    measured_times,
+    requests_of,
+)
+from backends.gpu_engine.plans import FIRST_GUESS, PLANS, EnginePlan, FitPlan, LogFitPlan
 from backends.gpu_engine.rows import GpuRows, engine_file
 from wafer_engine.fit import Vector, fit_positive
+from wafer_engine.models import MODELS
+from wafer_engine.replay import replay
 from wafer_engine.report import Row
 
-_FIRST_GUESS = {
-    "compute": 0.55,
-    "memory": 0.75,
-    "step_us": 300.0,
-    "layer_us": 20.0,
-    "seq_us": 10.0,
-    "allreduce_us": 10.0,
-    "dequant": 0.4,
-}
-_LAYER_US = 3.0  # assumed where rows cannot tell launches from the scheduler: CUDA graphs
 
-
-class FitPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One set of constants: what is free, what is stated, and the rows that decide."""
-
-    gpus: tuple[str, ...] = ()
-    free: tuple[str, ...]
-    stated: dict[str, float] = {}
-    metrics: tuple[str, ...]
-    loads: tuple[str, ...] = ()  # of batch_or_concurrency; empty: all
-    precisions: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    basis: str = ""
-
-
-class EnginePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine version: its stated limits and the sets to fit."""
-
-    name: str  # of the constants file
-    family: str
-    version: str
-    memory_fraction: float = 0.9
-    buffer_bytes: float = 3e9  # assumed
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 8192
-    plans: tuple[FitPlan, ...] = ()
-    taken: tuple[GpuConstants, ...] = ()  # not fitted: taken over from another set
-    taken_from: str = ""  # the constants file that `taken` copies its first set of
-
-
-_THROUGHPUT = ("output_throughput", "output_throughput_per_gpu")
-_LOW_LOADS = ("qps=2", "qps=4", "qps=8", "1")
-
-PLANS = (
-    EnginePlan(
-        name="trtllm_0_17",
-        family="TensorRT-LLM",
-        version="0.17",
-        max_num_seqs=4096,
-        plans=(
-            FitPlan(
-                free=("compute", "seq_us", "allreduce_us"),
-                stated={"layer_us": _LAYER_US},
-                metrics=_THROUGHPUT,
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="trtllm_1_0",
-        family="TensorRT-LLM",
-        version="1.0",
-        max_num_seqs=4096,
-        taken_from="trtllm_0_17",
-        plans=(
-            FitPlan(
-                gpus=("B200-180GB-SXM", "GB200-NVL72"),
-                free=("compute", "seq_us", "allreduce_us"),
-                stated={"layer_us": _LAYER_US},
-                metrics=_THROUGHPUT,
-                precisions=("fp4",),
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="trtllm_0_14",
-        family="TensorRT-LLM",
-        version="0.14",
-        max_num_seqs=512,
-        plans=(
-            FitPlan(
-                free=("compute", "memory", "seq_us", "allreduce_us"),
-                stated={"layer_us": _LAYER_US},
-                metrics=("itl_mean", "ttft_mean"),
-                loads=("qps=2", "qps=4", "qps=8"),
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="trtllm_0_8",
-        family="TensorRT-LLM",
-        version="0.8",
-        max_num_seqs=2048,
-        plans=(
-            FitPlan(
-                free=("compute", "seq_us", "allreduce_us"),
-                stated={"layer_us": _LAYER_US},
-                metrics=(*_THROUGHPUT, "ttft"),
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="nim_1_8",
-        family="NIM",
-        version="1.8",
-        plans=(
-            FitPlan(
-                free=("compute", "seq_us", "allreduce_us"),
-                stated={"layer_us": _LAYER_US},
-                metrics=("itl_mean", "output_throughput", "ttft_mean"),
-                models=("Llama-3.3-70B",),
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="vllm_2023",
-        family="vLLM",
-        version="2023",
-        plans=(
-            FitPlan(
-                free=("compute", "layer_us", "seq_us"),
-                stated={"allreduce_us": 20.0},
-                metrics=("tpot_mean", "ttft"),
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="vllm_0_7",
-        family="vLLM",
-        version="0.7",
-        max_num_batched_tokens=2048,
-        plans=tuple(
-            FitPlan(
-                gpus=gpus,
-                free=("compute", "layer_us", "seq_us", *more),
-                metrics=(*_THROUGHPUT, "tpot_p50"),
-                loads=("1", "100", "150", "200"),
-                precisions=("bf16",),
-            )
-            for gpus, more in (
-                (("A100-40GB-SXM", "A100-80GB-SXM", "A800-80GB-SXM"), ("allreduce_us",)),
-                (("H100-80GB-SXM", "H200-141GB-SXM"), ("allreduce_us",)),
-                (("RTX-3090",), ("allreduce_us",)),
-                (("RTX-4090",), ("allreduce_us",)),
-                (("L4",), ()),
-            )
-        ),
-    ),
-    EnginePlan(
-        name="vllm_0_20",
-        family="vLLM",
-        version="0.19-0.22",
-        max_num_batched_tokens=2048,
-        plans=(
-            FitPlan(
-                gpus=("A100-40GB-SXM", "A100-80GB-SXM", "A800-80GB-SXM"),
-                free=("compute", "seq_us"),
-                stated={"layer_us": _LAYER_US, "allreduce_us": 10.0},
-                metrics=(*_THROUGHPUT, "tpot_p50"),
-                precisions=("bf16",),
-                loads=("1", "100", "200", "qps=5", "qps=25"),
-            ),
-            FitPlan(
-                gpus=("H100-80GB-SXM", "H200-141GB-SXM"),
-                free=("compute", "seq_us", "allreduce_us"),
-                stated={"layer_us": _LAYER_US},
-                metrics=(*_THROUGHPUT, "tpot_mean"),
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="sglang_0_5",
-        family="SGLang",
-        version="0.5",
-        plans=(
-            FitPlan(
-                free=("compute", "seq_us", "allreduce_us"),
-                stated={"layer_us": _LAYER_US},
-                metrics=(*_THROUGHPUT, "tpot_p50", "tpot_mean"),
-                precisions=("bf16", "fp8"),
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="sglang_2024",
-        family="SGLang",
-        version="2024",
-        plans=(
-            FitPlan(
-                free=("compute", "layer_us", "allreduce_us"),
-                metrics=("prefill_speed", "decode_speed_per_user"),
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="gpt_fast",
-        family="gpt-fast",
-        version="2024",
-        plans=(
-            FitPlan(
-                free=("memory", "allreduce_us"),
-                stated={"compute": 0.5, "layer_us": _LAYER_US},
-                metrics=("decode_speed_per_user",),
-            ),
-        ),
-    ),
-    EnginePlan(
-        name="llama_cpp",
-        family="llama.cpp",
-        version="2024-05",
-        plans=(
-            FitPlan(
-                free=("compute", "memory", "layer_us"),
-                metrics=("decode_speed_per_user", "prefill_speed"),
-            ),
-        ),
-    ),
-)
-
-
-def calibrate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, EngineConstants]:
+def calibrate(
+    rows: Sequence[Row], logs: Mapping[str, Sequence[Row]], names: Sequence[str] = ()
+) -> dict[str, EngineConstants]:
     """Fit every engine version that the rows have, in the order of `PLANS`.
 
     Args:
         rows: Reference rows.
+        logs: Per-request logs, by the file names in `logs.SERVER_LOGS`.
         names: Only these constants files; all where empty.
 
     Raises:
@@ -247,7 +41,7 @@ def calibrate(rows: Sequence[Row], names: Sequence[str] = ()) -> dict[str, Engin
     fitted: dict[str, EngineConstants] = {}
     for plan in PLANS:
         if not names or plan.name in names or plan.name in _needed_by(names):
-            fitted[plan.name] = _fit_engine(plan, rows, fitted)
+            fitted[plan.name] = _fit_engine(plan, rows, logs, fitted)
     return fitted
 
 
@@ -266,7 +60,10 @@ def _needed_by(names: Sequence[str]) -> list[str]:
 
 
 def _fit_engine(
-    plan: EnginePlan, rows: Sequence[Row], fitted: dict[str, EngineConstants]
+    plan: EnginePlan,
+    rows: Sequence[Row],
+    logs: Mapping[str, Sequence[Row]],
+    fitted: dict[str, EngineConstants],
 ) -> EngineConstants:
     engine = EngineConstants(
         family=plan.family,
@@ -278,6 +75,7 @@ def _fit_engine(
         sets=(),
     )
     sets = [_fit_set(plan.name, engine, fit, rows) for fit in plan.plans]
+    sets += [_fit_logs(engine, fit, logs) for fit in plan.log_plans]
     if plan.taken_from:
         source = fitted[plan.taken_from]
         basis = f"taken over unchanged from {source.family} {source.version}"
@@ -296,33 +94,72 @@ def chosen_rows(name: str, fit: FitPlan, rows: Sequence[Row]) -> list[Row]:
         and (not fit.loads or row["batch_or_concurrency"] in fit.loads)
         and (not fit.precisions or row["precision"] in fit.precisions)
         and (not fit.models or row["model"] in fit.models)
+        and (fit.moe is None or _is_moe(row["model"]) == fit.moe)
     ]
 
 
+def _is_moe(model: str) -> bool:
+    shape = MODELS.get(model)
+    return shape is not None and shape.moe is not None
+
+
 def _fit_set(name: str, engine: EngineConstants, fit: FitPlan, rows: Sequence[Row]) -> GpuConstants:
-    blank = GpuConstants(gpus=fit.gpus, compute=0.55, basis=fit.basis)
+    blank = GpuConstants(gpus=fit.gpus, compute=0.55, basis=fit.basis, moe=bool(fit.moe))
     blank = msgspec.structs.replace(blank, **fit.stated)
 
     def predictor(constants: GpuConstants) -> GpuRows:
         return GpuRows({name: msgspec.structs.replace(engine, sets=(constants,))})
 
-    first = msgspec.structs.replace(blank, **{free: _FIRST_GUESS[free] for free in fit.free})
+    first = msgspec.structs.replace(blank, **{free: FIRST_GUESS[free] for free in fit.free})
     probe = predictor(first)
     chosen = [row for row in chosen_rows(name, fit, rows) if probe.predict(row).value is not None]
     if not chosen:
         raise ValueError(f"no rows to fit {name} {fit.gpus} to")
     published = np.array([float(row["value"]) for row in chosen])
 
-    def log_errors(values: Vector) -> Vector:
+    def errors(values: Vector) -> Vector:
         exact = msgspec.structs.replace(blank, **dict(zip(fit.free, values.tolist(), strict=True)))
         trial = predictor(exact)
         predicted = [trial.predict(row).value or float("nan") for row in chosen]
         return np.asarray(np.log(np.array(predicted) / published))
 
-    start = np.array([_FIRST_GUESS[free] for free in fit.free])
-    values = [float(f"{value:.4g}") for value in fit_positive(log_errors, start).tolist()]
+    jumps = any(row["load"] in ("poisson", "closed") for row in chosen)
+    values = _solve(errors, fit.free, jumps)
     return msgspec.structs.replace(
         blank,
         rows=tuple(row["id"] for row in chosen),
         **dict(zip(fit.free, values, strict=True)),
     )
+
+
+def _fit_logs(
+    engine: EngineConstants, fit: LogFitPlan, logs: Mapping[str, Sequence[Row]]
+) -> GpuConstants:
+    """Fit to every log of a card at once: mean times of consecutive groups of requests."""
+    chosen = [log for log in SERVER_LOGS if log.gpu in fit.gpus]
+    blank = msgspec.structs.replace(GpuConstants(gpus=fit.gpus, compute=0.55), **fit.stated)
+    requests = [requests_of(logs[log.file]) for log in chosen]
+    measured = [measured_times(logs[log.file]) or [] for log in chosen]
+
+    def errors(values: Vector) -> Vector:
+        exact = msgspec.structs.replace(blank, **dict(zip(fit.free, values.tolist(), strict=True)))
+        trial = msgspec.structs.replace(engine, sets=(exact,))
+        return np.concatenate(
+            [
+                log_errors(real, replay(cost_of_log(log, trial), asked))
+                for log, asked, real in zip(chosen, requests, measured, strict=True)
+            ]
+        )
+
+    return msgspec.structs.replace(
+        blank,
+        rows=tuple(f"requests/{log.file}" for log in chosen),
+        **dict(zip(fit.free, _solve(errors, fit.free, jumps=True), strict=True)),
+    )
+
+
+def _solve(errors: Callable[[Vector], Vector], free: Sequence[str], jumps: bool) -> list[float]:
+    """The fitted values, four digits each: more would claim more than the rows hold."""
+    start = np.array([FIRST_GUESS[name] for name in free])
+    values = fit_positive(errors, start, difference=2e-2 if jumps else 1e-5)
+    return [float(f"{value:.4g}") for value in values.tolist()]

@@ -18,7 +18,6 @@ from wafer_engine.speculation import NO_SPECULATION, Speculation
 from wafer_engine.step import EngineLimits, StepShape
 
 ATTENTION_EFFICIENCY = 0.6  # of what matrix products reach, for prefill attention; assumed
-LINK_EFFICIENCY = 0.7  # of a link's bandwidth; assumed
 ALLREDUCE_GROWTH = 0.15  # latency added per doubling of the group; assumed
 EXPERT_IMBALANCE = 1.2  # the busiest GPU's share of routed tokens over the mean's; assumed
 HOP_US = 10.0  # activations passed from one pipeline stage to the next; assumed
@@ -102,7 +101,7 @@ class GpuCost:
         self.precision = find_precision(precision)
         self.kv_bits = find_precision(kv_precision).weight_bits if kv_precision else 16.0
         self.engine = find_engine(engine) if isinstance(engine, str) else engine
-        self.fit = constants or self.engine.for_gpu(self.gpu.name)
+        self.fit = constants or self.engine.for_gpu(self.gpu.name, self.model.moe is not None)
         self.speculation = speculation
         self._span = self.model.attention_span(attention_window_tokens)
         self._derive_weights()
@@ -130,14 +129,23 @@ class GpuCost:
         self.weight_bytes = (rest_params * rest_bits + model.expert_params * expert_bits) / 8
         self._rest_bytes = (rest_params - model.embedding_params) * rest_bits / 8
         self._expert_bytes = model.expert_params * expert_bits / 8
-        self._flops = self.gpu.flops(self.precision)
+        weight_only = bits <= 8 and self.precision.activation_bits > 8
+        fit = self.fit
+        self._read_rate = fit.memory * self.gpu.memory_bytes_per_s
+        self._multiply_rate = fit.compute * self.gpu.flops(self.precision)
+        if weight_only:
+            self._read_rate *= fit.quantized
+        if weight_only and bits < 8:
+            self._multiply_rate *= fit.dequantized
 
     def _derive_attention(self) -> None:
         """Time per token of context and per (query, key) pair, in microseconds."""
         model, gpu, fit = self.model, self.gpu, self.fit
         ways = self._kv_ways() * self.parallel.dp
         kv_bytes = model.kv_bytes_per_token(self.kv_bits)
-        self._context_us = kv_bytes / (fit.kv * gpu.memory_bytes_per_s * ways) * 1e6
+        grouped = model.num_kv_heads < model.num_heads and not model.latent_kv
+        efficiency = fit.grouped_kv if grouped and fit.grouped_kv else fit.kv
+        self._context_us = kv_bytes / (efficiency * gpu.memory_bytes_per_s * ways) * 1e6
         pair_flops = 2 * model.attention_macs_per_pair * model.num_layers
         rate = self.parallel.stage_gpus * ATTENTION_EFFICIENCY * fit.compute * gpu.fp16_flops
         self._pair_us = pair_flops / rate * 1e6
@@ -191,13 +199,16 @@ class GpuCost:
         fixed, fraction = self._span
         context = seqs * fixed + fraction * context_tokens
         pairs = prefill_tokens * fixed + fraction * prefill_pairs
-        stages = self.parallel.pp
+        # The host launches a layer's kernels while the layer before it runs: whichever is slower.
+        floor_us = self.fit.eager_us if prefill_tokens else self.fit.launch_us
+        products_us = self._products_us(tokens) + self._exchange_us(tokens)
         busy_us = (
-            stages * self._products_us(tokens / stages)
+            max(products_us, floor_us * self.model.num_layers)
             + context * self._context_us
             + pairs * self._pair_us
-            + self._fixed_us(seqs)
-            + self._exchange_us(tokens)
+            + self.fit.step_us * self.parallel.pp
+            + self.fit.layer_us * self.model.num_layers
+            + self.fit.seq_us * seqs / self.parallel.dp
         )
         if not drafted or not seqs:
             return busy_us
@@ -214,24 +225,23 @@ class GpuCost:
         return growth_us / self.speculation.tokens_per_pass
 
     def _products_us(self, tokens: float) -> float:
-        """Matrix products of one pipeline stage: weights streamed against tokens multiplied."""
-        parallel, model, fit = self.parallel, self.model, self.fit
-        rate = fit.memory * self.gpu.memory_bytes_per_s * parallel.pp
-        read_us = self._rest_bytes / (parallel.tp * rate) * 1e6
+        """Matrix products of all layers: weights streamed against tokens multiplied.
+
+        Pipeline stages work at the same time on a micro-batch each, and each streams its own
+        weights once per micro-batch: a token takes as long as on one stage that holds them all.
+        """
+        parallel, model = self.parallel, self.model
+        read_us = self._rest_bytes / (parallel.tp * self._read_rate) * 1e6
         imbalance = 1.0
         if model.moe is not None:
-            unused = (1.0 - model.moe.top_k / model.moe.num_experts) ** tokens
+            micro_batch = tokens / parallel.pp
+            unused = (1.0 - model.moe.top_k / model.moe.num_experts) ** micro_batch
             ways = parallel.stage_gpus if parallel.expert_parallel else parallel.tp
-            read_us += self._expert_bytes * (1.0 - unused) / (ways * rate) * 1e6
+            read_us += self._expert_bytes * (1.0 - unused) / (ways * self._read_rate) * 1e6
             imbalance = EXPERT_IMBALANCE if parallel.expert_parallel else 1.0
         flops = 2 * model.matmul_params * tokens * imbalance
-        multiply_us = flops / (parallel.stage_gpus * parallel.pp * fit.compute * self._flops) * 1e6
-        return math.hypot(read_us, multiply_us)
-
-    def _fixed_us(self, seqs: float) -> float:
-        fit, parallel = self.fit, self.parallel
-        step_us = fit.step_us + fit.layer_us * self.model.num_layers
-        return step_us * parallel.pp + fit.seq_us * seqs / parallel.dp
+        rate = parallel.stage_gpus * parallel.pp * self._multiply_rate
+        return math.hypot(read_us, flops / rate * 1e6)
 
     def _exchange_us(self, tokens: float) -> float:
         """Allreduces of tensor parallel, all-to-alls of expert parallel, hops between stages."""
@@ -239,7 +249,7 @@ class GpuCost:
         link = self.gpu.link_bytes_per_s
         if parallel.stage_gpus > self.gpu.domain_gpus:
             link = self.gpu.network_bytes_per_s
-        link *= LINK_EFFICIENCY / 1e6  # bytes per microsecond
+        link *= fit.link / 1e6  # bytes per microsecond
         width = model.hidden * 2
         num_moe = model.moe.num_layers if model.moe and parallel.expert_parallel else 0
         total_us = 0.0
@@ -252,7 +262,7 @@ class GpuCost:
             ways = parallel.stage_gpus
             latency_us = fit.allreduce_us * (1 + ALLREDUCE_GROWTH * math.log2(ways))
             moved = (ways - 1) / ways * tokens / ways * model.moe.top_k * width
-            total_us += 2 * num_moe * (latency_us * parallel.pp + moved / link)
+            total_us += 2 * num_moe * (latency_us + moved / parallel.pp / link)
         if parallel.pp > 1:
             total_us += (parallel.pp - 1) * HOP_US + tokens * width / link
         return total_us

@@ -38,6 +38,7 @@ _ENGINE_FILES = (
     (r"TensorRT-LLM|trtllm", "trtllm_1_0"),
     (r"vLLM 2023", "vllm_2023"),
     (r"(?i)vllm 0\.([0-8]|1[01])(\.|$)", "vllm_0_7"),
+    (r"vLLM 0\.19", "vllm_0_19"),
     (r"(?i)vllm", "vllm_0_20"),
     (r"(?i)sglang \d", "sglang_0_5"),
     (r"(?i)sglang", "sglang_2024"),
@@ -183,7 +184,13 @@ class GpuRows:
         key = ("closed", *_key(row))
         if key not in self._runs:
             cost = self._bounded_cost(row, request)
-            self._runs[key] = replay_closed(cost, request, num_users, CLOSED_ROUNDS * num_users)
+            # Real lengths vary, so users fall out of step; equal ones must start out of step.
+            spread_us = cost.step_us_of(0, 0, prompt, prompt * prompt / 2) * num_users
+            spread_us += output * cost.step_us_of(num_users, num_users * prompt, 0, 0)
+            times = replay_closed(
+                cost, request, num_users, CLOSED_ROUNDS * num_users, round(spread_us)
+            )
+            self._runs[key] = times[num_users:]
         return _metric_of(row, self._runs[key])
 
     def _poisson(self, row: Row) -> float:
@@ -202,18 +209,22 @@ class GpuRows:
 
 
 def poisson_arrivals_us(rate: float, number: int) -> list[int]:
-    """Arrival times at a mean rate per second, the same on every call; infinite: all at 0."""
+    """Arrival times at a rate per second, the same on every call; infinite: all at 0.
+
+    The gaps are exponential, scaled so that the drawn rate is the stated one exactly.
+    """
     if math.isinf(rate):
         return [0] * number
-    gaps = np.random.default_rng(ARRIVAL_SEED).exponential(1e6 / rate, number)
-    return [int(at_us) for at_us in np.cumsum(gaps)]
+    arrivals = np.cumsum(np.random.default_rng(ARRIVAL_SEED).exponential(1.0, number))
+    return [int(at_us) for at_us in arrivals / arrivals[-1] * number / rate * 1e6]
 
 
 def engine_file(row: Row) -> str:
     """The constants file for a row's engine; an unknown engine has none (empty)."""
     for pattern, name in _ENGINE_FILES:
         if re.search(pattern, row.get("engine", "")):
-            return name
+            few_users = name == "trtllm_1_0" and row.get("load") == "closed"
+            return "trtllm_0_14" if few_users else name  # fitted to light loads
     return ""
 
 

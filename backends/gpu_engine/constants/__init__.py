@@ -17,10 +17,16 @@ class GpuConstants(msgspec.Struct, frozen=True, kw_only=True):
     memory: float = 0.8  # fraction of memory bandwidth for weights
     kv: float = 0.8  # fraction of memory bandwidth for the KV cache
     step_us: float = 200.0  # per step, whatever it holds
-    layer_us: float = 0.0  # per layer and step: launches and small kernels
+    layer_us: float = 0.0  # per layer and step: small kernels between the products
     seq_us: float = 0.0  # per sequence and step: sampling, scheduling, detokenizing
     allreduce_us: float = 0.0  # per allreduce: its latency
-    overhead_us: float = 0.0  # per request, from arrival to its first scheduling
+    link: float = 0.7  # fraction of a link's bandwidth; assumed unless fitted
+    launch_us: float = 0.0  # per layer: a decode step's products last at least that, host-bound
+    eager_us: float = 0.0  # the same for steps with prompt tokens, which run without graphs
+    grouped_kv: float = 0.0  # instead of `kv` for models with grouped heads; 0: the same
+    quantized: float = 1.0  # memory efficiency of weight-only quantized products, relative
+    dequantized: float = 1.0  # compute efficiency of weight-only 4-bit products, relative
+    moe: bool = False  # for mixture-of-experts models only
     rows: tuple[str, ...] = ()  # what these were fitted to
     basis: str = ""  # where they were not fitted but taken over: from what, and why
 
@@ -36,17 +42,19 @@ class EngineConstants(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int  # likewise
     sets: tuple[GpuConstants, ...]
 
-    def for_gpu(self, gpu: str) -> GpuConstants:
-        """The set fitted on a GPU, or the one for any.
+    def for_gpu(self, gpu: str, moe: bool = False) -> GpuConstants:
+        """The set fitted on a GPU, or the one for any; mixtures of experts prefer their own.
 
         Raises:
             ValueError: This engine version was not fitted on that GPU.
         """
-        for constants in self.sets:
-            if gpu in constants.gpus:
+        named = [constants for constants in self.sets if gpu in constants.gpus]
+        fitting = named or [constants for constants in self.sets if not constants.gpus]
+        for constants in fitting:
+            if constants.moe == moe:
                 return constants
-        for constants in self.sets:
-            if not constants.gpus:
+        for constants in fitting:
+            if not constants.moe:
                 return constants
         fitted = ", ".join(name for constants in self.sets for name in constants.gpus)
         raise ValueError(f"{self.family} {self.version} has no constants for {gpu}: has {fitted}")
