@@ -56,14 +56,25 @@ def free_port() -> int:
 
 
 class GatewayProcess:
-    """`lanewise serve` on a free port; its log goes to a file."""
+    """`lanewise serve` on a free port; its log goes to a file.
+
+    With an `engine` (`wafer` or `gpu`) it is `lanewise engine` instead: an engine served alone.
+    """
 
     def __init__(
-        self, folder: Path, *arguments: str, environ: dict[str, str] | None = None
+        self,
+        folder: Path,
+        *arguments: str,
+        environ: dict[str, str] | None = None,
+        engine: str | None = None,
+        port: int | None = None,
     ) -> None:
-        self.port = free_port()
-        self.log_path = folder / f"gateway-{self.port}.log"
+        self.port = port or free_port()
+        self.log_path = folder / f"{engine or 'gateway'}-{self.port}.log"
         command = [str(LANEWISE), "serve", "--port", str(self.port), *arguments]
+        if engine is not None:
+            listen = f"127.0.0.1:{self.port}"
+            command = [str(LANEWISE), "engine", engine, "--listen", listen, *arguments]
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 command,

@@ -1,0 +1,127 @@
+"""An engine in a process of its own: alone, behind a gateway, lost, and back again."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+
+from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.socket_client import SocketClient
+
+LINKED = """
+[[backends]]
+kind = "link"
+name = "remote-wafer"
+options = {{ url = "ws://127.0.0.1:{port}/v1/link", key = "{key}", model = "lanewise-fast" }}
+
+[[backends]]
+kind = "gpu"
+"""
+
+PROMPT = "Write a function that merges two sorted lists, with tests."
+
+
+@pytest.fixture
+def engine(tmp_path: Path, redis_url: str) -> Iterator[GatewayProcess]:
+    process = GatewayProcess(tmp_path, "--redis", redis_url, engine="wafer")
+    process.wait_until_ready()
+    yield process
+    if process.process.poll() is None:
+        assert process.stop() == 0, process.log
+
+
+@pytest.fixture
+def linked(tmp_path: Path, redis_url: str, engine: GatewayProcess) -> Iterator[GatewayProcess]:
+    config = tmp_path / "linked.toml"
+    config.write_text(CONFIG + LINKED.format(port=engine.port, key=DEVELOPMENT_KEY))
+    process = GatewayProcess(tmp_path, "--config", str(config), "--redis", redis_url)
+    process.wait_until_ready()
+    _wait_for_backend(process, up=True)
+    yield process
+    wait_until_at_rest(process)
+    assert process.stop() == 0, process.log
+    assert "Traceback" not in process.log, process.log
+
+
+def _wait_for_backend(gateway: GatewayProcess, *, up: bool) -> None:
+    deadline = time.monotonic() + 30.0
+    while gateway.metrics().total("lanewise_backend_up", backend="remote-wafer") != up:
+        assert time.monotonic() < deadline, gateway.log
+        time.sleep(0.05)
+
+
+def _client(server: GatewayProcess) -> OpenAI:
+    return OpenAI(base_url=server.base_url, api_key=DEVELOPMENT_KEY, max_retries=0)
+
+
+def test_an_engine_alone_speaks_both_protocols(engine: GatewayProcess) -> None:
+    with _client(engine) as client:
+        (model,) = [entry.id for entry in client.models.list() if entry.id != "auto"]
+        answer = client.responses.create(model=model, input=PROMPT)
+        assert answer.output_text
+        messages = [{"role": "user", "content": PROMPT}]
+        chat = client.chat.completions.create(model=model, messages=messages)  # type: ignore[arg-type]
+        assert chat.choices[0].message.content == answer.output_text
+    wait_until_at_rest(engine)
+
+
+async def test_the_link_carries_what_the_engine_says(
+    engine: GatewayProcess, linked: GatewayProcess
+) -> None:
+    """The same text as from the engine itself; many streams share the link's frames."""
+    with _client(engine) as client:
+        own_model = next(entry.id for entry in client.models.list() if entry.id != "auto")
+        prompts = [f"{PROMPT} Variant {n}." for n in range(8)]
+        direct = [client.responses.create(model=own_model, input=p) for p in prompts]
+    async with SocketClient.open(linked) as connection:
+        for n, prompt in enumerate(prompts):
+            await connection.create(prompt, stream_id=f"s{n}")
+        texts: dict[str, str] = {}
+        while len(texts) < len(prompts):
+            event = await connection.next_type("response.completed")
+            (message,) = event["response"]["output"]
+            texts[event["stream_id"]] = message["content"][0]["text"]
+            assert event["response"]["routing"]["backends"][0]["name"] == "remote-wafer"
+    assert [texts[f"s{n}"] for n in range(8)] == [answer.output_text for answer in direct]
+    wait_until_at_rest(engine)
+
+
+async def test_cancelling_reaches_the_engine(
+    engine: GatewayProcess, linked: GatewayProcess
+) -> None:
+    async with SocketClient.open(linked) as connection:
+        await connection.create("Write 20000 tokens about queues.")
+        await connection.next_type("response.output_text.delta")
+        assert engine.metrics().total("lanewise_backend_inflight") == 1
+    wait_until_at_rest(engine)
+
+
+async def test_a_lost_engine_ends_its_streams_and_comes_back(
+    tmp_path: Path, redis_url: str, engine: GatewayProcess, linked: GatewayProcess
+) -> None:
+    async with SocketClient.open(linked) as connection:
+        await connection.create("Write 20000 tokens about queues.")
+        await connection.next_type("response.output_text.delta")
+        engine.process.kill()
+        engine.process.wait()
+        failed = await connection.next_type("response.failed", "response.completed")
+        assert failed["type"] == "response.failed"
+        assert failed["response"]["error"]["code"] == "server_error"
+        _wait_for_backend(linked, up=False)
+        # The router's own choice goes elsewhere; a pin on the lost engine is refused.
+        answer = await connection.turn("Hi.", model="auto", max_output_tokens=16)
+        assert answer["routing"]["backends"][0]["name"] == "gpu"
+        await connection.create("Hi.", model="lanewise-fast")
+        refusal = await connection.next_type("error")
+        assert refusal["status"] == 503
+        assert int(refusal["error"]["headers"]["retry-after"]) >= 1
+        again = GatewayProcess(tmp_path, "--redis", redis_url, engine="wafer", port=engine.port)
+        try:
+            again.wait_until_ready()
+            _wait_for_backend(linked, up=True)
+            answer = await connection.turn("Hi.", model="lanewise-fast", max_output_tokens=16)
+            assert answer["status"] in ("completed", "incomplete")
+        finally:
+            again.stop()
