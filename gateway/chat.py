@@ -189,9 +189,7 @@ def _flat_tool(tool: dict[str, Any]) -> dict[str, Any]:
     return {"type": kind, **nested} if isinstance(nested, dict) else tool
 
 
-def _flat_choice(choice: Any) -> msgspec.Raw | None:
-    if choice is None:
-        return None
+def _flat_choice(choice: Any) -> msgspec.Raw:
     if isinstance(choice, dict) and isinstance(choice.get("allowed_tools"), dict):
         allowed = choice["allowed_tools"]
         tools = allowed.get("tools")

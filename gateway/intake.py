@@ -23,7 +23,7 @@ from gateway.items import (
     parse_tool_choice,
     parse_tools,
 )
-from gateway.wire import CreateBody
+from gateway.wire import NULL, CreateBody
 from router.task import Hints, Route, Strategy, Task, Tenant
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -77,7 +77,7 @@ def parse_create(body: CreateBody, response_id: str, *, generate: bool = True) -
         input=parsed_input,
         tools=tools,
         tool_choice=parse_tool_choice(body.tool_choice, tools),
-        text_format=parse_text_format(body.text.format if body.text else None),
+        text_format=parse_text_format(body.text.format if body.text else NULL),
         hints=parse_hints(body),
         generate=generate,
     )

@@ -29,7 +29,7 @@ from backends.contract import (
 from backends.prompt import measure
 from gateway.errors import ProtocolError, from_validation
 from gateway.folding import unfold
-from gateway.wire import not_json
+from gateway.wire import NULL, not_json
 
 MAX_INPUT_ITEMS = 10_000
 
@@ -269,10 +269,8 @@ class _WireAllowed(msgspec.Struct, frozen=True):
     mode: str = "auto"
 
 
-def parse_tool_choice(raw: msgspec.Raw | None, tools: tuple[Tool, ...]) -> ToolChoice:
+def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:
     """`tool_choice`; a choice that names a function must name an offered one."""
-    if raw is None:
-        return ToolChoice()
     value = _decode(raw, object, "tool_choice")
     if value is None or value == "auto":
         return ToolChoice()
@@ -315,9 +313,9 @@ class _WireFormat(msgspec.Struct, frozen=True):
     schema: dict[str, Any] | None = None
 
 
-def parse_text_format(raw: msgspec.Raw | None) -> TextFormat:
+def parse_text_format(raw: msgspec.Raw) -> TextFormat:
     """`text.format`: what shape the answer must have."""
-    if raw is None or bytes(raw) == b"null":
+    if raw == NULL:
         return TextFormat()
     place = "text.format"
     wire = _decode(raw, _WireFormat, place)
@@ -354,12 +352,11 @@ def wire_item(item: Item, item_id: str) -> dict[str, Any]:
             found["namespace"] = item.namespace
     elif isinstance(item, CustomToolCall):
         found |= {"type": "custom_tool_call", "call_id": item.call_id, "name": item.name}
-        found |= {"input": item.input}
+        found |= {"input": item.input, "status": "completed"}
     elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
         kind = "function" if isinstance(item, FunctionCallOutput) else "custom_tool"
         found |= {"type": f"{kind}_call_output", "call_id": item.call_id, "output": _output(item)}
-        if kind == "function":
-            found["status"] = "completed"
+        found["status"] = "completed"
     elif isinstance(item, Reasoning):
         summary = [{"type": "summary_text", "text": text} for text in item.summary]
         found |= {"type": "reasoning", "summary": summary}

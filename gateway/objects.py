@@ -15,6 +15,7 @@ from backends.contract import (
     Usage,
 )
 from gateway.intake import ParsedCreate
+from gateway.wire import NULL
 
 _encode = msgspec.json.encode
 
@@ -87,8 +88,9 @@ def static_fields(parsed: ParsedCreate, created_at: int, model: str) -> bytes:
     body = parsed.body
     reasoning, text = body.reasoning, body.text
     summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
-    text_format = text.format if text and text.format else msgspec.Raw(b'{"type":"text"}')
-    text_echo: dict[str, Any] = {"format": text_format}
+    text_echo: dict[str, Any] = {"format": {"type": "text"}}
+    if text and text.format != NULL:
+        text_echo["format"] = text.format
     if text and text.verbosity:
         text_echo["verbosity"] = text.verbosity
     fields = {
@@ -110,7 +112,7 @@ def static_fields(parsed: ParsedCreate, created_at: int, model: str) -> bytes:
         "store": parsed.store,
         "temperature": 1.0 if body.temperature is None else body.temperature,
         "text": text_echo,
-        "tool_choice": body.tool_choice or "auto",
+        "tool_choice": "auto" if body.tool_choice == NULL else body.tool_choice,
         "tools": body.tools or [],
         "top_logprobs": body.top_logprobs or 0,
         "top_p": 1.0 if body.top_p is None else body.top_p,

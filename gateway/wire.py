@@ -19,6 +19,9 @@ STREAM_ID_MAX_CHARS = 256
 _STREAM_ID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 
 
+NULL = msgspec.Raw(b"null")  # of fields that may be any JSON: msgspec takes no `Raw | None`
+
+
 class ReasoningParam(msgspec.Struct, frozen=True):
     """`reasoning` of a request."""
 
@@ -30,7 +33,7 @@ class ReasoningParam(msgspec.Struct, frozen=True):
 class TextParam(msgspec.Struct, frozen=True):
     """`text` of a request."""
 
-    format: msgspec.Raw | None = None
+    format: msgspec.Raw = NULL
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
@@ -55,7 +58,7 @@ class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
     background: bool | None = None
     stream: bool | None = None
     tools: Annotated[list[msgspec.Raw], Meta(max_length=1024)] | None = None
-    tool_choice: msgspec.Raw | None = None
+    tool_choice: msgspec.Raw = NULL
     parallel_tool_calls: bool | None = None
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
