@@ -67,8 +67,10 @@ class WaferRows:
             return Prediction(group, predictor(row), bar=bar)
         except NotModelledError as reason:
             return Prediction(group, reason=str(reason), bar=bar)
-        except (ValueError, KeyError, ZeroDivisionError, OverflowError) as error:
-            return Prediction(group, reason=f"cannot read the row: {error}", bar=bar)
+        except KeyError as column:
+            return Prediction(group, reason=f"no column {column}", bar=bar)
+        except (ValueError, ZeroDivisionError, OverflowError) as error:
+            return Prediction(group, reason=str(error), bar=bar)
 
     def _machine(self, row: Row) -> tuple[WaferSpec, WaferConstants]:
         name = row.get("hardware", "").split(" ", 1)[0]

@@ -17,9 +17,8 @@ import numpy as np
 from backends.gpu_engine.constants import EngineConstants
 from backends.gpu_engine.cost import GpuCost
 from wafer_engine.fit import Vector
-from wafer_engine.replay import ReplaySummary, Request, RequestTimes, replay
+from wafer_engine.replay import ReplaySummary, Request, RequestTimes
 from wafer_engine.report import Row
-from wafer_engine.step import CostModel
 
 LOG_FOLDER = Path("requests")  # inside the reference folder
 
@@ -90,13 +89,8 @@ def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
     ]
 
 
-def replay_log(rows: Sequence[Row], cost: CostModel) -> list[dict[str, str]]:
-    """The log again, with `predicted_first_token_s` and `predicted_last_token_s` on every line.
-
-    Raises:
-        ValueError: A request exceeds the KV cache by itself.
-    """
-    times = replay(cost, requests_of(rows))
+def replay_log(rows: Sequence[Row], times: Sequence[RequestTimes]) -> list[dict[str, str]]:
+    """The log again, with `predicted_first_token_s` and `predicted_last_token_s` on every line."""
     return [
         {
             **row,

@@ -27,6 +27,7 @@ MAX_OFFLINE_BATCH = 4096  # published with the TensorRT-LLM rows: the largest ru
 OFFLINE_BATCHED_TOKENS = 8192  # tokens of one step in those runs; assumed
 POISSON_REQUESTS = {"trtonline": 500, "accel": 150}  # published; assumed
 CLOSED_ROUNDS = 4  # requests each user of a closed-loop row sends; assumed
+MAX_REPLAYED = 5_000  # requests or users of one row
 ARRIVAL_SEED = 20_260_101  # of the Poisson arrivals drawn for a row
 
 # row engine, as a pattern -> constants file
@@ -76,7 +77,9 @@ class GpuRows:
             return Prediction(group, predictor(row), bar=bar)
         except NotModelledError as reason:
             return Prediction(group, reason=str(reason), bar=bar)
-        except (ValueError, KeyError, ZeroDivisionError, OverflowError) as error:
+        except KeyError as column:
+            return Prediction(group, reason=f"no column {column}", bar=bar)
+        except (ValueError, ZeroDivisionError, OverflowError) as error:
             return Prediction(group, reason=str(error), bar=bar)
 
     def cost(self, row: Row, max_num_seqs: int | None = None) -> GpuCost:
@@ -137,6 +140,8 @@ class GpuRows:
 
     def _offline_of(self, row: Row, num_requests: int) -> float:
         """A counted set of requests at once."""
+        if num_requests > MAX_REPLAYED:
+            raise NotModelledError(f"{num_requests} requests: at most {MAX_REPLAYED} are replayed")
         prompt, output = _lengths(row)
         request = Request(0, round(prompt), round(output))
         times = replay(self._bounded_cost(row, request), [request] * num_requests)
@@ -180,6 +185,8 @@ class GpuRows:
             prefill_us = cost.step_us_of(0, 0, prompt, prompt * (prompt + 1) / 2)
             decode_us = cost.step_us(StepShape(1, round(prompt + output / 2)))
             return _ALONE[metric](prompt, output, prefill_us, decode_us)
+        if num_users > MAX_REPLAYED:
+            raise NotModelledError(f"{num_users} users: at most {MAX_REPLAYED} are replayed")
         request = Request(0, round(prompt), max(1, round(output)))
         key = ("closed", *_key(row))
         if key not in self._runs:
