@@ -1,0 +1,59 @@
+"""The simulated GPU server as a backend of the deep group."""
+
+from backends.contract import BackendInfo
+from backends.gpu_engine.cost import DEFAULT_ENGINE, DEFAULT_GPU, DEFAULT_MODEL, GpuCost
+from backends.simulated import ScriptOptions, SimulatedBackend
+
+
+class GpuOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What runs on the GPUs. Fields left None take what `gpu_engine.cost` derives or fitted."""
+
+    model: str = "lanewise-deep"  # the id clients pin it by
+    accepts_images: bool = True
+    shape: str = DEFAULT_MODEL  # a public model shape's name: wafer_engine/models.py
+    gpu: str = DEFAULT_GPU
+    engine: str = DEFAULT_ENGINE  # whose constants: backends/gpu_engine/constants/
+    tp: int = 4
+    pp: int = 1
+    dp: int = 1
+    precision: str = "bf16"
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    kv_capacity_tokens: int | None = None
+    overhead_us: float | None = None
+    window_tokens: int = 262_144
+    max_output_tokens: int = 65_536
+
+
+class GpuBackend(SimulatedBackend):
+    """A GPU server: many users at once, each at a tenth of the wafer's speed or less."""
+
+    def __init__(self, *, name: str = "gpu", options: GpuOptions | None = None) -> None:
+        """Must run inside the event loop.
+
+        Raises:
+            ValueError: An unknown name, a model that does not fit, or an unreadable replay.
+        """
+        options = options or GpuOptions()
+        cost = GpuCost(
+            options.gpu,
+            options.shape,
+            tp=options.tp,
+            pp=options.pp,
+            dp=options.dp,
+            precision=options.precision,
+            engine=options.engine,
+            max_num_seqs=options.max_num_seqs,
+            max_num_batched_tokens=options.max_num_batched_tokens,
+            kv_capacity_tokens=options.kv_capacity_tokens,
+            overhead_us=options.overhead_us,
+        )
+        info = BackendInfo(
+            name=name,
+            model=options.model,
+            group="deep",
+            window_tokens=options.window_tokens,
+            max_output_tokens=options.max_output_tokens,
+            accepts_images=options.accepts_images,
+        )
+        super().__init__(info, cost, options)

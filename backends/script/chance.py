@@ -1,0 +1,42 @@
+"""Seeded chance for texts: small, fast, and the same on every machine and Python."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_MASK = (1 << 64) - 1
+
+
+class Chance:
+    """A stream of choices that its seed decides."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, *seed: int | str) -> None:
+        encoded = "\x1f".join(map(str, seed)).encode("utf-8", "surrogatepass")
+        self._state = int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big")
+
+    def below(self, limit: int) -> int:
+        """A whole number from 0 up to, not including, the limit."""
+        # Knuth's MMIX multiplier and increment; the high bits are the random ones.
+        self._state = (self._state * 6364136223846793005 + 1442695040888963407) & _MASK
+        return (self._state >> 33) % limit
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number from low to high, both included."""
+        return low + self.below(high - low + 1)
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options."""
+        return options[self.below(len(options))]
+
+    def often(self, percent: int) -> bool:
+        """True so many times in a hundred."""
+        return self.below(100) < percent
+
+    def some(self, options: Sequence[T], number: int) -> list[T]:
+        """So many different options, or all there are, in random order."""
+        left = list(options)
+        return [left.pop(self.below(len(left))) for _ in range(min(number, len(left)))]

@@ -1,0 +1,142 @@
+"""What a conversation has said, so that an answer can show it was read.
+
+Statements such as "the code word is BLUE-HERON", "my name is Ada", "remember: our port is 8443" or
+"Password: swordfish" are facts: a subject and what was said of it. The last word on a subject
+counts. This reads plain English statements; it does not reason.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from backends.script.words import fold, word_set
+
+MAX_SCANNED_CHARS = 4_000_000  # of a context, the newest first; bounds the work on one question
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """Something stated."""
+
+    subject: str  # as stated: "my favourite colour"
+    value: str
+    words: frozenset[str]  # the subject's content words
+
+
+_VALUE = r"(?P<value>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`|[^\n]{1,200}?)"
+_END = r"(?=\s*(?:[.!;](?:\s|$)|,\s+(?:and|but|so)\b|\n|$))"
+_IS = r"\s+(?:is|are|was|equals|will be|has been set to|is now|should be)(?:\s+now)?:?\s+"
+
+_STATEMENTS = (
+    re.compile(
+        r"\b(?P<subject>(?:the|my|our|your|this|its)\s+[a-z][\w' -]{1,60}?)" + _IS + _VALUE + _END,
+        re.IGNORECASE | re.MULTILINE,
+    ),
+    re.compile(
+        r"^[\s>*-]*(?:remember|note|keep in mind|important)?[:,]?\s*"
+        r"(?P<subject>[A-Za-z][A-Za-z _-]{1,40}?)\s*[:=]\s*" + _VALUE + _END,
+        re.IGNORECASE | re.MULTILINE,
+    ),
+    re.compile(
+        r"\b(?:remember|memori[sz]e|note down|keep in mind|store)\s+(?:that\s+)?"
+        r"(?P<subject>(?:the|this|these|my|our)\s+[\w -]{2,40}?)\s*[:=]?\s+"
+        r"(?P<value>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`|[A-Z0-9][\w-]*)" + _END,
+        re.MULTILINE,
+    ),
+)
+_NAMED = re.compile(
+    r"\b(?:call me|I am called|I'm called|people call me|I am|I'm)\s+(?P<value>[A-Z][\w-]+)\b"
+)
+_LIVING = re.compile(r"\bI (?P<verb>live in|work at|work for|come from)\s+(?P<value>[A-Z][\w -]+)")
+_LIVING_SUBJECTS = {
+    "live in": "my home city",
+    "work at": "my employer",
+    "work for": "my employer",
+    "come from": "my origin",
+}
+
+_WORD = re.compile(r"[A-Za-z0-9]+")
+_FILLER = word_set(
+    "a an the my our your this that these its it is are was were be been what whats which who "
+    "whom where when how tell me us again please can could would you i we do did does of for to "
+    "in on at and or remember recall remind know gave give given told said say mentioned "
+    "earlier before just now still have has had first last previous conversation exactly only "
+    "reply answer with one"
+)
+
+_COMPOUND = re.compile(r"\b(code|pass|key|user)(word|phrase|name)\b", re.IGNORECASE)
+
+_QUESTION = re.compile(
+    r"\b(?:what(?:'s| is| was| were| are)|which|who(?:'s| is| am)|where (?:do|am)|"
+    r"tell me|recall|remind me(?: of)?|repeat|give me|state|do you (?:remember|recall|know))\s+"
+    r"(?P<subject>[^?.!\n]{2,120})",
+    re.IGNORECASE,
+)
+_OF_CONTEXT = re.compile(
+    r"\b(?:my|our|code ?word|pass(?:word|phrase|code)|secret|remember|recall|remind|"
+    r"(?:i|we) (?:told|gave|said|mentioned|asked|set|chose|picked)|told you|gave you|"
+    r"earlier|previously)\b",
+    re.IGNORECASE,
+)
+
+
+def find_facts(texts: Iterable[str]) -> list[Fact]:
+    """Facts stated in texts, which come newest first; so do the facts."""
+    facts: list[Fact] = []
+    left = MAX_SCANNED_CHARS
+    for text in texts:
+        if left <= 0:
+            break
+        scanned = text[-left:]
+        left -= len(scanned)
+        found = sorted(_facts_in(scanned), key=lambda at: -at[0])
+        facts.extend(fact for _, fact in found)
+    return facts
+
+
+def recall(question: str, facts: Iterable[Fact]) -> Fact | None:
+    """The newest fact that best matches what the question is about, if any does."""
+    words = content_words(question)
+    best: tuple[int, Fact] | None = None
+    for fact in facts:
+        shared = len(fact.words & words)
+        # Every word of the subject must be asked for, or everything asked for be in the subject.
+        if not shared or not (fact.words <= words or words <= fact.words):
+            continue
+        if best is None or shared > best[0]:
+            best = (shared, fact)
+    return best[1] if best else None
+
+
+def question_subject(text: str) -> str | None:
+    """What a question is about: "what is the code word?" is about "the code word"."""
+    found = _QUESTION.search(text)
+    return found["subject"].strip(" '\"") if found else None
+
+
+def is_about_context(text: str) -> bool:
+    """Whether a question can only be answered from what was said before."""
+    return _OF_CONTEXT.search(text) is not None
+
+
+def content_words(text: str) -> frozenset[str]:
+    """A text's telling words, folded."""
+    words = [fold(word) for word in _WORD.findall(_COMPOUND.sub(r"\1 \2", text))]
+    return frozenset(word for word in words if word not in _FILLER)
+
+
+def _facts_in(text: str) -> Iterator[tuple[int, Fact]]:
+    for pattern in _STATEMENTS:
+        for found in pattern.finditer(text):
+            yield from _fact(found.start(), found["subject"], found["value"])
+    for found in _NAMED.finditer(text):
+        yield from _fact(found.start(), "my name", found["value"])
+    for found in _LIVING.finditer(text):
+        yield from _fact(found.start(), _LIVING_SUBJECTS[found["verb"]], found["value"])
+
+
+def _fact(at: int, subject: str, value: str) -> Iterator[tuple[int, Fact]]:
+    value = value.strip().strip("\"'`").rstrip(" .!,;")
+    words = content_words(subject)
+    if value and words and not value.endswith("?"):
+        yield at, Fact(subject.strip(), value, words)

@@ -1,0 +1,164 @@
+"""An answer written beforehand, and its playback token by token.
+
+A simulated engine knows only how many tokens come when. What they say is an `Answer`, cut to the
+request's stop sequences and token limit; a `Playback` deals it out as the engine's tokens arrive.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from backends.contract import (
+    CustomToolCall,
+    Delta,
+    DeltaKind,
+    FinishReason,
+    FunctionCall,
+    GenerateRequest,
+    Item,
+    Message,
+    TextPart,
+)
+from backends.tokenizer import count, token_ends
+
+
+class AnswerItem(msgspec.Struct, frozen=True):
+    """One output item, whole."""
+
+    kind: DeltaKind
+    text: str  # of the message, the reasoning summary, or the call's arguments
+    num_silent_tokens: int = 0  # before the text: hidden reasoning, or a call's name
+    call_id: str = ""  # calls only
+    name: str = ""  # calls only
+    namespace: str | None = None  # function calls only
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Everything a generation would say if nothing cut it short; at least one item."""
+
+    items: tuple[AnswerItem, ...]
+
+
+Script = Callable[[GenerateRequest], Answer]
+
+
+def message_item(text: str) -> AnswerItem:
+    """An assistant message."""
+    return AnswerItem(DeltaKind.TEXT, text)
+
+
+def call_item(
+    kind: DeltaKind, call_id: str, name: str, text: str, namespace: str | None = None
+) -> AnswerItem:
+    """A call; its name costs tokens too, before its arguments."""
+    return AnswerItem(kind, text, 1 + count(name), call_id, name, namespace)
+
+
+def call_id(request_id: str, index: int) -> str:
+    """A call's id: different for each request and call, the same when made again."""
+    digest = hashlib.blake2b(f"{request_id}/{index}".encode(), digest_size=12)
+    return f"call_{digest.hexdigest()}"
+
+
+class Playback:
+    """Deals an answer out.
+
+    Every generation has at least one token, even if a stop sequence leaves no text at all.
+    """
+
+    def __init__(self, answer: Answer, max_output_tokens: int, stop: Iterable[str] = ()) -> None:
+        """Cut the answer to a limit of at least one token, and to what precedes any stop."""
+        self.reason = FinishReason.STOP
+        self.items: list[AnswerItem] = []  # as they will be said
+        self.num_reasoning_tokens = 0
+        self._ends: list[array[int]] = []  # item -> where in its text each token ends
+        left = max_output_tokens
+        for item in _until_stop(answer.items, [s for s in stop if s]):
+            ends = array("I", token_ends(item.text))
+            num_tokens = item.num_silent_tokens + len(ends)
+            if num_tokens > left:
+                self.reason = FinishReason.LENGTH
+                item, ends = _cut(item, ends, left)
+                num_tokens = left
+            if num_tokens:
+                self.items.append(item)
+                self._ends.append(ends)
+                left -= num_tokens
+                if item.kind is DeltaKind.REASONING:
+                    self.num_reasoning_tokens += num_tokens
+            if self.reason is FinishReason.LENGTH:
+                break
+        self.num_tokens = max(max_output_tokens - left, 1)
+        self._index = 0
+        self._num_taken = 0  # of the item at the index, silent tokens included
+
+    def take(self, num_tokens: int, at_us: int) -> list[Delta]:
+        """The next tokens as deltas, one for each item they fall into."""
+        deltas = []
+        while num_tokens and self._index < len(self.items):
+            item, ends = self.items[self._index], self._ends[self._index]
+            start = self._num_taken
+            whole = item.num_silent_tokens + len(ends)
+            end = min(start + num_tokens, whole)
+            text = item.text[
+                _char(ends, start - item.num_silent_tokens) : _char(
+                    ends, end - item.num_silent_tokens
+                )
+            ]
+            deltas.append(
+                Delta(self._index, item.kind, text, end - start, at_us, item.call_id, item.name)
+            )
+            num_tokens -= end - start
+            self._num_taken = end
+            if end == whole:
+                self._index += 1
+                self._num_taken = 0
+        return deltas
+
+    def num_reasoning_taken(self, num_taken: int) -> int:
+        """How many of the first so many tokens are reasoning: an answer reasons first."""
+        return min(num_taken, self.num_reasoning_tokens)
+
+    def prompt_items(self) -> list[Item] | None:
+        """The answer as the next turn's prompt will hold it, if it directly extends this one's.
+
+        It does not where reasoning lies between, as reasoning is not fed back, nor where a call was
+        cut short.
+        """
+        if self.num_reasoning_tokens or not self.items:
+            return None
+        if self.reason is FinishReason.LENGTH and self.items[-1].kind is not DeltaKind.TEXT:
+            return None
+        return [_prompt_item(item) for item in self.items]
+
+
+def _prompt_item(item: AnswerItem) -> Item:
+    if item.kind is DeltaKind.FUNCTION_CALL:
+        return FunctionCall(item.call_id, item.name, item.text, namespace=item.namespace)
+    if item.kind is DeltaKind.CUSTOM_CALL:
+        return CustomToolCall(item.call_id, item.name, item.text)
+    return Message("assistant", (TextPart(item.text),))
+
+
+def _char(ends: "array[int]", num_tokens: int) -> int:
+    """Where in the text so many of its tokens end."""
+    return ends[num_tokens - 1] if num_tokens > 0 else 0
+
+
+def _cut(item: AnswerItem, ends: "array[int]", left: int) -> tuple[AnswerItem, "array[int]"]:
+    num_silent = min(item.num_silent_tokens, left)
+    ends = ends[: left - num_silent]
+    text = item.text[: _char(ends, len(ends))]
+    return msgspec.structs.replace(item, text=text, num_silent_tokens=num_silent), ends
+
+
+def _until_stop(items: Iterable[AnswerItem], stop: list[str]) -> Iterable[AnswerItem]:
+    """Items up to the first stop sequence in a message, which is cut before it."""
+    for item in items:
+        found = [i for s in stop if (i := item.text.find(s)) >= 0]
+        if item.kind is DeltaKind.TEXT and found:
+            yield AnswerItem(DeltaKind.TEXT, item.text[: min(found)])
+            return
+        yield item

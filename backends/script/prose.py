@@ -1,0 +1,125 @@
+"""Prose of any length about a topic: plain technical sentences, no two alike."""
+
+from backends.script.chance import Chance
+from backends.script.topic import Topic
+
+_ASPECTS = (
+    "the input", "the output", "the error path", "the common case", "the edge case",
+    "the data model", "the interface", "the test suite", "memory use", "latency", "throughput",
+    "the order of events", "ownership", "the retry policy", "the cache", "concurrency", "naming",
+    "the build", "the rollout", "monitoring", "the configuration", "access control", "the schema",
+    "the first version", "the long tail", "the public contract", "the review", "documentation",
+)  # fmt: skip
+_QUALITIES = (
+    "small", "explicit", "predictable", "easy to test", "cheap to change", "hard to misuse",
+    "fast enough", "boring", "visible", "bounded", "stable", "reversible", "local", "measurable",
+    "well named", "independent", "complete", "simple to explain",
+)  # fmt: skip
+_ACTIONS = (
+    "start with", "write down", "measure", "isolate", "name", "test", "review", "simplify", "fix",
+    "agree on", "document", "automate", "observe", "limit", "separate", "check",
+)  # fmt: skip
+_REASONS = (
+    "later changes stay cheap", "failures show up early", "nobody has to guess",
+    "the rest follows from it", "it is where most time goes", "it decides what can run in parallel",
+    "reviewers can follow it", "it is the part that users see", "it keeps the state in one place",
+    "the tests then read like the rules", "mistakes there are the expensive ones",
+    "it can be measured before and after", "a small surprise there spreads",
+    "everything else can be replaced", "it makes the limits visible",
+)  # fmt: skip
+_CONDITIONS = (
+    "if the load doubles", "when the input is empty", "once a second team depends on it",
+    "when something fails halfway", "as soon as order matters", "before it goes live",
+    "if two callers arrive at once", "when the numbers get large", "after the first release",
+    "while the old version still runs", "when a request is repeated", "if the network is slow",
+)  # fmt: skip
+_PATTERNS = (
+    "For {t}, {a} should be {q}, because {r}.",
+    "{I} {a} first: {r}.",
+    "{C}, {a} has to stay {q}.",
+    "The part of {t} that people underestimate is {a}; {r}.",
+    "Keep {a} {q} and {b} {p}, and {r}.",
+    "A {q} approach to {w} pays off {c}.",
+    "With {w} in mind, {i} {a} before {b}.",
+    "{A} and {b} pull in different directions here; prefer the one that keeps {w} {q}.",
+    "It helps to {i} {a} {c}, since {r}.",
+    "Do not let {a} leak into {b}: {w} is easier to reason about when each is {q}.",
+    "{A} matters more than {b} for {t}, as {r}.",
+    "{C}, look at {a} again, then at {b}.",
+    "A good test for {w} is whether {a} stays {q} {c}.",
+    "Most trouble with {t} comes from {a}, not from {b}.",
+    "If you can only do one thing about {w}, {i} {a}.",
+    "{A} can wait; {b} cannot, because {r}.",
+    "Treat {a} as {q} by default and relax that only {c}.",
+    "What makes {w} {q} in practice is {a}, together with {b}.",
+)
+_HEADINGS = (
+    "What matters for {w}", "{A}", "How {a} fits in", "Limits of {w}", "{A} and {b}",
+    "Working on {a}", "When {w} goes wrong", "Choosing between {a} and {b}", "Next: {a}",
+)  # fmt: skip
+
+
+class Prose:
+    """A source of sentences about one topic; never the same one twice."""
+
+    def __init__(self, topic: Topic, chance: Chance) -> None:
+        self._phrase = topic.phrase
+        self._words = topic.words or (topic.phrase,)
+        self._chance = chance
+        self._said: set[str] = set()
+
+    def sentence(self) -> str:
+        """A sentence not yet said."""
+        return self._new(_PATTERNS)
+
+    def heading(self) -> str:
+        """A heading not yet used."""
+        return self._new(_HEADINGS)
+
+    def paragraph(self, num_sentences: int) -> str:
+        return " ".join([self.sentence() for _ in range(num_sentences)])
+
+    def bullets(self, number: int) -> str:
+        """A bulleted list, one sentence each."""
+        return "\n".join([f"- {self.sentence()}" for _ in range(number)])
+
+    def numbered(self, number: int) -> str:
+        """A numbered list, one sentence each."""
+        return "\n".join([f"{i}. {self.sentence()}" for i in range(1, number + 1)])
+
+    def _new(self, patterns: tuple[str, ...]) -> str:
+        for _ in range(20):
+            text = self._fill(self._chance.pick(patterns))
+            if text not in self._said:
+                break
+        else:
+            # All but used up: a numbered remark differs from every one before it.
+            text = f"Remark {len(self._said) + 1}: {text}"
+        self._said.add(text)
+        return text
+
+    def _fill(self, pattern: str) -> str:
+        chance = self._chance
+        aspect = chance.pick(_ASPECTS)
+        other = chance.pick(_ASPECTS)
+        if other == aspect:
+            other = "the rest"
+        action, condition = chance.pick(_ACTIONS), chance.pick(_CONDITIONS)
+        return pattern.format(
+            t=self._phrase,
+            w=chance.pick(self._words),
+            a=aspect,
+            A=_upper(aspect),
+            b=other,
+            q=chance.pick(_QUALITIES),
+            p=chance.pick(_QUALITIES),
+            r=chance.pick(_REASONS),
+            i=action,
+            I=_upper(action),
+            c=condition,
+            C=_upper(condition),
+        )
+
+
+def _upper(text: str) -> str:
+    return text[0].upper() + text[1:]

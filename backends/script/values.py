@@ -1,0 +1,161 @@
+"""Values that an ask mentions, by what they look like and what they are called."""
+
+import re
+from collections.abc import Callable, Iterable
+
+from backends.script.words import fold, word_set
+
+_QUOTED = re.compile(r"\"([^\"\n]{1,2000})\"|“([^”\n]{1,2000})”|(?<!\w)'([^'\n]{1,2000})'(?!\w)")
+_BACKTICKED = re.compile(r"`([^`\n]{1,4000})`")
+_FENCED = re.compile(r"```[\w+-]*\n(.*?)\n?```", re.DOTALL)
+_NUMBER = re.compile(r"(?<![\w.-])-?\d{1,15}(?:\.\d{1,12})?(?![\w])")
+_URL = re.compile(r"\bhttps?://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)]")
+_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
+_PATH = re.compile(r"(?<![\w/:])(?:~|\.{0,2})?/?(?:[\w.-]+/)+[\w.-]*[\w-]|\b[\w-]+\.[a-z]{1,5}\b")
+_PROPER = re.compile(r"(?<![.!?:]\s)(?<!^)\b[A-Z][\w'-]+(?: [A-Z][\w'-]+)*", re.MULTILINE)
+_FOR_PROPER = re.compile(
+    r"\b(?:for|in|at|of|to|from|and|or|between|near|about)\s+([A-Z][\w'-]+(?: [A-Z][\w'-]+)*)"
+)
+_RUN = re.compile(
+    r"\b(?:run|execute|type|call|command)\b(?: the)?(?: following)?(?: shell)?(?: command)?s?:?\s+"
+    r"(?P<command>[a-z./][^\n]{0,500}?)\s*(?:[.!?]?\s*$|\.\s+[A-Z]|"
+    r",? (?:and|then) (?:tell|show|report))",
+    re.IGNORECASE | re.MULTILINE,
+)
+_WORDS = re.compile(r"[A-Za-z]+")
+
+_COMMAND_NAMES = word_set("cmd command script shell bash input_command commandline")
+_PATH_NAMES = word_set("path file filename filepath file_path directory dir folder")
+_URL_NAMES = word_set("url uri link href website")
+_PLACE_NAMES = word_set(
+    "city location place country town region address origin destination name person user "
+    "username customer company state topic subject title entity"
+)
+_TEXT_NAMES = word_set(
+    "query question prompt text message input content q search term keyword body description "
+    "request task instruction instructions"
+)
+_ANSWER_NAMES = word_set("answer response result summary reply output explanation")
+
+
+class Values:
+    """What the ask offers to fill a call's arguments with."""
+
+    def __init__(self, ask: str, *, answer: str | None = None, turn: int = 0) -> None:
+        """Look through an ask.
+
+        Args:
+            ask: The message.
+            answer: What the answer would say in plain text, for properties that want an answer.
+            turn: Of several calls made of one ask, which this is: each takes its own name.
+        """
+        self.ask = ask[:20_000]
+        self._answer = answer
+        self._turn = turn
+        self._folded_words = frozenset(fold(word) for word in _WORDS.findall(self.ask))
+        self.quoted = _groups(_QUOTED.findall(self.ask))
+        self.backticked = _FENCED.findall(self.ask) + _BACKTICKED.findall(self.ask)
+        self.numbers = [float(n) if "." in n else int(n) for n in _NUMBER.findall(self.ask)]
+        self.names = _unique(
+            _FOR_PROPER.findall(self.ask) or _PROPER.findall(self.ask), self._not_a_tool
+        )
+        self._num_taken = 0
+
+    def mentions(self, name: str) -> bool:
+        """Whether the ask has all the words of a name like `max_price`."""
+        words = _name_words(name)
+        return bool(words) and all(word in self._folded_words for word in words)
+
+    def text(self, name: str, description: str = "") -> str | None:
+        """A string for a property of that name, if the ask has one."""
+        stated = self._stated(name)
+        if stated is not None:
+            return stated
+        words = set(_name_words(name))
+        lowered = name.lower()
+        if lowered in _COMMAND_NAMES or words & _COMMAND_NAMES:
+            return self.command()
+        if words & _URL_NAMES:
+            return _first(_URL.findall(self.ask))
+        if lowered in _PATH_NAMES or words & _PATH_NAMES:
+            return _first(_PATH.findall(_URL.sub(" ", self.ask)))
+        if "email" in words or "mail" in words:
+            return _first(_EMAIL.findall(self.ask))
+        if "date" in words or "day" in words:
+            return _first(_DATE.findall(self.ask))
+        if words & _PLACE_NAMES and self.names:
+            return self.names[self._turn % len(self.names)]
+        if words & _ANSWER_NAMES and self._answer:
+            return self._answer
+        if words & _TEXT_NAMES:
+            return _first(self.quoted) or _first(self.backticked) or self.ask.strip() or None
+        return None
+
+    def number(self, name: str) -> float | int | None:
+        """A number for a property: the one beside its name, else the next unused one."""
+        for word in _name_words(name):
+            beside = re.search(
+                rf"\b{word}\w*\W{{0,3}}(?:is|of|to|at|=|:)?\s*(-?\d+(?:\.\d+)?)\b"
+                rf"|(-?\d+(?:\.\d+)?)\s+{word}",
+                self.ask,
+                re.IGNORECASE,
+            )
+            if beside:
+                text = beside[1] or beside[2]
+                return float(text) if "." in text else int(text[:15])
+        if self._num_taken < len(self.numbers):
+            self._num_taken += 1
+            return self.numbers[self._num_taken - 1]
+        return None
+
+    def one_of(self, options: Iterable[object]) -> object | None:
+        """The option whose text the ask has as a word."""
+        for option in options:
+            if isinstance(option, str) and option:
+                if re.search(rf"(?<!\w){re.escape(option)}(?!\w)", self.ask, re.IGNORECASE):
+                    return option
+            elif isinstance(option, int | float) and option in self.numbers:
+                return option
+        return None
+
+    def command(self) -> str | None:
+        """A shell command: the one in backticks, else what follows "run"."""
+        if self.backticked:
+            return str(self.backticked[self._turn % len(self.backticked)])
+        found = _RUN.search(self.ask)
+        return found["command"].strip(" \"'") if found else _first(self.quoted)
+
+    def _stated(self, name: str) -> str | None:
+        """The X of "name: X", "name is X" or "name 'X'"."""
+        words = r"[\s_-]+".join(map(re.escape, re.split(r"[_\s-]+", name)))
+        found = re.search(
+            rf"\b{words}\b\s*(?:(?:is|=|:|of|as|to|set to|named|called)\s*)?"
+            r"(?:\"([^\"\n]+)\"|'([^'\n]+)'|`([^`\n]+)`)"
+            rf"|\b{words}\b\s*(?:=|:|\bis\b|\bset to\b|\bnamed\b|\bcalled\b)\s*([^\s,;\"'`]+)",
+            self.ask,
+            re.IGNORECASE,
+        )
+        if not found:
+            return None
+        return next(group for group in found.groups() if group).rstrip(".!?") or None
+
+    def _not_a_tool(self, name: str) -> bool:
+        return "_" not in name and name not in ("I", "Use", "Call", "What", "Please", "JSON")
+
+
+def _name_words(name: str) -> list[str]:
+    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
+    return [fold(word) for word in _WORDS.findall(spaced)]
+
+
+def _first(values: list[str]) -> str | None:
+    return values[0] if values else None
+
+
+def _groups(found: list[tuple[str, ...]]) -> list[str]:
+    return [next(group for group in groups if group) for groups in found]
+
+
+def _unique(values: Iterable[str], keep: Callable[[str], bool]) -> list[str]:
+    return [value for value in dict.fromkeys(values) if keep(value)]

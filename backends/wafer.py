@@ -1,0 +1,49 @@
+"""The simulated wafer as a backend of the fast group."""
+
+from backends.contract import BackendInfo
+from backends.simulated import ScriptOptions, SimulatedBackend
+from wafer_engine.cost import DEFAULT_MODEL, WaferCost
+
+
+class WaferOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What runs on the wafer. Fields left None take what `wafer_engine.cost` derives or fitted."""
+
+    model: str = "lanewise-fast"  # the id clients pin it by
+    shape: str = DEFAULT_MODEL  # a public model shape's name: wafer_engine/models.py
+    wafer: str = "WSE-3"
+    num_wafers: int | None = None
+    weight_bits: float = 16.0
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int = 2048
+    overhead_us: float | None = None
+    clock_hz: float | None = None
+
+
+class WaferBackend(SimulatedBackend):
+    """A wafer-scale engine: very fast for each user, few users at a time."""
+
+    def __init__(self, *, name: str = "wafer", options: WaferOptions | None = None) -> None:
+        """Must run inside the event loop.
+
+        Raises:
+            ValueError: An unknown shape or wafer, one that does not fit, or an unreadable replay.
+        """
+        options = options or WaferOptions()
+        cost = WaferCost(
+            options.shape,
+            wafer=options.wafer,
+            num_wafers=options.num_wafers,
+            weight_bits=options.weight_bits,
+            max_num_seqs=options.max_num_seqs,
+            max_num_batched_tokens=options.max_num_batched_tokens,
+            overhead_us=options.overhead_us,
+            clock_hz=options.clock_hz,
+        )
+        info = BackendInfo(
+            name=name,
+            model=options.model,
+            group="fast",
+            window_tokens=options.window_tokens,
+            max_output_tokens=options.max_output_tokens,
+        )
+        super().__init__(info, cost, options)
