@@ -58,7 +58,7 @@ def rank_task(gw: Gateway, task: Task) -> tuple[TaskClass, tuple[RankedRoute, ..
         ProtocolError: There is none.
     """
     started_us = gw.clock_us()
-    task_class = classify(features(task))
+    task_class = classify(features(task), gw.policy.band)
     classified_us = gw.clock_us()
     ranked = rank(gw.policy, task, task_class, gw.backend_stats())
     gw.metrics.stage("classify", classified_us - started_us)

@@ -48,7 +48,7 @@ async def _decide(
     finally:
         for backend in backends.values():
             await backend.close()
-    task_class = classify(features(task))
+    task_class = classify(features(task), policy.band)
     ranked = rank(policy, task, task_class, stats)
     if isinstance(ranked, Refusal):
         return [f"Refused ({ranked.code}): {ranked.message}"], msgspec.to_builtins(ranked)
