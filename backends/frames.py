@@ -136,7 +136,7 @@ class StepBuilder:
 
     def take(self, stats: BackendStats | None) -> Step | None:
         """The step so far; None if there is nothing in it."""
-        if not self._rows and not self._ends:
+        if not self._rows and not self._ends and stats is None:
             return None
         rows, ends = self._rows, self._ends
         self._rows, self._last_row, self._ends = [], {}, []

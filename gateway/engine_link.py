@@ -92,6 +92,7 @@ class EngineLink:
         if generation is not None:
             generation.cancel()
             self._steps.forget(frame.key)
+            self._outbox.mark(self)
 
     def push(self, key: int, delta: Delta) -> None:
         """Gather a delta for the next frame."""
@@ -105,10 +106,10 @@ class EngineLink:
         self._outbox.mark(self)
 
     def flush(self) -> None:
-        """One frame for everything gathered."""
+        """One frame for everything gathered; the load with it now and then, and when at rest."""
         now_us = monotonic_us()
         stats = None
-        if now_us >= self._stats_due_us:
+        if now_us >= self._stats_due_us or not self._generations:
             self._stats_due_us = now_us + STATS_INTERVAL_US
             stats = self._backend.stats()
         step = self._steps.take(stats)
