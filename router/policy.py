@@ -71,7 +71,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             fallback=(Route.DEEP,),
         ),
     )
-    aliases: dict[str, Choice] = {}  # model name -> choice
+    aliases: dict[str, Choice] = {}  # model name -> choice; hides a backend's model of that name
 
     def choice_of(self, label: Label) -> Choice:
         if label == "interactive":

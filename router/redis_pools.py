@@ -7,8 +7,9 @@ out and gives everything back, so what such a task used is charged to nobody.
 Calls that arrive together travel together: while one batch is under way the next one gathers, so
 the client's cost per call falls as the load rises, and an outage fails all who wait at once instead
 of one after the other. Every operation is safe to repeat (`reserve` replays, `settle` and `renew`
-are idempotent), so a batch that got no answer within its budget is sent once more, on a fresh
-connection: what a busy event loop mistook for a slow Redis then still succeeds.
+are idempotent), so a batch that got no answer within its budget, or whose connection broke, is
+sent once more on a fresh connection: a failover, or an event loop so busy that it mistook itself
+for a slow Redis, costs no task.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -166,7 +168,7 @@ class RedisPools:
             batch = [self._queue.popleft() for _ in range(min(MAX_BATCH, len(self._queue)))]
             try:
                 replies = await self._send([arguments for arguments, _ in batch])
-            except (RedisError, OSError) as error:
+            except Exception as error:  # whatever it is, nobody may wait for ever
                 self._queue.extendleft(reversed(batch))
                 self._fail(PoolsUnavailable(_words(error)))
                 return
@@ -191,7 +193,7 @@ class RedisPools:
     async def _send(self, batch: list[Arguments]) -> list[Any]:
         try:
             replies = await self._attempt(batch)
-        except RedisTimeoutError:
+        except (RedisTimeoutError, RedisConnectionError):
             replies = await self._attempt(batch)
         if any(isinstance(reply, NoScriptError) for reply in replies):
             await self._redis.script_load(script())
@@ -224,7 +226,7 @@ def reserve_arguments(
     now_ms: int,
 ) -> Arguments:
     """A `reserve` call for the script; `now_ms` 0 means the server's clock."""
-    assert len(ranked_demands) <= MAX_RANKED, f"at most {MAX_RANKED} ranked demands"
+    assert 1 <= len(ranked_demands) <= MAX_RANKED, f"1 to {MAX_RANKED} ranked demands"
     arguments = [*_head("reserve", tenant.id, now_ms), lease_ms, *_limits(tenant)]
     for demands in ranked_demands:
         lease = lease_of(reservation_id, demands)

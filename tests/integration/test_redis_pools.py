@@ -250,6 +250,14 @@ async def test_an_error_reply_fails_its_own_call_only(pools: RedisPools, redis_u
     assert [isinstance(result, PoolsUnavailable) for result in results] == [True, False, True]
 
 
+async def test_a_dropped_connection_is_made_anew(pools: RedisPools, redis_url: str) -> None:
+    assert (await pools.reserve_first(TENANT, "a", [FAST])).index == 0
+    with Redis.from_url(redis_url) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+    grant = await pools.reserve_first(TENANT, "b", [FAST])
+    assert places(grant.balances) == (5, 2)
+
+
 async def test_closing_fails_what_waits(redis_url: str) -> None:
     pools = RedisPools(redis_url)
     call = asyncio.ensure_future(pools.reserve_first(TENANT, "a", [FAST]))
