@@ -68,7 +68,14 @@ def output_item(
 
 
 def context_item(
-    kind: DeltaKind, item_id: str, text: str, *, phase: str | None, call_id: str, name: str
+    kind: DeltaKind,
+    item_id: str,
+    text: str,
+    *,
+    phase: str | None,
+    call_id: str,
+    name: str,
+    namespace: str | None,
 ) -> Item:
     """A finished output item as context for the next turn."""
     if kind is DeltaKind.TEXT:
@@ -77,7 +84,7 @@ def context_item(
         return Reasoning(item_id, (text,) if text else ())
     if kind is DeltaKind.CUSTOM_CALL:
         return CustomToolCall(call_id, name, text, id=item_id)
-    return FunctionCall(call_id, name, text, id=item_id)
+    return FunctionCall(call_id, name, text, item_id, namespace)
 
 
 def static_fields(parsed: ParsedCreate, created_at: int, model: str) -> bytes:

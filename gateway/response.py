@@ -275,7 +275,13 @@ class ResponseStream:
         self._items.append(done)
         self._output.append(
             context_item(
-                item.kind, item.id, text, phase=item.phase, call_id=item.call_id, name=item.name
+                item.kind,
+                item.id,
+                text,
+                phase=item.phase,
+                call_id=item.call_id,
+                name=item.name,
+                namespace=self._namespaces.get(item.name),
             )
         )
         self._item = None
