@@ -18,7 +18,7 @@ import websockets
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
 from tests.e2e.socket_client import SocketClient
 
-LONG = "Write a complete, very long tutorial with code for every chapter."
+LONG = "Write a guide to sorting of 16,000 tokens."
 HEADERS = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
 
 # Both engines busy on three streams and a fourth task waiting; says so, then waits to be killed.

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.events import Event, check_response
 from tests.e2e.socket_client import TERMINALS, SocketClient, calls_of, text_of
 
-LONG = "Write a complete, very long tutorial with code for every chapter."
+LONG = "Write a guide to sorting of 16,000 tokens."
 WEATHER: dict[str, Any] = {
     "type": "function",
     "name": "get_weather",

@@ -8,7 +8,7 @@ from tests.e2e.events import Event, check_response
 from tests.e2e.gateway_process import GatewayProcess
 from tests.e2e.socket_client import TERMINALS, SocketClient, text_of
 
-LONG = "Write a complete, very long tutorial with code for every chapter."
+LONG = "Write a guide to sorting of 16,000 tokens."
 
 
 def by_stream(events: list[Event]) -> dict[str | None, list[Event]]:

@@ -307,12 +307,24 @@ async def test_what_we_do_not_know_is_tolerated(connection: SocketClient) -> Non
         tools=[
             WEATHER,
             {"type": "web_search"},
-            {"type": "namespace", "name": "ns", "tools": [{**WEATHER, "name": "inner"}]},
-            {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}},
-            {"type": "from_the_future", "x": 1},
+            {
+                "type": "namespace",
+                "name": "ns",
+                "description": "Inner tools.",
+                "tools": [{**WEATHER, "name": "inner"}],
+            },
+            {"type": "custom", "name": "apply_patch", "format": {"type": "text"}},
         ],
         context_management=[{"type": "compaction", "compact_threshold": 100000}],
     )
+    assert text_of(response)
+
+
+async def test_tools_from_the_future_are_passed_over(connection: SocketClient) -> None:
+    connection.checks = False  # the response echoes a tool that the SDK's types do not know
+    await connection.create("Say hello.", tools=[{"type": "from_the_future", "x": 1}])
+    response = (await connection.terminal())["response"]
+    assert response["status"] == "completed"
     assert text_of(response)
 
 
