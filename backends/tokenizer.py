@@ -12,7 +12,8 @@ A token is the longest match, from left to right, of the first of these that mat
 
 That is about 4.4 characters a token on English prose, 4.1 on Python and 3.7 on Markdown tables,
 near the byte-pair vocabularies in use. No token is longer than `MAX_TOKEN_CHARS`, so a text of n
-characters has at least n / 16 tokens. Every upstream counts by its own vocabulary; where it reports, it is right.
+characters has at least n / 16 tokens. Every upstream counts by its own vocabulary; where it
+reports, it is right.
 """
 
 import re

@@ -4,12 +4,14 @@ import re
 
 from backends.script.chance import Chance
 from backends.script.length import Length
-from backends.script.programs import write_long_function, write_program, write_tests
+from backends.script.programs import identifier, write_long_function, write_program, write_tests
 from backends.script.prose import Prose
 from backends.script.statements import write_statements
 from backends.script.syntax import SYNTAXES
 from backends.script.topic import Topic
 from backends.tokenizer import count, token_ends
+
+CHARS_PER_TOKEN = 5  # of generated prose, measured
 
 _WORD = re.compile(r"\S+")
 
@@ -40,15 +42,15 @@ def _coding_answer(ask: str, topic: Topic, length: Length, prose: Prose, chance:
     if syntax is None:
         code = write_statements(language, topic, chance, length.num_tokens * 2 // 3)
         return "\n\n".join(
-            (_opening(topic, language, chance), _fence(language, code), prose.paragraph(2))
+            (_opening(topic.name[-1], language, chance), _fence(language, code), prose.paragraph(2))
         )
+    main = identifier(topic.name, syntax)
     if length.num_lines is not None:
         program = write_long_function(topic, syntax, chance, length.num_lines)
-        parts = (_opening(topic, syntax.title, chance), _fence(syntax.label, program.text))
+        parts = (_opening(main, syntax.title, chance), _fence(syntax.label, program.text))
         return "\n\n".join((*parts, prose.paragraph(2)))
     program = write_program(topic, syntax, chance, length.num_tokens // 2)
-    main = program.functions[-1].name
-    parts_list = [_opening(topic, syntax.title, chance), _fence(syntax.label, program.text)]
+    parts_list = [_opening(main, syntax.title, chance), _fence(syntax.label, program.text)]
     parts_list.append(_walkthrough(main, prose, chance, 2 + length.num_tokens // 500))
     if length.num_tokens >= 250 or re.search(r"\btests?\b", ask, re.IGNORECASE):
         number = min(2 + length.num_tokens // 400, 40)
@@ -59,15 +61,15 @@ def _coding_answer(ask: str, topic: Topic, length: Length, prose: Prose, chance:
     return "\n\n".join(parts_list)
 
 
-def _opening(topic: Topic, language: str, chance: Chance) -> str:
+def _opening(main: str, language: str, chance: Chance) -> str:
     return chance.pick(
         (
-            "Here is a {language} version that deals with {t}.",
-            "This {language} code covers {t}; the main function comes last.",
-            "A small {language} solution for {t}, with its limits checked up front.",
-            "Below is {language} code for {t}. It has no dependencies.",
+            f"Here is `{main}` in {language}.",
+            f"This {language} code defines `{main}` and what it needs.",
+            f"A {language} version of `{main}`, with its limits checked up front.",
+            f"Below is `{main}` in {language}. It has no dependencies.",
         )
-    ).format(language=language, t=topic.phrase)
+    )
 
 
 def _walkthrough(main: str, prose: Prose, chance: Chance, number: int) -> str:
@@ -90,13 +92,13 @@ def _prose_answer(topic: Topic, length: Length, prose: Prose, chance: Chance) ->
     if target <= 120:
         return prose.paragraph(max(1, target // 24))
     parts = [prose.paragraph(3)]
-    num_tokens = count(parts[0])
-    while num_tokens < target - 40:
+    num_chars = len(parts[0])
+    while num_chars < (target - 40) * CHARS_PER_TOKEN:
         if target > 500 and chance.often(40):
             parts.append(f"## {prose.heading()}")
         block = prose.bullets(chance.between(3, 5)) if chance.often(30) else None
         parts.append(block or prose.paragraph(chance.between(2, 5)))
-        num_tokens += count(parts[-1])
+        num_chars += len(parts[-1])
     return "\n\n".join(parts)
 
 
@@ -120,12 +122,13 @@ def _exact_words(text: str, num_words: int, prose: Prose) -> str:
 
 def _exact_tokens(text: str, num_tokens: int, prose: Prose) -> str:
     """Text cut or filled to exactly so many tokens."""
-    missing = num_tokens - count(text)
-    added = []
-    while missing > 0:
-        added.append(prose.sentence())
-        missing -= count(added[-1])
-    if added:
-        text = f"{text}\n\n{' '.join(added)}"
     ends = token_ends(text)
-    return text[: ends[min(num_tokens, len(ends)) - 1]]
+    missing = num_tokens - len(ends)
+    if missing > 0:
+        added = []
+        while missing > 0:
+            added.append(prose.sentence())
+            missing -= count(added[-1])
+        text = f"{text}\n\n{' '.join(added)}"
+        ends = token_ends(text)
+    return text[: ends[num_tokens - 1]]

@@ -31,6 +31,15 @@ _ONLY = re.compile(
     rf"(?:{_QUOTED}|(?-i:(?P<rest>[A-Z0-9][A-Z0-9_-]*))(?=[.!\s]*$))",
     re.IGNORECASE | re.MULTILINE,
 )
+_THE_WORD = re.compile(
+    r"\b(?:reply|respond|answer|say)\b[^.\n]{0,30}?\bthe (?:single |one )?word:?\s+"
+    rf"(?:{_QUOTED}|(?P<rest>[\w-]+))",
+    re.IGNORECASE,
+)
+_NOTHING_ELSE = re.compile(
+    r"\b(?:reply|respond|answer)\b[^.\n]{0,40}\b(?:only|just|one word)\b|\bnothing else\b",
+    re.IGNORECASE,
+)
 _SAY = re.compile(
     r"^\s*(?:please\s+)?(?:say|echo|repeat(?:\s+after\s+me)?)\s*:?\s+"
     r"(?:the\s+(?:words?|text|phrase|string)\s+)?"
@@ -86,7 +95,8 @@ def relevant_fact(request: GenerateRequest, ask: Ask) -> Fact | None:
 
 def _wanted_words(request: GenerateRequest, ask: Ask, text: str) -> str | None:
     """The X of "reply with exactly: X", "say X" and their like."""
-    found = _EXACTLY.search(text) or _ONLY.search(text) or _SAY.search(text)
+    patterns = (_EXACTLY, _ONLY, _THE_WORD, _SAY)
+    found = next((found for pattern in patterns if (found := pattern.search(text))), None)
     if found is None:
         return None
     quoted = next((found[name] for name in ("q1", "q2", "q3", "q4") if found[name]), None)
@@ -134,12 +144,14 @@ def _recalled(request: GenerateRequest, ask: Ask, text: str) -> str | None:
     if len(text) > 2_000 or not (subject or (about_context and "?" in text)):
         return None
     fact = recall(subject or text, _facts(request, ask))
+    if fact is not None and _NOTHING_ELSE.search(text):
+        return fact.value
     if fact is not None:
         return f"{_second_person(fact.subject)} is {fact.value}."
     if about_context and subject:
-        return (
-            f"I do not know {_second_person(subject, start=False)}: nothing said so far tells me."
-        )
+        known = subject.split()[0].lower() in ("the", "my", "our", "your", "this", "that", "who")
+        subject = _second_person(subject if known else f"the {subject}", start=False)
+        return f"I do not know {subject}: nothing said so far tells me."
     if about_context:
         return "I do not know: nothing said so far tells me."
     return None

@@ -24,8 +24,15 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 _VALUE = r"(?P<value>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`|[^\n]{1,200}?)"
-_END = r"(?=\s*(?:[.!;](?:\s|$)|,\s+(?:and|but|so)\b|\n|$))"
+_END = (
+    r"(?=\s*(?:[.!;](?:\s|$)|,\s+(?:and|but|so)\b|\s(?:and|but)\s+(?:i|we|my|our|the|you)\b|\n|$))"
+)
 _IS = r"\s+(?:is|are|was|equals|will be|has been set to|is now|should be)(?:\s+now)?:?\s+"
+
+_TOLD = (
+    r"\b(?:remember|memori[sz]e|note|note down|keep in mind|store|save)\s+(?:that\s+)?"
+    r"(?P<subject>(?:the|this|these|my|our)\s+[\w -]{2,40}?)"
+)
 
 _STATEMENTS = (
     re.compile(
@@ -33,16 +40,26 @@ _STATEMENTS = (
         re.IGNORECASE | re.MULTILINE,
     ),
     re.compile(
-        r"^[\s>*-]*(?:remember|note|keep in mind|important)?[:,]?\s*"
+        r"(?:^[\s>*-]*|[.;:]\s+)(?!(?:please|remember|note|store|save|memori[sz]e|keep)\b)"
         r"(?P<subject>[A-Za-z][A-Za-z _-]{1,40}?)\s*[:=]\s*" + _VALUE + _END,
         re.IGNORECASE | re.MULTILINE,
     ),
     re.compile(
-        r"\b(?:remember|memori[sz]e|note down|keep in mind|store)\s+(?:that\s+)?"
-        r"(?P<subject>(?:the|this|these|my|our)\s+[\w -]{2,40}?)\s*[:=]?\s+"
-        r"(?P<value>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`|[A-Z0-9][\w-]*)" + _END,
-        re.MULTILINE,
+        _TOLD + r"\s*[:=]\s*" + _VALUE + _END,
+        re.IGNORECASE | re.MULTILINE,
     ),
+    # Without a colon, only what looks like a value is one.
+    re.compile(
+        _TOLD + r"\s+(?P<value>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|`[^`\n]{1,200}`"
+        r"|(?-i:[A-Z0-9][\w-]*))" + _END,
+        re.IGNORECASE | re.MULTILINE,
+    ),
+)
+# What may precede a subject without being part of it.
+_COMMAND = re.compile(
+    r"^(?:(?:please|remember|note|memori[sz]e|store|save|keep in mind|down|important|that|"
+    r"for later)[\s:,]+)+",
+    re.IGNORECASE,
 )
 _NAMED = re.compile(
     r"\b(?:call me|I am called|I'm called|people call me|I am|I'm)\s+(?P<value>[A-Z][\w-]+)\b"
@@ -60,8 +77,8 @@ _FILLER = word_set(
     "a an the my our your this that these its it is are was were be been what whats which who "
     "whom where when how tell me us again please can could would you i we do did does of for to "
     "in on at and or remember recall remind know gave give given told said say mentioned "
-    "earlier before just now still have has had first last previous conversation exactly only "
-    "reply answer with one"
+    "earlier before just now still ask asked have has had first last previous conversation "
+    "exactly only reply answer with one"
 )
 
 _COMPOUND = re.compile(r"\b(code|pass|key|user)(word|phrase|name)\b", re.IGNORECASE)
@@ -72,6 +89,7 @@ _QUESTION = re.compile(
     r"(?P<subject>[^?.!\n]{2,120})",
     re.IGNORECASE,
 )
+_CLAUSE = re.compile(r"\s(?:did|do|that|which|i|we|you)\b", re.IGNORECASE)
 _OF_CONTEXT = re.compile(
     r"\b(?:my|our|code ?word|pass(?:word|phrase|code)|secret|remember|recall|remind|"
     r"(?:i|we) (?:told|gave|said|mentioned|asked|set|chose|picked)|told you|gave you|"
@@ -111,7 +129,10 @@ def recall(question: str, facts: Iterable[Fact]) -> Fact | None:
 def question_subject(text: str) -> str | None:
     """What a question is about: "what is the code word?" is about "the code word"."""
     found = _QUESTION.search(text)
-    return found["subject"].strip(" '\"") if found else None
+    if not found:
+        return None
+    subject = _CLAUSE.split(found["subject"], maxsplit=1)[0]
+    return subject.strip(" '\"") or None
 
 
 def is_about_context(text: str) -> bool:
@@ -136,6 +157,7 @@ def _facts_in(text: str) -> Iterator[tuple[int, Fact]]:
 
 
 def _fact(at: int, subject: str, value: str) -> Iterator[tuple[int, Fact]]:
+    subject = _COMMAND.sub("", subject)
     value = value.strip().strip("\"'`").rstrip(" .!,;")
     words = content_words(subject)
     if value and words and not value.endswith("?"):

@@ -19,6 +19,7 @@ _SPELLED = {
     "eight": "8", "nine": "9", "ten": "10", "twelve": "12", "twenty": "20", "fifty": "50",
     "hundred": "100", "a hundred": "100", "a thousand": "1000",
 }  # fmt: skip
+_FORMS = {"haiku": 3, "limerick": 5, "sonnet": 14, "poem": 12}  # and their lines
 _SPELLED_WORD = re.compile(rf"\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})\b", re.I)
 _LISTED = word_set("item idea bullet point example step reason name")
 _SHORT = re.compile(
@@ -59,6 +60,9 @@ def wants_short_answers(instructions: str | None) -> bool:
 
 def wanted_length(ask: str) -> Length:
     """What the ask says of its answer's length; else what is usual for such an ask."""
+    for form, num_lines in _FORMS.items():
+        if form in ask.lower():
+            return Length(num_lines * 12, num_lines=num_lines)
     found = _UNIT.search(_SPELLED_WORD.sub(lambda spelled: _SPELLED[spelled[0].lower()], ask))
     if found:
         number, unit = _number(found["number"]), found["unit"].lower().rstrip("s")

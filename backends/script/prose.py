@@ -58,6 +58,16 @@ _HEADINGS = (
     "Working on {a}", "When {w} goes wrong", "Choosing between {a} and {b}", "Next: {a}",
 )  # fmt: skip
 
+_SLOTS = {
+    "a": _ASPECTS,
+    "b": _ASPECTS,
+    "c": _CONDITIONS,
+    "i": _ACTIONS,
+    "p": _QUALITIES,
+    "q": _QUALITIES,
+    "r": _REASONS,
+}
+
 
 class Prose:
     """A source of sentences about one topic; never the same one twice."""
@@ -99,27 +109,20 @@ class Prose:
         return text
 
     def _fill(self, pattern: str) -> str:
-        chance = self._chance
-        aspect = chance.pick(_ASPECTS)
-        other = chance.pick(_ASPECTS)
-        if other == aspect:
-            other = "the rest"
-        action, condition = chance.pick(_ACTIONS), chance.pick(_CONDITIONS)
-        return pattern.format(
-            t=self._phrase,
-            w=chance.pick(self._words),
-            a=aspect,
-            A=_upper(aspect),
-            b=other,
-            q=chance.pick(_QUALITIES),
-            p=chance.pick(_QUALITIES),
-            r=chance.pick(_REASONS),
-            i=action,
-            I=_upper(action),
-            c=condition,
-            C=_upper(condition),
-        )
-
-
-def _upper(text: str) -> str:
-    return text[0].upper() + text[1:]
+        """A pattern with its letters in braces replaced; a capital letter begins a sentence."""
+        pieces = pattern.split("{")
+        text = pieces[0]
+        aspects: list[str] = []
+        for piece in pieces[1:]:
+            letter = piece[0]
+            if letter == "t":
+                word = self._phrase
+            elif letter == "w":
+                word = self._chance.pick(self._words)
+            else:
+                word = self._chance.pick(_SLOTS[letter.lower()])
+                while letter in "aAb" and word in aspects:
+                    word = self._chance.pick(_ASPECTS)
+                aspects.append(word)
+            text += (word[0].upper() + word[1:] if letter.isupper() else word) + piece[2:]
+        return f"An {text[2:]}" if text[:2] == "A " and text[2] in "aeiou" else text

@@ -6,10 +6,11 @@ non-negative and below `MODULUS`, so that every language computes the same.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 
-from backends.script.syntax import Syntax
+from backends.script.syntax import SYNTAXES, Syntax
 
 MODULUS = 1_009
 
@@ -35,38 +36,47 @@ class Stage(msgspec.Struct, frozen=True):
 def render(stage: Stage, syntax: Syntax, names: Names, k: int) -> list[str]:
     """A stage's lines, indented from 0.
 
-    Body lines are `verb argument, ...`; a verb names a field of the syntax. `>` and `<` open and
-    close a block; V, O, I, X and K stand for source, out, item, extra and the constant.
+    Body lines are `verb argument ...`. A verb names a line of the syntax; `<` closes a block. In
+    arguments V, O, I, X and K stand for source, out, item, extra and the constant, `~` for a
+    space.
     """
+    text = _template(stage.body, syntax.label)
+    values = (names.source, names.out, names.item, names.extra, str(k))
+    for placeholder, value in zip(_PLACEHOLDERS.values(), values, strict=True):
+        text = text.replace(placeholder, value)
+    return text.split("\n")
+
+
+# What stands for V, O, I, X and K in a template: characters that no program contains.
+_PLACEHOLDERS = dict(zip("VOIXK", "\x01\x02\x03\x04\x05", strict=True))
+
+
+@lru_cache(maxsize=256)  # every stage in every language: below a hundred
+def _template(body: tuple[str, ...], label: str) -> str:
+    syntax = SYNTAXES[label]
     lines: list[str] = []
     depth = 0
-    words = {"V": names.source, "O": names.out, "I": names.item, "X": names.extra, "K": str(k)}
-    for line in stage.body:
+    for line in body:
         verb, *arguments = line.split(" ")
         if verb == "<":
             depth -= 1
             if syntax.end:
                 lines.append(syntax.indent * depth + "}")
-            continue
-        if verb == "otherwise":
+        elif verb == "otherwise":
             lines.append(syntax.indent * (depth - 1) + syntax.otherwise.format())
-            continue
-        text = _line(verb, [_expression(a, words, syntax) for a in arguments], syntax)
-        lines.append(syntax.indent * depth + text)
-        if verb in ("each", "when"):
-            depth += 1
-    return lines
+        else:
+            text = _line(verb, [_expression(a, syntax) for a in arguments], syntax)
+            lines.append(syntax.indent * depth + text)
+            depth += verb in ("each", "when")
+    return "\n".join(lines)
 
 
-def _expression(argument: str, words: dict[str, str], syntax: Syntax) -> str:
-    """An argument with its letters replaced; `~` is a space, `X[I]` a map's value or zero."""
-    if argument == "X[I]":
-        return syntax.get_or_zero.format(name=words["X"], key=words["I"])
-    if argument == "X[I]+1":
-        return syntax.get_or_zero.format(name=words["X"], key=words["I"]) + " + 1"
-    if argument == "X[I]==0":
-        return syntax.get_or_zero.format(name=words["X"], key=words["I"]) + " == 0"
-    return "".join(words.get(char, char) for char in argument).replace("~", " ")
+def _expression(argument: str, syntax: Syntax) -> str:
+    """An argument with its letters replaced; `X[I]` is a map's value, zero where it has none."""
+    found = syntax.get_or_zero.format(name=_PLACEHOLDERS["X"], key=_PLACEHOLDERS["I"])
+    parts = argument.split("X[I]")
+    plain = ["".join(_PLACEHOLDERS.get(char, char) for char in part) for part in parts]
+    return found.join(plain).replace("~", " ")
 
 
 def _line(verb: str, arguments: list[str], syntax: Syntax) -> str:
@@ -146,7 +156,7 @@ STAGES = (
     Stage(
         ("Each {noun} counts once.", "Remove duplicates but keep the order."),
         ("dedupe", "unique"),
-        ("list O", "map X", "each I V", "when X[I]==0", "put X I 1", "push O I", "<", "<"),
+        ("list O", "map X", "each I V", "when X[I]~==~0", "put X I 1", "push O I", "<", "<"),
         _distinct,
     ),
     Stage(
@@ -187,7 +197,7 @@ STAGES = (
     Stage(
         ("How often each {noun} has occurred by now.", "Count occurrences as they come."),
         ("count", "tally"),
-        ("list O", "map X", "each I V", "put X I X[I]+1", "push O X[I]", "<"),
+        ("list O", "map X", "each I V", "put X I X[I]~+~1", "push O X[I]", "<"),
         _occurrences,
     ),
     Stage(

@@ -46,7 +46,7 @@ _READ_FILE = re.compile(
 _WRITE_FILE = re.compile(
     r"\b(?:create|write|make|add)\b.{0,40}?\bfile\b.{0,30}?(?P<path>(?:[\w.-]+/)*[\w-]+\.\w{1,5})\b"
     r"(?:.{0,30}?\b(?:containing|with|saying|contents?)\b[^\"'`\n]{0,40}?"
-    r"(?:\"(?P<a>[^\"]*)\"|'(?P<b>[^']*)'|`(?P<c>[^`]*)`|(?P<d>[^\n\"'`]+)))?",
+    r"(?:\"(?P<a>[^\"]*)\"|'(?P<b>[^']*)'|`(?P<c>[^`]*)`|\s(?P<d>[^\s\"'`][^\n\"'`]*)))?",
     re.IGNORECASE,
 )
 

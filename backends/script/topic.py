@@ -42,7 +42,8 @@ _LANGUAGES = (
 )
 
 _CODE = re.compile(
-    r"\b(?:code|coding|function|class|method|script|program|snippet|algorithm|implement(?:ation)?|"
+    r"\b(?:(?:some|the|sample|example|source|write|working|python|rust|go)\s+code|"
+    r"code\s+(?:for|that|to|which|in|snippet|sample|example|review)|coding|function|class|method|script|program|snippet|algorithm|implement(?:ation)?|"
     r"refactor|unit tests?|regex|endpoint|api client|parser|data structure|component|query|module|"
     r"fizz ?buzz|fibonacci|binary search|linked list|quicksort|debug|fix (?:the|this|my) \w+|"
     r"hello world)\b",
@@ -50,6 +51,15 @@ _CODE = re.compile(
 )
 _PROSE = re.compile(
     r"\b(?:poem|haiku|story|essay|letter|email|limerick|song|joke|speech|no code|without code)\b",
+    re.IGNORECASE,
+)
+_MAKING = re.compile(
+    r"\b(?:write|implement|create|generate|build|code|make|show|give|port|translate|convert)\b",
+    re.IGNORECASE,
+)
+_EXPLAINING = re.compile(
+    r"\b(?:explain|why|reasons?|compare|difference|history|opinion|what (?:is|are|was|were)|"
+    r"what's|should i|pros and cons)\b",
     re.IGNORECASE,
 )
 
@@ -85,8 +95,10 @@ def read_topic(ask: str) -> Topic:
         if len(words) >= 8:
             break
     language = next((name for name, pattern in _LANGUAGES if pattern.search(ask)), None)
-    wants_code = language is not None or _CODE.search(ask) is not None
-    if _PROSE.search(ask):
+    wants_code = _CODE.search(ask) is not None or (
+        language is not None and _MAKING.search(ask) is not None
+    )
+    if _PROSE.search(ask) or (_EXPLAINING.search(ask) and not _MAKING.search(ask)):
         wants_code = False
     return Topic(tuple(words), _name(ask, list(words)), language, wants_code)
 
