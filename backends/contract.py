@@ -25,7 +25,7 @@ class RefusalPart(msgspec.Struct, frozen=True, tag="refusal"):
 
 
 class ImagePart(msgspec.Struct, frozen=True, tag="image"):
-    """An image the client gave by address (a data URL included) or by file id; never fetched by us."""
+    """An image, by address (a data URL included) or by file id; never fetched by us."""
 
     image_url: str | None = None
     file_id: str | None = None
@@ -275,7 +275,7 @@ class Generation(Protocol):
     """A generation under way."""
 
     def cancel(self) -> Usage:
-        """Stop now and return what was used. The sink hears nothing more; harmless after the end."""
+        """Stop now and return what was used; harmless after the end. The sink hears no more."""
         ...
 
 

@@ -1,16 +1,21 @@
-"""`lanewise engine wafer|gpu`: one simulated engine served alone.
+"""`lanewise engine`: one simulated engine served alone, or asked what it predicts.
 
-It speaks the same Responses and chat-completions API as the gateway, since it is the gateway with
-one backend, and offers that backend to other gateways over the link.
+Served alone (`wafer`, `gpu`) it speaks the same Responses and chat-completions API as the gateway,
+since it is the gateway with one backend, and offers that backend to other gateways over the link.
+`predict` and `replay` run the same cost models and the same engine without serving anything.
 """
 
 import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
 from backends.contract import BackendGroup
 from backends.gpu import GpuOptions
-from backends.gpu_engine.cost import DEFAULT_GPU
+from backends.gpu_engine.cost import DEFAULT_GPU, GpuCost
 from backends.gpu_engine.cost import DEFAULT_MODEL as DEFAULT_GPU_MODEL
+from backends.gpu_engine.logs import LOG_ENGINE
+from backends.predict import predict_file, replay_file
 from backends.wafer import WaferOptions
 from gateway.config import (
     DEVELOPMENT_KEY,
@@ -36,7 +41,7 @@ _UNLIMITED = GroupLimits(
 
 def add_engine(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `engine` with its kinds."""
-    text = "Serve one simulated engine alone: the same API, and the link for gateways."
+    text = "One simulated engine: served alone, or asked what it predicts."
     engine = commands.add_parser("engine", help=text, description=text)
     kinds = engine.add_subparsers(required=True, metavar="KIND")
     wafer = _add_kind(kinds, "wafer", "A wafer-scale engine.", DEFAULT_WAFER_MODEL)
@@ -48,6 +53,8 @@ def add_engine(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     gpu.add_argument("--tp", type=int, default=None, help="tensor parallel (default 4)")
     gpu.add_argument("--precision", default=None, help="weights: bf16, fp8... (default bf16)")
     gpu.set_defaults(run=_run_gpu)
+    _add_predict(kinds)
+    _add_replay(kinds)
 
 
 def _add_kind(
@@ -116,3 +123,72 @@ def _run(arguments: argparse.Namespace, group: BackendGroup, backend: BackendCon
     )
     check_config(config)
     return serve(config)
+
+
+def _add_predict(kinds: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = kinds.add_parser(
+        "predict",
+        help="Predict published measurements.",
+        description="Write a CSV of measurements again, with what the engines predict.",
+        epilog="example: lanewise engine predict --rows wse.csv --out predicted.csv",
+    )
+    parser.add_argument("--rows", required=True, metavar="FILE", help="CSV of measurements")
+    parser.add_argument("--out", metavar="FILE", help="default: standard output")
+    parser.set_defaults(run=_predict)
+
+
+def _predict(arguments: argparse.Namespace) -> int:
+    try:
+        _write(arguments.out, predict_file(Path(arguments.rows)))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--rows {arguments.rows}: {error}") from error
+    return 0
+
+
+def _add_replay(kinds: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = kinds.add_parser(
+        "replay",
+        help="Replay a server's request log.",
+        description="Write a per-request log again, with the times our engine would have given.",
+        epilog="example: lanewise engine replay --requests log.csv.gz --gpu RTX-4090 "
+        "--model Llama-3.1-8B --max-num-seqs 256",
+    )
+    parser.add_argument("--requests", required=True, metavar="FILE", help="CSV, plain or gzipped")
+    parser.add_argument("--gpu", required=True, metavar="NAME")
+    parser.add_argument("--model", required=True, metavar="NAME", help="a public model shape")
+    parser.add_argument("--engine", default=LOG_ENGINE, help="constants (default: %(default)s)")
+    parser.add_argument("--tp", type=int, default=1, help="tensor parallel (default 1)")
+    parser.add_argument("--precision", default="bf16", help="weights (default: %(default)s)")
+    parser.add_argument("--max-num-seqs", type=int, default=128)
+    parser.add_argument("--max-num-batched-tokens", type=int, default=2048)
+    parser.add_argument("--kv-capacity-tokens", type=int, help="default: what the memory holds")
+    parser.add_argument("--out", metavar="FILE", help="default: standard output")
+    parser.set_defaults(run=_replay)
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    try:
+        cost = GpuCost(
+            arguments.gpu,
+            arguments.model,
+            tp=arguments.tp,
+            precision=arguments.precision,
+            engine=arguments.engine,
+            max_num_seqs=arguments.max_num_seqs,
+            max_num_batched_tokens=arguments.max_num_batched_tokens,
+            kv_capacity_tokens=arguments.kv_capacity_tokens,
+            overhead_us=0,
+        )
+        text, summary = replay_file(Path(arguments.requests), cost)
+        _write(arguments.out, text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"engine replay: {error}") from error
+    print(summary, file=sys.stderr)
+    return 0
+
+
+def _write(path: str | None, text: str) -> None:
+    if path is None:
+        sys.stdout.write(text)
+    else:
+        Path(path).write_text(text)
