@@ -10,6 +10,7 @@ and what surrounds the wafers are assumptions, each one a parameter. Speeds of m
 published row are good to about 25 %: one model has been published 40 % apart. docs/engines.md.
 """
 
+import functools
 import math
 
 import msgspec
@@ -21,6 +22,7 @@ from wafer_engine.constants import (
     constants_of,
 )
 from wafer_engine.models import ModelShape, find_model
+from wafer_engine.placement import Placement, place
 from wafer_engine.spec import WSE3, WaferSpec, find_wafer
 from wafer_engine.speculation import NO_SPECULATION, Speculation
 from wafer_engine.step import EngineLimits, StepShape
@@ -28,17 +30,30 @@ from wafer_engine.step import EngineLimits, StepShape
 ALLREDUCES_DENSE = 10  # per layer, as the measured code
 ALLREDUCES_MOE = 12  # assumed: two more to dispatch to experts and gather from them
 WEIGHT_FRACTION = 0.85  # of SRAM that weights may fill; assumed
-RESERVED_FRACTION = 0.05  # of SRAM for code, buffers and routing tables; assumed
 LINK_LATENCY_US = 1.0  # per crossing between wafers; assumed, no published figure
 
 DEFAULT_MODEL = "GLM-4.6"  # published at 1,000 tokens/s (Cerebras models page, 2025-12)
 
 
-def wafers_needed(model: ModelShape, weight_bits: float, wafer: WaferSpec = WSE3) -> int:
-    """Wafers that hold a model's weights with `WEIGHT_FRACTION` of their SRAM."""
-    return max(
-        1, math.ceil(_weight_bytes(model, weight_bits) / (wafer.sram_bytes * WEIGHT_FRACTION))
+@functools.lru_cache(maxsize=256)
+def _placed(
+    model: ModelShape, wafer: WaferSpec, num_wafers: int | None, weight_bits: float, kv_bits: float
+) -> Placement:
+    return place(
+        model, wafer=wafer, num_wafers=num_wafers, weight_bits=weight_bits, kv_bits=kv_bits
     )
+
+
+def wafers_needed(
+    model: ModelShape, weight_bits: float = 16.0, wafer: WaferSpec = WSE3, kv_bits: float = 16.0
+) -> int:
+    """Wafers the service is assumed to give a model.
+
+    As many as hold its weights with `WEIGHT_FRACTION` of their SRAM, and no fewer than its layers
+    can be placed on whole.
+    """
+    by_bytes = math.ceil(model.weight_bytes(weight_bits) / (wafer.sram_bytes * WEIGHT_FRACTION))
+    return max(by_bytes, _placed(model, wafer, None, weight_bits, kv_bits).num_wafers)
 
 
 def published_speculation(
@@ -52,11 +67,6 @@ def published_speculation(
         return NO_SPECULATION
     acceptance = service.acceptance_moe if model.moe else service.acceptance_dense
     return Speculation(service.draft_tokens, acceptance)
-
-
-def _weight_bytes(model: ModelShape, weight_bits: float) -> float:
-    """Weights in SRAM; the input table stays outside, a lookup by the host."""
-    return model.weight_bytes(weight_bits)
 
 
 class WaferCost:
@@ -88,7 +98,7 @@ class WaferCost:
         Args:
             model: A name from `models.py`, or a shape of one's own.
             wafer: Generation or system name.
-            num_wafers: How many; as many as the weights need where not given.
+            num_wafers: How many; `wafers_needed` where not given.
             weight_bits: 16, 8 or 4. Fewer bits need fewer wafers, so fewer cores share a layer:
                 shorter allreduces, longer products. Arithmetic stays 16 bits wide (assumed).
             kv_bits: Width of a cached key or value.
@@ -103,7 +113,7 @@ class WaferCost:
             clock_hz: Instead of the wafer's.
 
         Raises:
-            ValueError: Unknown model or wafer, or the weights do not fit on `num_wafers`; says by
+            ValueError: Unknown model or wafer, or the model does not fit on `num_wafers`; says by
                 how much.
         """
         self.model = find_model(model) if isinstance(model, str) else model
@@ -112,7 +122,8 @@ class WaferCost:
             self.wafer = msgspec.structs.replace(self.wafer, clock_hz=clock_hz)
         self.weight_bits = weight_bits
         self.kv_bits = kv_bits
-        self.num_wafers = num_wafers or wafers_needed(self.model, weight_bits, self.wafer)
+        self.num_wafers = num_wafers or wafers_needed(self.model, weight_bits, self.wafer, kv_bits)
+        placed = _placed(self.model, self.wafer, self.num_wafers, weight_bits, kv_bits)
         self.speculation = speculation or published_speculation(
             self.model, self.num_wafers, service
         )
@@ -125,20 +136,9 @@ class WaferCost:
         self.limits = EngineLimits(
             max_num_seqs=max_num_seqs or pipeline_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
-            kv_capacity_tokens=self._kv_capacity_tokens(),
+            kv_capacity_tokens=placed.kv_tokens,
             overhead_us=round(service.overhead_us if overhead_us is None else overhead_us),
         )
-
-    def _kv_capacity_tokens(self) -> int:
-        weights = _weight_bytes(self.model, self.weight_bits)
-        usable = self.num_wafers * self.wafer.sram_bytes * (1.0 - RESERVED_FRACTION)
-        if weights > usable:
-            raise ValueError(
-                f"{self.model.name} at {self.weight_bits:g} bits needs {weights / 1e9:.1f} GB, "
-                f"{self.num_wafers} x {self.wafer.name} have {usable / 1e9:.1f} GB usable: "
-                f"{(weights - usable) / 1e9:.1f} GB too little"
-            )
-        return int((usable - weights) / self.model.kv_bytes_per_token(self.kv_bits))
 
     def _derive_times(self) -> None:
         """Affine pieces of a pass, all in microseconds."""

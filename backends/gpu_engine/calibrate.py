@@ -24,6 +24,9 @@ from wafer_engine.models import MODELS
 from wafer_engine.replay import replay
 from wafer_engine.report import Row
 
+# Log step of finite differences where errors come from a scheduler's run, which jumps.
+JUMPY_DIFFERENCE = 0.1
+
 
 def calibrate(
     rows: Sequence[Row], logs: Mapping[str, Sequence[Row]], names: Sequence[str] = ()
@@ -161,5 +164,5 @@ def _fit_logs(
 def _solve(errors: Callable[[Vector], Vector], free: Sequence[str], jumps: bool) -> list[float]:
     """The fitted values, four digits each: more would claim more than the rows hold."""
     start = np.array([FIRST_GUESS[name] for name in free])
-    values = fit_positive(errors, start, difference=2e-2 if jumps else 1e-5)
+    values = fit_positive(errors, start, difference=JUMPY_DIFFERENCE if jumps else 1e-5)
     return [float(f"{value:.4g}") for value in values.tolist()]

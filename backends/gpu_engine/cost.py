@@ -22,7 +22,7 @@ ALLREDUCE_GROWTH = 0.15  # latency added per doubling of the group; assumed
 EXPERT_IMBALANCE = 1.2  # the busiest GPU's share of routed tokens over the mean's; assumed
 HOP_US = 10.0  # activations passed from one pipeline stage to the next; assumed
 
-DEFAULT_GPU = "H100-80GB-SXM"
+DEFAULT_GPU = "H200-141GB-SXM"
 DEFAULT_MODEL = "Llama-3.3-70B"
 DEFAULT_ENGINE = "trtllm_0_14"
 

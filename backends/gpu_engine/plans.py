@@ -87,7 +87,7 @@ PLANS = (
         plans=(
             FitPlan(gpus=_B200S, free=_SATURATED, stated=_STATED, metrics=_THROUGHPUT, moe=False),
             FitPlan(gpus=_B200S, free=_SATURATED, stated=_STATED, metrics=_THROUGHPUT, moe=True),
-            FitPlan(free=_SATURATED, stated=_STATED, metrics=_THROUGHPUT, moe=True),
+            FitPlan(gpus=_HOPPERS, free=_SATURATED, stated=_STATED, metrics=_THROUGHPUT, moe=True),
         ),
     ),
     EnginePlan(
@@ -123,7 +123,7 @@ PLANS = (
         version="1.8",
         plans=(
             FitPlan(
-                free=_SATURATED,
+                free=("compute", "allreduce_us"),
                 stated=_STATED,
                 metrics=("itl_mean", "output_throughput", "ttft_mean"),
                 models=("Llama-3.3-70B",),
@@ -152,18 +152,18 @@ PLANS = (
         plans=tuple(
             FitPlan(
                 gpus=gpus,
-                free=("compute", "step_us", "seq_us", "eager_us", *more),
+                free=("compute", "step_us", "eager_us", *more),
                 stated=_STATED,
                 metrics=(*_THROUGHPUT, "tpot_p50", "ttft_p50"),
                 loads=("1", "100", "150", "200", "qps=5"),
                 precisions=("bf16", "w4a16"),
             )
             for gpus, more in (
-                (_A100S, ("allreduce_us", "dequantized")),
-                (("H100-80GB-SXM",), ()),
-                (("H200-141GB-SXM",), ("allreduce_us", "dequantized")),
-                (("RTX-3090",), ("link",)),
-                (("RTX-4090",), ("link",)),
+                (_A100S, ("seq_us", "allreduce_us", "dequantized")),
+                (("H100-80GB-SXM",), ("seq_us",)),
+                (("H200-141GB-SXM",), ("seq_us", "allreduce_us", "dequantized")),
+                (("RTX-3090",), ("seq_us", "link")),
+                (("RTX-4090",), ("seq_us", "link")),
                 (("L4",), ()),
             )
         ),
@@ -176,7 +176,7 @@ PLANS = (
         log_plans=(
             LogFitPlan(
                 gpus=("RTX-4090",),
-                free=("compute", "seq_us"),
+                free=("compute",),
                 stated={**_STATED, "memory": 0.92, "kv": 0.95},
             ),
             LogFitPlan(
@@ -202,7 +202,7 @@ PLANS = (
             ),
             FitPlan(
                 gpus=_HOPPERS,
-                free=_SATURATED,
+                free=("compute", "allreduce_us"),
                 stated=_STATED,
                 metrics=(*_THROUGHPUT, "tpot_mean"),
             ),

@@ -198,6 +198,10 @@ class GpuRows:
                 cost, request, num_users, CLOSED_ROUNDS * num_users, round(spread_us)
             )
             self._runs[key] = times[num_users:]
+        if metric.startswith("output_throughput"):
+            # Little's law: what a user waits for a request is all the time there is.
+            latency_us = ReplaySummary.of(self._runs[key]).mean_latency_us
+            return _per_gpu(row, num_users * request.num_output_tokens / latency_us * 1e6)
         return _metric_of(row, self._runs[key])
 
     def _poisson(self, row: Row) -> float:

@@ -48,14 +48,12 @@ class EngineConstants(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ValueError: This engine version was not fitted on that GPU.
         """
-        named = [constants for constants in self.sets if gpu in constants.gpus]
-        fitting = named or [constants for constants in self.sets if not constants.gpus]
-        for constants in fitting:
-            if constants.moe == moe:
-                return constants
-        for constants in fitting:
-            if not constants.moe:
-                return constants
+        own = [constants for constants in self.sets if gpu in constants.gpus]
+        anyones = [constants for constants in self.sets if not constants.gpus]
+        for wanted in (moe, False):
+            for constants in [*own, *anyones]:
+                if constants.moe == wanted:
+                    return constants
         fitted = ", ".join(name for constants in self.sets for name in constants.gpus)
         raise ValueError(f"{self.family} {self.version} has no constants for {gpu}: has {fitted}")
 

@@ -1,0 +1,224 @@
+"""Weights of small models: made up from a seed, or read from a model folder.
+
+A folder is what model hubs hand out: `config.json` and `model.safetensors` (one file or several).
+The safetensors format is read here, as it is a length, a JSON header and raw numbers. Llama-style
+models are understood: RMS norms, rotary positions, grouped heads, gated FFN, biases on Q, K and V.
+"""
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+# Parameters beyond which a functional simulation is pointless: hours a token in double precision.
+MAX_PARAMS = 700_000_000
+
+
+class TransformerShape(msgspec.Struct, frozen=True):
+    """Dimensions of a model that is really computed."""
+
+    num_layers: int
+    hidden: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    rope_base: float = 10_000.0
+    norm_epsilon: float = 1e-5
+
+    @property
+    def num_params(self) -> int:
+        """Parameters, input and output tables counted apart."""
+        heads = self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
+        layer = self.hidden * heads + 3 * self.hidden * self.ffn + 2 * self.hidden
+        return self.num_layers * layer + 2 * self.vocab * self.hidden + self.hidden
+
+
+class LayerWeights(msgspec.Struct, frozen=True):
+    """One layer; matrices are inputs by outputs."""
+
+    attention_norm: Array
+    query: Array
+    key: Array
+    value: Array
+    query_bias: Array
+    key_bias: Array
+    value_bias: Array
+    output: Array
+    ffn_norm: Array
+    gate: Array
+    up: Array
+    down: Array
+
+
+class TransformerWeights(msgspec.Struct, frozen=True):
+    """A whole model."""
+
+    shape: TransformerShape
+    embedding: Array  # vocab x hidden
+    layers: tuple[LayerWeights, ...]
+    final_norm: Array
+    head: Array  # hidden x vocab
+
+
+def random_weights(shape: TransformerShape, rng: np.random.Generator) -> TransformerWeights:
+    """Weights of about unit gain, for tests and demonstrations."""
+
+    def matrix(inputs: int, outputs: int) -> Array:
+        return rng.normal(scale=inputs**-0.5, size=(inputs, outputs))
+
+    queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+    layers = tuple(
+        LayerWeights(
+            attention_norm=rng.uniform(0.5, 1.5, shape.hidden),
+            query=matrix(shape.hidden, queries),
+            key=matrix(shape.hidden, keys),
+            value=matrix(shape.hidden, keys),
+            query_bias=rng.normal(scale=0.1, size=queries),
+            key_bias=rng.normal(scale=0.1, size=keys),
+            value_bias=rng.normal(scale=0.1, size=keys),
+            output=matrix(queries, shape.hidden),
+            ffn_norm=rng.uniform(0.5, 1.5, shape.hidden),
+            gate=matrix(shape.hidden, shape.ffn),
+            up=matrix(shape.hidden, shape.ffn),
+            down=matrix(shape.ffn, shape.hidden),
+        )
+        for _ in range(shape.num_layers)
+    )
+    return TransformerWeights(
+        shape,
+        rng.normal(size=(shape.vocab, shape.hidden)),
+        layers,
+        rng.uniform(0.5, 1.5, shape.hidden),
+        matrix(shape.hidden, shape.vocab),
+    )
+
+
+def load_model(folder: Path) -> TransformerWeights:
+    """Read a Llama-style model from `config.json` and its safetensors files.
+
+    Raises:
+        ValueError: It is too large to simulate (says by how much), of another architecture, or a
+            tensor is missing.
+        FileNotFoundError: There is no such folder, configuration or weights file.
+    """
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    shape = _shape_of(config)
+    if shape.num_params > MAX_PARAMS:
+        raise ValueError(
+            f"{folder} has {shape.num_params / 1e6:,.0f} million parameters, "
+            f"{shape.num_params / MAX_PARAMS:.1f} times the {MAX_PARAMS / 1e6:,.0f} million that "
+            "the mesh simulation takes: use the cost model instead"
+        )
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"no *.safetensors in {folder}")
+    tensors: dict[str, Array] = {}
+    for file in files:
+        tensors.update(read_safetensors(file))
+    return _Tensors(tensors).model(shape)
+
+
+def _shape_of(config: dict[str, Any]) -> TransformerShape:
+    supported = ("llama", "qwen2", "mistral")
+    if config.get("model_type") not in supported:
+        raise ValueError(
+            f"model type {config.get('model_type')!r}: expected one of {', '.join(supported)}"
+        )
+    if config.get("rope_scaling"):
+        raise ValueError("scaled rotary positions are not simulated: config.json sets rope_scaling")
+    heads = int(config["num_attention_heads"])
+    return TransformerShape(
+        num_layers=int(config["num_hidden_layers"]),
+        hidden=int(config["hidden_size"]),
+        num_heads=heads,
+        num_kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
+        ffn=int(config["intermediate_size"]),
+        vocab=int(config["vocab_size"]),
+        rope_base=float(config.get("rope_theta") or 10_000.0),
+        norm_epsilon=float(config.get("rms_norm_eps") or 1e-5),
+    )
+
+
+class _Tensors:
+    """Tensors by name, as the hub's Llama-style files name them."""
+
+    def __init__(self, tensors: dict[str, Array]) -> None:
+        self._tensors = tensors
+
+    def model(self, shape: TransformerShape) -> TransformerWeights:
+        embedding = self._get("model.embed_tokens.weight")
+        tied = "lm_head.weight" not in self._tensors
+        head = embedding if tied else self._get("lm_head.weight")
+        layers = tuple(self._layer(number, shape) for number in range(shape.num_layers))
+        return TransformerWeights(shape, embedding, layers, self._get("model.norm.weight"), head.T)
+
+    def _layer(self, number: int, shape: TransformerShape) -> LayerWeights:
+        at = f"model.layers.{number}."
+        queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
+        return LayerWeights(
+            attention_norm=self._get(at + "input_layernorm.weight"),
+            query=self._get(at + "self_attn.q_proj.weight").T,
+            key=self._get(at + "self_attn.k_proj.weight").T,
+            value=self._get(at + "self_attn.v_proj.weight").T,
+            query_bias=self._tensors.get(at + "self_attn.q_proj.bias", np.zeros(queries)),
+            key_bias=self._tensors.get(at + "self_attn.k_proj.bias", np.zeros(keys)),
+            value_bias=self._tensors.get(at + "self_attn.v_proj.bias", np.zeros(keys)),
+            output=self._get(at + "self_attn.o_proj.weight").T,
+            ffn_norm=self._get(at + "post_attention_layernorm.weight"),
+            gate=self._get(at + "mlp.gate_proj.weight").T,
+            up=self._get(at + "mlp.up_proj.weight").T,
+            down=self._get(at + "mlp.down_proj.weight").T,
+        )
+
+    def _get(self, name: str) -> Array:
+        if name not in self._tensors:
+            raise ValueError(f"the weights hold no tensor {name!r}")
+        return self._tensors[name]
+
+
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+
+
+def read_safetensors(path: Path) -> dict[str, Array]:
+    """Every tensor of a safetensors file, widened to doubles.
+
+    Raises:
+        ValueError: The file is not in that format, or holds a type other than F64, F32, F16, BF16.
+    """
+    return dict(_tensors_in(path))
+
+
+def _tensors_in(path: Path) -> Iterator[tuple[str, Array]]:
+    raw = path.read_bytes()
+    if len(raw) < 8:
+        raise ValueError(f"{path} is no safetensors file: {len(raw)} bytes")
+    (length,) = struct.unpack("<Q", raw[:8])
+    if length > min(len(raw) - 8, _MAX_HEADER_BYTES):
+        raise ValueError(f"{path} is no safetensors file: it claims a header of {length} bytes")
+    header = json.loads(raw[8 : 8 + length])
+    body = memoryview(raw)[8 + length :]
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        first, last = entry["data_offsets"]
+        yield name, _decode(body[first:last], entry["dtype"]).reshape(entry["shape"])
+
+
+def _decode(data: memoryview, dtype: str) -> Array:
+    if dtype == "BF16":  # the upper half of a 32-bit float
+        halves = np.frombuffer(data, dtype="<u2").astype(np.uint32)
+        return (halves << 16).view(np.float32).astype(np.float64)
+    if dtype not in _DTYPES:
+        raise ValueError(f"tensor type {dtype} is not read: expected BF16, {', '.join(_DTYPES)}")
+    return np.frombuffer(data, dtype=_DTYPES[dtype]).astype(np.float64)
