@@ -109,7 +109,7 @@ class RecordingBackend:
         group: BackendGroup,
         *,
         used: Usage = Usage(num_input_tokens=7, num_output_tokens=2),  # noqa: B008 - frozen
-        refusing: BackendError | None = None,
+        refusing: Exception | None = None,
         window_tokens: int = 100_000,
     ) -> None:
         self._info = BackendInfo(
