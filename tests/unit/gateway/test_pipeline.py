@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,6 +43,7 @@ from tests.unit.gateway.doubles import (
     parsed_create,
     stop,
     text,
+    until,
 )
 
 FULL = BackendError("wafer", "server_is_overloaded", "full", retryable=True)
@@ -383,11 +383,6 @@ async def test_draining_takes_nothing_new() -> None:
     assert await world.run() is None
     assert (world.refusal.code, world.refusal.headers["retry-after"]) == ("server_draining", "1")
     assert world.outcomes() == {("none", "shed"): 1}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - turns of the loop, no time passes
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("reason", ["steered", "cancelled"])

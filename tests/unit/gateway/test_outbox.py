@@ -1,0 +1,183 @@
+"""The way out: the first delta at once, text that gathers, order, closing, a slow reader."""
+
+import asyncio
+import json
+
+import pytest
+
+from backends.contract import Usage
+from gateway.outbox import Outbox
+from gateway.response import Ending, ResponseStream
+from tests.unit.gateway.doubles import parsed_create, text, until
+
+INTERVAL_S = 0.003
+NEVER_S = 1000.0  # an interval that never ends within a test
+
+
+class Written:
+    """What a writer wrote; it can be held up like a full transport."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.room = asyncio.Event()
+        self.room.set()
+
+    async def write(self, frame: bytes) -> None:
+        await self.room.wait()
+        self.frames.append(frame)
+
+
+class Counted:
+    """A stream that sends how often it was marked since its last flush."""
+
+    def __init__(self, outbox: Outbox, name: str) -> None:
+        self._outbox = outbox
+        self._name = name
+        self.num_marks = 0
+
+    def mark(self) -> None:
+        self.num_marks += 1
+        self._outbox.mark(self)
+
+    def flush(self) -> None:
+        if self.num_marks:
+            self._outbox.send(f"{self._name}{self.num_marks}".encode())
+        self.num_marks = 0
+
+
+async def turns(number: int = 5) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_frames_go_out_in_order_without_waiting_for_the_interval() -> None:
+    outbox, written = Outbox(NEVER_S), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    for number in range(3):
+        outbox.send(str(number).encode())
+    await turns()
+    assert written.frames == [b"0", b"1", b"2"]
+    outbox.send(b"3")
+    await turns()
+    assert written.frames[-1] == b"3"
+    outbox.close()
+    await writer
+
+
+async def test_marks_gather_until_the_interval_ends() -> None:
+    outbox, written = Outbox(NEVER_S), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    stream = Counted(outbox, "s")
+    for _ in range(4):
+        stream.mark()
+    await turns()
+    outbox.send(b"other")
+    await turns()
+    assert written.frames == [b"other"], "a frame does not drag unripe text along"
+    outbox.close()
+    await writer
+    assert written.frames == [b"other", b"s4"]
+
+
+async def test_every_interval_ends() -> None:
+    outbox, written = Outbox(INTERVAL_S), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    stream = Counted(outbox, "s")
+    for number in range(1, 4):
+        for _ in range(number):
+            stream.mark()
+        await until(lambda: not stream.num_marks)
+    outbox.close()
+    await writer
+    assert written.frames == [b"s1", b"s2", b"s3"]
+
+
+async def test_closing_writes_what_is_left() -> None:
+    outbox, written = Outbox(NEVER_S), Written()
+    one, two = Counted(outbox, "a"), Counted(outbox, "b")
+    one.mark()
+    two.mark()
+    one.mark()
+    outbox.send(b"frame")
+    outbox.close()
+    await outbox.run(written.write)
+    assert written.frames == [b"frame", b"a2", b"b1"]
+
+
+async def test_a_closed_empty_outbox_is_done_at_once() -> None:
+    outbox = Outbox(NEVER_S)
+    outbox.close()
+    await outbox.run(Written().write)
+
+
+async def test_a_slow_reader_makes_text_gather_and_shows_as_blocked() -> None:
+    outbox, written = Outbox(0.0), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    stream = Counted(outbox, "s")
+    assert outbox.blocked_since_s is None
+    written.room.clear()
+    outbox.send(b"stuck")
+    await turns()
+    assert outbox.blocked_since_s is not None
+    for _ in range(1000):
+        stream.mark()
+        await asyncio.sleep(0)
+    assert written.frames == []
+    written.room.set()
+    await until(lambda: len(written.frames) == 2)
+    assert written.frames == [b"stuck", b"s1000"], "one frame, however long it took"
+    assert outbox.blocked_since_s is None
+    outbox.close()
+    await writer
+
+
+async def test_a_write_that_fails_ends_the_writer() -> None:
+    async def broken(frame: bytes) -> None:
+        raise ConnectionResetError
+
+    outbox = Outbox(NEVER_S)
+    outbox.send(b"x")
+    with pytest.raises(ConnectionResetError):
+        await outbox.run(broken)
+
+
+async def test_text_marked_while_a_closing_writer_is_stuck_still_goes_out() -> None:
+    outbox, written = Outbox(0.0), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    written.room.clear()
+    outbox.send(b"stuck")
+    await turns()
+    outbox.close()
+    Counted(outbox, "s").mark()
+    written.room.set()
+    await asyncio.wait_for(writer, 1)
+    assert written.frames == [b"stuck", b"s1"]
+
+
+@pytest.mark.parametrize("interval_s", [0.0, INTERVAL_S])
+async def test_a_response_through_an_outbox(interval_s: float) -> None:
+    """The first delta at once, then few frames for many tokens, and nothing lost or reordered."""
+    outbox, written = Outbox(interval_s), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    stream = ResponseStream(
+        parsed_create(), lambda _, frame: outbox.send(frame), on_dirty=outbox.mark
+    )
+    stream.open(100, "m", {})
+    stream.push(text("0 "))
+    await turns()
+    assert b'"delta":"0 "' in written.frames[-1]
+    for number in range(1, 300):
+        stream.push(text(f"{number} "))
+        if number % 10 == 0:
+            await asyncio.sleep(0)
+    ending = Ending(status="completed", usage=Usage())
+    stream.close_items(ending)
+    stream.finish(ending, 101, {})
+    stream.send_terminal()
+    outbox.close()
+    await writer
+    whole = "".join(f"{number} " for number in range(300))
+    assert whole.encode() in written.frames[-1]
+    assert len(written.frames) < 100
+    numbers = [json.loads(frame)["sequence_number"] for frame in written.frames]
+    assert numbers == list(range(len(numbers)))
