@@ -1,13 +1,31 @@
-"""The wafer engine's command line: `python -m wafer_engine validate|calibrate|...`."""
+"""The wafer engine's command line.
+
+python -m wafer_engine speed --model Llama-3.3-70B
+python -m wafer_engine place --model GLM-4.6 --out glm.svg
+python -m wafer_engine decode --weights FOLDER --prompt "def add(" --side 8
+python -m wafer_engine validate [--rows FILE]
+python -m wafer_engine calibrate [--rows FILE] [--out FOLDER]
+"""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from wafer_engine.calibrate import calibrate, write_constants
-from wafer_engine.report import find_reference, read_rows
+from wafer_engine.cost import DEFAULT_MODEL, WaferCost
+from wafer_engine.mesh import Mesh
+from wafer_engine.models import find_model
+from wafer_engine.picture import placement_table, svg
+from wafer_engine.placement import place
+from wafer_engine.report import REFERENCE_FOLDER, find_reference, read_rows
+from wafer_engine.spec import find_wafer
+from wafer_engine.token_text import FileTokenizer
+from wafer_engine.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
 from wafer_engine.validate import validation_report
+from wafer_engine.weights import load_model
 
 CONSTANTS_FOLDER = Path(__file__).parent / "constants"
 
@@ -15,44 +33,142 @@ CONSTANTS_FOLDER = Path(__file__).parent / "constants"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = _parser().parse_args(arguments)
-    run = {"validate": _validate, "calibrate": _calibrate}[options.command]
-    return run(options)
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except (ValueError, OSError) as error:
+        print(f"wafer_engine: {error}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m wafer_engine", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    validate = commands.add_parser(
-        "validate", help="compare every published row with its prediction"
+    parser = argparse.ArgumentParser(
+        prog="python -m wafer_engine",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    validate.add_argument("--rows", help="CSV file with the columns of wse.csv")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    speed = commands.add_parser("speed", help="what the cost model says of a model")
+    speed.set_defaults(run=_speed)
+    layout = commands.add_parser("place", help="lay a model out; print a table, draw a picture")
+    layout.set_defaults(run=_place)
+    layout.add_argument("--kv-tokens", type=int, default=0, help="KV cache it must hold at least")
+    layout.add_argument("--out", help="SVG file to write")
+    for command in (speed, layout):
+        command.add_argument("--model", default=DEFAULT_MODEL)
+        command.add_argument("--wafer", default="WSE-3", help="WSE-2, WSE-3, CS-2 or CS-3")
+        command.add_argument("--wafers", type=int, help="as many as needed where not given")
+        command.add_argument("--bits", type=float, default=16.0, help="of a weight: 16, 8 or 4")
+        command.add_argument("--kv-bits", type=float, default=16.0)
+    decode = commands.add_parser("decode", help="compute a small model on the simulated mesh")
+    decode.set_defaults(run=_decode)
+    decode.add_argument("--weights", required=True, help="folder with config.json and safetensors")
+    decode.add_argument("--prompt", required=True)
+    decode.add_argument("--tokens", type=int, default=16, help="how many to generate")
+    decode.add_argument("--side", type=int, default=8, help="PEs per side of the mesh")
+    validate = commands.add_parser("validate", help="every published row beside its prediction")
+    validate.set_defaults(run=_validate)
     fit = commands.add_parser("calibrate", help="fit the constants again and write them")
-    fit.add_argument("--rows", help="CSV file with the columns of wse.csv")
+    fit.set_defaults(run=_calibrate)
+    for command in (validate, fit):
+        command.add_argument("--rows", help="CSV file with the columns of wse.csv")
     fit.add_argument("--out", default=str(CONSTANTS_FOLDER), help="folder for the JSON files")
     return parser
 
 
-def _reference(given: str | None) -> Path | None:
+def _speed(options: argparse.Namespace) -> int:
+    cost = WaferCost(
+        options.model,
+        wafer=options.wafer,
+        num_wafers=options.wafers,
+        weight_bits=options.bits,
+        kv_bits=options.kv_bits,
+    )
+    limits, draft = cost.limits, cost.speculation
+    print(
+        f"{cost.model.name}, {options.bits:g}-bit weights, on {cost.num_wafers} x "
+        f"{cost.wafer.name}: {limits.max_num_seqs} sequences at full speed, KV cache for "
+        f"{limits.kv_capacity_tokens:,} tokens"
+    )
+    print(
+        f"assumed draft: {draft.draft_tokens} tokens at acceptance {draft.acceptance:g}, "
+        f"{draft.tokens_per_pass:.2f} tokens a pass; rated power {cost.wafer.power_w / 1e3:g} kW "
+        "a system; +-25 % for a model without a published row"
+    )
+    print("context  sequences  tokens/s each   J/token")
+    for context in (1024, 8192, 32_768):
+        for num_seqs in (1, limits.max_num_seqs, 2 * limits.max_num_seqs):
+            print(
+                f"{context:7,}  {num_seqs:9}  {cost.tokens_per_s(context, num_seqs):13,.0f}  "
+                f"{cost.joules_per_token(context, num_seqs):8,.1f}"
+            )
+    return 0
+
+
+def _place(options: argparse.Namespace) -> int:
+    placement = place(
+        find_model(options.model),
+        wafer=find_wafer(options.wafer),
+        num_wafers=options.wafers,
+        weight_bits=options.bits,
+        kv_bits=options.kv_bits,
+        kv_tokens=options.kv_tokens,
+    )
+    print(placement_table(placement))
+    if options.out:
+        Path(options.out).write_text(svg(placement), encoding="utf-8")
+        print(f"wrote {options.out}")
+    return 0
+
+
+def _decode(options: argparse.Namespace) -> int:
+    folder = Path(options.weights)
+    weights, tokenizer = load_model(folder), FileTokenizer(folder / "tokenizer.json")
+    tokens = tokenizer.encode(options.prompt)
+    if not tokens:
+        raise ValueError("the prompt has no tokens")
+    mesh = Mesh(options.side)
+    model = MeshTransformer(mesh, weights)
+    for token in tokens[:-1]:
+        model.decode(token)
+    logits = model.decode(tokens[-1])
+    reference = reference_logits(weights, tokens)
+    error = float(np.abs(logits - reference).max() / np.abs(reference).max())
+    print(f"logits after the prompt differ from plain numpy by {error:.1e} of the largest")
+    if error > LOGIT_TOLERANCE:
+        raise ValueError(f"expected at most {LOGIT_TOLERANCE:g}")
+    generated: list[int] = []
+    while True:
+        generated.append(int(np.argmax(logits)))
+        if len(generated) == options.tokens:
+            break
+        logits = model.decode(generated[-1])
+    print(options.prompt + tokenizer.decode(generated))
+    counts = mesh.counts
+    print(
+        f"per PE: {counts.macs:,} multiply-accumulates, {counts.vector_starts:,} vector starts; "
+        f"{counts.allreduces:,} allreduces, {counts.stages:,} stages, {counts.hops:,} hops, "
+        f"{counts.words:,} words on the busiest link"
+    )
+    return 0
+
+
+def _reference(given: str | None) -> Path:
     path = find_reference("wse.csv", given)
     if path is None:
-        looked = given or "../shared/data/reference/wse.csv"
-        print(f"no reference rows at {looked}: give a file with --rows", file=sys.stderr)
+        looked = given or REFERENCE_FOLDER / "wse.csv"
+        raise ValueError(f"no reference rows at {looked}: give a file with --rows")
     return path
 
 
 def _validate(options: argparse.Namespace) -> int:
-    path = _reference(options.rows)
-    if path is None:
-        return 2
-    print(validation_report(read_rows(path)))
+    print(validation_report(read_rows(_reference(options.rows))))
     return 0
 
 
 def _calibrate(options: argparse.Namespace) -> int:
-    path = _reference(options.rows)
-    if path is None:
-        return 2
-    for written in write_constants(Path(options.out), calibrate(read_rows(path))):
+    rows = read_rows(_reference(options.rows))
+    for written in write_constants(Path(options.out), calibrate(rows)):
         print(f"wrote {written}")
     return 0
 
