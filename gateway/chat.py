@@ -7,6 +7,7 @@ from litestar.response.base import ASGIResponse
 from msgspec import Meta
 
 from backends.contract import (
+    CustomToolCall,
     Delta,
     DeltaKind,
     FunctionCall,
@@ -29,16 +30,22 @@ from router.task import Tenant
 _encode = msgspec.json.encode
 
 
-class _Call(msgspec.Struct, frozen=True):
-    """A tool call of an assistant message."""
-
-    id: str
-    function: "_CallFunction"
-
-
 class _CallFunction(msgspec.Struct, frozen=True):
     name: str
     arguments: str = ""
+
+
+class _CallCustom(msgspec.Struct, frozen=True):
+    name: str
+    input: str = ""
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """A tool call of an assistant message; it has one of the two."""
+
+    id: str
+    function: _CallFunction | None = None
+    custom: _CallCustom | None = None
 
 
 class _ChatMessage(msgspec.Struct, frozen=True):
@@ -102,9 +109,10 @@ def parse_chat(body: bytes) -> tuple[ChatBody, ParsedCreate]:
     if len(stops) > MAX_STOPS or not all(stops):
         message = f"Invalid 'stop': expected up to {MAX_STOPS} non-empty strings."
         raise ProtocolError("invalid_value", message, param="stop")
+    items, places = _input_items(chat.messages)
     create = CreateBody(
         model=chat.model,
-        input=[msgspec.Raw(_encode(item)) for item in _input_items(chat.messages)],
+        input=[msgspec.Raw(_encode(item)) for item in items],
         store=False,
         tools=[msgspec.Raw(_encode(_flat_tool(tool))) for tool in chat.tools or ()],
         tool_choice=_flat_choice(chat.tool_choice),
@@ -119,39 +127,62 @@ def parse_chat(body: bytes) -> tuple[ChatBody, ParsedCreate]:
         safety_identifier=chat.safety_identifier,
         user=chat.user,
     )
-    parsed = parse_create(create, f"resp_{new_id()}")
+    try:
+        parsed = parse_create(create, f"resp_{new_id()}")
+    except ProtocolError as error:
+        raise _in_chat_terms(error, places) from None
     parsed = msgspec.structs.replace(
         parsed, stop=stops, seed=chat.seed, text_format=_text_format(chat.response_format)
     )
     return chat, parsed
 
 
-def _input_items(messages: list[_ChatMessage]) -> list[dict[str, Any]]:
-    """Messages as Responses items; an assistant's calls become items of their own."""
+def _in_chat_terms(error: ProtocolError, places: list[str]) -> ProtocolError:
+    """An error about an item as one about the message that it came from."""
+    item, bracket, _ = (error.param or "").partition("]")
+    number = item.removeprefix("input[")
+    if not bracket or not number.isdecimal():
+        return error
+    item, place = f"{item}]", places[int(number)]
+    assert error.param is not None
+    message = error.message.replace(item, place)
+    return ProtocolError(error.code, message, param=error.param.replace(item, place, 1))
+
+
+def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Messages as Responses items; an assistant's calls become items of their own.
+
+    Returns the items, and for each the place it came from.
+    """
     items: list[dict[str, Any]] = []
+    places: list[str] = []
     for index, message in enumerate(messages):
         place = f"messages[{index}]"
         if message.role in ("tool", "function"):
             if message.tool_call_id is None:
                 error = f"Missing required parameter: '{place}.tool_call_id'."
-                raise ProtocolError("missing_required_parameter", error, param=place)
+                param = f"{place}.tool_call_id"
+                raise ProtocolError("missing_required_parameter", error, param=param)
             output = _content(message.content, place)
             items.append(
                 {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
             )
-            continue
-        if message.content is not None or not message.tool_calls:
+        elif message.content is not None or not message.tool_calls:
             items.append({"role": message.role, "content": _content(message.content, place)})
-        items.extend(
-            {
-                "type": "function_call",
-                "call_id": call.id,
-                "name": call.function.name,
-                "arguments": call.function.arguments,
-            }
-            for call in message.tool_calls or ()
-        )
-    return items
+        for number, call in enumerate(message.tool_calls or ()):
+            items.append(_call_item(call, f"{place}.tool_calls[{number}]"))
+        places += [place] * (len(items) - len(places))
+    return items, places
+
+
+def _call_item(call: _Call, place: str) -> dict[str, Any]:
+    item: dict[str, Any] = {"type": "function_call", "call_id": call.id}
+    if call.custom is not None:
+        return item | {"type": "custom_tool_call", **msgspec.structs.asdict(call.custom)}
+    if call.function is None:
+        message = f"Missing required parameter: '{place}.function'."
+        raise ProtocolError("missing_required_parameter", message, param=f"{place}.function")
+    return item | msgspec.structs.asdict(call.function)
 
 
 def _content(content: Any, place: str) -> str | list[dict[str, Any]]:
@@ -261,14 +292,14 @@ class ChatStream:
                 self._outbox.mark(self)
             return
         self.flush()
+        kind, field = _CALL_FIELDS[delta.kind]
         if delta.index != self._source:
             self._source = delta.index
-            function = {"name": delta.name, "arguments": ""}
-            call = {"id": delta.call_id, "type": "function", "function": function}
-            self._calls.append({**call, "function": dict(function)})
+            call = {"id": delta.call_id, "type": kind, kind: {"name": delta.name, field: ""}}
+            self._calls.append(call)
             self._chunk({"tool_calls": [{"index": len(self._calls) - 1, **call}]})
-        self._calls[-1]["function"]["arguments"] += delta.text
-        piece = {"index": len(self._calls) - 1, "function": {"arguments": delta.text}}
+        self._calls[-1][kind][field] += delta.text
+        piece = {"index": len(self._calls) - 1, kind: {field: delta.text}}
         self._chunk({"tool_calls": [piece]})
 
     def flush(self) -> None:
@@ -352,11 +383,7 @@ class ChatStream:
     def output(self) -> tuple[Item, ...]:
         """What was said; chat completions are not stored, so nobody continues from it."""
         texts = (Message("assistant", (TextPart("".join(self._texts)),)),) if self._texts else ()
-        calls = (
-            FunctionCall(call["id"], call["function"]["name"], call["function"]["arguments"])
-            for call in self._calls
-        )
-        return (*texts, *calls)
+        return (*texts, *(_call_of(call) for call in self._calls))
 
     @property
     def is_open(self) -> bool:
@@ -372,6 +399,18 @@ class ChatStream:
     def num_events(self) -> int:
         """How many chunks it has made."""
         return self._num_events
+
+
+_CALL_FIELDS = {
+    DeltaKind.FUNCTION_CALL: ("function", "arguments"),
+    DeltaKind.CUSTOM_CALL: ("custom", "input"),
+}
+
+
+def _call_of(call: dict[str, Any]) -> Item:
+    if call["type"] == "custom":
+        return CustomToolCall(call["id"], call["custom"]["name"], call["custom"]["input"])
+    return FunctionCall(call["id"], call["function"]["name"], call["function"]["arguments"])
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
