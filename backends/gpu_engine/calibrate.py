@@ -25,7 +25,7 @@ from wafer_engine.replay import replay
 from wafer_engine.report import Row
 
 # Log step of finite differences where errors come from a scheduler's run, which jumps.
-JUMPY_DIFFERENCE = 0.1
+JUMPY_DIFFERENCE = 0.03
 
 
 def calibrate(

@@ -100,7 +100,7 @@ PLANS = (
                 free=("compute", "memory", "seq_us", "allreduce_us", "eager_us"),
                 stated=_STATED,
                 metrics=("itl_mean", "ttft_mean"),
-                loads=("qps=2", "qps=4", "qps=8"),
+                loads=("qps=2", "qps=8", "qps=inf"),
             ),
         ),
     ),

@@ -63,7 +63,9 @@ def test_kernel_cycles() -> None:
         WSE3_CONSTANTS.gemm,
         WSE3_CONSTANTS.pipeline_gemv,
     )
-    assert gemv and gemm and pipeline
+    assert gemv is not None
+    assert gemm is not None
+    assert pipeline is not None
     assert kernels.gemv_cycles(36, 240, gemv) == pytest.approx(1340.24, rel=0.03)
     assert kernels.gemm_cycles(12, 360, gemm) == pytest.approx(511_841, rel=0.05)
     assert kernels.pipeline_gemv_cycles(6, 360, pipeline) == pytest.approx(6594.5, rel=0.03)

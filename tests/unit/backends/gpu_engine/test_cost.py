@@ -1,0 +1,182 @@
+"""The GPU roofline: its shape, its limits, its options."""
+
+import random
+
+import pytest
+
+from backends.gpu_engine.constants import ENGINES, GpuConstants, find_engine
+from backends.gpu_engine.cost import GpuCost
+from backends.gpu_engine.spec import GPUS, PRECISIONS, find_gpu, find_precision
+from wafer_engine.cost import WaferCost
+from wafer_engine.speculation import Speculation
+from wafer_engine.step import StepShape
+
+
+def prefill(tokens: int) -> StepShape:
+    return StepShape(0, 0, tokens, tokens * (tokens + 1) // 2)
+
+
+def test_the_default_pair_gives_the_headline() -> None:
+    deep, fast = GpuCost(), WaferCost()
+    assert (deep.model.name, deep.gpu.name, deep.parallel.tp) == (
+        "Llama-3.3-70B",
+        "H200-141GB-SXM",
+        4,
+    )
+    assert 65 <= deep.tokens_per_s(1024) <= 70
+    assert fast.tokens_per_s(1024) > 1000
+    assert fast.tokens_per_s(1024) / deep.tokens_per_s(1024) == pytest.approx(15, abs=1)
+
+
+def test_pure_decode_is_affine_in_context_and_growth_is_its_slope() -> None:
+    seed = 31
+    rng = random.Random(seed)
+    costs = [
+        GpuCost(),
+        GpuCost("A100", "Llama-2-70B", tp=4, precision="fp16", engine="vllm_2023"),
+        GpuCost("H200", "DeepSeek-R1", tp=8, precision="fp8", engine="trtllm_1_0"),
+        GpuCost("B200", "gpt-oss-120b", tp=2, precision="fp4", engine="trtllm_1_0"),
+        GpuCost("H200", speculation=Speculation(3, 0.7, 0.05)),
+        GpuCost("H200", attention_window_tokens=4096),
+    ]
+    for _ in range(200):
+        cost = rng.choice(costs)
+        seqs, context = rng.randint(1, 300), rng.randint(1, 500_000)
+        first = cost.step_us(StepShape(seqs, context))
+        second = cost.step_us(StepShape(seqs, context + seqs))
+        message = f"seed {seed}: {cost.model.name}, {seqs} sequences"
+        assert second - first == pytest.approx(cost.growth_us(seqs), abs=1e-6), message
+        assert cost.growth_us(seqs) >= 0, message
+
+
+def test_batch_context_and_prompts_slow_a_step() -> None:
+    cost = GpuCost()
+    alone = cost.tokens_per_s(1024)
+    assert alone > cost.tokens_per_s(1024, 16) > cost.tokens_per_s(1024, 128)
+    assert 128 * cost.tokens_per_s(1024, 128) > 30 * alone
+    assert cost.tokens_per_s(64_000) < 0.95 * alone
+    assert cost.step_us(prefill(8192)) > 6 * cost.step_us(prefill(1024))
+
+
+@pytest.mark.parametrize(("one", "other"), [("A100", "H100"), ("H100", "H200"), ("H200", "B200")])
+def test_newer_cards_are_faster(one: str, other: str) -> None:
+    engine = "trtllm_0_17"
+    slow, fast = (
+        GpuCost(gpu, "Llama-3.3-70B", tp=4, engine=engine).tokens_per_s(1024, 8)
+        for gpu in (one, other)
+    )
+    assert fast > slow
+
+
+def test_tensor_parallel_gains_less_than_it_spreads() -> None:
+    speeds = [GpuCost("H200", tp=tp).tokens_per_s(1024) for tp in (2, 4, 8)]
+    assert speeds[0] < speeds[1] < speeds[2]
+    assert speeds[1] / speeds[0] < 2.0
+    assert speeds[2] / speeds[1] < speeds[1] / speeds[0]
+
+
+def test_pipeline_parallel_adds_memory_not_latency() -> None:
+    one, two = GpuCost("H200", tp=4), GpuCost("H200", tp=4, pp=2)
+    assert two.tokens_per_s(1024) == pytest.approx(one.tokens_per_s(1024), rel=0.1)
+    assert two.limits.kv_capacity_tokens > 2 * one.limits.kv_capacity_tokens
+    assert two.step_us(prefill(8192)) < 0.7 * one.step_us(prefill(8192))
+
+
+def test_leaving_the_link_domain_costs() -> None:
+    options = {"precision": "fp8", "engine": "trtllm_1_0"}
+    inside = GpuCost("GB200-NVL72", "Llama-3.1-405B", tp=16, **options)
+    outside = GpuCost("B200", "Llama-3.1-405B", tp=16, **options)
+    assert outside.step_us(prefill(8192)) > 1.5 * inside.step_us(prefill(8192))
+
+
+def test_experts_in_parallel() -> None:
+    options = {"precision": "fp8", "engine": "trtllm_1_0"}
+    cut = GpuCost("H200", "Qwen3-235B-A22B", tp=8, **options)
+    spread = GpuCost("H200", "Qwen3-235B-A22B", tp=1, dp=8, expert_parallel=True, **options)
+    # Four KV heads cannot be cut over eight GPUs; replicas hold twice as many sequences.
+    assert spread.limits.kv_capacity_tokens > 1.5 * cut.limits.kv_capacity_tokens
+    assert spread.step_us(StepShape(256, 256_000)) > 0
+    # A lone token touches 8 of 128 experts, a full batch all of them.
+    light = GpuCost("H200", "Qwen3-235B-A22B", tp=8, precision="fp8")
+    lone, full = light.step_us(StepShape(1, 1000)), light.step_us(StepShape(512, 1000))
+    assert full > 2 * lone
+
+
+def test_latent_attention_keeps_more_tokens() -> None:
+    latent = GpuCost("H200", "DeepSeek-R1", tp=8, precision="fp8", engine="trtllm_1_0")
+    grouped = GpuCost("H200", "Qwen3-Coder-480B-A35B", tp=8, precision="fp8", engine="trtllm_1_0")
+    assert latent.model.kv_bytes_per_token() < 0.3 * grouped.model.kv_bytes_per_token()
+
+
+def test_speculation() -> None:
+    plain = GpuCost("H200")
+    drafted = GpuCost("H200", speculation=Speculation(3, 0.8, 0.05))
+    assert drafted.tokens_per_s(1024) > 2 * plain.tokens_per_s(1024)
+    # Full batches multiply more than they read: the draft's wasted tokens cost.
+    gain = drafted.tokens_per_s(1024, 256) / plain.tokens_per_s(1024, 256)
+    assert gain < drafted.tokens_per_s(1024) / plain.tokens_per_s(1024)
+
+
+def test_energy() -> None:
+    cost = GpuCost("H200")
+    assert cost.joules_per_token(1024) == pytest.approx(4 * 700 / cost.tokens_per_s(1024))
+    assert cost.joules_per_token(1024, 64) < cost.joules_per_token(1024)
+
+
+def test_what_does_not_fit_is_an_error_that_says_by_how_much() -> None:
+    with pytest.raises(ValueError, match=r"141\.1 GB of weights .* 58\.6 GB too little"):
+        GpuCost("H100", "Llama-3.3-70B", tp=1)
+    assert GpuCost("RTX-3090", "Llama-3.1-8B", tp=1, engine="vllm_0_7").limits.kv_capacity_tokens
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"gpu": "H900"}, "unknown GPU"),
+        ({"model": "nothing"}, "unknown model"),
+        ({"precision": "fp7"}, "unknown precision"),
+        ({"engine": "nothing"}, "no constants for engine"),
+        ({"gpu": "L4", "engine": "vllm_2023"}, "has no constants for L4"),
+    ],
+)
+def test_unknown_names_list_the_known(arguments: dict, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        GpuCost(**arguments)
+
+
+def test_rates_follow_precision_and_card() -> None:
+    h100, a100, b200 = find_gpu("H100"), find_gpu("A100"), find_gpu("B200")
+    assert h100.flops(find_precision("fp8")) == 2 * h100.fp16_flops
+    assert a100.flops(find_precision("fp8")) == a100.fp16_flops
+    assert a100.flops(find_precision("w8a8")) == 2 * a100.fp16_flops
+    assert b200.flops(find_precision("fp4")) == 4 * b200.fp16_flops
+    assert h100.flops(find_precision("int4")) == h100.fp16_flops
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
+def test_cards_are_plausible(gpu) -> None:
+    assert 60e12 < gpu.fp16_flops < 3e15
+    assert gpu.memory_bytes / gpu.memory_bytes_per_s < 0.1  # all of it in under 100 ms
+    assert gpu.link_bytes_per_s <= gpu.memory_bytes_per_s
+    assert all(gpu.flops(precision) >= gpu.fp16_flops for precision in PRECISIONS.values())
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_constants_are_physical_and_say_where_they_come_from(name: str) -> None:
+    for constants in find_engine(name).sets:
+        assert constants.rows or constants.basis, "fitted to rows, or taken over from somewhere"
+        for field in ("compute", "memory", "kv", "link"):
+            assert 0 < getattr(constants, field) <= 1.05, field
+        for field in ("step_us", "layer_us", "seq_us", "allreduce_us", "launch_us", "eager_us"):
+            assert 0 <= getattr(constants, field) < 5000, field
+
+
+def test_engines_pick_the_set_of_the_card_and_the_kind_of_model() -> None:
+    engine = find_engine("trtllm_1_0")
+    dense, moe = engine.for_gpu("H200-141GB-SXM"), engine.for_gpu("H200-141GB-SXM", moe=True)
+    assert (dense.moe, moe.moe) == (False, True)
+    assert dense.basis.startswith("taken over unchanged")
+    assert engine.for_gpu("A100-80GB-SXM", moe=True) == dense
+    assert engine.for_gpu("B200-180GB-SXM") != dense
+    one = GpuConstants(gpus=(), compute=0.5)
+    assert GpuCost("H200", constants=one).fit is one

@@ -1,0 +1,54 @@
+"""Any file with the columns of either reference table gets its predictions."""
+
+from pathlib import Path
+
+from backends.predict import predict_file, predict_rows
+from wafer_engine.report import read_rows, write_rows
+
+WAFER = {
+    "id": "w",
+    "hardware": "WSE-3",
+    "model": "Llama-3-8B",
+    "input_len": "4096",
+    "core_grid": "420x420",
+    "metric": "decode_tpr",
+    "my_column": "kept",
+}
+GPU = {
+    "id": "g",
+    "hardware": "H100-80GB-SXM",
+    "model": "Llama-3.1-8B",
+    "precision": "fp8",
+    "engine": "TensorRT-LLM 0.17",
+    "input_len": "1000",
+    "output_len": "1000",
+    "batch_or_concurrency": "max",
+    "load": "offline",
+    "metric": "output_throughput",
+}
+
+
+def test_each_row_goes_to_its_own_model() -> None:
+    wafer, gpu = predict_rows([WAFER, GPU])
+    assert 1900 < float(wafer["predicted"]) < 2300
+    assert 5_000 < float(gpu["predicted"]) < 25_000
+    assert wafer["my_column"] == "kept"
+    assert wafer["not_modelled"] == gpu["not_modelled"] == ""
+
+
+def test_exactly_one_added_cell_is_filled_whatever_the_row() -> None:
+    rows = [{}, {"hardware": ""}, {"core_grid": "x"}, {"load": "closed"}, {**GPU, "tp": "many"}]
+    rows += [{**GPU, column: "?"} for column in GPU] + [{**WAFER, column: "?"} for column in WAFER]
+    for row in predict_rows(rows):
+        assert bool(row["predicted"]) != bool(row["not_modelled"]), row
+
+
+def test_short_lines_of_a_file_do_not_stop_it(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(write_rows([WAFER]) + "x,WSE-3\nextra,WSE-3,a,b,c,d,e,f,g\n")
+    out = tmp_path / "out.csv"
+    out.write_text(predict_file(path))
+    first, second, third = read_rows(out)
+    assert first["predicted"]
+    assert second["not_modelled"]
+    assert third["not_modelled"]
