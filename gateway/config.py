@@ -15,6 +15,7 @@ from backends.wafer import WaferOptions
 from router.task import GroupLimits, Tenant
 
 DEVELOPMENT_KEY = "sk-lanewise-dev"
+MAX_PORT = 65_535
 
 _TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")  # part of Redis keys, so nothing that could split one
 
@@ -27,7 +28,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the gateway listens, and its bounds per connection."""
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    port: Annotated[int, Meta(ge=0, le=MAX_PORT)] = 8080
     max_message_bytes: Annotated[int, Meta(ge=1024)] = 16 << 20
     connection_max_age_s: Annotated[float, Meta(gt=0)] = 3600.0  # OpenAI's and Azure's limit
     flush_interval_ms: Annotated[float, Meta(ge=0, le=1000)] = 8.0  # between deltas of a stream
@@ -130,7 +131,7 @@ def load_config(
     """
     try:
         config = msgspec.toml.decode(toml, type=Config)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration: {error}") from None
     redis_url = redis_url or environ.get("LANEWISE_REDIS_URL") or config.redis.url
     server = msgspec.structs.replace(
@@ -149,6 +150,9 @@ def check_config(config: Config) -> None:
     Raises:
         ConfigError: Naming the field.
     """
+    port = config.server.port  # the command line's was not decoded, so not checked either
+    if not 0 <= port <= MAX_PORT:
+        raise ConfigError(f"server.port: expected 0 to {MAX_PORT}, got {port}")
     seen: dict[str, str] = {}
     ids = [tenant.id for tenant in config.tenants]
     if not ids:
