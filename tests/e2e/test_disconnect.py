@@ -31,7 +31,7 @@ KILLED_CLIENT = """
         for stream_id, model, metadata in (
             ("fast", "lanewise-fast", {}),
             ("deep", "lanewise-deep", {}),
-            ("both", "auto", {"route": "parallel", "strategy": "race"}),
+            ("both", "auto", {"route": "parallel", "strategy": "brief"}),
             ("deep", "lanewise-deep", {}),
         ):
             ws.send(json.dumps({
@@ -68,14 +68,16 @@ def test_a_killed_client_leaves_nothing_behind(
     script.write_text(textwrap.dedent(KILLED_CLIENT))
     command = [sys.executable, str(script), gateway.socket_url, DEVELOPMENT_KEY, LONG]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdout is not None
-        assert client.stdout.readline() == "streaming\n"
-        busy = gateway.metrics()
-        assert busy.total("lanewise_tasks_running") >= 3
-        assert busy.total("lanewise_backend_inflight") >= 4
-        assert busy.total("lanewise_ratelimit_leases") >= 4
-        assert len(leases(redis_client)) >= 3
-        client.send_signal(signal.SIGKILL)
+        try:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "streaming\n"
+            busy = gateway.metrics()
+            assert busy.total("lanewise_tasks_running") >= 3
+            assert busy.total("lanewise_backend_inflight") >= 4
+            assert busy.total("lanewise_ratelimit_leases") >= 4
+            assert len(leases(redis_client)) >= 3
+        finally:
+            client.send_signal(signal.SIGKILL)
     wait_until_at_rest(gateway)
     assert leases(redis_client) == []
     assert gateway.metrics().total("lanewise_requests_total", outcome="cancelled") >= 3
@@ -162,31 +164,40 @@ async def test_an_aborted_request_leaves_nothing_behind(
     await at_rest(gateway, redis_client)
 
 
-async def test_a_reader_that_stalls_is_bounded_and_then_cut(gateway: GatewayProcess) -> None:
-    """It reads nothing while an engine writes: cut with its generation, without a word from it."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
-    sock = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    key = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 1.3
-    writer.write(
-        f"GET /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
-        f"sec-websocket-version: 13\r\nsec-websocket-key: {key}\r\n"
-        f"authorization: Bearer {DEVELOPMENT_KEY}\r\n\r\n".encode()
-    )
-    await reader.readuntil(b"\r\n\r\n")
-    for number in range(16):
-        create = json.dumps(
-            {
-                "type": "response.create",
-                "model": "lanewise-fast",
-                "input": LONG,
-                "stream_id": f"s{number}",
-                "max_output_tokens": 16_000,
-            }
-        ).encode()
-        # A masked text frame with a zero mask: RFC 6455 5.3.
-        writer.write(b"\x81\xfe" + struct.pack(">H", len(create)) + b"\0\0\0\0" + create)
-    await writer.drain()
-    reader._transport.pause_reading()  # type: ignore[attr-defined]
-    await asyncio.to_thread(wait_until_at_rest, gateway)
-    writer.transport.abort()
+async def test_a_reader_that_stalls_is_cut(folder: Path, redis_url: str, tmp_path: Path) -> None:
+    """It reads nothing while an engine writes: cut, with its generation, without a word from it."""
+    config = tmp_path / "lanewise.toml"
+    config.write_text("[server]\nsend_timeout_s = 0.5\n")
+    gateway = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
+    try:
+        await asyncio.to_thread(gateway.wait_until_ready)
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
+        key = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 1.3
+        writer.write(
+            "GET /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\n"
+            f"upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: {key}\r\n"
+            f"authorization: Bearer {DEVELOPMENT_KEY}\r\n\r\n".encode()
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        long = {"input": LONG, "max_output_tokens": 16_000, "stream_id": "long"}
+        writer.write(text_frame({"type": "response.create", "model": "lanewise-deep", **long}))
+        # More than any socket buffer holds: each answer has this field three times.
+        echoed = {"input": "x", "generate": False, "user": "x" * (1 << 20), "stream_id": "echo"}
+        for _ in range(8):
+            writer.write(text_frame({"type": "response.create", "model": "auto", **echoed}))
+        await writer.drain()
+        while not gateway.metrics().total("lanewise_ws_send_stalls_total"):
+            assert gateway.process.poll() is None
+        await asyncio.to_thread(wait_until_at_rest, gateway)
+        writer.transport.abort()
+    finally:
+        status = gateway.stop()
+    assert status == 0
+    assert "Traceback" not in gateway.log, gateway.log
+
+
+def text_frame(event: dict[str, object]) -> bytes:
+    """A whole message, masked with zeros: RFC 6455 5.2 and 5.3."""
+    payload = json.dumps(event).encode()
+    return b"\x81\xff" + struct.pack(">Q", len(payload)) + b"\0\0\0\0" + payload
