@@ -1,7 +1,14 @@
 """The simulated GPU server as a backend of the deep group."""
 
 from backends.contract import BackendInfo
-from backends.gpu_engine.cost import DEFAULT_ENGINE, DEFAULT_GPU, DEFAULT_MODEL, GpuCost
+from backends.gpu_engine.cost import (
+    DEFAULT_ENGINE,
+    DEFAULT_GPU,
+    DEFAULT_MODEL,
+    DEFAULT_PRECISION,
+    DEFAULT_TP,
+    GpuCost,
+)
 from backends.simulated import ScriptOptions, SimulatedBackend
 
 
@@ -13,10 +20,10 @@ class GpuOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields
     shape: str = DEFAULT_MODEL  # a public model shape's name: wafer_engine/models.py
     gpu: str = DEFAULT_GPU
     engine: str = DEFAULT_ENGINE  # whose constants: backends/gpu_engine/constants/
-    tp: int = 4
+    tp: int = DEFAULT_TP
     pp: int = 1
     dp: int = 1
-    precision: str = "bf16"
+    precision: str = DEFAULT_PRECISION
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     kv_capacity_tokens: int | None = None

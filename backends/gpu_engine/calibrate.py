@@ -83,6 +83,10 @@ def _fit_engine(
         source = fitted[plan.taken_from]
         basis = f"taken over unchanged from {source.family} {source.version}"
         sets.append(msgspec.structs.replace(source.sets[0], rows=(), basis=basis))
+    if plan.others_from:
+        source_set = next(one for one in sets if plan.others_from in one.gpus)
+        basis = f"taken over from {plan.others_from}: not measured on this GPU"
+        sets.append(msgspec.structs.replace(source_set, gpus=(), rows=(), basis=basis))
     return msgspec.structs.replace(engine, sets=tuple(sets))
 
 

@@ -59,6 +59,7 @@ class EnginePlan(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int = 8192
     plans: tuple[FitPlan, ...] = ()
     log_plans: tuple[LogFitPlan, ...] = ()
+    others_from: str = ""  # a GPU whose set other GPUs take over, as nothing better is known
     taken_from: str = ""  # the constants file whose first set is taken over, for all the rest
 
 
@@ -134,6 +135,7 @@ PLANS = (
         name="vllm_2023",
         family="vLLM",
         version="2023",
+        others_from="H100-80GB-SXM",
         plans=tuple(
             FitPlan(
                 gpus=gpus,
@@ -148,6 +150,7 @@ PLANS = (
         name="vllm_0_7",
         family="vLLM",
         version="0.7",
+        others_from="A100-80GB-SXM",
         max_num_batched_tokens=2048,
         plans=tuple(
             FitPlan(
@@ -172,6 +175,7 @@ PLANS = (
         name=LOG_ENGINE,
         family="vLLM",
         version="0.19",
+        others_from="RTX-PRO-6000",
         max_num_batched_tokens=2048,
         log_plans=(
             LogFitPlan(
@@ -190,6 +194,7 @@ PLANS = (
         name="vllm_0_20",
         family="vLLM",
         version="0.12 to 0.22",
+        others_from="A100-80GB-SXM",
         max_num_batched_tokens=2048,
         plans=(
             FitPlan(

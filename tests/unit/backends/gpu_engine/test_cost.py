@@ -21,7 +21,7 @@ def test_the_default_pair_gives_the_headline() -> None:
     assert (deep.model.name, deep.gpu.name, deep.parallel.tp) == (
         "Llama-3.3-70B",
         "H200-141GB-SXM",
-        4,
+        2,
     )
     assert 65 <= deep.tokens_per_s(1024) <= 70
     assert fast.tokens_per_s(1024) > 1000
@@ -119,14 +119,16 @@ def test_speculation() -> None:
 
 def test_energy() -> None:
     cost = GpuCost("H200")
-    assert cost.joules_per_token(1024) == pytest.approx(4 * 700 / cost.tokens_per_s(1024))
+    assert cost.joules_per_token(1024) == pytest.approx(2 * 700 / cost.tokens_per_s(1024))
     assert cost.joules_per_token(1024, 64) < cost.joules_per_token(1024)
 
 
 def test_what_does_not_fit_is_an_error_that_says_by_how_much() -> None:
     with pytest.raises(ValueError, match=r"141\.1 GB of weights .* 58\.6 GB too little"):
-        GpuCost("H100", "Llama-3.3-70B", tp=1)
-    assert GpuCost("RTX-3090", "Llama-3.1-8B", tp=1, engine="vllm_0_7").limits.kv_capacity_tokens
+        GpuCost("H100", "Llama-3.3-70B", tp=1, precision="bf16")
+    assert GpuCost(
+        "RTX-3090", "Llama-3.1-8B", tp=1, precision="bf16", engine="vllm_0_7"
+    ).limits.kv_capacity_tokens
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_what_does_not_fit_is_an_error_that_says_by_how_much() -> None:
         ({"model": "nothing"}, "unknown model"),
         ({"precision": "fp7"}, "unknown precision"),
         ({"engine": "nothing"}, "no constants for engine"),
-        ({"gpu": "L4", "engine": "vllm_2023"}, "has no constants for L4"),
+        ({"gpu": "L4", "engine": "llama_cpp"}, "has no constants for L4"),
     ],
 )
 def test_unknown_names_list_the_known(arguments: dict, reason: str) -> None:
