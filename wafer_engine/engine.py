@@ -92,6 +92,8 @@ class Engine:
         Raises:
             ValueError: It exceeds the KV cache by itself, or its id is taken.
         """
+        assert sequence.num_prompt_tokens > 0, sequence
+        assert sequence.num_output_tokens > 0, sequence
         self._scheduler.check_fits(sequence)
         if sequence.id in self._sequences:
             raise ValueError(f"sequence {sequence.id} is already here")

@@ -62,7 +62,7 @@ _COMMAND = re.compile(
     re.IGNORECASE,
 )
 _NAMED = re.compile(
-    r"\b(?:call me|I am called|I'm called|people call me|I am|I'm)\s+(?P<value>[A-Z][\w-]+)\b"
+    r"\b(?i:call me|I am called|I'm called|people call me|I am|I'm)\s+(?P<value>[A-Z][\w-]+)\b"
 )
 _LIVING = re.compile(r"\bI (?P<verb>live in|work at|work for|come from)\s+(?P<value>[A-Z][\w -]+)")
 _LIVING_SUBJECTS = {

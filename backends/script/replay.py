@@ -73,7 +73,7 @@ def _decode(recording: bytes) -> list[RecordedAnswer]:
             continue
         try:
             recorded = decoder.decode(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"recording, line {number}: {error}") from None
         if not (recorded.text or recorded.reasoning or recorded.calls):
             raise ValueError(f"recording, line {number}: neither text, reasoning nor calls")

@@ -45,8 +45,14 @@ _FORMATS = {
 
 
 def instance(schema: Any, values: Values, chance: Chance) -> Any:
-    """A JSON value that a schema (decoded JSON) accepts."""
-    return _Maker(schema, values, chance).make(schema, "", 0, wanted=True)
+    """A JSON value that a schema (decoded JSON) accepts.
+
+    What is no schema at all ({"required": 3}) accepts nothing and gets an empty object.
+    """
+    try:
+        return _Maker(schema, values, chance).make(schema, "", 0, wanted=True)
+    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return {}
 
 
 class _Maker:
@@ -93,6 +99,9 @@ class _Maker:
     def _resolved(self, schema: Any, depth: int) -> Any:
         """A schema without references and combinations, one alternative of each chosen."""
         for _ in range(MAX_DEPTH):
+            self._num_nodes += 1
+            if self._num_nodes > MAX_NODES:
+                break
             if not isinstance(schema, dict):
                 return schema
             if "$ref" in schema:
@@ -109,7 +118,7 @@ class _Maker:
                 schema = merged(rest, self._alternative(alternatives, depth))
             else:
                 return schema
-        return {"type": "null"}  # references that only refer to each other
+        return {"type": "null"}  # references that only refer to each other, or far too many
 
     def _target(self, reference: str) -> Any:
         """What a `#/...` pointer points at; the empty schema if nothing."""
@@ -131,12 +140,10 @@ class _Maker:
         if depth >= SHALLOW_DEPTH:
             return min(alternatives, key=self._weight)
         for schema in alternatives:
-            if isinstance(schema, dict) and "const" not in schema:
-                spoken = self._values.one_of(schema.get("enum", ()))
-            else:
-                spoken = self._values.one_of([schema["const"]]) if schema else None
-            if spoken is not None:
-                return schema
+            if isinstance(schema, dict):
+                options = [schema["const"]] if "const" in schema else schema.get("enum", ())
+                if self._values.one_of(options) is not None:
+                    return schema
         told = [s for s in alternatives if not (isinstance(s, dict) and s.get("type") == "null")]
         return (told or alternatives)[0]
 
@@ -160,7 +167,8 @@ class _Maker:
         if isinstance(kinds, str):
             return kinds
         if isinstance(kinds, list) and kinds:
-            if "null" in kinds and (depth >= SHALLOW_DEPTH or not (wanted or self._offers(name))):
+            needed = depth < SHALLOW_DEPTH and (wanted or self._offers(name, schema))
+            if "null" in kinds and not needed:
                 return "null"
             return str(next((kind for kind in kinds if kind != "null"), "null"))
         if "properties" in schema or "required" in schema or "minProperties" in schema:
@@ -173,8 +181,11 @@ class _Maker:
             return "number"
         return "string"
 
-    def _offers(self, name: str) -> bool:
-        """Whether the ask has something for a property of that name."""
+    def _offers(self, name: str, schema: Any) -> bool:
+        """Whether the ask has something for a property of that name and schema."""
+        options = schema.get("enum") if isinstance(schema, dict) else None
+        if options:
+            return self._values.one_of(options) is not None
         return self._values.mentions(name) or self._values.text(name) is not None
 
     def _of_enum(self, options: list[Any], wanted: bool) -> Any:
@@ -191,7 +202,7 @@ class _Maker:
         required = [key for key in schema.get("required", ()) if isinstance(key, str)]
         made: dict[str, Any] = {}
         for key, place in properties.items():
-            if key in required or (depth < SHALLOW_DEPTH and self._offers(key)):
+            if key in required or (depth < SHALLOW_DEPTH and self._offers(key, place)):
                 # A strict schema requires everything and marks the optional by allowing null.
                 made[key] = self.make(place, key, depth + 1, wanted=False)
         others = schema.get("additionalProperties", True)
@@ -291,6 +302,8 @@ class _Maker:
         offered = self._values.number(name) if name else None
         wish = Fraction(str(offered)) if offered is not None else Fraction(self._chance.below(20))
         wish = max(low, wish if high is None else min(wish, high))
+        if not whole and "multipleOf" not in schema:
+            return _as_json(wish)
         for number in range(200):  # next to the wish; floats divide unevenly, so look around
             sign = -1 if number % 2 else 1
             near = low + step * ((wish - low) // step + sign * ((number + 1) // 2))

@@ -86,7 +86,7 @@ def _wanted_calls(ask: Ask, tools: list[Tool]) -> list[_Wanted]:
         if commands:
             return [_Wanted(shell, i, command) for i, command in enumerate(commands)]
     if not named:
-        matching = [tool for tool in tools if not _is_shell(tool) and _fit(ask.text, tool) >= 2]
+        matching = [tool for tool in tools if not _is_shell(tool) and _fits(ask.text, tool)]
         named = matching[:1] if not _is_about_code(ask.text) else []
     return [
         _Wanted(tool, turn)
@@ -155,19 +155,41 @@ def _is_about_code(text: str) -> bool:
 
 
 def _other_fits(text: str, tools: list[Tool]) -> bool:
-    return any(not _is_shell(tool) and _fit(text, tool) >= 2 for tool in tools)
+    return any(not _is_shell(tool) and _fits(text, tool) for tool in tools)
+
+
+def _fits(text: str, tool: Tool) -> bool:
+    """Whether the ask plainly is for this tool; a one-word name alone may be an ordinary word."""
+    return _fit(text, tool) >= (2 if len(_name_words(tool)) > 1 else 3)
 
 
 def _fit(text: str, tool: Tool) -> int:
     """How many telling words of the tool's name, doubled, and description the ask has."""
     words = {fold(word) for word in _WORD.findall(text[:4_000])}
-    name = {fold(word) for word in _WORD.findall(re.sub(r"([a-z])([A-Z])", r"\1 \2", tool.name))}
-    name -= _NOT_TELLING
+    name = {fold(word) for word in _name_words(tool)} - _NOT_TELLING
     described = {fold(word) for word in _WORD.findall(tool.description[:300]) if len(word) > 3}
     described -= _NOT_TELLING | name
     if not name & words:
         return 0  # a description alone is too long to match by chance
     return 2 * len(name & words) + len(described & words)
+
+
+def _name_words(tool: Tool) -> list[str]:
+    return _WORD.findall(re.sub(r"([a-z])([A-Z])", r"\1 \2", tool.name))
+
+
+def _options(tool: Tool) -> frozenset[str]:
+    """What the tool's properties let choose among, in lower case."""
+    properties = tool.parameters.get("properties") if isinstance(tool, FunctionTool) else None
+    places = properties.values() if isinstance(properties, dict) else ()
+    lists = [place.get("enum") for place in places if isinstance(place, dict)]
+    return frozenset(
+        option.lower()
+        for options in lists
+        if isinstance(options, list)
+        for option in options
+        if isinstance(option, str)
+    )
 
 
 def _closest(text: str, tools: list[Tool]) -> Tool:
@@ -179,7 +201,7 @@ def _num_turns(text: str, tool: Tool) -> int:
     """How often one tool is called: once for each name, if it takes one name at a time."""
     if isinstance(tool, CustomTool):
         return 1
-    values = Values(text)
+    values = Values(text, options=_options(tool))
     properties = tool.parameters.get("properties")
     if not isinstance(properties, dict) or len(values.names) < 2:
         return 1
@@ -198,7 +220,7 @@ def _call(
 ) -> AnswerItem:
     tool = wanted.tool
     made = call_id(request.id, index)
-    values = Values(ask.text, turn=wanted.turn)
+    values = Values(ask.text, turn=wanted.turn, options=_options(tool))
     if isinstance(tool, CustomTool):
         text = wanted.command or _free_input(tool, values)
         return call_item(DeltaKind.CUSTOM_CALL, made, tool.name, text)

@@ -1,7 +1,7 @@
 """Values that an ask mentions, by what they look like and what they are called."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable
 
 from backends.script.words import fold, word_set
 
@@ -37,17 +37,21 @@ _TEXT_NAMES = word_set(
     "request task instruction instructions"
 )
 _ANSWER_NAMES = word_set("answer response result summary reply output explanation")
+_NO_NAMES = word_set("I Use Call What Please JSON")
 
 
 class Values:
     """What the ask offers to fill a call's arguments with."""
 
-    def __init__(self, ask: str, *, answer: str | None = None, turn: int = 0) -> None:
+    def __init__(
+        self, ask: str, *, answer: str | None = None, turn: int = 0, options: Collection[str] = ()
+    ) -> None:
         """Look through an ask.
 
         Args:
             ask: The message.
             answer: What the answer would say in plain text, for properties that want an answer.
+            options: Words in lower case that a call chooses among; they name nothing else.
             turn: Of several calls made of one ask, which this is: each takes its own name.
         """
         self.ask = ask[:20_000]
@@ -55,11 +59,14 @@ class Values:
         self._turn = turn
         self._folded_words = frozenset(fold(word) for word in _WORDS.findall(self.ask))
         self.quoted = _groups(_QUOTED.findall(self.ask))
-        self.backticked = _FENCED.findall(self.ask) + _BACKTICKED.findall(self.ask)
+        self.backticked: list[str] = _FENCED.findall(self.ask) + _BACKTICKED.findall(self.ask)
         self.numbers = [float(n) if "." in n else int(n) for n in _NUMBER.findall(self.ask)]
-        self.names = _unique(
-            _FOR_PROPER.findall(self.ask) or _PROPER.findall(self.ask), self._not_a_tool
-        )
+        named = _FOR_PROPER.findall(self.ask) or _PROPER.findall(self.ask)
+        self.names: list[str] = [
+            name
+            for name in dict.fromkeys(named)
+            if "_" not in name and name not in _NO_NAMES and name.lower() not in options
+        ]
         self._num_taken = 0
 
     def mentions(self, name: str) -> bool:
@@ -96,8 +103,8 @@ class Values:
         """A number for a property: the one beside its name, else the next unused one."""
         for word in _name_words(name):
             beside = re.search(
-                rf"\b{word}\w*\W{{0,3}}(?:is|of|to|at|=|:)?\s*(-?\d+(?:\.\d+)?)\b"
-                rf"|(-?\d+(?:\.\d+)?)\s+{word}",
+                rf"\b{word}s?\b\W{{0,3}}(?:is|of|to|at|=|:)?\s*(-?\d+(?:\.\d+)?)\b"
+                rf"|(-?\d+(?:\.\d+)?)\s+{word}s?\b",
                 self.ask,
                 re.IGNORECASE,
             )
@@ -122,9 +129,9 @@ class Values:
     def command(self) -> str | None:
         """A shell command: the one in backticks, else what follows "run"."""
         if self.backticked:
-            return str(self.backticked[self._turn % len(self.backticked)])
+            return self.backticked[self._turn % len(self.backticked)]
         found = _RUN.search(self.ask)
-        return found["command"].strip(" \"'") if found else _first(self.quoted)
+        return str(found["command"]).strip(" \"'") if found else _first(self.quoted)
 
     def _stated(self, name: str) -> str | None:
         """The X of "name: X", "name is X" or "name 'X'"."""
@@ -140,9 +147,6 @@ class Values:
             return None
         return next(group for group in found.groups() if group).rstrip(".!?") or None
 
-    def _not_a_tool(self, name: str) -> bool:
-        return "_" not in name and name not in ("I", "Use", "Call", "What", "Please", "JSON")
-
 
 def _name_words(name: str) -> list[str]:
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
@@ -155,7 +159,3 @@ def _first(values: list[str]) -> str | None:
 
 def _groups(found: list[tuple[str, ...]]) -> list[str]:
     return [next(group for group in groups if group) for groups in found]
-
-
-def _unique(values: Iterable[str], keep: Callable[[str], bool]) -> list[str]:
-    return [value for value in dict.fromkeys(values) if keep(value)]
