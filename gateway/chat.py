@@ -99,7 +99,7 @@ def parse_chat(body: bytes) -> tuple[ChatBody, ParsedCreate]:
     try:
         chat = _bodies.decode(body)
     except msgspec.ValidationError as error:
-        raise from_validation(error) from None
+        raise from_validation(error, ChatBody) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise not_json(error) from None
     if chat.n is not None and chat.n != 1:

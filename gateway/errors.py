@@ -1,9 +1,12 @@
 """The protocol's errors: one table of codes, one exception, and how both look on the wire."""
 
 import math
+import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import inspect
 
 
 class ErrorKind(NamedTuple):
@@ -105,18 +108,55 @@ class ProtocolError(Exception):
         return msgspec.json.encode(event)
 
 
-def from_validation(error: msgspec.ValidationError, prefix: str = "") -> ProtocolError:
-    """A decoder's complaint as a protocol error; `prefix` is where the decoded part sits.
+def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> ProtocolError:
+    """A decoder's complaint as a protocol error.
 
     msgspec says what it expected, what it got and the path: "Expected `str`, got `int` - at `$.a`".
+    Only of literals it does not say which it knows.
+
+    Args:
+        kind: The type that was to be decoded.
+        prefix: Where the decoded part sits.
     """
     text, _, path = str(error).partition(" - at `")
-    param = (prefix + path.rstrip("`").removeprefix("$")).lstrip(".")
+    path = path.rstrip("`").removeprefix("$")
+    param = (prefix + path).lstrip(".")
     if text.startswith("Object missing required field `"):
         field = text.split("`")[1]
         param = f"{param}.{field}" if param else field
         message = f"Missing required parameter: '{param}'."
         return ProtocolError("missing_required_parameter", message, param=param)
+    if text.startswith("Invalid enum value "):
+        known = ", ".join(f"'{value}'" for value in _literals(kind, path))
+        text = f"expected {known}, got {text.removeprefix('Invalid enum value ')}"
     code = "invalid_type" if ", got `" in text else "invalid_value"
     place = f"'{param}'" if param else "request body"
     return ProtocolError(code, f"Invalid {place}: {text}.", param=param or None)
+
+
+def _literals(kind: Any, path: str) -> list[Any]:
+    """The values that a type's literal at this path may have."""
+    found = [inspect.type_info(kind)]
+    for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", path):
+        plain = _plain(found)
+        if step.startswith("["):
+            found = [info.item_type for info in plain if isinstance(info, inspect.ListType)]
+        else:
+            structs = [info for info in plain if isinstance(info, inspect.StructType)]
+            fields = [field for info in structs for field in info.fields]
+            found = [field.type for field in fields if field.encode_name == step]
+    literals = [info for info in _plain(found) if isinstance(info, inspect.LiteralType)]
+    return [value for info in literals for value in info.values]
+
+
+def _plain(infos: Sequence[inspect.Type]) -> list[inspect.Type]:
+    """Without unions and bounds around them."""
+    plain: list[inspect.Type] = []
+    for info in infos:
+        if isinstance(info, inspect.UnionType):
+            plain += _plain(info.types)
+        elif isinstance(info, inspect.Metadata):
+            plain += _plain([info.type])
+        else:
+            plain.append(info)
+    return plain

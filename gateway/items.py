@@ -162,7 +162,7 @@ def _decode(raw: msgspec.Raw, kind: type[_T], place: str) -> _T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise from_validation(error, place) from None
+        raise from_validation(error, kind, place) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise not_json(error, place) from None  # a Raw is scanned, not read, until here
 

@@ -156,7 +156,7 @@ def decode_body(body: bytes) -> CreateBody:
     try:
         return _bodies.decode(body)
     except msgspec.ValidationError as error:
-        raise from_validation(error) from None
+        raise from_validation(error, CreateBody) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise not_json(error) from None
 
@@ -204,7 +204,7 @@ def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameEr
         return BadFrameError(error, None, raw)
     kind = raw.get("type")
     if isinstance(kind, str) and kind in CLIENT_EVENT_TYPES:
-        return BadFrameError(from_validation(validation), stream_id, raw)
+        return BadFrameError(from_validation(validation, ClientEvent), stream_id, raw)
     if kind is None:
         code, complaint = "missing_required_parameter", "Missing required parameter: 'type'."
     elif isinstance(kind, str):

@@ -1,6 +1,7 @@
 """Errors on the wire: statuses, retry headers, and decoders' complaints in the protocol's words."""
 
 import json
+from typing import Literal
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from tests.e2e.events import check_event
 class _Inner(msgspec.Struct):
     name: str
     sizes: list[int] = []
+    color: Literal["red", "blue"] | None = None
 
 
 class _Outer(msgspec.Struct):
@@ -27,6 +29,14 @@ COMPLAINTS: list[tuple[str, str, str, str | None, str]] = [
     ('{"inner":{}}', "", "missing_required_parameter", "inner.name", "parameter: 'inner.name'."),
     ('{"inner":{}}', "x", "missing_required_parameter", "x.inner.name", "'x.inner.name'"),
     ('{"inners":[{"name":"a"},{}]}', "", "missing_required_parameter", "inners[1].name", ""),
+    (
+        '{"inner":{"name":"a","color":"pink"}}',
+        "",
+        "invalid_value",
+        "inner.color",
+        "Invalid 'inner.color': expected 'blue', 'red', got 'pink'.",
+    ),
+    ('{"inners":[{"name":"a","color":""}]}', "", "invalid_value", "inners[0].color", "got ''."),
     ('{"inner":{"name":"a","sizes":[1,"b"]}}', "x", "invalid_type", "x.inner.sizes[1]", "`int`"),
 ]
 
@@ -37,7 +47,7 @@ def test_complaints_name_the_field(
 ) -> None:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.json.decode(document, type=_Outer)
-    error = from_validation(caught.value, prefix)
+    error = from_validation(caught.value, _Outer, prefix)
     assert (error.code, error.param) == (code, param)
     assert words in error.message
 
