@@ -26,6 +26,7 @@ class Gateway:
     clock_us: Callable[[], int]  # monotonic: the engines' clock
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
+    num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
 

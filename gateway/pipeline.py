@@ -38,12 +38,15 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     once and settles what was used.
     """
     gw.metrics.task_started()
+    gw.num_tasks += 1
+    started_us = gw.clock_us()
     account = _Account()
     try:
         task = await load_task(gw, job)
         if not task.generate:
             return await _warm_up(gw, job, task, account)
         admitted = account.admitted = await admit(gw, task)
+        gw.metrics.queue_wait(admitted.chosen.route, started_us - job.arrived_us)
         run = account.run = Run(admitted.chosen, job.writer, gw.clock_us)
         try:
             _dispatch(gw, job, task, admitted, run)
@@ -61,6 +64,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         logger.exception("task %s failed inside the gateway", job.parsed.id)
         return _break(gw, job)
     finally:
+        gw.num_tasks -= 1
         account.close(gw, job)
 
 

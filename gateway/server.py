@@ -98,7 +98,7 @@ class Server(uvicorn.Server):
         gw = self._services.gw
         gw.draining = True
         deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s
-        while gw.live and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
+        while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         self.should_exit = True
 

@@ -135,6 +135,7 @@ class World:
         assert len(set(granted)) == len(granted)
         assert self.pools.held(self.tenant) == 0
         assert self.gw.live == {}
+        assert self.gw.num_tasks == 0
         assert self.sample("lanewise_tasks_running") == 0
         for group in ("fast", "deep"):
             assert self.sample("lanewise_ratelimit_leases", route=group) == 0
@@ -189,6 +190,7 @@ async def test_an_answer() -> None:
     assert ended.backend == "wafer"
     assert [type(entry.item) for entry in ended.items] == [Message, Message]
     assert world.sample("lanewise_ttft_seconds_count", route="fast", model="wafer-model") == 1
+    assert world.sample("lanewise_queue_wait_seconds_count", route="fast") == 1
     assert world.sample("lanewise_ratelimit_settled_tokens_total", route="fast") == 12
 
 
