@@ -20,6 +20,7 @@ from backends.contract import Backend
 from backends.driver import monotonic_us
 from backends.gpu import GpuBackend
 from backends.link import LinkBackend
+from backends.upstream import UpstreamBackend
 from backends.wafer import WaferBackend
 from gateway import __version__
 from gateway.auth import Keys
@@ -30,6 +31,7 @@ from gateway.config import (
     Config,
     ConfigError,
     GpuBackendConfig,
+    UpstreamBackendConfig,
     WaferBackendConfig,
 )
 from gateway.connection import Connection
@@ -134,6 +136,8 @@ def _make_backend(config: BackendConfig) -> Backend:
         return WaferBackend(name=config.name, options=config.options)
     if isinstance(config, GpuBackendConfig):
         return GpuBackend(name=config.name, options=config.options)
+    if isinstance(config, UpstreamBackendConfig):
+        return UpstreamBackend(name=config.name, options=config.options)
     return LinkBackend(name=config.name, options=config.options)
 
 

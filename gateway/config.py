@@ -11,6 +11,7 @@ from msgspec import Meta
 from backends.contract import BackendGroup
 from backends.gpu import GpuOptions
 from backends.link import LinkOptions
+from backends.upstream_options import UpstreamOptions
 from backends.wafer import WaferOptions
 from router.task import GroupLimits, Tenant
 
@@ -91,7 +92,21 @@ class LinkBackendConfig(
     options: LinkOptions = LinkOptions()
 
 
-BackendConfig = WaferBackendConfig | GpuBackendConfig | LinkBackendConfig
+class UpstreamBackendConfig(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag="upstream",
+    kw_only=True,
+):
+    """A server that we did not write: a backend of the group it names."""
+
+    name: str = "upstream"
+    options: UpstreamOptions
+
+
+BackendConfig = WaferBackendConfig | GpuBackendConfig | LinkBackendConfig | UpstreamBackendConfig
 
 # Wide enough that a developer meets them only when testing what they do.
 DEVELOPMENT_TENANT = TenantConfig(

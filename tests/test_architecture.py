@@ -30,7 +30,10 @@ EDGES = frozenset(
             *("pipeline", "preview", "routes", "server", "store", "terminal"),
         ),
         "router": (*("policy_store", "redis_pools"),),
-        "backends": (*("driver", "gpu", "link", "simulated", "upstream", "wafer"),),
+        "backends": (
+            *("driver", "gpu", "link", "simulated", "wafer"),
+            *("upstream", "upstream_http", "upstream_socket"),
+        ),
         "wafer_engine": (*("__main__", "calibrate"),),
     }.items()
     for module in modules
@@ -54,8 +57,9 @@ THIRD_PARTY = {
     "prometheus_client": ("gateway.metrics", "gateway.backend_metrics"),
     "websockets": (
         *("gateway.client", "gateway.server", "gateway.terminal"),
-        *("backends.link", "backends.upstream"),
+        *("backends.link", "backends.upstream_socket"),
     ),
+    "aiohttp": ("backends.upstream_http",),
     "prompt_toolkit": ("gateway.terminal",),
 }
 

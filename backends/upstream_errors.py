@@ -1,0 +1,156 @@
+"""What an upstream's failure means: for the client, for a retry, and for the upstream's health."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from backends.contract import BackendError
+
+MAX_MESSAGE_CHARS = 500  # of an upstream's own words
+
+# Codes of OpenAI's that tell a client what to change; others become `invalid_prompt`, since the
+# SDK's list has it for "the request cannot be served as it is".
+_CLIENT_CODES = frozenset(
+    {
+        *("context_length_exceeded", "invalid_prompt", "invalid_value", "invalid_type"),
+        *("missing_required_parameter", "unsupported_parameter", "unsupported_value"),
+        *("content_filter", "invalid_image", "invalid_image_url", "image_too_large"),
+    }
+)
+_LIMIT_STATUS = (408, 409, 425, 429)
+_OVERLOADED_STATUS = (503, 529)
+
+
+class Failure(Exception):  # noqa: N818 -- an outcome that travels as an exception
+    """A request that an upstream did not serve.
+
+    `blame` says whose fault it is: the "upstream"'s counts against its health, a "limit" makes us
+    leave it alone for a while, the "request"'s is the client's matter, "nobody"'s is a socket that
+    had gone stale.
+    """
+
+    def __init__(
+        self,
+        error: BackendError,
+        *,
+        blame: Literal["upstream", "limit", "request", "nobody"] = "upstream",
+        retry_after_us: int | None = None,
+        unused: bool = False,
+    ) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.blame = blame
+        self.retry_after_us = retry_after_us
+        self.unused = unused  # known not to have generated or charged anything
+
+
+class _WireError(msgspec.Struct, frozen=True):
+    """An error as servers write it; all of it optional, for they differ."""
+
+    message: str | None = None
+    code: str | int | None = None
+    type: str | None = None
+    headers: dict[str, str] | None = None
+
+
+class _Body(msgspec.Struct, frozen=True):
+    error: _WireError | str | None = None
+    message: str | None = None
+    detail: Any = None  # FastAPI's
+
+
+def broken(backend: str, message: str, *, unused: bool = False, stale: bool = False) -> Failure:
+    """The connection failed, or what came over it is no answer."""
+    error = BackendError(backend, "server_error", message, retryable=True)
+    return Failure(error, blame="nobody" if stale else "upstream", unused=unused)
+
+
+def http_failure(
+    backend: str, status: int, body: bytes, headers: Mapping[str, str], now_s: float = 0.0
+) -> Failure:
+    """An answer other than 200; `headers` must be in lower case or know no case."""
+    wire = _read(body)
+    return _failure(backend, status, wire, _retry_after_us(headers))
+
+
+def event_failure(
+    backend: str, code: str | int | None, message: str | None, **more: Any
+) -> Failure:
+    """An `error` event, a `response.failed`, or an error chunk.
+
+    `more` may have `status`, the error's `type`, and `headers`.
+    """
+    headers = {name.lower(): value for name, value in (more.get("headers") or {}).items()}
+    wire = _WireError(message, code, more.get("type"))
+    status = more.get("status") or _status_of(wire)
+    return _failure(backend, status, wire, _retry_after_us(headers), in_band=True)
+
+
+def _failure(
+    backend: str,
+    status: int,
+    wire: _WireError,
+    retry_after_us: int | None,
+    *,
+    in_band: bool = False,
+) -> Failure:
+    code = wire.code if isinstance(wire.code, str) else None
+    words = f": {wire.message[:MAX_MESSAGE_CHARS]}" if wire.message else ""
+    said = "failed" if in_band else f"answered {status}"
+    if code == "insufficient_quota":
+        status = 402
+    if status in (401, 402, 403, 404, 405, 426):
+        # Our key, our bill, our configuration: nothing for the client to see or to mend. Upstreams
+        # quote keys in these messages.
+        message = f"the upstream refuses this gateway ({status})"
+        error = BackendError(backend, "server_error", message, retryable=False)
+        return Failure(error, unused=True)
+    if status in _LIMIT_STATUS:
+        message = f"the upstream {said}{words}"
+        error = BackendError(backend, "rate_limit_exceeded", message, retryable=True)
+        return Failure(error, blame="limit", retry_after_us=retry_after_us, unused=True)
+    if 300 <= status < 500:
+        known = code if code in _CLIENT_CODES else "invalid_prompt"
+        assert known is not None
+        error = BackendError(backend, known, f"the upstream {said}{words}", retryable=False)
+        return Failure(error, blame="request", unused=True)
+    overloaded = status in _OVERLOADED_STATUS or code in ("server_is_overloaded", "slow_down")
+    known = "server_is_overloaded" if overloaded else "server_error"
+    error = BackendError(backend, known, f"the upstream {said}{words}", retryable=True)
+    return Failure(error, retry_after_us=retry_after_us, unused=not in_band)
+
+
+def _status_of(wire: _WireError) -> int:
+    """The HTTP status that an error without one would have had."""
+    if isinstance(wire.code, int) and 300 <= wire.code < 600:
+        return wire.code  # llama.cpp, vLLM
+    if wire.code == "rate_limit_exceeded":
+        return 429
+    if wire.code in _CLIENT_CODES or wire.type == "invalid_request_error":
+        return 400
+    return 500
+
+
+def _read(body: bytes) -> _WireError:
+    """Whatever an error's body says; not all servers write JSON."""
+    try:
+        found = msgspec.json.decode(body, type=_Body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _WireError(body.decode("utf-8", "replace").strip() or None)
+    if isinstance(found.error, _WireError):
+        return found.error
+    detail = found.detail if isinstance(found.detail, str) else None
+    return _WireError(found.error or found.message or detail)
+
+
+def _retry_after_us(headers: Mapping[str, str]) -> int | None:
+    """`retry-after-ms`, else `retry-after` in seconds; a date is not worth a clock here."""
+    for name, unit_us in (("retry-after-ms", 1e3), ("retry-after", 1e6)):
+        try:
+            value = float(headers.get(name, ""))
+        except ValueError:
+            continue
+        if 0 <= value < 1e6:
+            return int(value * unit_us)
+    return None

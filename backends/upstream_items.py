@@ -1,0 +1,136 @@
+"""Puts the pieces of an upstream's output items into the order that deltas have.
+
+Deltas of one generation never go back to an earlier item, but an upstream may write several items
+at once (parallel calls). The first unfinished item's pieces go out as they come; those of later
+items wait until every item before them is closed.
+"""
+
+from collections.abc import Hashable
+
+import msgspec
+
+from backends.contract import Delta, DeltaKind
+from backends.tokenizer import count
+
+MAX_ITEMS = 1_024
+MAX_WAITING_CHARS = 16 << 20
+
+
+class TooMuchError(Exception):
+    """The upstream writes more items, or more at once, than any answer has."""
+
+
+class _WrappedInput(msgspec.Struct, frozen=True):
+    """Arguments of a custom tool that was offered as a function."""
+
+    input: str
+
+
+class _Item:
+    __slots__ = ("call_id", "closed", "index", "kind", "name", "pending", "wrapped")
+
+    def __init__(self, kind: DeltaKind, call_id: str, name: str, wrapped: bool) -> None:
+        self.kind = kind
+        self.call_id = call_id
+        self.name = name
+        self.wrapped = wrapped
+        self.pending: list[str] = []
+        self.closed = False
+        self.index = -1  # among the deltas' items, once it has one
+
+
+class ItemOrder:
+    """One generation's items, by whatever key the protocol knows them."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[Hashable, _Item] = {}
+        self._queue: list[_Item] = []  # not yet wholly taken, in order of appearance
+        self._num_indexes = 0
+        self._waiting_chars = 0
+        self.num_tokens = 0  # in what was taken, by our own count
+        self.num_reasoning_tokens = 0
+
+    def open(
+        self,
+        key: Hashable,
+        kind: DeltaKind,
+        *,
+        call_id: str = "",
+        name: str = "",
+        wrapped: bool = False,
+    ) -> None:
+        """Begin an item; harmless if it has begun.
+
+        Args:
+            wrapped: Its text is a function's arguments, but the item is a custom call.
+        """
+        if key in self._by_key:
+            return
+        if len(self._by_key) >= MAX_ITEMS:
+            raise TooMuchError(f"an answer of more than {MAX_ITEMS} items")
+        item = self._by_key[key] = _Item(kind, call_id, name, wrapped)
+        self._queue.append(item)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._by_key
+
+    def add(self, key: Hashable, text: str) -> None:
+        """Append to an item that is open; what comes for a closed one is dropped."""
+        item = self._by_key[key]
+        if text and not item.closed:
+            item.pending.append(text)
+            self._waiting_chars += len(text)
+            if self._waiting_chars > MAX_WAITING_CHARS:
+                raise TooMuchError(f"more than {MAX_WAITING_CHARS} characters out of order")
+
+    def close(self, key: Hashable) -> None:
+        """Nothing more comes for an item."""
+        item = self._by_key[key]
+        if not item.closed:
+            item.closed = True
+            if item.wrapped:
+                item.pending = [_unwrapped("".join(item.pending))]
+
+    def close_all(self) -> None:
+        """Nothing more comes for any item."""
+        for key in self._by_key:
+            self.close(key)
+
+    def take(self, at_us: int) -> list[Delta]:
+        """What may go out now."""
+        deltas: list[Delta] = []
+        while self._queue:
+            item = self._queue[0]
+            self._take_from(item, at_us, deltas)
+            if not item.closed:
+                break
+            del self._queue[0]
+        return deltas
+
+    def _take_from(self, item: _Item, at_us: int, deltas: list[Delta]) -> None:
+        if item.wrapped and not item.closed:
+            return  # its text is known only when it is whole
+        is_call = item.kind >= DeltaKind.FUNCTION_CALL
+        if not item.pending and not (is_call and item.index < 0):
+            return
+        if item.index < 0:
+            item.index = self._num_indexes
+            self._num_indexes += 1
+        text = "".join(item.pending)
+        item.pending.clear()
+        self._waiting_chars -= len(text)
+        num_tokens = count(text)
+        self.num_tokens += num_tokens
+        if item.kind is DeltaKind.REASONING:
+            self.num_reasoning_tokens += num_tokens
+        deltas.append(
+            Delta(item.index, item.kind, text, num_tokens, at_us, item.call_id, item.name)
+        )
+
+
+def _unwrapped(arguments: str) -> str:
+    """The free-form input inside a function's arguments; the arguments if there is none."""
+    try:
+        return msgspec.json.decode(arguments, type=_WrappedInput).input
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return arguments

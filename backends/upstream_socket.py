@@ -1,0 +1,327 @@
+"""Exchanges with an upstream over Responses WebSockets: a small pool of persistent sockets.
+
+A socket carries one response at a time, or several on streams of their own where the server can
+stop one alone. An exchange that is abandoned stops its response at once: by `response.cancel` on
+a shared socket, by aborting the connection of one that is its own.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
+
+from backends.upstream_errors import Failure, broken, http_failure
+from backends.upstream_http import Receive
+from backends.upstream_options import UpstreamOptions, socket_url
+from backends.upstream_responses import TERMINALS
+from backends.upstream_sse import MAX_EVENT_BYTES
+
+CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; then its socket is given up
+STALE_AFTER_S = 1.0  # a socket that idled longer may have been closed without our knowing
+AGED = "websocket_connection_limit_reached"
+
+_encode = msgspec.json.encode
+
+
+class _Named(msgspec.Struct, frozen=True):
+    id: str | None = None
+    code: str | int | None = None
+
+
+class _Address(msgspec.Struct, frozen=True):
+    """Whose an event is."""
+
+    type: str
+    stream_id: str | None = None
+    response: _Named | None = None
+    error: _Named | None = None
+
+
+_addresses = msgspec.json.Decoder(_Address)
+
+
+class _Connect(connect):
+    """Follows no redirect: the address is the one that the operator checked."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+class SocketTransport:
+    """Satisfies `upstream.Transport`. Must be made inside the event loop."""
+
+    def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
+        self._backend = backend
+        self._options = options
+        self._headers = headers
+        self._sockets: list[_Socket] = []
+        # Streams that share sockets wait for one to open instead of opening one each.
+        shared = options.max_streams_per_socket > 1
+        self._opening = asyncio.Semaphore(1 if shared else options.max_num_seqs)
+
+    async def exchange(self, body: dict[str, Any], receive: Receive) -> None:
+        """See `HttpTransport.exchange`."""
+        event = {name: value for name, value in body.items() if name != "stream"}
+        stream = await self._stream()
+        await stream.run({"type": "response.create", **event}, receive)
+
+    async def close(self) -> None:
+        """Close every socket."""
+        sockets, self._sockets = self._sockets, []
+        await asyncio.gather(*(socket.close() for socket in sockets))
+
+    def sweep(self) -> None:
+        """Let go of sockets that are closed, old, or idle for long; the newest stays warm."""
+        for socket in list(self._sockets):
+            is_spare = socket is not self._sockets[-1]
+            if socket.is_done(is_spare):
+                self._sockets.remove(socket)
+                socket.abandon()
+
+    async def warm(self) -> None:
+        """Have a socket open, for whoever comes next."""
+        if not any(socket.usable for socket in self._sockets):
+            async with self._opening:
+                await self._open()
+
+    async def _stream(self) -> "_Stream":
+        """A free stream; on a new socket if there is none."""
+        stream = self._free_stream()
+        if stream is None:
+            async with self._opening:
+                stream = self._free_stream() or (await self._open()).take()
+        assert stream is not None
+        return stream
+
+    def _free_stream(self) -> "_Stream | None":
+        # The newest first, so that the oldest fall idle and go.
+        for socket in reversed(self._sockets):
+            stream = socket.take()
+            if stream is not None:
+                return stream
+        return None
+
+    async def _open(self) -> "_Socket":
+        options = self._options
+        try:
+            connection = await _Connect(
+                socket_url(options),
+                additional_headers=self._headers,
+                compression=None,
+                max_size=MAX_EVENT_BYTES,
+                open_timeout=options.connect_timeout_s,
+                proxy=None,
+            )
+        except InvalidStatus as error:
+            answer = error.response
+            raise http_failure(
+                self._backend, answer.status_code, answer.body or b"", answer.headers
+            ) from error
+        except (OSError, WebSocketException, InvalidURI) as error:
+            message = f"no socket to the upstream: {error or type(error).__name__}"
+            raise broken(self._backend, message, unused=True) from error
+        socket = _Socket(self._backend, options, connection)
+        self._sockets.append(socket)
+        return socket
+
+
+class _Socket:
+    """One connection with its streams."""
+
+    def __init__(
+        self, backend: str, options: UpstreamOptions, connection: ClientConnection
+    ) -> None:
+        self.backend = backend
+        self._options = options
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._opened_s = self._used_s = self._loop.time()
+        self._retired = False
+        self._writers: set[asyncio.Task[None]] = set()
+        num_streams = options.max_streams_per_socket
+        # Names are used again: a server counts the distinct ones of a connection (OpenAI: 32).
+        names: list[str | None] = [f"s{number}" for number in range(num_streams)]
+        if num_streams == 1:
+            names = [None]
+        self._streams = {name: _Stream(self, name) for name in names}
+        self._free = deque(self._streams.values())
+        self._reader = asyncio.create_task(self._read())
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may carry more responses."""
+        age_s = self._loop.time() - self._opened_s
+        return not self._retired and age_s < self._options.socket_max_age_s
+
+    @property
+    def idle_s(self) -> float:
+        """How long ago it was opened, or a response of it ended."""
+        return self._loop.time() - self._used_s
+
+    def take(self) -> "_Stream | None":
+        """A free stream, now the caller's."""
+        return self._free.popleft() if self._free and self.usable else None
+
+    def give(self, stream: "_Stream") -> None:
+        """A stream's response has ended."""
+        self._used_s = self._loop.time()
+        self._free.append(stream)
+
+    def is_done(self, is_spare: bool) -> bool:
+        """Whether nothing will come over it any more."""
+        is_idle = len(self._free) == len(self._streams)
+        too_long = is_spare and self.idle_s > self._options.socket_max_idle_s
+        return self._reader.done() or (is_idle and (too_long or not self.usable))
+
+    async def send(self, event: dict[str, Any]) -> None:
+        """Send an event.
+
+        Raises:
+            WebSocketException: The connection is gone.
+        """
+        await self._connection.send(_encode(event).decode())
+
+    def drop(self, stream: "_Stream", response_id: str | None) -> None:
+        """Stop a stream's response: nobody waits for it."""
+        if len(self._streams) == 1:
+            self.abandon()
+        elif response_id is not None:
+            self._spawn(self._cancel(stream, response_id))
+        else:
+            self._loop.call_later(CANCEL_TIMEOUT_S, self._give_up, stream, stream.serial)
+
+    def abandon(self) -> None:
+        """Close the connection now, whatever it carries."""
+        self._retired = True
+        self._connection.transport.abort()
+
+    async def close(self) -> None:
+        """Close the connection and wait for its reader to see it."""
+        self.abandon()
+        await asyncio.gather(self._reader, *self._writers, return_exceptions=True)
+
+    def _spawn(self, coroutine: Any) -> None:
+        writer = asyncio.create_task(coroutine)
+        self._writers.add(writer)
+        writer.add_done_callback(self._writers.discard)
+
+    async def _cancel(self, stream: "_Stream", response_id: str) -> None:
+        """Ask for a response's end; a server that does not end it loses the socket."""
+        self._loop.call_later(CANCEL_TIMEOUT_S, self._give_up, stream, stream.serial)
+        try:
+            await self.send({"type": "response.cancel", "response_id": response_id})
+        except WebSocketException:
+            self.abandon()
+
+    def _give_up(self, stream: "_Stream", serial: int) -> None:
+        if stream.serial == serial and stream.abandoned:
+            self.abandon()
+
+    async def _read(self) -> None:
+        """Hand frames out until the connection closes."""
+        reason = "the upstream closed the socket"
+        try:
+            async for message in self._connection:
+                self._hand_out(message.encode() if isinstance(message, str) else message)
+        except WebSocketException as error:
+            reason = f"the upstream's socket broke: {error}"
+        except msgspec.DecodeError as error:
+            reason = f"the upstream sent no event: {error}"
+        finally:
+            self.abandon()
+            for stream in self._streams.values():
+                stream.fail(broken(self.backend, reason, stale=stream.is_stale))
+
+    def _hand_out(self, message: bytes) -> None:
+        address = _addresses.decode(message)
+        if address.type == "error":
+            if address.error is not None and address.error.code == AGED:
+                self._retired = True
+            if address.stream_id is None and len(self._streams) > 1:
+                for stream in self._streams.values():
+                    stream.take_in(message, address.type, None)
+                return
+        addressed = self._streams.get(address.stream_id if len(self._streams) > 1 else None)
+        if addressed is not None:
+            named = address.response.id if address.response is not None else None
+            addressed.take_in(message, address.type, named)
+
+
+class _Stream:
+    """One response at a time; after an abandoned one it is free once that has ended."""
+
+    def __init__(self, socket: _Socket, name: str | None) -> None:
+        self._socket = socket
+        self._name = name
+        self._receive: Receive | None = None
+        self._done: asyncio.Future[None] | None = None
+        self._response_id: str | None = None
+        self.serial = 0  # of its responses
+        self.abandoned = False
+        self.is_stale = False  # nothing came for this response yet, on a socket that had idled
+
+    async def run(self, event: dict[str, Any], receive: Receive) -> None:
+        """See `HttpTransport.exchange`."""
+        self.is_stale = self._socket.idle_s > STALE_AFTER_S
+        self.serial += 1
+        self._receive, self._response_id = receive, None
+        self._done = asyncio.get_running_loop().create_future()
+        try:
+            try:
+                await self._socket.send(
+                    event if self._name is None else event | {"stream_id": self._name}
+                )
+            except WebSocketException as error:
+                message = f"the upstream's socket broke: {error}"
+                raise broken(self._socket.backend, message, stale=self.is_stale) from error
+            await self._done
+        finally:
+            if self._receive is not None:  # not ended by an event
+                self._receive = None
+                self.abandoned = True
+                self._socket.drop(self, self._response_id)
+
+    def take_in(self, message: bytes, event_type: str, response_id: str | None) -> None:
+        """An event of its response."""
+        self.is_stale = False
+        is_last = event_type in TERMINALS or event_type == "error"
+        if self.abandoned:
+            if is_last:
+                self._end()
+            elif response_id is not None and self._response_id is None:
+                self._response_id = response_id  # now it can be stopped
+                self._socket.drop(self, response_id)
+            return
+        if self._receive is None:
+            return
+        self._response_id = self._response_id or response_id
+        failure: Failure | None = None
+        try:
+            is_enough = self._receive(message)
+        except Failure as error:
+            is_enough, failure = True, error
+        if not is_enough and not is_last:
+            return
+        done = self._done
+        assert done is not None
+        if is_last:
+            self._end()
+        if not done.done():
+            if failure is not None:
+                done.set_exception(failure)
+            else:
+                done.set_result(None)
+
+    def fail(self, failure: Failure) -> None:
+        """The connection is gone."""
+        if self._receive is not None and self._done is not None and not self._done.done():
+            self._receive = None
+            self._done.set_exception(failure)
+
+    def _end(self) -> None:
+        """Its response has ended: it is free."""
+        self._receive, self._done, self.abandoned = None, None, False
+        self._socket.give(self)
