@@ -120,7 +120,7 @@ def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "")
     """
     text, _, path = str(error).partition(" - at `")
     path = path.rstrip("`").removeprefix("$")
-    param = (prefix + path).lstrip(".")
+    param = (prefix + path.replace("[...]", "")).lstrip(".")  # it names no keys of maps
     if text.startswith("Object missing required field `"):
         field = text.split("`")[1]
         param = f"{param}.{field}" if param else field

@@ -106,8 +106,8 @@ BAD_FRAMES: list[tuple[str, str, str | None, str | None, tuple[str, ...]]] = [
         ("'low'", "loud"),
     ),
     (create(service_tier="gold"), "invalid_value", "service_tier", None, ("'flex'", "gold")),
-    (create(metadata={"a": 1}), "invalid_type", "metadata[...]", None, ("`str`", "`int`")),
-    (create(metadata={"a": "x" * 513}), "invalid_value", "metadata[...]", None, ("<= 512",)),
+    (create(metadata={"a": 1}), "invalid_type", "metadata", None, ("`str`", "`int`")),
+    (create(metadata={"a": "x" * 513}), "invalid_value", "metadata", None, ("<= 512",)),
     (
         create(metadata={str(n): "" for n in range(17)}),
         "invalid_value",
