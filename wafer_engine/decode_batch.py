@@ -19,7 +19,7 @@ class DecodeBatch:
         self.sum_context_tokens = 0  # attended to in the next step, the token fed in included
         self._block_tokens = block_tokens
         # How many sequences have KV tokens congruent to (index + num_steps) modulo the block size:
-        # a sequence keeps its place while it decodes.
+        # a sequence keeps its place while it decodes. Those at index -num_steps begin a block next.
         self._phases = [0] * block_tokens
         # (finish_step, order of joining, sequence); an entry is stale once the sequence left.
         self._finishes: list[tuple[int, int, Sequence]] = []
@@ -57,15 +57,18 @@ class DecodeBatch:
     def blocks_for(self, num_steps: int) -> int:
         """KV blocks the next so many steps will take."""
         cycles, rest = divmod(num_steps, self._block_tokens)
-        return cycles * self.num_seqs + sum(self._crossing(i) for i in range(rest))
+        num_blocks = cycles * self.num_seqs
+        for step in range(rest):
+            num_blocks += self._phases[-(self.num_steps + step) % self._block_tokens]
+        return num_blocks
 
     def steps_within(self, num_blocks: int) -> int:
         """The most steps that take no more than so many KV blocks; there must be a sequence."""
         cycles, left = divmod(num_blocks, self.num_seqs)
-        for i in range(self._block_tokens):
-            left -= self._crossing(i)
+        for step in range(self._block_tokens):
+            left -= self._phases[-(self.num_steps + step) % self._block_tokens]
             if left < 0:
-                return cycles * self._block_tokens + i
+                return cycles * self._block_tokens + step
         raise AssertionError("one cycle crosses num_seqs blocks, more than were left")
 
     def steps_to_finish(self) -> int:
@@ -87,7 +90,3 @@ class DecodeBatch:
             if finish_step == sequence.finish_step:
                 finished.append(sequence)
         return finished
-
-    def _crossing(self, step: int) -> int:
-        """Sequences that begin a new block in the step after so many more."""
-        return self._phases[-(self.num_steps + step) % self._block_tokens]

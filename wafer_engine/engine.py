@@ -83,6 +83,8 @@ class Engine:
         self._run: ScheduledStep | None = None
         self._run_steps = 0
         self._run_done = 0
+        self._run_end_us = 0
+        self._step_end_us = 0  # of the step under way
         self._first_step_us = 0.0
         self._growth_us = 0.0
 
@@ -144,7 +146,7 @@ class Engine:
         """
         if self._output.sequence_ids:
             return self._last_step_us
-        run_end_us = self._end_us(self._run_steps) if self._run is not None else None
+        run_end_us = self._run_end_us if self._run is not None else None
         if not self._arriving:
             return run_end_us
         arrival_us = self._arriving[0][0]
@@ -152,7 +154,7 @@ class Engine:
 
     def next_token_us(self) -> int | None:
         """When the step under way ends; None between steps, which means none is needed."""
-        return self._end_us(self._run_done + 1) if self._run is not None else None
+        return self._step_end_us if self._run is not None else None
 
     @property
     def num_waiting(self) -> int:
@@ -189,11 +191,10 @@ class Engine:
         self._run_until(now_us)
 
     def _run_until(self, now_us: int) -> None:
-        while self._run is not None:
-            num_done = self._steps_by(now_us)
-            if num_done > self._run_done:
-                self._complete(self._run, num_done)
-            if num_done < self._run_steps:
+        while self._run is not None and now_us >= self._step_end_us:
+            self._complete(self._run, self._steps_by(now_us))
+            if self._run_done < self._run_steps:
+                self._step_end_us = self._end_us(self._run_done + 1)
                 return
             self._offset_us += self._elapsed_us(self._run_steps)
             whole_us = int(self._offset_us)
@@ -214,6 +215,8 @@ class Engine:
         self._growth_us = 0.0
         if self._run_steps > 1:
             self._growth_us = self._cost.growth_us(run.shape.num_decode_seqs)
+        self._step_end_us = self._end_us(1)
+        self._run_end_us = self._end_us(self._run_steps)
 
     def _complete(self, run: ScheduledStep, num_done: int) -> None:
         started, finished = self._scheduler.complete(run, num_done - self._run_done)
@@ -230,6 +233,7 @@ class Engine:
         """End the run with the step under way: the batch is about to change."""
         if self._run is not None:
             self._run_steps = min(self._run_steps, self._run_done + 1)
+            self._run_end_us = self._step_end_us
 
     def _elapsed_us(self, num_steps: int) -> float:
         """From the run's start to the end of its step of that number, counted from 1."""
@@ -240,8 +244,8 @@ class Engine:
         return self._origin_us + ceil(self._offset_us + self._elapsed_us(num_steps))
 
     def _steps_by(self, now_us: int) -> int:
-        """How many of the run's steps have ended by now: inverts `_end_us`."""
-        if self._end_us(self._run_steps) <= now_us:
+        """How many of the run's steps, one at least, have ended by now: inverts `_end_us`."""
+        if self._run_end_us <= now_us:
             return self._run_steps
         elapsed = now_us - self._origin_us - self._offset_us
         half = self._growth_us / 2

@@ -19,7 +19,7 @@ from wafer_engine.sequence import Sequence, SequenceStatus
 from wafer_engine.step import EngineLimits, StepShape
 
 
-class ScheduledStep(msgspec.Struct, frozen=True):
+class ScheduledStep(msgspec.Struct, frozen=True, gc=False):
     """What runs next: one step, or a run of equal ones."""
 
     shape: StepShape  # of the first step
@@ -81,18 +81,22 @@ class Scheduler:
         preempted = self._preempt_for_growth()
         chunks = self._prefill_chunks(admit=not preempted)
         batch = self.batch
-        if not batch.num_seqs and not chunks:
-            return None
-        max_steps = 1
-        if not chunks and not preempted:
-            max_steps = min(batch.steps_to_finish(), batch.steps_within(self.kv.available_blocks))
-        shape = StepShape(
-            num_decode_seqs=batch.num_seqs,
-            sum_context_tokens=batch.sum_context_tokens,
-            num_prefill_tokens=sum(n for _, n in chunks),
-            num_prefill_pairs=sum(_attended_pairs(s.num_computed, n) for s, n in chunks),
-        )
-        return ScheduledStep(shape, max_steps, tuple(chunks), tuple(preempted))
+        if not chunks:
+            if not batch.num_seqs:
+                return None
+            max_steps = 1
+            if not preempted:
+                within = batch.steps_within(self.kv.available_blocks)
+                max_steps = min(batch.steps_to_finish(), within)
+            shape = StepShape(batch.num_seqs, batch.sum_context_tokens)
+            return ScheduledStep(shape, max_steps, (), tuple(preempted))
+        num_tokens = num_pairs = 0
+        for sequence, chunk in chunks:
+            num_tokens += chunk
+            # Each token attends to all before it and to itself.
+            num_pairs += chunk * sequence.num_computed + chunk * (chunk + 1) // 2
+        shape = StepShape(batch.num_seqs, batch.sum_context_tokens, num_tokens, num_pairs)
+        return ScheduledStep(shape, 1, tuple(chunks), tuple(preempted))
 
     def complete(
         self, step: ScheduledStep, num_steps: int
@@ -224,8 +228,3 @@ class Scheduler:
         kv.give_back(kv.blocks(kv_tokens, sequence.kept))
         kv.unpin(sequence.kept)
         sequence.kept = None
-
-
-def _attended_pairs(num_computed: int, chunk: int) -> int:
-    """(query, key) pairs of a prompt chunk: each token attends to all before it and to itself."""
-    return chunk * num_computed + chunk * (chunk + 1) // 2
