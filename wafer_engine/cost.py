@@ -168,6 +168,10 @@ class WaferCost:
         # service's TTFT at two prompt lengths).
         self._prefill_token_us = mac_us * (model.layer_active_params) + pair_us * fixed_tokens
         self._prefill_pair_us = pair_us * context_fraction
+        draft = self.speculation
+        latency = 1.0 + draft.draft_tokens * (1.0 / model.num_layers + draft.draft_cost)
+        self._latency_passes = latency / draft.tokens_per_pass
+        self._occupancy_passes = (draft.draft_tokens + 1) / model.num_layers / draft.tokens_per_pass
 
     def pass_us(self, context_tokens: float) -> float:
         """One token of one sequence through all layers, before any draft's gain."""
@@ -189,30 +193,25 @@ class WaferCost:
         The first term is the latency of a pass with its draft in tow, the second the pipeline's
         occupancy.
         """
-        drafted = self.speculation.draft_tokens
-        latency = 1.0 + drafted / self.model.num_layers + drafted * self.speculation.draft_cost
-        occupancy = num_seqs * (drafted + 1) / self.model.num_layers
-        return max(latency, occupancy) / self.speculation.tokens_per_pass
+        return max(self._latency_passes, num_seqs * self._occupancy_passes)
 
     def step_us(self, shape: StepShape) -> float:
         """Duration of a step: the pass's latency, or the pipeline's work where that is longer.
 
         Prompt tokens fill slots that decoding leaves free before they slow it.
         """
+        num_seqs = shape.num_decode_seqs
         prefill_us = (
             shape.num_prefill_tokens * self._prefill_token_us
             + shape.num_prefill_pairs * self._prefill_pair_us
         )
-        if shape.num_decode_seqs == 0:
+        if num_seqs == 0:
             return self._pass_us + prefill_us
-        pass_us = self.pass_us(shape.sum_context_tokens / shape.num_decode_seqs)
-        decode_us = pass_us * self._decode_factor(shape.num_decode_seqs)
+        pass_us = self._pass_us + self._pass_per_token_us * (shape.sum_context_tokens / num_seqs)
+        decode_us = pass_us * self._decode_factor(num_seqs)
         if not prefill_us:
             return decode_us
-        drafted = self.speculation.draft_tokens + 1
-        slots = shape.num_decode_seqs * drafted / self.model.num_layers
-        busy_us = pass_us * slots / self.speculation.tokens_per_pass
-        return max(decode_us, busy_us + prefill_us)
+        return max(decode_us, pass_us * num_seqs * self._occupancy_passes + prefill_us)
 
     def growth_us(self, num_decode_seqs: int) -> float:
         """Growth of a pure-decode step per token of context that each sequence gains."""

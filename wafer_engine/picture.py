@@ -74,7 +74,7 @@ def _region(region: Region, placement: Placement) -> list[str]:
         box(bottom - weights - kv, kv, _KV_COLOUR),
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" '
         f'fill="none" stroke="#222" stroke-width="0.6" />',
-        f'<text x="{x + 3:.1f}" y="{y + 11:.1f}" font-size="9">'
+        f'<text x="{x + 3:.1f}" y="{y + 11:.1f}" font-size="9" fill="#fff">'
         f"{escape(region.part.name.removeprefix('layer '))}</text></g>",
     ]
 
