@@ -73,48 +73,45 @@ class Playback:
         self.reason = FinishReason.STOP
         self.items: list[AnswerItem] = []  # as they will be said
         self.num_reasoning_tokens = 0
-        self._ends: list[array[int]] = []  # item -> where in its text each token ends
+        self._ends: list[array[int]] = []  # item -> where in its text each token ends; 0 if silent
         left = max_output_tokens
         for item in _until_stop(answer.items, [s for s in stop if s]):
-            ends = array("I", token_ends(item.text))
-            num_tokens = item.num_silent_tokens + len(ends)
-            if num_tokens > left:
+            ends = array("I", (0,)) * item.num_silent_tokens
+            ends.extend(token_ends(item.text))
+            if len(ends) > left:
                 self.reason = FinishReason.LENGTH
-                item, ends = _cut(item, ends, left)
-                num_tokens = left
-            if num_tokens:
+                ends = ends[:left]
+                item = _cut(item, ends)
+            if ends:
                 self.items.append(item)
                 self._ends.append(ends)
-                left -= num_tokens
+                left -= len(ends)
                 if item.kind is DeltaKind.REASONING:
-                    self.num_reasoning_tokens += num_tokens
+                    self.num_reasoning_tokens += len(ends)
             if self.reason is FinishReason.LENGTH:
                 break
         self.num_tokens = max(max_output_tokens - left, 1)
         self._index = 0
-        self._num_taken = 0  # of the item at the index, silent tokens included
+        self._num_taken = 0  # of the item at the index
+        self._char = 0  # and where in its text they end
 
     def take(self, num_tokens: int, at_us: int) -> list[Delta]:
         """The next tokens as deltas, one for each item they fall into."""
         deltas = []
         while num_tokens and self._index < len(self.items):
             item, ends = self.items[self._index], self._ends[self._index]
-            start = self._num_taken
-            whole = item.num_silent_tokens + len(ends)
-            end = min(start + num_tokens, whole)
-            text = item.text[
-                _char(ends, start - item.num_silent_tokens) : _char(
-                    ends, end - item.num_silent_tokens
-                )
-            ]
+            taken = min(num_tokens, len(ends) - self._num_taken)
+            num_tokens -= taken
+            self._num_taken += taken
+            char = ends[self._num_taken - 1]
+            text = item.text[self._char : char]
+            self._char = char
             deltas.append(
-                Delta(self._index, item.kind, text, end - start, at_us, item.call_id, item.name)
+                Delta(self._index, item.kind, text, taken, at_us, item.call_id, item.name)
             )
-            num_tokens -= end - start
-            self._num_taken = end
-            if end == whole:
+            if self._num_taken == len(ends):
                 self._index += 1
-                self._num_taken = 0
+                self._num_taken = self._char = 0
         return deltas
 
     def num_reasoning_taken(self, num_taken: int) -> int:
@@ -142,16 +139,11 @@ def _prompt_item(item: AnswerItem) -> Item:
     return Message("assistant", (TextPart(item.text),))
 
 
-def _char(ends: "array[int]", num_tokens: int) -> int:
-    """Where in the text so many of its tokens end."""
-    return ends[num_tokens - 1] if num_tokens > 0 else 0
-
-
-def _cut(item: AnswerItem, ends: "array[int]", left: int) -> tuple[AnswerItem, "array[int]"]:
-    num_silent = min(item.num_silent_tokens, left)
-    ends = ends[: left - num_silent]
-    text = item.text[: _char(ends, len(ends))]
-    return msgspec.structs.replace(item, text=text, num_silent_tokens=num_silent), ends
+def _cut(item: AnswerItem, ends: "array[int]") -> AnswerItem:
+    """An item that says only so many of its tokens."""
+    text = item.text[: ends[-1] if ends else 0]
+    num_silent = min(item.num_silent_tokens, len(ends))
+    return msgspec.structs.replace(item, text=text, num_silent_tokens=num_silent)
 
 
 def _until_stop(items: Iterable[AnswerItem], stop: list[str]) -> Iterable[AnswerItem]:
