@@ -117,6 +117,7 @@ class _Terminal:
             with patch_stdout():
                 while True:
                     line = (await session.prompt_async()).strip()
+                    self._open_line = ""  # it stays above the line just typed
                     if line and not await self._take(line):
                         return 0
         except EOFError:

@@ -100,7 +100,8 @@ class GatewayProcess:
 
     @property
     def log(self) -> str:
-        return self.log_path.read_text(errors="replace")
+        """What it printed; empty once its folder is gone."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def wait_until_ready(self) -> None:
         """Returns once it answers; raises with its log if it ended or never answers."""

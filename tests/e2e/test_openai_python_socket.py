@@ -96,7 +96,8 @@ def test_steering(client: OpenAI) -> None:
                 if not target:
                     target = event.response.id
                     connection.response.steer(
-                        previous_response_id=target, input="The code word is ruby-6. Repeat it."
+                        previous_response_id=target,
+                        input="The code word is ruby-6. What is the code word?",
                     )
                 else:
                     assert event.response.previous_response_id == target

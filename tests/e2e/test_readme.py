@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.gateway_process import ROOT, GatewayProcess
 
 README = (ROOT / "README.md").read_text()
-SNIPPETS = dict(re.findall(r"\*\*([^*]+)\*\*[^\n]*\n\n```python\n(.*?)```", README, re.S))
+SNIPPETS = dict(re.findall(r"^\*\*(.+?)\*\*.*\n\n```python\n([^`]*)```", README, re.M))
 
 
 def test_the_snippets_are_found() -> None:

@@ -41,7 +41,7 @@ told.streams = [(await terminal()).stream_id, (await terminal()).stream_id].sort
 
 create({ input: "Hi.", model: "gpt-0" });
 const error = await next();
-told.error = error.error?.error?.code ?? error.error?.code;
+told.error = error.error.message;
 
 create({ input: "Write a very long book.", model: "lanewise-deep", max_output_tokens: 4000 });
 let created = await next();
