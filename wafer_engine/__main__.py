@@ -21,7 +21,7 @@ from wafer_engine.models import find_model
 from wafer_engine.picture import placement_table, svg
 from wafer_engine.placement import place
 from wafer_engine.report import REFERENCE_FOLDER, find_reference, read_rows
-from wafer_engine.spec import find_wafer
+from wafer_engine.spec import WSE3, find_wafer
 from wafer_engine.token_text import FileTokenizer
 from wafer_engine.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
 from wafer_engine.validate import validation_report
@@ -148,7 +148,8 @@ def _decode(options: argparse.Namespace) -> int:
     print(
         f"per PE: {counts.macs:,} multiply-accumulates, {counts.vector_starts:,} vector starts; "
         f"{counts.allreduces:,} allreduces, {counts.stages:,} stages, {counts.hops:,} hops, "
-        f"{counts.words:,} words on the busiest link"
+        f"{counts.words:,} words on the busiest link; {counts.ideal_cycles(WSE3):,.0f} cycles of a "
+        "WSE-3 at least"
     )
     return 0
 

@@ -16,8 +16,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from wafer_engine.spec import WaferSpec
+
 Array = npt.NDArray[np.float64]
 Axis = Literal["rows", "columns"]
+
+
+# Into the core and out again at about 2 cycles each, and the addition: T_R of "Near-Optimal
+# Wafer-Scale Reduce" (HPDC 2024), published.
+STAGE_CYCLES = 5
 
 
 class Counts(msgspec.Struct):
@@ -30,6 +37,21 @@ class Counts(msgspec.Struct):
     steps: int = 0  # compute-shift steps of matrix-matrix products
     hops: int = 0  # links crossed, one after another
     words: int = 0  # elements over the busiest link, one after another
+
+    def ideal_cycles(self, wafer: WaferSpec) -> float:
+        """Cycles if nothing ever waited: a lower bound, up to five times below measured kernels.
+
+        Vectors at full width, one cycle to start each, one per hop, two 16-bit words per link and
+        cycle, `STAGE_CYCLES` per stage of an allreduce; one after another.
+        """
+        words_per_cycle = wafer.link_bits / 16
+        return (
+            self.macs / wafer.macs_per_cycle
+            + self.vector_starts
+            + self.hops
+            + self.words / words_per_cycle
+            + self.stages * STAGE_CYCLES
+        )
 
 
 class Mesh:

@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from wafer_engine.kernels import ALLREDUCES_PER_LAYER, PRODUCTS_PER_LAYER, Tiling
+from wafer_engine.constants import WSE3_CONSTANTS
+from wafer_engine.kernels import (
+    ALLREDUCES_PER_LAYER,
+    PRODUCTS_PER_LAYER,
+    Tiling,
+    gemm_cycles,
+    gemv_cycles,
+)
 from wafer_engine.mesh import (
     Mesh,
     ShiftedCache,
@@ -13,6 +20,7 @@ from wafer_engine.mesh import (
     interleaved_ring,
     longest_ring_link,
 )
+from wafer_engine.spec import WSE3
 from wafer_engine.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
 from wafer_engine.weights import TransformerShape, random_weights
 
@@ -91,6 +99,24 @@ def test_a_layers_prefill_counts_equal_the_closed_form(side: int) -> None:
     assert mesh.counts.macs == side * tiling.macs_per_row * s
     assert mesh.counts.vector_starts == side * tiling.macs_per_row
     assert mesh.counts.hops <= PRODUCTS_PER_LAYER * 3 * side
+
+
+@pytest.mark.parametrize(("side", "length"), [(24, 6), (60, 6), (120, 6), (120, 12), (240, 3)])
+def test_counted_cycles_bound_the_closed_forms_from_below(side: int, length: int) -> None:
+    """The fitted kernels take one to five times an ideal machine; small grids start-up most."""
+    gemv, gemm = WSE3_CONSTANTS.gemv, WSE3_CONSTANTS.gemm
+    assert gemv is not None
+    assert gemm is not None
+    mesh = Mesh(side)
+    mesh.gemv(np.ones((side, length)), np.ones((side, side, length, length)), cut="rows")
+    ideal = mesh.counts.ideal_cycles(WSE3)
+    assert 1.0 < gemv_cycles(length, side, gemv) / ideal < 5.0
+    if side <= 60:
+        mesh = Mesh(side)
+        tiles = np.ones((side, side, length, length))
+        mesh.gemm(tiles, tiles)
+        ideal = mesh.counts.ideal_cycles(WSE3)
+        assert 1.0 < gemm_cycles(length, side, gemm) / ideal < 5.0
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 7, 8])

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from wafer_engine.__main__ import main
 from wafer_engine.mesh import Mesh
+from wafer_engine.token_text import FileTokenizer
 from wafer_engine.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
 from wafer_engine.weights import MAX_PARAMS, load_model, read_safetensors
 
@@ -129,3 +131,48 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "int.safetensors", {"a": np.ones((2, 2))}, "I8")
     with pytest.raises(ValueError, match="tensor type I8 is not read"):
         read_safetensors(tmp_path / "int.safetensors")
+
+
+WORDS = ["<unk>", "one", "two", "three", *(f"w{number}" for number in range(26))]
+
+
+def write_tokenizer(folder: Path) -> None:
+    spec = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {
+            "type": "WordLevel",
+            "vocab": {word: number for number, word in enumerate(WORDS)},
+            "unk_token": "<unk>",
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(spec))
+
+
+def test_the_command_decodes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers", reason="the optional tokenizers package is not installed")
+    folder = write_model(tmp_path, CONFIG)
+    write_tokenizer(folder)
+    arguments = ["decode", "--weights", str(folder), "--side", "4", "--tokens", "3", "--prompt"]
+    assert main([*arguments, "one two three"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "differ from plain numpy by" in lines[0]
+    assert lines[1].startswith("one two three")
+    # Five tokens decoded; each takes ten allreduces in two layers, one more norm and the head.
+    assert "110 allreduces" in lines[2]
+    assert main([*arguments, " "]) == 2
+    assert "the prompt has no tokens" in capsys.readouterr().err
+
+
+def test_a_missing_or_damaged_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no tokenizer"):
+        FileTokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"tokenizer\.json"):
+        FileTokenizer(tmp_path / "tokenizer.json")
