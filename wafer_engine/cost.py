@@ -154,10 +154,14 @@ class WaferCost:
             ALLREDUCES_DENSE * (model.num_layers - num_moe) + ALLREDUCES_MOE * num_moe + 1
         )
         fixed_tokens, context_fraction = self._span
-        pair_us = mac_us * model.attention_macs_per_pair
+        # Vector starts, as in `kernels.Tiling.vectors_per_row`: what bounds the WSE-2.
+        start_us = wafer.cycles_to_us(fit.start / self.region_side)
+        starts_us = start_us * (7 * model.hidden + model.active_ffn)
+        pair_us = mac_us * model.attention_macs_per_pair + start_us
         crossing_us = model.hidden * 2 / wafer.io_bytes_per_s * 1e6 + self._link_latency_us
         self._pass_us = (
             mac_us * model.matmul_params
+            + model.num_layers * starts_us
             + num_allreduces * allreduce_us
             + (self.num_wafers - 1) * crossing_us
             + model.num_layers * pair_us * fixed_tokens
@@ -166,7 +170,9 @@ class WaferCost:
         # A prompt's tokens stream through the resident weights; successive tokens overlap their
         # allreduces, so a layer's products alone bound the rate (assumed; agrees with the hosted
         # service's TTFT at two prompt lengths).
-        self._prefill_token_us = mac_us * (model.layer_active_params) + pair_us * fixed_tokens
+        self._prefill_token_us = (
+            mac_us * model.layer_active_params + starts_us + pair_us * fixed_tokens
+        )
         self._prefill_pair_us = pair_us * context_fraction
         draft = self.speculation
         latency = 1.0 + draft.draft_tokens * (1.0 / model.num_layers + draft.draft_cost)

@@ -75,6 +75,15 @@ class ModelShape(msgspec.Struct, frozen=True):
         return float(per_expert * self.moe.num_experts * self.moe.num_layers)
 
     @property
+    def active_ffn(self) -> float:
+        """Inner FFN width that one token passes through in a mean layer, experts summed."""
+        if self.moe is None:
+            return float(self.ffn)
+        routed = self.moe.top_k * self.moe.ffn + self.moe.shared_ffn
+        dense_layers = self.num_layers - self.moe.num_layers
+        return (routed * self.moe.num_layers + self.ffn * dense_layers) / self.num_layers
+
+    @property
     def attention_width(self) -> int:
         """Query heads times head size: values in one token's queries."""
         return self.num_heads * self.head_dim

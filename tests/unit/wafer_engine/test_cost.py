@@ -115,3 +115,11 @@ def test_what_does_not_fit_is_an_error_that_says_by_how_much() -> None:
 def test_the_clock_is_a_parameter() -> None:
     fast, slow = WaferCost("Llama-3.1-8B"), WaferCost("Llama-3.1-8B", clock_hz=0.85e9)
     assert slow.tokens_per_s(1024) == pytest.approx(fast.tokens_per_s(1024) * 0.85 / 1.1)
+
+
+def test_the_older_wafer_is_bound_by_vector_starts() -> None:
+    old, new = WaferCost("Llama-3.1-8B", wafer="CS-2"), WaferCost("Llama-3.1-8B")
+    # Published on whole grids: within 25 % of each other, the older one ahead.
+    assert old.tokens_per_s(1024) == pytest.approx(new.tokens_per_s(1024), rel=0.3)
+    assert old.growth_us(1) > 0
+    assert old.limits.kv_capacity_tokens < new.limits.kv_capacity_tokens
