@@ -266,7 +266,10 @@ class ResponsesReader:
                 self._open(item, item.id, index)
                 self._close(item, self._key(item.id, index))
         if event.type == "response.completed":
-            return FinishReason.STOP
+            # llama.cpp calls an answer completed that its token limit has cut.
+            limit = self._request.max_output_tokens
+            is_cut = response.usage is not None and response.usage.output_tokens >= limit
+            return FinishReason.LENGTH if is_cut else FinishReason.STOP
         reason = response.incomplete_details.reason if response.incomplete_details else None
         if reason in ("max_output_tokens", "max_tokens"):
             return FinishReason.LENGTH
@@ -278,7 +281,7 @@ class ResponsesReader:
         error = event.error or _Error(event.message, event.code)
         status = event.status if isinstance(event.status, int) else None
         headers = error.headers or event.headers
-        return event_failure(
+        failure = event_failure(
             self._backend,
             error.code,
             error.message,
@@ -286,6 +289,8 @@ class ResponsesReader:
             status=status,
             headers=headers,
         )
+        failure.unused = self.num_events == 1  # as if it were an HTTP status
+        return failure
 
     def _final_usage(self, usage: _Usage | None) -> Usage:
         if usage is None:

@@ -20,6 +20,7 @@ from backends.upstream_responses import TERMINALS
 from backends.upstream_sse import MAX_EVENT_BYTES
 
 CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; then its socket is given up
+CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
 STALE_AFTER_S = 1.0  # a socket that idled longer may have been closed without our knowing
 AGED = "websocket_connection_limit_reached"
 
@@ -79,7 +80,7 @@ class SocketTransport:
             is_spare = socket is not self._sockets[-1]
             if socket.is_done(is_spare):
                 self._sockets.remove(socket)
-                socket.abandon()
+                socket.retire()
 
     async def warm(self) -> None:
         """Have a socket open, for whoever comes next."""
@@ -113,6 +114,7 @@ class SocketTransport:
                 compression=None,
                 max_size=MAX_EVENT_BYTES,
                 open_timeout=options.connect_timeout_s,
+                close_timeout=CLOSE_TIMEOUT_S,
                 proxy=None,
             )
         except InvalidStatus as error:
@@ -198,9 +200,17 @@ class _Socket:
         self._retired = True
         self._connection.transport.abort()
 
+    def retire(self) -> None:
+        """Close the connection politely: it carries nothing."""
+        self._retired = True
+        self._spawn(self._connection.close())
+
     async def close(self) -> None:
         """Close the connection and wait for its reader to see it."""
-        self.abandon()
+        if len(self._free) == len(self._streams):
+            self.retire()
+        else:
+            self.abandon()
         await asyncio.gather(self._reader, *self._writers, return_exceptions=True)
 
     def _spawn(self, coroutine: Any) -> None:

@@ -1,0 +1,205 @@
+"""A server on loopback that answers as an upstream does, or fails as upstreams do.
+
+It speaks chat completions and Responses over SSE by hand, byte by byte, and Responses over a
+WebSocket. What it does with each request is the next entry of `plan`; the last one stays.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+
+TEXT = ("One, ", "two, ", "three.")
+USAGE = {"input_tokens": 11, "output_tokens": 7}
+
+_CHAT = "/v1/chat/completions"
+
+
+def _chat_events() -> list[dict[str, Any]]:
+    deltas = [{"choices": [{"index": 0, "delta": {"content": text}}]} for text in TEXT]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    usage = {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7}}
+    return [*deltas, end, usage]
+
+
+def _response_events() -> list[dict[str, Any]]:
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
+    place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    response = {"id": "resp_1", "status": "in_progress", "output": []}
+    return [
+        {"type": "response.created", "response": response},
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        *({"type": "response.output_text.delta", **place, "delta": text} for text in TEXT),
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {**response, "usage": USAGE}},
+    ]
+
+
+class FaultServer:
+    """Counts and keeps what it is asked."""
+
+    def __init__(self) -> None:
+        self.plan = ["answer"]
+        self.num_requests = 0
+        self.asked = asyncio.Event()
+        self.left = asyncio.Event()  # a client closed before the end
+        self.num_connections = 0
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[str] = []
+        self.http_port = 0
+        self.socket_port = 0
+        self._open: set[asyncio.StreamWriter] = set()
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(cls) -> AsyncIterator["FaultServer"]:
+        server = cls()
+        http = await asyncio.start_server(server._http, "127.0.0.1", 0)
+        server.http_port = http.sockets[0].getsockname()[1]
+        async with serve(server._socket, "127.0.0.1", 0, compression=None) as sockets:
+            server.socket_port = next(iter(sockets.sockets)).getsockname()[1]
+            try:
+                yield server
+            finally:
+                http.close()
+                for writer in server._open:
+                    writer.transport.abort()
+                await http.wait_closed()
+
+    def base_url(self, protocol: str) -> str:
+        port = self.socket_port if protocol == "responses-ws" else self.http_port
+        return f"http://127.0.0.1:{port}/v1"
+
+    def _next(self, body: dict[str, Any]) -> str:
+        self.bodies.append(body)
+        self.num_requests += 1
+        self.asked.set()
+        return self.plan.pop(0) if len(self.plan) > 1 else self.plan[0]
+
+    # -- over HTTP -------------------------------------------------------------------------
+
+    async def _http(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        self._open.add(writer)
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                self.headers.append(head)
+                if head.startswith("GET"):  # the probe
+                    writer.write(_answer(200, b"{}"))
+                    continue
+                (length,) = (
+                    int(line.partition(":")[2])
+                    for line in head.splitlines()
+                    if line.lower().startswith("content-length:")
+                )
+                plan = self._next(json.loads(await reader.readexactly(length)))
+                await self._reply(plan, head, reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    async def _reply(
+        self, plan: str, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        is_chat = _CHAT in head
+        events = _chat_events() if is_chat else _response_events()
+        if plan.startswith("status"):
+            _, status, *more = plan.split()
+            error = {"error": {"message": f"told to: {plan}", "code": None, "type": "x"}}
+            writer.write(_answer(int(status), json.dumps(error).encode(), *more))
+            return
+        if plan == "hang before headers":
+            await self._until_gone(reader)
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+            b"transfer-encoding: chunked\r\n\r\n"
+        )
+        if plan == "hang before the first token":
+            await self._until_gone(reader)
+        for event in events[:-2] if plan != "answer" else events:
+            writer.write(_chunk(f"data: {json.dumps(event)}\n\n".encode()))
+            is_text = "choices" in event or event["type"] == "response.output_text.delta"
+            if plan != "answer" and is_text:
+                break
+        if plan == "hang midway":
+            await self._until_gone(reader)
+        elif plan == "garbage":
+            writer.write(_chunk(b"data: {this is no JSON\n\n"))
+        elif plan == "error event":
+            writer.write(_chunk(_error_event(is_chat)))
+        elif plan == "cut":
+            raise ConnectionError
+        elif plan == "answer" and is_chat:
+            writer.write(_chunk(b"data: [DONE]\n\n"))
+        writer.write(b"0\r\n\r\n")  # "end without a terminal" gets here too
+        await writer.drain()
+
+    async def _until_gone(self, reader: asyncio.StreamReader) -> None:
+        try:
+            await reader.read(1)
+        finally:
+            self.left.set()
+        raise ConnectionError
+
+    # -- over a socket ---------------------------------------------------------------------
+
+    async def _socket(self, connection: ServerConnection) -> None:
+        self.num_connections += 1
+        with contextlib.suppress(ConnectionClosed):
+            await self._serve(connection)
+
+    async def _serve(self, connection: ServerConnection) -> None:
+        async for message in connection:
+            plan = self._next(json.loads(message))
+            if plan.startswith("status"):
+                _, status, *more = plan.split()
+                error: dict[str, Any] = {"message": f"told to: {plan}", "type": "x"}
+                if more:
+                    error["headers"] = {"retry-after": more[0]}
+                event = {"type": "error", "status": int(status), "error": error}
+                await connection.send(json.dumps(event))
+                continue
+            if plan.startswith("hang before"):
+                await connection.wait_closed()
+                self.left.set()
+                return
+            for event in _response_events():
+                await connection.send(json.dumps(event))
+                if plan != "answer" and event["type"] == "response.output_text.delta":
+                    break
+            if plan == "hang midway":
+                await connection.wait_closed()
+                self.left.set()
+            elif plan == "garbage":
+                await connection.send("{this is no JSON")
+            elif plan == "error event":
+                error = {"message": "told to", "code": "server_error", "type": "server_error"}
+                await connection.send(json.dumps({"type": "error", "status": 500, "error": error}))
+            elif plan == "cut":
+                connection.transport.abort()
+            elif plan != "answer":
+                return
+
+
+def _answer(status: int, body: bytes, retry_after: str = "") -> bytes:
+    headers = f"content-length: {len(body)}\r\ncontent-type: application/json\r\n"
+    if retry_after:
+        headers += f"retry-after: {retry_after}\r\n"
+    return f"HTTP/1.1 {status} Told\r\n{headers}\r\n".encode() + body
+
+
+def _chunk(content: bytes) -> bytes:
+    return f"{len(content):x}\r\n".encode() + content + b"\r\n"
+
+
+def _error_event(is_chat: bool) -> bytes:
+    if is_chat:
+        return b'data: {"error":{"message":"told to","type":"server_error","code":500}}\n\n'
+    return b'event: error\ndata: {"type":"error","code":"server_error","message":"told to"}\n\n'

@@ -1,0 +1,269 @@
+"""Upstreams that fail in every way: each generation ends in exactly one `Finish`, none cleanly."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from backends.contract import (
+    BackendError,
+    Delta,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Message,
+    TextFormat,
+    TextPart,
+    Usage,
+)
+from backends.prompt import measure, prompt_size
+from backends.upstream import UpstreamBackend
+from backends.upstream_options import UpstreamOptions
+from tests.integration.fault_server import TEXT, FaultServer
+
+PROTOCOLS = ("chat", "responses", "responses-ws")
+WAIT_S = 20.0  # bounds a hang
+
+
+class RecordingSink:
+    """Keeps what it is given; `ended` resolves with the first finish."""
+
+    def __init__(self) -> None:
+        self.deltas: list[Delta] = []
+        self.finishes: list[Finish] = []
+        self.first = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    def push(self, delta: Delta) -> None:
+        assert not self.finishes, "a delta behind the finish"
+        self.deltas.append(delta)
+        self.first.set()
+
+    def finish(self, finish: Finish) -> None:
+        self.finishes.append(finish)
+        self.ended.set()
+
+    @property
+    def text(self) -> str:
+        return "".join(delta.text for delta in self.deltas)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FaultServer]:
+    async with FaultServer.running() as server:
+        yield server
+
+
+@asynccontextmanager
+async def upstream(
+    base_url: str, protocol: str, **options: object
+) -> AsyncIterator[UpstreamBackend]:
+    settings = {
+        "base_url": base_url,
+        "protocol": protocol,
+        "upstream_model": "told",
+        "model": "told-here",
+        "group": "fast",
+        "probe_path": None,
+        "retry_pause_s": 0.01,
+        **options,
+    }
+    backend = UpstreamBackend(name="told", options=UpstreamOptions(**settings))  # type: ignore[arg-type]
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+def make_request(text: str = "Count to three.") -> GenerateRequest:
+    items = (measure(Message("user", (TextPart(text),))),)
+    num_tokens, prefix = prompt_size(None, (), TextFormat(), items)
+    return GenerateRequest(
+        id="resp_test",
+        model="told-here",
+        items=items,
+        num_prompt_tokens=num_tokens,
+        prefix=prefix,
+        max_output_tokens=100,
+    )
+
+
+async def generate(backend: UpstreamBackend) -> RecordingSink:
+    """Run one generation to its end, and a few turns of the loop beyond."""
+    sink = RecordingSink()
+    backend.start(make_request(), sink)
+    await asyncio.wait_for(sink.ended.wait(), WAIT_S)
+    while backend._pumps:
+        await asyncio.wait(set(backend._pumps))
+    assert len(sink.finishes) == 1
+    stats = backend.stats()
+    assert (stats.num_running, stats.num_waiting) == (0, 0)
+    return sink
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_an_answer_comes_whole_and_its_connection_is_used_again(
+    server: FaultServer, protocol: str
+) -> None:
+    async with upstream(server.base_url(protocol), protocol) as backend:
+        for _ in range(3):
+            sink = await generate(backend)
+            assert sink.text == "".join(TEXT)
+            assert sink.finishes[0].reason is FinishReason.STOP
+            assert sink.finishes[0].usage == Usage(num_input_tokens=11, num_output_tokens=7)
+    assert server.num_requests == 3
+    # A socket is opened ahead; the first generation may have come before it was.
+    assert server.num_connections <= (2 if protocol == "responses-ws" else 1)
+    assert all(body["model"] == "told" for body in server.bodies)
+
+
+# What the server does -> retryable, whether text was seen, how often it is asked.
+FAULTS = {
+    "hang before headers": (True, False, 1),
+    "hang before the first token": (True, False, 1),
+    "hang midway": (True, True, 1),
+    "garbage": (True, True, 1),
+    "error event": (True, True, 1),
+    "cut": (True, True, 1),
+    "end without a terminal": (True, True, 1),
+    "status 500": (True, False, 3),
+    "status 503": (True, False, 3),
+    "status 429": (True, False, 3),
+    "status 429 30": (True, False, 1),
+    "status 400": (False, False, 1),
+    "status 401": (False, False, 1),
+    "status 404": (False, False, 1),
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_each_fault_ends_in_one_error(server: FaultServer, protocol: str, fault: str) -> None:
+    retryable, speaks, num_requests = FAULTS[fault]
+    server.plan = [fault]
+    hangs = fault.startswith("hang")
+    patience = {"first_token_timeout_s": 0.3, "idle_timeout_s": 0.3} if hangs else {}
+    async with upstream(server.base_url(protocol), protocol, **patience) as backend:
+        sink = await generate(backend)
+    (finish,) = sink.finishes
+    assert finish.reason is FinishReason.ERROR
+    assert finish.error is not None
+    assert finish.error.retryable is retryable
+    assert sink.text == (TEXT[0] if speaks else "")
+    assert server.num_requests == num_requests
+    if speaks:
+        assert not finish.usage.exact
+        assert finish.usage.num_output_tokens > 0
+    elif not hangs:
+        assert finish.usage == Usage(), "nothing was generated, so nothing is charged"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_refused_connection_ends_in_one_error(protocol: str) -> None:
+    async with FaultServer.running() as server:
+        base_url = server.base_url(protocol)
+    async with upstream(base_url, protocol) as backend:  # nobody listens any more
+        sink = await generate(backend)
+    assert sink.finishes[0].error is not None
+    assert sink.finishes[0].error.code == "server_error"
+    assert sink.finishes[0].usage == Usage()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("fault", ["status 500", "status 503", "status 429 0.01"])
+async def test_a_fault_before_the_first_token_is_retried(
+    server: FaultServer, protocol: str, fault: str
+) -> None:
+    server.plan = [fault, fault, "answer"]
+    async with upstream(server.base_url(protocol), protocol) as backend:
+        sink = await generate(backend)
+    assert sink.finishes[0].reason is FinishReason.STOP
+    assert sink.text == "".join(TEXT)
+    assert server.num_requests == 3
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("plan", ["hang before the first token", "hang midway"])
+async def test_cancelling_closes_the_connection(
+    server: FaultServer, protocol: str, plan: str
+) -> None:
+    server.plan = [plan]
+    async with upstream(server.base_url(protocol), protocol) as backend:
+        sink = RecordingSink()
+        generation = backend.start(make_request(), sink)
+        await asyncio.wait_for(server.asked.wait(), WAIT_S)
+        if plan == "hang midway":
+            await asyncio.wait_for(sink.first.wait(), WAIT_S)
+        usage = generation.cancel()
+        assert generation.cancel() == usage
+        assert not usage.exact
+        assert backend.stats().num_running == 0
+        await asyncio.wait_for(server.left.wait(), WAIT_S)
+        server.plan = ["answer"]
+        assert (await generate(backend)).text == "".join(TEXT)
+    assert not sink.finishes
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_closing_the_backend_fails_what_is_under_way(
+    server: FaultServer, protocol: str
+) -> None:
+    server.plan = ["hang midway"]
+    async with upstream(server.base_url(protocol), protocol) as backend:
+        sink = RecordingSink()
+        backend.start(make_request(), sink)
+        await asyncio.wait_for(sink.first.wait(), WAIT_S)
+    (finish,) = sink.finishes
+    assert finish.reason is FinishReason.ERROR
+    with pytest.raises(BackendError):
+        backend.start(make_request(), sink)
+
+
+async def test_failures_in_a_row_eject_it(server: FaultServer) -> None:
+    server.plan = ["cut"]
+    async with upstream(server.base_url("chat"), "chat", eject_after=3) as backend:
+        for _ in range(3):
+            assert backend.stats().healthy
+            await generate(backend)
+        assert not backend.stats().healthy
+        with pytest.raises(BackendError, match="not available"):
+            backend.start(make_request(), RecordingSink())
+
+
+async def test_it_takes_no_more_than_its_places(server: FaultServer) -> None:
+    server.plan = ["hang midway"]
+    async with upstream(server.base_url("chat"), "chat", max_num_seqs=2) as backend:
+        generations = [backend.start(make_request(), RecordingSink()) for _ in range(2)]
+        with pytest.raises(BackendError, match="2 generations already"):
+            backend.start(make_request(), RecordingSink())
+        generations[0].cancel()
+        backend.start(make_request(), RecordingSink())
+
+
+async def test_the_probe_tells_whether_it_lives() -> None:
+    async with FaultServer.running() as server:
+        base_url = server.base_url("chat")
+        options = {"probe_path": "/models", "probe_interval_s": 0.05}
+        async with upstream(base_url, "chat", **options) as backend:
+            assert not backend.stats().healthy, "unknown until it answers"
+            async with asyncio.timeout(WAIT_S):
+                while not backend.stats().healthy:  # noqa: ASYNC110 -- nothing tells of it
+                    await asyncio.sleep(0.01)
+                assert any(head.startswith("GET /v1/models ") for head in server.headers)
+    async with upstream(base_url, "chat", **options) as backend:
+        await asyncio.sleep(0.2)  # a few probes, all refused
+        assert not backend.stats().healthy
+
+
+async def test_the_key_comes_from_the_environment(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOLD_KEY", raising=False)
+    with pytest.raises(ValueError, match="TOLD_KEY is not set"):
+        async with upstream(server.base_url("chat"), "chat", key_env="TOLD_KEY"):
+            pass
+    monkeypatch.setenv("TOLD_KEY", "sk-told")
+    async with upstream(server.base_url("chat"), "chat", key_env="TOLD_KEY") as backend:
+        await generate(backend)
+    assert "authorization: bearer sk-told" in server.headers[-1].lower()
