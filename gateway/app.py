@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ from gateway.config import (
     UpstreamBackendConfig,
     WaferBackendConfig,
 )
-from gateway.connection import Connection
 from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
 from gateway.metrics import Metrics
@@ -58,7 +58,6 @@ class Services:
     keys: Keys
     background: BackgroundRuns
     catalogue: dict[str, Any]
-    connections: set[Connection] = field(default_factory=set)
 
     @property
     def flush_interval_s(self) -> float:
@@ -111,8 +110,14 @@ async def services(config: Config) -> AsyncIterator[Services]:
         infos = [backend.info for backend in backends.values()]
         catalogue = model_list(infos, policy, wall_s())
         made = Services(config, gw, Keys(config.tenants), background, catalogue)
-        for watch in (_renew(gw), _check(made), _heartbeats(made), gw.metrics.watch_loop()):
-            stack.push_async_callback(_cancel, asyncio.create_task(watch))
+        server = config.server
+        for duty in (
+            _every(RENEW_INTERVAL_S, partial(_renew, gw)),
+            _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, server.send_timeout_s)),
+            _every(server.heartbeat_s, partial(_heartbeats, gw)),
+            gw.metrics.watch_loop(),
+        ):
+            stack.push_async_callback(_cancel, asyncio.create_task(duty))
         yield made
 
 
@@ -160,41 +165,47 @@ async def _cancel(loop: "asyncio.Task[None]") -> None:
     await asyncio.gather(loop, return_exceptions=True)
 
 
-async def _renew(gw: Gateway) -> None:
-    """Keep the leases of running tasks; for ever."""
+async def _every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
+    """Do something again and again, for ever; a failure is logged and the next time comes."""
     while True:
-        await asyncio.sleep(RENEW_INTERVAL_S)
-        held = [live.reservation for live in gw.live.values()]
-        if not held:
-            continue
-        started_us = gw.clock_us()
+        await asyncio.sleep(interval_s)
         try:
-            await gw.pools.renew(held)
-            gw.metrics.pools_call("renew", "ok", gw.clock_us() - started_us)
-        except PoolsUnavailable as error:
-            gw.metrics.pools_call("renew", "error", gw.clock_us() - started_us)
-            logger.warning("leases could not be renewed: %s", error)
+            await act()
+        except Exception:
+            logger.exception("a periodic duty failed")
 
 
-async def _check(made: Services) -> None:
-    """Look for readers that stall; for ever."""
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(CHECK_INTERVAL_S)
-        now_s = loop.time()
-        for connection in list(made.connections):
-            connection.check(now_s)
+async def _renew(gw: Gateway) -> None:
+    """Keep the leases of running tasks."""
+    held = [live.reservation for live in gw.live.values()]
+    if not held:
+        return
+    started_us = gw.clock_us()
+    try:
+        await gw.pools.renew(held)
+        gw.metrics.pools_call("renew", "ok", gw.clock_us() - started_us)
+    except PoolsUnavailable as error:
+        gw.metrics.pools_call("renew", "error", gw.clock_us() - started_us)
+        logger.warning("leases could not be renewed: %s", error)
 
 
-async def _heartbeats(made: Services) -> None:
-    """Let responses that have been silent for a while show that they live; for ever."""
-    while True:
-        await asyncio.sleep(made.config.server.heartbeat_s)
-        for live in list(made.gw.live.values()):
-            writer = live.job.writer
-            if writer.num_events == live.num_events:
-                writer.heartbeat()
-            live.num_events = writer.num_events
+async def _cut_stalled(gw: Gateway, send_timeout_s: float) -> None:
+    """Look for readers that have not taken a write for too long, and cut them."""
+    now_s = asyncio.get_running_loop().time()
+    for outbox, cut in list(gw.outboxes.items()):
+        since_s = outbox.blocked_since_s
+        if since_s is not None and now_s - since_s > send_timeout_s:
+            gw.metrics.ws_stalled()
+            cut()
+
+
+async def _heartbeats(gw: Gateway) -> None:
+    """Let responses that have been silent since the last time show that they live."""
+    for live in list(gw.live.values()):
+        writer = live.job.writer
+        if writer.num_events == live.num_events:
+            writer.heartbeat()
+        live.num_events = writer.num_events
 
 
 def make_app(

@@ -68,11 +68,14 @@ class BackgroundRuns:
             message = "'background' needs 'store': it is read back later. Leave 'store' out."
             raise ProtocolError("invalid_value", message, param="background")
         self._make_room()
-        run = _Run(tenant)
+        run = self._runs[parsed.id] = _Run(tenant)
         run.stream = ResponseStream(parsed, run.emit, on_dirty=self._flusher.mark)
         run.exchange = Exchange(self._gw, tenant, parsed, run.stream)
-        await asyncio.shield(run.exchange.until_open())
-        self._runs[parsed.id] = run
+        try:
+            await run.exchange.until_open()  # a client that leaves before it begins ends it
+        except BaseException:
+            del self._runs[parsed.id]
+            raise
         if body.stream:
             return self._follow(run, 0)
         created_at, model = self._gw.wall_s(), body.model
@@ -132,7 +135,7 @@ class BackgroundRuns:
             outbox.send(sse_event(event_type, data))
         run.readers.add(outbox)
         watcher = asyncio.create_task(_until(run, outbox))
-        return EventStream(outbox, watcher, run.exchange.headers())
+        return EventStream(self._gw, outbox, watcher, run.exchange.headers())
 
     async def cancel(self, tenant: Tenant, response_id: str) -> bytes | None:
         """Stop a run and return its final object; None if there is none of this tenant's."""

@@ -448,4 +448,4 @@ async def create_chat_completion(
         await exchange.whole(request)
         return json_response(stream.body, headers=exchange.headers())
     await exchange.until_open()
-    return EventStream(outbox, exchange.pump, exchange.headers())
+    return EventStream(gw, outbox, exchange.pump, exchange.headers())

@@ -47,7 +47,7 @@ class Connection:
         self._session = Session(tenant, self._outbox.send, self._outbox.mark, new_id)
         self._pumps: set[asyncio.Task[None]] = set()
         self._close_code = NORMAL
-        self._expired = False
+        self._age_error: ProtocolError | None = None  # set once the connection is too old
 
     async def serve(self) -> int:
         """Run until the connection is over; returns the close code.
@@ -58,6 +58,7 @@ class Connection:
         reader = asyncio.ensure_future(self._read())
         writer = asyncio.ensure_future(self._outbox.run(self._write))
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
+        self._gw.outboxes[self._outbox] = self._cut
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if writer.done():
@@ -70,6 +71,7 @@ class Connection:
             reader.cancel()
             await self._end_jobs()
             await self._end_writer(writer)
+            del self._gw.outboxes[self._outbox]
         return self._close_code
 
     async def _read(self) -> None:
@@ -137,17 +139,17 @@ class Connection:
             "websocket_connection_limit_reached",
             f"This connection has reached its limit of {minutes:g} minutes. Open another one.",
         )
-        self._expired = True
+        self._age_error = error
         self._close_code = RESTART
-        self._age_error = error.event(None)
+        self._session.close(error)
         reader.cancel()
 
     async def _end_jobs(self) -> None:
         """Stop what runs; after the age limit, let it end within the grace first."""
-        if self._expired and self._pumps:
-            await asyncio.wait(self._pumps, timeout=AGE_GRACE_S)
-        if self._expired:
-            self._outbox.send(self._age_error)
+        if self._age_error is not None:
+            if self._pumps:
+                await asyncio.wait(self._pumps, timeout=AGE_GRACE_S)
+            self._outbox.send(self._age_error.event(None))
         pumps = list(self._pumps)
         for pump in pumps:
             pump.cancel()
@@ -168,13 +170,10 @@ class Connection:
             except (WebSocketDisconnect, RuntimeError):
                 return  # gone already
 
-    def check(self, now_s: float) -> None:
-        """Cut a reader that has not taken a write for too long: keep-alive pings would not."""
-        blocked_since_s = self._outbox.blocked_since_s
-        if blocked_since_s is not None and now_s - blocked_since_s > self._config.send_timeout_s:
-            self._gw.metrics.ws_stalled()
-            self._close_code = POLICY
-            self.abort()
+    def _cut(self) -> None:
+        """Its reader stalls: keep-alive pings, which wait in the same buffer, would not notice."""
+        self._close_code = POLICY
+        self.abort()
 
     def abort(self) -> None:
         """Drop the transport with whatever it holds; the reader then sees a disconnect."""

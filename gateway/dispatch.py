@@ -41,13 +41,13 @@ class Outcome(msgspec.Struct, frozen=True):
     errors: tuple[BackendError, ...] = ()
 
 
-class First(msgspec.Struct):
-    """The backend whose token came first, and its pace."""
+class Pace(msgspec.Struct):
+    """When a backend's tokens came, by its engine's time; and when the client saw the first."""
 
     backend: int
-    seen_us: int  # by the gateway
-    first_at_us: int  # by the engine
+    first_at_us: int
     last_at_us: int
+    seen_us: int = 0  # by the gateway's clock
 
     def tpot_us(self, usage: Usage) -> float | None:
         """Mean time between its tokens; None with fewer than two."""
@@ -63,13 +63,14 @@ class Run:
         self, chosen: RankedRoute, writer: ResponseWriter, clock_us: Callable[[], int]
     ) -> None:
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.first: First | None = None
+        self.first: Pace | None = None  # of the backend whose token the client saw first
         self._clock_us = clock_us
         self._writer = writer
         self._chosen = chosen
         self._merge = merge(chosen.strategy)
         self._generations: list[Generation | None] = [None] * len(chosen.backends)
         self._usages: list[Usage | None] = [None] * len(chosen.backends)
+        self._paces: list[Pace | None] = [None] * len(chosen.backends)
 
     def start(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
         """Start every backend of the route; one that refuses counts as failed.
@@ -96,6 +97,12 @@ class Run:
         if not self.ended.done():
             self.ended.set_result(Outcome(None))
 
+    def break_off(self, error: Exception) -> None:
+        """End for a fault of ours; whoever waits for the end gets it."""
+        self.close()
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
     def close(self) -> None:
         """Cancel whatever still generates, at once and synchronously."""
         for index, generation in enumerate(self._generations):
@@ -108,27 +115,36 @@ class Run:
         return [usage or Usage() for usage in self._usages]
 
     def on_delta(self, index: int, delta: Delta) -> None:
-        first = self.first
-        if first is None:
-            self.first = First(index, self._clock_us(), delta.at_us, delta.at_us)
-        elif first.backend == index:
-            first.last_at_us = delta.at_us
+        pace = self._paces[index]
+        if pace is None:
+            self._paces[index] = pace = Pace(index, delta.at_us, delta.at_us)
+        pace.last_at_us = delta.at_us
         if self._merge.transparent:
+            if self.first is None:
+                self._see(index)
             self._writer.push(delta, None)
         else:
-            self._act(self._merge.on_delta(index, delta))
+            self._act(index, self._merge.on_delta(index, delta))
+
+    def _see(self, index: int) -> None:
+        """The client gets its first token, from this backend."""
+        self.first = self._paces[index]
+        if self.first is not None:
+            self.first.seen_us = self._clock_us()
 
     def on_finish(self, index: int, finish: Finish) -> None:
         self._usages[index] = finish.usage
-        self._act(self._merge.on_finish(index, finish))
+        self._act(index, self._merge.on_finish(index, finish))
 
     def _on_refused(self, index: int, error: BackendError) -> None:
         failed = Finish(FinishReason.ERROR, Usage(), self._clock_us(), error)
         self.on_finish(index, failed)
 
-    def _act(self, actions: list[Forward | Cancel | End]) -> None:
+    def _act(self, index: int, actions: list[Forward | Cancel | End]) -> None:
         for action in actions:
             if isinstance(action, Forward):
+                if self.first is None:
+                    self._see(action.backend)
                 self._writer.push(action.delta, action.phase)
             elif isinstance(action, Cancel):
                 generation = self._generations[action.backend]
@@ -148,10 +164,16 @@ class _Branch:
         self._index = index
 
     def push(self, delta: Delta) -> None:
-        self._run.on_delta(self._index, delta)
+        try:
+            self._run.on_delta(self._index, delta)
+        except Exception as error:  # a fault in one response must not reach its engine
+            self._run.break_off(error)
 
     def finish(self, finish: Finish) -> None:
-        self._run.on_finish(self._index, finish)
+        try:
+            self._run.on_finish(self._index, finish)
+        except Exception as error:
+            self._run.break_off(error)
 
 
 def branch_request(

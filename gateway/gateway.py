@@ -8,6 +8,7 @@ from typing import Any
 from backends.contract import Backend, BackendInfo, BackendStats
 from gateway.job import Job
 from gateway.metrics import Metrics
+from gateway.outbox import Outbox
 from gateway.store import ResponseStore
 from router.policy import Policy
 from router.pools import Reservation
@@ -26,6 +27,7 @@ class Gateway:
     clock_us: Callable[[], int]  # monotonic: the engines' clock
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
+    outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
     num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)

@@ -117,14 +117,14 @@ class EventStream(ASGIResponse):
     _should_set_content_length = False
 
     def __init__(
-        self, outbox: Outbox, pump: "asyncio.Task[Any]", headers: dict[str, str], last: bytes = b""
+        self, gw: Gateway, outbox: Outbox, pump: "asyncio.Task[Any]", headers: dict[str, str]
     ) -> None:
-        """`pump` fills the outbox and is cancelled with the stream; `last` closes the stream."""
+        """`pump` fills the outbox and is cancelled with the stream."""
         unbuffered = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         super().__init__(media_type=SSE, headers=headers | unbuffered)
+        self._gw = gw
         self._outbox = outbox
         self._pump = pump
-        self._last = last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; whatever interrupts it stops the generation."""
@@ -143,15 +143,21 @@ class EventStream(ASGIResponse):
         self._pump.add_done_callback(lambda _: self._outbox.close())
         writer = asyncio.ensure_future(self._outbox.run(write))
         leaving = asyncio.ensure_future(_gone(receive))
+
+        def cut() -> None:
+            leaving.cancel()  # a reader that stalls counts as gone
+
+        self._gw.outboxes[self._outbox] = cut
         try:
             await asyncio.wait((writer, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            del self._gw.outboxes[self._outbox]
             leaving.cancel()
             finished = writer.done()
             writer.cancel()
             await asyncio.gather(writer, leaving, return_exceptions=True)
         if finished:
-            await send({"type": "http.response.body", "body": self._last, "more_body": False})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _gone(receive: Receive) -> None:
@@ -181,11 +187,15 @@ async def create_response(
         )
         exchange = Exchange(gw, tenant, parsed, stream)
         await exchange.until_open()
-        return EventStream(outbox, exchange.pump, exchange.headers())
-    whole = ResponseStream(parsed, _unheard)
+        return EventStream(gw, outbox, exchange.pump, exchange.headers())
+    whole = ResponseStream(parsed, _unheard, on_dirty=_unflushed)
     exchange = Exchange(gw, tenant, parsed, whole)
     await exchange.whole(request)
     return json_response(whole.body, headers=exchange.headers())
+
+
+def _unflushed(stream: ResponseStream) -> None:
+    """Lets the text of a response that is answered whole gather until its item ends."""
 
 
 def _unheard(event_type: str, data: bytes) -> None:

@@ -11,6 +11,8 @@ from gateway.steering import Steer
 # Ours; the protocol promises only the latest of each stream. At least one more than the streams
 # a connection may have (32 named and the default), so that each stream's latest always has a place.
 MAX_REMEMBERED = 64
+# Ours. Contexts share their items, and each is counted whole: the bound is kept with room to spare.
+MAX_REMEMBERED_BYTES = 256 << 20
 
 
 class Remembered(msgspec.Struct):
@@ -20,26 +22,35 @@ class Remembered(msgspec.Struct):
     items: tuple[ContextItem, ...]
     backend: str | None
     lineage: Lineage
+    num_bytes: int = 0  # of the frames its context came in, and of its output
     steers: list[Steer] = []  # accepted, waiting for the outputs of its calls
 
 
 class Memory:
     """The last responses of one connection, the latest of each stream first among them."""
 
-    def __init__(self, max_remembered: int = MAX_REMEMBERED) -> None:
+    def __init__(
+        self, max_remembered: int = MAX_REMEMBERED, max_bytes: int = MAX_REMEMBERED_BYTES
+    ) -> None:
         self._max_remembered = max_remembered
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
         self._responses: OrderedDict[str, Remembered] = OrderedDict()
         self._latest: dict[str | None, str] = {}
 
     def remember(self, response_id: str, response: Remembered) -> None:
-        """Keep it; the oldest that is not its stream's latest makes room."""
+        """Keep it; the oldest that is not its stream's latest makes room, then the oldest."""
         self._responses[response_id] = response
         self._latest[response.stream_id] = response_id
-        if len(self._responses) > self._max_remembered:
-            kept = set(self._latest.values())
+        self._num_bytes += response.num_bytes
+        kept = set(self._latest.values())
+        while len(self._responses) > self._max_remembered or self._num_bytes > self._max_bytes:
             oldest = next((key for key in self._responses if key not in kept), None)
-            if oldest is not None:
-                del self._responses[oldest]
+            if oldest is None:
+                oldest = next(iter(self._responses))
+                if oldest == response_id or self._num_bytes <= self._max_bytes:
+                    return  # the newest always stays
+            self._drop(oldest)
 
     def get(self, response_id: str) -> Remembered | None:
         """The response, if it is still remembered."""
@@ -49,6 +60,10 @@ class Memory:
         """Drop it, if that stream produced it."""
         response = self._responses.get(response_id)
         if response is not None and response.stream_id == only_from:
-            del self._responses[response_id]
-            if self._latest.get(only_from) == response_id:
-                del self._latest[only_from]
+            self._drop(response_id)
+
+    def _drop(self, response_id: str) -> None:
+        response = self._responses.pop(response_id)
+        self._num_bytes -= response.num_bytes
+        if self._latest.get(response.stream_id) == response_id:
+            del self._latest[response.stream_id]

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backends.contract import (
@@ -14,7 +15,7 @@ from backends.contract import (
     Usage,
 )
 from backends.prompt import measure
-from gateway.admit import Admitted, admit, rank_task
+from gateway.admit import Admitted, admit
 from gateway.context import load_task
 from gateway.dispatch import Outcome, Run
 from gateway.errors import ProtocolError
@@ -24,7 +25,6 @@ from gateway.metrics import Outcome as OutcomeLabel
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending
 from gateway.routing import routing_view
-from router.decision import RouteDecision
 from router.redis_pools import PoolsUnavailable
 from router.task import Task
 
@@ -43,17 +43,17 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     account = _Account()
     try:
         task = await load_task(gw, job)
-        if not task.generate:
-            return await _warm_up(gw, job, task, account)
         admitted = account.admitted = await admit(gw, task)
         gw.metrics.queue_wait(admitted.chosen.route, started_us - job.arrived_us)
+        if not task.generate:
+            return await _warm_up(gw, job, task, admitted, account)
         run = account.run = Run(admitted.chosen, job.writer, gw.clock_us)
         try:
             _dispatch(gw, job, task, admitted, run)
             outcome = await run.ended
         finally:
             run.close()
-            settlement = _settle(gw, admitted, run)
+            settlement = _settle(gw, admitted, run.usages)
         return await _finish(gw, job, task, outcome, account, settlement)
     except ProtocolError as error:
         account.refused(error)
@@ -130,13 +130,13 @@ def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -
     gw.metrics.stage("dispatch", gw.clock_us() - started_us)
 
 
-def _settle(gw: Gateway, admitted: Admitted, run: Run) -> "asyncio.Task[None]":
+def _settle(gw: Gateway, admitted: Admitted, usages: Sequence[Usage]) -> "asyncio.Task[None]":
     """Start the settlement: a task of its own, so that no cancellation reaches it."""
     reservation = admitted.reservation
     gw.live.pop(reservation.id, None)
     used_tokens = {
         gw.backends[name].info.group: usage.num_input_tokens + usage.num_output_tokens
-        for name, usage in zip(admitted.chosen.backends, run.usages, strict=True)
+        for name, usage in zip(admitted.chosen.backends, usages, strict=False)
     }
 
     async def settle() -> None:
@@ -251,22 +251,20 @@ def _open_calls(output: tuple[Item, ...]) -> tuple[dict[str, str], ...]:
     return tuple(stubs)
 
 
-async def _warm_up(gw: Gateway, job: Job, task: Task, account: _Account) -> Ended:
-    """Take a context in without generating: checked, ranked, remembered, and answered at once."""
-    task_class, ranked = rank_task(gw, task)
-    decision = RouteDecision(
-        task_id=task.id,
-        task_class=task_class,
-        ranked=ranked,
-        policy_version=gw.policy.version,
-        chosen=ranked[0],
-    )
-    routing = routing_view(task, decision, gw.infos)
-    job.writer.open(gw.wall_s(), gw.infos[ranked[0].backends[-1]].model, routing)
+async def _warm_up(
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
+) -> Ended:
+    """Take a context in without generating: admitted, remembered, and answered at once."""
+    settlement = _settle(gw, admitted, ())  # a request of its pools, and no tokens
+    job.decision = admitted.decision
+    routing = routing_view(task, admitted.decision, gw.infos)
+    model = gw.infos[admitted.chosen.backends[-1]].model
+    job.writer.open(gw.wall_s(), model, routing)
     usage = Usage(num_input_tokens=task.request.num_prompt_tokens)
     ending = Ending(status="completed", usage=usage)
     body = job.writer.finish(ending, gw.wall_s(), routing)
     lineage = await _store(gw, job, task, (), body, job.last_backend, ending)
+    await asyncio.shield(settlement)
     account.outcome = "ok"
     job.writer.send_terminal()
     return Ended(ending=ending, items=task.request.items, backend=job.last_backend, lineage=lineage)

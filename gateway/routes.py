@@ -59,13 +59,11 @@ async def responses_socket(socket: "WebSocket[Any, Any, Any]") -> None:
         return
     await socket.accept(headers={"x-request-id": f"req_{new_id()}"})
     connection = Connection(services.gw, services.config.server, tenant, socket)
-    services.connections.add(connection)
     services.gw.metrics.ws_opened()
     code = 1011
     try:
         code = await connection.serve()
     finally:
-        services.connections.discard(connection)
         services.gw.metrics.ws_closed(code)
 
 

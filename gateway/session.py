@@ -33,6 +33,7 @@ MAX_NAMED_STREAMS = 32
 MAX_WAITING = 256  # ours: the protocol names no bound on waiting creates
 MAX_WAITING_BYTES = 32 << 20  # ours
 MAX_PENDING_STEERS = 16  # ours
+BYTES_PER_TOKEN = 4  # about; backends.tokenizer
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -66,6 +67,7 @@ class _Active(msgspec.Struct):
     follows: "_Active | None" = None  # the steered response that it goes on from
     parent: Remembered | None = None
     carried: list[Steer] = []  # the parent's, in front of its own input
+    num_bytes: int = 0  # of the frames its context came in
 
 
 class _Stream:
@@ -100,11 +102,21 @@ class Session:
         self._memory = Memory()
         self._num_waiting = 0
         self._waiting_bytes = 0
+        self._closing: ProtocolError | None = None
 
     @property
     def jobs(self) -> list[Job]:
         """The jobs under way."""
         return [active.job for active in self._active.values()]
+
+    def close(self, error: ProtocolError) -> None:
+        """Begin nothing more; what waits is answered with that error, what runs may end."""
+        self._closing = error
+        for stream in self._streams.values():
+            for _ in stream.waiting:
+                self._send(error.event(stream.id))
+            stream.waiting.clear()
+        self._ready.clear()
 
     # -- events in ---------------------------------------------------------------------------
 
@@ -231,8 +243,10 @@ class Session:
         if not active.steers:
             return None
         if ended is None or ended.ending.status in ("failed", "cancelled"):
-            message = "The response failed, so nothing can continue it."
-            self._fail_steers(active, message)
+            self._fail_steers(active, "The response failed, so nothing can continue it.")
+            return None
+        if self._closing is not None:
+            self._fail_steers(active, self._closing.message)
             return None
         stream = self._streams[active.job.stream_id]
         target = active.job.parsed.id
@@ -263,7 +277,7 @@ class Session:
             generate=True,
         )
         stream = self._streams[active.job.stream_id]
-        parent = Remembered(stream.id, ended.items, ended.backend, ended.lineage)
+        parent = _remembered(active, ended)
         started = self._activate(stream, successor, active.steers[0].arrived_us, parent)
         started.follows = active
         active.follows = None  # a long chain of them must not keep its beginning
@@ -287,9 +301,7 @@ class Session:
         stream.active = None
         parent = job.parsed.body.previous_response_id
         if ended is not None and ended.ending.status != "failed":
-            self._memory.remember(
-                job.parsed.id, Remembered(job.stream_id, ended.items, ended.backend, ended.lineage)
-            )
+            self._memory.remember(job.parsed.id, _remembered(active, ended))
         elif ended is None:
             if active.parent is not None:
                 active.parent.steers.extend(active.carried)  # they wait for the next attempt
@@ -320,7 +332,9 @@ class Session:
         parent_id = parsed.body.previous_response_id
         parent = self._memory.get(parent_id) if parent_id is not None else None
         if parent is None:
-            return self._activate(stream, parsed, waiting.arrived_us, None)
+            active = self._activate(stream, parsed, waiting.arrived_us, None)
+            active.num_bytes = waiting.num_bytes
+            return active
         carried = parent.steers
         if carried:
             steered = tuple(item for steer in carried for item in steer.items)
@@ -329,6 +343,7 @@ class Session:
             parent.steers = []
         active = self._activate(stream, parsed, waiting.arrived_us, parent)
         active.parent, active.carried = parent, carried
+        active.num_bytes += waiting.num_bytes
         return active
 
     def _activate(
@@ -350,7 +365,8 @@ class Session:
             lineage=parent.lineage if parent else Lineage(),
             stream_id=stream.id,
         )
-        active = self._active[parsed.id] = stream.active = _Active(job, writer)
+        active = _Active(job, writer, num_bytes=parent.num_bytes if parent else 0)
+        self._active[parsed.id] = stream.active = active
         return active
 
     def _refuse(self, response_id: str, error: ProtocolError) -> None:
@@ -360,6 +376,11 @@ class Session:
             self._fail_steers(active.follows, str(error))
         else:
             self._send(error.event(active.job.stream_id))
+
+
+def _remembered(active: _Active, ended: Ended) -> Remembered:
+    num_bytes = active.num_bytes + ended.ending.usage.num_output_tokens * BYTES_PER_TOKEN
+    return Remembered(active.job.stream_id, ended.items, ended.backend, ended.lineage, num_bytes)
 
 
 def _inject_failed(event: ResponseInject) -> bytes:

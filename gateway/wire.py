@@ -43,7 +43,10 @@ class CacheOptions(msgspec.Struct, frozen=True):
     prewarm: bool | None = None
 
 
-Metadata = Annotated[dict[str, Annotated[str, Meta(max_length=512)]], Meta(max_length=16)]
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
 
 
 class CreateBody(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ class Forward(msgspec.Struct, frozen=True, gc=False):
 
     delta: Delta
     phase: Phase | None
+    backend: int  # whose it is
 
 
 class Cancel(msgspec.Struct, frozen=True):
@@ -69,7 +70,7 @@ class Single:
     __slots__ = ()
 
     def on_delta(self, backend: int, delta: Delta) -> list[Action]:
-        return [Forward(delta, None)]
+        return [Forward(delta, None, backend)]
 
     def on_finish(self, backend: int, finish: Finish) -> list[Action]:
         return [End(finish, () if finish.error is None else (finish.error,))]
@@ -247,7 +248,7 @@ class _Items:
                 delta.call_id,
                 delta.name,
             )
-        return Forward(delta, self._phase)
+        return Forward(delta, self._phase, backend)
 
 
 def _end(finishes: list[Finish | None], preferred: int, *, replaceable: bool) -> End:

@@ -21,8 +21,8 @@ from backends.prompt import measure, prompt_size
 from gateway.dispatch import (
     BRIEF_INSTRUCTIONS,
     BRIEF_MAX_OUTPUT_TOKENS,
-    First,
     Outcome,
+    Pace,
     Run,
     branch_request,
 )
@@ -130,7 +130,7 @@ async def test_one_backend_passes_through() -> None:
     stage.run.close()
     assert generation.num_cancels == 0, "it had finished"
     assert stage.run.usages == [stop(3).usage]
-    assert stage.run.first == First(0, 40, 10, 30)
+    assert stage.run.first == Pace(0, 10, 30, 40)
     assert stage.deep.generations == []
 
 
@@ -234,7 +234,7 @@ async def test_race_is_won_by_the_first_complete_answer() -> None:
     assert (fast.num_cancels, deep.num_cancels) == (0, 1)
     assert stage.run.usages == [stop(2).usage, USED]
     assert stage.run.first is not None
-    assert stage.run.first.backend == 1, "the deep one's token came first, though it lost"
+    assert stage.run.first.backend == 0, "the client saw the winner's token first"
 
 
 @pytest.mark.parametrize("strategy", [None, "brief", "race"])
@@ -281,7 +281,7 @@ async def test_a_finish_after_the_wait_was_cancelled_is_harmless() -> None:
 )
 def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
     usage = Usage(num_output_tokens=num_output_tokens)
-    assert First(0, 5, 10, 100).tpot_us(usage) == tpot_us
+    assert Pace(0, 10, 100, 5).tpot_us(usage) == tpot_us
 
 
 # -- what each backend is asked ----------------------------------------------------------------
@@ -329,3 +329,17 @@ def test_no_backend_is_asked_for_more_than_it_can_give(
     made = asked(None, 0, window_tokens=window_tokens, max_output_tokens=wanted)
     room_tokens = window_tokens - made.num_prompt_tokens
     assert made.max_output_tokens == (room_tokens if given is None else given)
+
+
+async def test_a_fault_of_ours_ends_its_run_and_spares_the_engine() -> None:
+    stage = Stage(None)
+    stage.start()
+
+    def fails(delta: object, phase: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    stage.writer.push = fails  # type: ignore[method-assign,assignment]
+    stage.fast.only.sink.push(text("a"))  # raises nothing into the engine
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        stage.outcome()
+    assert stage.fast.only.num_cancels == 1

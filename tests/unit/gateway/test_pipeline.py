@@ -608,7 +608,8 @@ async def test_a_warm_up_answers_at_once_and_can_be_continued() -> None:
     assert world.terminal["output"] == []
     assert world.terminal["usage"]["output_tokens"] == 0
     assert world.terminal["usage"]["input_tokens"] == ended.items[0].num_tokens
-    assert world.pools.granted == []
+    (reservation,) = world.pools.granted
+    assert [demand.tokens for demand in reservation.demands] == [0], "a request, and no tokens"
     world.heard.take()
     await world.run(previous_response_id=job.parsed.id)
     assert len(world.fast.only.request.items) == 2

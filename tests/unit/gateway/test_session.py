@@ -794,3 +794,45 @@ def test_writers_of_steered_chains_are_let_go() -> None:
     assert active.follows is not None
     assert active.follows.writer is writers[-1]
     assert active.follows.follows is None
+
+
+def test_memory_is_bounded_in_bytes_but_keeps_the_newest() -> None:
+    memory = Memory(max_remembered=8, max_bytes=100)
+    for number in range(3):
+        big = remembered(f"s{number}")
+        big.num_bytes = 60
+        memory.remember(f"r{number}", big)
+        assert memory.get(f"r{number}") is big
+        assert memory.get(f"r{number - 1}") is None
+    huge = remembered(None)
+    huge.num_bytes = 1000
+    memory.remember("huge", huge)
+    assert memory.get("huge") is huge
+
+
+def test_a_context_weighs_its_frames_and_its_output() -> None:
+    peer = Peer()
+    peer.create(num_bytes=100)
+    first = peer.running[0]
+    peer.end(first)
+    peer.create(num_bytes=10, previous_response_id=first.parsed.id)
+    second = peer.running[0]
+    peer.end(second)
+    kept = peer.session._memory.get(second.parsed.id)
+    assert kept is not None
+    assert kept.num_bytes == 100 + 10 + 2 * 5 * 4, "two answers of five tokens"
+
+
+def test_a_closing_session_begins_nothing_and_answers_what_waits() -> None:
+    peer = Peer()
+    peer.create(stream_id="a")
+    peer.create(stream_id="a")
+    running = peer.running[0]
+    peer.open(running)
+    peer.steer(running.parsed.id)
+    peer.heard.take()
+    peer.session.close(ProtocolError("websocket_connection_limit_reached", "Too old."))
+    assert codes(peer._answered()) == ["websocket_connection_limit_reached"]
+    events = peer.end(running, STEERED)
+    assert events[-1]["type"] == "response.steer.failed"
+    assert peer.running == []
