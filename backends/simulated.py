@@ -53,7 +53,8 @@ class SimulatedBackend:
         Raises:
             ValueError: A replay without a readable recording.
         """
-        capacity_tokens = cost.limits.kv_capacity_tokens
+        block_tokens = cost.limits.kv_block_tokens
+        capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens
         if info.window_tokens > capacity_tokens:
             info = msgspec.structs.replace(info, window_tokens=capacity_tokens)
         self._info = info

@@ -53,17 +53,17 @@ def _text(request: GenerateRequest, ask: Ask, chance: Chance) -> str:
         return _plain_text(request, ask, chance)
     schema = request.text_format.schema
     if schema is None:
-        answer = dialogue_answer(request, ask) or Prose(read_topic(ask.text), chance).sentence()
+        answer = dialogue_answer(request, ask) or Prose(read_topic(ask.gist), chance).sentence()
         return msgspec.json.encode({"answer": answer}).decode()
     said = dialogue_answer(request, ask)
-    return msgspec.json.encode(instance(schema, Values(ask.text, answer=said), chance)).decode()
+    return msgspec.json.encode(instance(schema, Values(ask.gist, answer=said), chance)).decode()
 
 
 def _plain_text(request: GenerateRequest, ask: Ask, chance: Chance) -> str:
-    said = dialogue_answer(request, ask) or small_talk(ask.text, chance)
+    said = dialogue_answer(request, ask) or small_talk(ask.gist, chance)
     if said:
         return said
-    text = _ATTACHMENT.sub("", ask.text)
+    text = _ATTACHMENT.sub("", ask.gist)
     topic, length = read_topic(text), wanted_length(text)
     if wants_short_answers(request.instructions):
         topic, length = msgspec.structs.replace(topic, wants_code=False), Length(60)
@@ -88,7 +88,7 @@ def _reasoning(request: GenerateRequest, ask: Ask, chance: Chance) -> list[Answe
     num_tokens = min(num_tokens, request.max_output_tokens // 2)
     summary = ""
     if request.reasoning_summary not in (None, "none"):
-        prose = Prose(read_topic(ask.text), chance)
+        prose = Prose(read_topic(ask.gist), chance)
         detail = 4 if request.reasoning_summary == "detailed" else 2
         summary = f"**{prose.heading()}**\n\n{prose.paragraph(detail)}"
     return [AnswerItem(DeltaKind.REASONING, summary, num_tokens)] if num_tokens else []

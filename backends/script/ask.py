@@ -19,6 +19,10 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 
+# Of a long message's beginning and of its end: enough to read the ask from, and a bound on what
+# pattern matching costs.
+GIST_CHARS = 2_000
+
 
 class ToolResult(msgspec.Struct, frozen=True):
     """A call of this turn and what it gave."""
@@ -35,6 +39,7 @@ class Ask(msgspec.Struct, frozen=True):
     results: tuple[ToolResult, ...]  # of this turn, in order
     is_after_output: bool  # the prompt ends in a tool's output
     num_calls: int  # calls made in this turn
+    gist: str  # the text; of a long one, its beginning and end, where people say what they want
     context: tuple[Item, ...]  # everything before the last user message
 
 
@@ -53,6 +58,7 @@ def read_ask(request: GenerateRequest) -> Ask:
         results=tuple(_result(calls.get(o.call_id), parts_text(o.output)) for o in outputs),
         is_after_output=bool(outputs) and turn[-1] is outputs[-1],
         num_calls=len(calls),
+        gist=text if len(text) <= 2 * GIST_CHARS else f"{text[:GIST_CHARS]}\n{text[-GIST_CHARS:]}",
         context=tuple(items[:start]),
     )
 

@@ -77,7 +77,7 @@ def dialogue_answer(request: GenerateRequest, ask: Ask) -> str | None:
     """An answer from the conversation itself, if the ask is about it."""
     if ask.results:
         return _about_results(ask)
-    text = re.sub(r"\bwho am i\b", "what is my name", ask.text, flags=re.IGNORECASE)
+    text = re.sub(r"\bwho am i\b", "what is my name", ask.gist, flags=re.IGNORECASE)
     return (
         _wanted_words(request, ask, text)
         or _about_messages(ask, text)
@@ -90,7 +90,7 @@ def relevant_fact(request: GenerateRequest, ask: Ask) -> Fact | None:
     """A fact from earlier turns that the ask names in full, whatever else it wants."""
     if len(ask.text) > 2_000 or not is_about_context(ask.text):
         return None
-    return recall(ask.text, _context_facts(request, ask))
+    return recall(ask.text, _context_facts(request, ask, ask.text))
 
 
 def _wanted_words(request: GenerateRequest, ask: Ask, text: str) -> str | None:
@@ -104,7 +104,7 @@ def _wanted_words(request: GenerateRequest, ask: Ask, text: str) -> str | None:
         return quoted
     rest: str = found["rest"].strip()
     if re.match(r"(?:the|my|our)\s", rest, re.IGNORECASE):
-        fact = recall(rest, _facts(request, ask))
+        fact = recall(rest, _facts(request, ask, rest))
         if fact is not None:
             return fact.value
     end = _SENTENCE_END.search(rest)
@@ -143,7 +143,7 @@ def _recalled(request: GenerateRequest, ask: Ask, text: str) -> str | None:
     about_context = is_about_context(text)
     if len(text) > 2_000 or not (subject or (about_context and "?" in text)):
         return None
-    fact = recall(subject or text, _facts(request, ask))
+    fact = recall(subject or text, _facts(request, ask, subject or text))
     if fact is not None and _NOTHING_ELSE.search(text):
         return fact.value
     if fact is not None:
@@ -168,12 +168,12 @@ def _noted(ask: Ask) -> str | None:
     return f"Noted: {told}. I will keep that in mind."
 
 
-def _facts(request: GenerateRequest, ask: Ask) -> list[Fact]:
-    return find_facts([ask.text]) + _context_facts(request, ask)
+def _facts(request: GenerateRequest, ask: Ask, question: str) -> list[Fact]:
+    return find_facts([ask.gist]) + _context_facts(request, ask, question)
 
 
-def _context_facts(request: GenerateRequest, ask: Ask) -> list[Fact]:
-    return find_facts(_told_texts(request, ask.context))
+def _context_facts(request: GenerateRequest, ask: Ask, question: str) -> list[Fact]:
+    return find_facts(_told_texts(request, ask.context), question)
 
 
 def _told_texts(request: GenerateRequest, context: tuple[Item, ...]) -> Iterator[str]:

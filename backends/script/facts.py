@@ -7,12 +7,15 @@ counts. This reads plain English statements; it does not reason.
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
 from backends.script.words import fold, word_set
 
-MAX_SCANNED_CHARS = 4_000_000  # of a context, the newest first; bounds the work on one question
+MAX_SCANNED_CHARS = 1_000_000  # of a context, the newest first; bounds the work on one question
+MAX_PLACES = 20  # of one word in one message, the last ones
+PLACE_CHARS = 150  # looked at before a word, and twice as many after it
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -98,8 +101,13 @@ _OF_CONTEXT = re.compile(
 )
 
 
-def find_facts(texts: Iterable[str]) -> list[Fact]:
-    """Facts stated in texts, which come newest first; so do the facts."""
+def find_facts(texts: Iterable[str], question: str = "") -> list[Fact]:
+    """Facts stated in texts, which come newest first; so do the facts.
+
+    With a question, only what stands near one of its words is looked at.
+    """
+    # The first letters of a word survive spelling variants and plurals.
+    stems = [word[:4] for word in content_words(question)]
     facts: list[Fact] = []
     left = MAX_SCANNED_CHARS
     for text in texts:
@@ -107,8 +115,10 @@ def find_facts(texts: Iterable[str]) -> list[Fact]:
             break
         scanned = text[-left:]
         left -= len(scanned)
-        found = sorted(_facts_in(scanned), key=lambda at: -at[0])
-        facts.extend(fact for _, fact in found)
+        places = list(_places(scanned.lower(), stems)) if stems else [(0, len(scanned))]
+        found = [pair for start, end in places for pair in _stated(scanned[start:end], start)]
+        found += _introduced(scanned)
+        facts.extend(fact for _, fact in sorted(found, key=lambda pair: -pair[0]))
     return facts
 
 
@@ -146,13 +156,30 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(word for word in words if word not in _FILLER)
 
 
-def _facts_in(text: str) -> Iterator[tuple[int, Fact]]:
+def _places(lowered: str, stems: list[str]) -> Iterator[tuple[int, int]]:
+    """Where a text has one of the stems: the last occurrences, each with what surrounds it."""
+    for stem in stems:
+        at = len(lowered)
+        for _ in range(MAX_PLACES):
+            at = lowered.rfind(stem, 0, at)
+            if at < 0:
+                break
+            start = max(lowered.rfind("\n", 0, at) + 1, at - PLACE_CHARS)
+            yield start, at + 2 * PLACE_CHARS
+
+
+def _stated(text: str, start: int) -> Iterator[tuple[int, Fact]]:
+    """Statements in a piece of text that begins at `start`; each with where it is."""
     for pattern in _STATEMENTS:
         for found in pattern.finditer(text):
-            yield from _fact(found.start(), found["subject"], found["value"])
-    for found in _NAMED.finditer(text):
+            yield from _fact(start + found.start(), found["subject"], found["value"])
+
+
+def _introduced(text: str) -> Iterator[tuple[int, Fact]]:
+    """What people say of themselves without naming the subject: "I'm Ada"."""
+    for found in islice(_NAMED.finditer(text), MAX_PLACES):
         yield from _fact(found.start(), "my name", found["value"])
-    for found in _LIVING.finditer(text):
+    for found in islice(_LIVING.finditer(text), MAX_PLACES):
         yield from _fact(found.start(), _LIVING_SUBJECTS[found["verb"]], found["value"])
 
 

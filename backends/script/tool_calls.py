@@ -39,12 +39,13 @@ _SHELL_ASKS = (
     (re.compile(r"\bgit status\b", re.IGNORECASE), "git status --short"),
     (re.compile(r"\brun (?:the |all )?(?:unit )?tests\b", re.IGNORECASE), "make test"),
 )
+_PATH = r"(?:[\w.-]{1,80}/){0,20}[\w-]{1,80}\.\w{1,5}"
 _READ_FILE = re.compile(
-    r"\b(?:read|show|print|open|cat|display)\b.{0,40}?(?P<path>(?:[\w.-]+/)*[\w-]+\.\w{1,5})\b",
+    rf"\b(?:read|show|print|open|cat|display)\b.{{0,40}}?(?P<path>{_PATH})\b",
     re.IGNORECASE,
 )
 _WRITE_FILE = re.compile(
-    r"\b(?:create|write|make|add)\b.{0,40}?\bfile\b.{0,30}?(?P<path>(?:[\w.-]+/)*[\w-]+\.\w{1,5})\b"
+    rf"\b(?:create|write|make|add)\b.{{0,40}}?\bfile\b.{{0,30}}?(?P<path>{_PATH})\b"
     r"(?:.{0,30}?\b(?:containing|with|saying|contents?)\b[^\"'`\n]{0,40}?"
     r"(?:\"(?P<a>[^\"]*)\"|'(?P<b>[^']*)'|`(?P<c>[^`]*)`|\s(?P<d>[^\s\"'`][^\n\"'`]*)))?",
     re.IGNORECASE,
@@ -73,25 +74,25 @@ def tool_calls(request: GenerateRequest, ask: Ask, chance: Chance) -> list[Answe
     elif ask.num_calls:
         wanted = []
     if not wanted and choice.mode == "required":
-        wanted = [_Wanted(_closest(ask.text, allowed), ask.num_calls)]
+        wanted = [_Wanted(_closest(ask.gist, allowed), ask.num_calls)]
     return [_call(request, ask, index, call, chance) for index, call in enumerate(wanted)]
 
 
 def _wanted_calls(ask: Ask, tools: list[Tool]) -> list[_Wanted]:
     """Every call the ask wants, whether made already or not."""
-    named = _named_tools(ask.text, tools)
+    named = _named_tools(ask.gist, tools)
     shell = next((tool for tool in named or tools if _is_shell(tool)), None)
-    if shell is not None and (named or not _other_fits(ask.text, tools)):
-        commands = _commands(ask.text)
+    if shell is not None and (named or not _other_fits(ask.gist, tools)):
+        commands = _commands(ask.gist)
         if commands:
             return [_Wanted(shell, i, command) for i, command in enumerate(commands)]
     if not named:
-        matching = [tool for tool in tools if not _is_shell(tool) and _fits(ask.text, tool)]
-        named = matching[:1] if not _is_about_code(ask.text) else []
+        matching = [tool for tool in tools if not _is_shell(tool) and _fits(ask.gist, tool)]
+        named = matching[:1] if not _is_about_code(ask.gist) else []
     return [
         _Wanted(tool, turn)
         for tool in named
-        for turn in range(_num_turns(ask.text, tool) if len(named) == 1 else 1)
+        for turn in range(_num_turns(ask.gist, tool) if len(named) == 1 else 1)
     ]
 
 
@@ -220,7 +221,7 @@ def _call(
 ) -> AnswerItem:
     tool = wanted.tool
     made = call_id(request.id, index)
-    values = Values(ask.text, turn=wanted.turn, options=_options(tool))
+    values = Values(ask.gist, turn=wanted.turn, options=_options(tool))
     if isinstance(tool, CustomTool):
         text = wanted.command or _free_input(tool, values)
         return call_item(DeltaKind.CUSTOM_CALL, made, tool.name, text)

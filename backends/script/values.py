@@ -12,7 +12,10 @@ _NUMBER = re.compile(r"(?<![\w.-])-?\d{1,15}(?:\.\d{1,12})?(?![\w])")
 _URL = re.compile(r"\bhttps?://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)]")
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
-_PATH = re.compile(r"(?<![\w/:])(?:~|\.{0,2})?/?(?:[\w.-]+/)+[\w.-]*[\w-]|\b[\w-]+\.[a-z]{1,5}\b")
+_PATH = re.compile(
+    r"(?<![\w/:])(?:~|\.{0,2})?/?(?:[\w.-]{1,80}/){1,20}[\w.-]{0,80}[\w-]"
+    r"|(?<![\w-])[\w-]{1,80}\.[a-z]{1,5}\b"
+)
 _PROPER = re.compile(r"(?<![.!?:]\s)(?<!^)\b[A-Z][\w'-]+(?: [A-Z][\w'-]+)*", re.MULTILINE)
 _FOR_PROPER = re.compile(
     r"\b(?:for|in|at|of|to|from|and|or|between|near|about)\s+([A-Z][\w'-]+(?: [A-Z][\w'-]+)*)"
@@ -54,7 +57,7 @@ class Values:
             options: Words in lower case that a call chooses among; they name nothing else.
             turn: Of several calls made of one ask, which this is: each takes its own name.
         """
-        self.ask = ask[:20_000]
+        self.ask = ask
         self._answer = answer
         self._turn = turn
         self._folded_words = frozenset(fold(word) for word in _WORDS.findall(self.ask))

@@ -64,6 +64,17 @@ def test_facts_are_recalled(statement: str, question: str, expected: str) -> Non
     assert expected not in said(*told("Something else."), question)
 
 
+@pytest.mark.parametrize("where", [0, 9_000, 29_999])
+def test_a_fact_in_a_long_document_is_found(where: int) -> None:
+    lines = [f"line {number}: nothing to see" for number in range(30_000)]
+    lines[where] = "By the way, the code word is BLUE-HERON, do not forget."
+    assert "BLUE-HERON" in said(*told("\n".join(lines)), "What is the code word?")
+
+
+def test_an_ask_at_the_end_of_a_long_paste_is_read() -> None:
+    assert said("log entry\n" * 9_000 + "Reply with exactly: READ") == "READ"
+
+
 @pytest.mark.parametrize(
     "question", ["What is the code word?", "What's my name?", "Do you remember the secret number?"]
 )
