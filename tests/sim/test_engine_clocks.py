@@ -27,9 +27,7 @@ class Arrival:
         self.cancels = chance.choice([None] * 6 + [chance.randint(0, number)])
         conversation = chance.randint(0, 8)
         ends = sorted({*chance.sample(range(1, 501), 3), self.prompt})
-        self.prefix = tuple(
-            (conversation * 1_000 + end, end) for end in ends if end <= self.prompt
-        )
+        self.prefix = tuple((conversation * 1_000 + end, end) for end in ends if end <= self.prompt)
 
     def sequence(self) -> Sequence:
         """A fresh sequence: the engine keeps its books in it."""
