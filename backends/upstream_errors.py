@@ -111,14 +111,21 @@ def _failure(
         error = BackendError(backend, "rate_limit_exceeded", message, retryable=True)
         return Failure(error, blame="limit", retry_after_us=retry_after_us, unused=True)
     if 300 <= status < 500:
-        known = code if code in _CLIENT_CODES else "invalid_prompt"
-        assert known is not None
+        known = code if code in _CLIENT_CODES and code is not None else "invalid_prompt"
+        if _is_too_long(wire):
+            known = "context_length_exceeded"
         error = BackendError(backend, known, f"the upstream {said}{words}", retryable=False)
         return Failure(error, blame="request", unused=True)
     overloaded = status in _OVERLOADED_STATUS or code in ("server_is_overloaded", "slow_down")
     known = "server_is_overloaded" if overloaded else "server_error"
     error = BackendError(backend, known, f"the upstream {said}{words}", retryable=True)
     return Failure(error, retry_after_us=retry_after_us, unused=not in_band)
+
+
+def _is_too_long(wire: _WireError) -> bool:
+    """Whether the prompt does not fit; llama.cpp has a type for it, vLLM and SGLang only words."""
+    words = (wire.message or "").lower()
+    return wire.type == "exceed_context_size_error" or "context length" in words
 
 
 def _status_of(wire: _WireError) -> int:

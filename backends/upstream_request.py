@@ -95,7 +95,9 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
 def _responses_item(item: Item, native: bool) -> dict[str, Any] | None:
     match item:
         case Message(role, content):
-            message = {"role": role, "content": _responses_content(content, role == "assistant")}
+            # The type could be left out, but llama.cpp wants it of an assistant's messages.
+            message: dict[str, Any] = {"type": "message", "role": role}
+            message["content"] = _responses_content(content, role == "assistant")
             return message if item.phase is None else message | {"phase": item.phase}
         case FunctionCall(call_id, name, arguments):
             call = {"type": "function_call", "call_id": call_id, "name": name}
