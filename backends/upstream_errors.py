@@ -66,9 +66,7 @@ def broken(backend: str, message: str, *, unused: bool = False, stale: bool = Fa
     return Failure(error, blame="nobody" if stale else "upstream", unused=unused)
 
 
-def http_failure(
-    backend: str, status: int, body: bytes, headers: Mapping[str, str], now_s: float = 0.0
-) -> Failure:
+def http_failure(backend: str, status: int, body: bytes, headers: Mapping[str, str]) -> Failure:
     """An answer other than 200; `headers` must be in lower case or know no case."""
     wire = _read(body)
     return _failure(backend, status, wire, _retry_after_us(headers))

@@ -204,6 +204,9 @@ class ResponsesReader:
         if kind is None:
             return  # a hosted tool's: nothing of ours asked for it
         key = self._key(item_id, output_index)
+        if kind < DeltaKind.FUNCTION_CALL:
+            self._begin(key, output_index, kind)
+            return
         name = item.name or ""
         wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
         self._begin(
