@@ -229,6 +229,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     at_us: int  # the engine's own time of the last token in it
     call_id: str = ""  # calls only
     name: str = ""  # calls only
+    sealed: str = ""  # reasoning only: its encrypted content, in its last delta
 
 
 class FinishReason(enum.StrEnum):

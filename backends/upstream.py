@@ -120,8 +120,12 @@ class UpstreamBackend:
 
     def make_reader(self, request: GenerateRequest) -> Reader:
         """A reader for one attempt."""
-        kind = ChatReader if self.options.protocol == "chat" else ResponsesReader
-        return kind(self.name, request, wrapped_tools(request, self.options))
+        options = self.options
+        wrapped = wrapped_tools(request, options)
+        if options.protocol == "chat":
+            return ChatReader(self.name, request, wrapped)
+        sealing = options.model if options.seals_reasoning else None
+        return ResponsesReader(self.name, request, wrapped, sealing)
 
     def over(self, generation: "UpstreamGeneration", usage: Usage) -> None:
         """A generation has ended, one way or another."""

@@ -27,7 +27,7 @@ class _WrappedInput(msgspec.Struct, frozen=True):
 
 
 class _Item:
-    __slots__ = ("call_id", "closed", "index", "kind", "name", "pending", "wrapped")
+    __slots__ = ("call_id", "closed", "index", "kind", "name", "pending", "sealed", "wrapped")
 
     def __init__(self, kind: DeltaKind, call_id: str, name: str, wrapped: bool) -> None:
         self.kind = kind
@@ -35,6 +35,7 @@ class _Item:
         self.name = name
         self.wrapped = wrapped
         self.pending: list[str] = []
+        self.sealed = ""
         self.closed = False
         self.index = -1  # among the deltas' items, once it has one
 
@@ -83,6 +84,10 @@ class ItemOrder:
             if self._waiting_chars > MAX_WAITING_CHARS:
                 raise TooMuchError(f"more than {MAX_WAITING_CHARS} characters out of order")
 
+    def seal(self, key: Hashable, sealed: str) -> None:
+        """The encrypted content of reasoning, before it is closed."""
+        self._by_key[key].sealed = sealed
+
     def close(self, key: Hashable) -> None:
         """Nothing more comes for an item."""
         item = self._by_key[key]
@@ -111,7 +116,8 @@ class ItemOrder:
         if item.wrapped and not item.closed:
             return  # its text is known only when it is whole
         is_call = item.kind >= DeltaKind.FUNCTION_CALL
-        if not item.pending and not (is_call and item.index < 0):
+        sealed = item.sealed if item.closed else ""
+        if not item.pending and not (is_call and item.index < 0) and not sealed:
             return
         if item.index < 0:
             item.index = self._num_indexes
@@ -124,7 +130,7 @@ class ItemOrder:
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens
         deltas.append(
-            Delta(item.index, item.kind, text, num_tokens, at_us, item.call_id, item.name)
+            Delta(item.index, item.kind, text, num_tokens, at_us, item.call_id, item.name, sealed)
         )
 
 

@@ -34,6 +34,7 @@ class UpstreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     accepts_images: bool = False
 
     # How this server's dialect differs.
+    seals_reasoning: bool = False  # it gives reasoning out encrypted and wants it back (Responses)
     custom_tools: Literal["function", "native"] = "function"  # native: Responses only
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     developer_role: Literal["system", "developer"] = "system"  # in chat messages

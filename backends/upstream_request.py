@@ -31,6 +31,7 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 from backends.upstream_options import UpstreamOptions
+from backends.upstream_sealed import unwrap
 
 SCHEMA_NAME = "answer"  # both protocols require a name for a schema
 
@@ -67,7 +68,7 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
         "input": [
             found
             for entry in request.items
-            if (found := _responses_item(entry.item, native)) is not None
+            if (found := _responses_item(entry.item, options)) is not None
         ],
         "stream": True,
         "store": False,
@@ -89,10 +90,13 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
     reasoning = {name: value for name, value in reasoning.items() if value is not None}
     if reasoning:
         body["reasoning"] = reasoning
+    if options.seals_reasoning:
+        body["include"] = ["reasoning.encrypted_content"]
     return body | _sampling(request)
 
 
-def _responses_item(item: Item, native: bool) -> dict[str, Any] | None:
+def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | None:
+    native = options.custom_tools == "native"
     match item:
         case Message(role, content):
             # The type could be left out, but llama.cpp wants it of an assistant's messages.
@@ -113,11 +117,13 @@ def _responses_item(item: Item, native: bool) -> dict[str, Any] | None:
             kind = "custom_tool_call_output" if is_custom else "function_call_output"
             return {"type": kind, "call_id": call_id, "output": _responses_content(output, False)}
         case Reasoning(encrypted_content=sealed):
-            # Without its sealed content it means nothing to an upstream that stores nothing.
-            if sealed is None:
+            # Without what this upstream sealed itself it means nothing there.
+            own = unwrap(options.model, sealed) if sealed and options.seals_reasoning else None
+            if own is None:
                 return None
             summary = [{"type": "summary_text", "text": text} for text in item.summary]
-            return {"type": "reasoning", "summary": summary, "encrypted_content": sealed}
+            thought = {"type": "reasoning", "id": own[0], "summary": summary}
+            return thought | {"encrypted_content": own[1]}
         case Compaction(encrypted_content):
             return {"type": "compaction", "encrypted_content": encrypted_content}
 

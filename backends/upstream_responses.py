@@ -11,6 +11,7 @@ import msgspec
 from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest, Usage
 from backends.upstream_errors import Failure, broken, event_failure
 from backends.upstream_items import ItemOrder, TooMuchError
+from backends.upstream_sealed import wrap
 from backends.upstream_stop import StopFinder
 
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
@@ -30,6 +31,7 @@ class _Item(msgspec.Struct, frozen=True):
     input: str | None = None
     content: list[_Part] | None = None
     summary: list[_Part] | None = None
+    encrypted_content: str | None = None
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -107,13 +109,25 @@ _TEXT_EVENTS = {
 class ResponsesReader:
     """One generation's events. After `finish` is set nothing more is to be read."""
 
-    def __init__(self, backend: str, request: GenerateRequest, wrapped: frozenset[str]) -> None:
-        """`wrapped` names the custom tools that the upstream knows as functions."""
+    def __init__(
+        self,
+        backend: str,
+        request: GenerateRequest,
+        wrapped: frozenset[str],
+        model: str | None = None,
+    ) -> None:
+        """Args as names, and two that are less plain.
+
+        Args:
+            wrapped: The custom tools that the upstream knows as functions.
+            model: Our id of the model that seals its reasoning; None where none is kept.
+        """
         self.finish: Finish | None = None
         self.num_events = 0
         self._backend = backend
         self._request = request
         self._wrapped = wrapped
+        self._model = model
         self._items = ItemOrder()
         self._by_index: dict[int, Hashable] = {}  # output_index -> the item's key
         self._said: set[Hashable] = set()  # items that pieces came for
@@ -224,6 +238,8 @@ class ResponsesReader:
             return
         if key not in self._said:
             self._add(key, kind, _whole_text(item))
+        if kind is DeltaKind.REASONING and item.encrypted_content and self._model is not None:
+            self._items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
         self._end_text(key)
         self._items.close(key)
 

@@ -49,6 +49,7 @@ def output_item(
     call_id: str = "",
     name: str = "",
     namespace: str | None = None,
+    sealed: str = "",
 ) -> dict[str, Any]:
     """An output item; `text` is None while it is being written."""
     if kind is DeltaKind.TEXT:
@@ -58,7 +59,8 @@ def output_item(
         return item if phase is None else item | {"phase": phase}
     if kind is DeltaKind.REASONING:
         summary = [{"type": "summary_text", "text": text}] if text else []
-        return {"id": item_id, "type": "reasoning", "summary": summary, "status": status}
+        item = {"id": item_id, "type": "reasoning", "summary": summary, "status": status}
+        return item | {"encrypted_content": sealed} if sealed else item
     call = {"id": item_id, "call_id": call_id, "name": name, "status": status}
     if kind is DeltaKind.CUSTOM_CALL:
         return call | {"type": "custom_tool_call", "input": text or ""}
@@ -76,12 +78,13 @@ def context_item(
     call_id: str,
     name: str,
     namespace: str | None,
+    sealed: str = "",
 ) -> Item:
     """A finished output item as context for the next turn."""
     if kind is DeltaKind.TEXT:
         return Message("assistant", (TextPart(text),), id=item_id, phase=phase)
     if kind is DeltaKind.REASONING:
-        return Reasoning(item_id, (text,) if text else ())
+        return Reasoning(item_id, (text,) if text else (), encrypted_content=sealed or None)
     if kind is DeltaKind.CUSTOM_CALL:
         return CustomToolCall(call_id, name, text, id=item_id)
     return FunctionCall(call_id, name, text, item_id, namespace)

@@ -71,6 +71,7 @@ class _OpenItem:
         "pending",
         "phase",
         "pieces",
+        "sealed",
         "source",
     )
 
@@ -84,6 +85,7 @@ class _OpenItem:
         self.pieces: list[str] = []  # sent
         self.pending: list[str] = []  # not yet sent
         self.head = b""  # of its delta events, up to the text
+        self.sealed = ""  # encrypted content of reasoning
         self.num_sent = 0
 
 
@@ -135,6 +137,7 @@ class ResponseStream:
             if item is not None:
                 self._close_item("completed")
             item = self._open_item(delta, phase)
+        item.sealed = delta.sealed or item.sealed
         if delta.text:
             item.pending.append(delta.text)
             if item.num_sent == 0 or self._on_dirty is None:
@@ -282,6 +285,7 @@ class ResponseStream:
                 call_id=item.call_id,
                 name=item.name,
                 namespace=self._namespaces.get(item.name),
+                sealed=item.sealed,
             )
         )
         self._item = None
@@ -297,6 +301,7 @@ class ResponseStream:
                 call_id=item.call_id,
                 name=item.name,
                 namespace=self._namespaces.get(item.name),
+                sealed=item.sealed,
             )
         )
 

@@ -17,6 +17,7 @@ from backends.contract import (
 from backends.upstream_chat import ChatReader
 from backends.upstream_errors import Failure
 from backends.upstream_responses import ResponsesReader
+from backends.upstream_sealed import unwrap
 from tests.unit.backends.upstream_requests import make_request
 
 K = DeltaKind
@@ -199,6 +200,16 @@ def test_responses_events(name: str) -> None:
     assert reader.finish is not None
     assert reader.finish.reason is FinishReason.STOP
     assert not reader.finish.usage.exact, "it told none"
+
+
+def test_sealed_reasoning_is_kept_where_it_is_wanted() -> None:
+    thought = done(0, "reasoning", "r", summary=[], encrypted_content="blob")
+    events = [added(0, "reasoning", "r"), thought, COMPLETED]
+    assert read_all(responses_reader(), events) == []
+    request = make_request(Message("user", (TextPart("Hi."),)))
+    (delta,) = read_all(ResponsesReader("up", request, frozenset(), "ours"), events)
+    assert (delta.kind, delta.text) == (K.REASONING, "")
+    assert unwrap("ours", delta.sealed) == ("r", "blob")
 
 
 def test_output_that_comes_with_the_terminal_only() -> None:

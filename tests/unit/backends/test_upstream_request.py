@@ -23,6 +23,7 @@ from backends.contract import (
     ToolChoice,
 )
 from backends.upstream_request import request_body, wrapped_tools
+from backends.upstream_sealed import wrap
 from tests.unit.backends.upstream_requests import make_options, make_request
 
 USER = Message("user", (TextPart("Hi."),), id="msg_of_ours")
@@ -144,15 +145,7 @@ ITEMS: list[tuple[Item, dict[str, Any] | None, list[dict[str, Any]]]] = [
         {"type": "function_call_output", "call_id": "call_2", "output": "1"},
         [{"role": "tool", "tool_call_id": "call_2", "content": "1"}],
     ),
-    (
-        Reasoning("rs_1", ("Thinking.",), encrypted_content="sealed"),
-        {
-            "type": "reasoning",
-            "summary": [{"type": "summary_text", "text": "Thinking."}],
-            "encrypted_content": "sealed",
-        },
-        [],
-    ),
+    (Reasoning("rs_1", ("Thinking.",), encrypted_content="sealed"), None, []),
     (Reasoning("rs_2", ("Thinking.",)), None, []),
     (Compaction("sealed"), {"type": "compaction", "encrypted_content": "sealed"}, []),
 ]
@@ -183,6 +176,30 @@ def test_a_turns_text_and_calls_are_one_chat_message() -> None:
     ]
     assert messages[2]["content"] == "Let me see."
     assert [call["id"] for call in messages[2]["tool_calls"]] == ["a", "b"]
+
+
+# Sealed content -> what the upstream behind "ours" gets of it.
+SEALED = {
+    wrap("ours", "rs_theirs", "x.y"): ("rs_theirs", "x.y"),
+    wrap("another", "rs_theirs", "x"): None,
+    "from elsewhere": None,
+    "lwr1.?.x": None,
+    "lwr1.W10=.x": None,
+}
+
+
+@pytest.mark.parametrize("content", SEALED)
+def test_sealed_reasoning_goes_back_to_who_sealed_it(content: str) -> None:
+    request = make_request(Reasoning("rs_ours", ("Hm.",), encrypted_content=content))
+    body = request_body(request, make_options("responses", seals_reasoning=True))
+    assert body["include"] == ["reasoning.encrypted_content"]
+    expected = SEALED[content]
+    if expected is None:
+        assert body["input"] == []
+        return
+    summary = [{"type": "summary_text", "text": "Hm."}]
+    item = {"type": "reasoning", "id": expected[0], "summary": summary}
+    assert body["input"] == [item | {"encrypted_content": expected[1]}]
 
 
 def test_custom_tools_can_stay_what_they_are() -> None:
