@@ -42,7 +42,8 @@ _UNLIMITED = GroupLimits(
 def add_engine(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `engine` with its kinds."""
     text = "One simulated engine: served alone, or asked what it predicts."
-    engine = commands.add_parser("engine", help=text, description=text)
+    example = "example: lanewise engine wafer --listen 127.0.0.1:9100"
+    engine = commands.add_parser("engine", help=text, description=text, epilog=example)
     kinds = engine.add_subparsers(required=True, metavar="KIND")
     wafer = _add_kind(kinds, "wafer", "A wafer-scale engine.", DEFAULT_WAFER_MODEL)
     wafer.add_argument("--wafer", default=None, metavar="NAME", help="WSE-2 or WSE-3 (default)")

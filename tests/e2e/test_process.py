@@ -1,6 +1,8 @@
 """The process: how it starts, what it refuses, how it stops."""
 
+import asyncio
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -111,9 +113,47 @@ def test_route_explains_without_running(tmp_path: Path) -> None:
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    for command in ("serve", "chat", "route"):
-        told = subprocess.run(
-            [str(LANEWISE), command, "--help"], capture_output=True, text=True, check=True
-        )
-        assert f"lanewise {command}" in told.stdout
-        assert "example" in told.stdout
+    def told_by(*arguments: str) -> str:
+        command = [str(LANEWISE), *arguments, "--help"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    commands = re.findall(r"^ {4}(\w+) ", told_by(), re.M)
+    assert {"serve", "chat", "route"} <= set(commands)
+    for command in commands:
+        assert f"example: lanewise {command}" in told_by(command)
+
+
+async def test_a_connection_that_is_too_old_is_told_and_closed(
+    folder: Path, redis_url: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "lanewise.toml"
+    config.write_text(
+        "[server]\nconnection_max_age_s = 0.5\nallowed_origins = ['http://ok.test']\n"
+    )
+    gateway = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
+    try:
+        await asyncio.to_thread(gateway.wait_until_ready)
+        async with SocketClient.open(gateway) as connection:
+            await connection.create("Write a guide of 1,500 tokens.")  # outlives the connection
+            terminal = await connection.terminal()
+            assert terminal["response"]["status"] == "completed", "what runs may end"
+            error = await connection.error()
+            assert error["error"]["code"] == "websocket_connection_limit_reached"
+            assert "stream_id" not in error
+            await connection.socket.wait_closed()
+            assert connection.socket.close_code == 1012
+        for origin, status in (("http://evil.test", 403), ("http://ok.test", 101)):
+            assert await handshake_status(gateway, origin) == status
+    finally:
+        assert gateway.stop() == 0
+
+
+async def handshake_status(gateway: GatewayProcess, origin: str) -> int:
+    """What a browser's page from there gets."""
+    headers = {"authorization": f"Bearer {DEVELOPMENT_KEY}", "origin": origin}
+    try:
+        async with websockets.connect(gateway.socket_url, additional_headers=headers) as socket:
+            assert socket.response is not None
+            return socket.response.status_code
+    except websockets.InvalidStatus as refused:
+        return refused.response.status_code
