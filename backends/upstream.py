@@ -286,9 +286,12 @@ class UpstreamGeneration:
         now_us = monotonic_us()
         deltas = self._reader.read(event, now_us)
         self._heard_us = now_us
+        if deltas and not self.has_tokens:
+            self.has_tokens = True
+            self._timer.cancel()
+            self._check()  # from now on there is less patience
         try:
             for delta in deltas:
-                self.has_tokens = True
                 self._sink.push(delta)
                 if self._usage is not None:
                     return True  # the sink cancelled

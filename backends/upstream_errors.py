@@ -18,6 +18,7 @@ _CLIENT_CODES = frozenset(
         *("content_filter", "invalid_image", "invalid_image_url", "image_too_large"),
     }
 )
+SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will do
 _LIMIT_STATUS = (408, 409, 425, 429)
 _OVERLOADED_STATUS = (503, 529)
 
@@ -96,6 +97,9 @@ def _failure(
     code = wire.code if isinstance(wire.code, str) else None
     words = f": {wire.message[:MAX_MESSAGE_CHARS]}" if wire.message else ""
     said = "failed" if in_band else f"answered {status}"
+    if code == SOCKET_AGED:
+        error = BackendError(backend, "server_error", f"the upstream {said}{words}", retryable=True)
+        return Failure(error, blame="nobody", unused=True)
     if code == "insufficient_quota":
         status = 402
     if status in (401, 402, 403, 404, 405, 426):

@@ -13,7 +13,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
-from backends.upstream_errors import Failure, broken, http_failure
+from backends.upstream_errors import SOCKET_AGED, Failure, broken, http_failure
 from backends.upstream_http import Receive
 from backends.upstream_options import UpstreamOptions, socket_url
 from backends.upstream_responses import TERMINALS
@@ -22,7 +22,6 @@ from backends.upstream_sse import MAX_EVENT_BYTES
 CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; then its socket is given up
 CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
 STALE_AFTER_S = 1.0  # a socket that idled longer may have been closed without our knowing
-AGED = "websocket_connection_limit_reached"
 
 _encode = msgspec.json.encode
 
@@ -93,8 +92,7 @@ class SocketTransport:
         stream = self._free_stream()
         if stream is None:
             async with self._opening:
-                stream = self._free_stream() or (await self._open()).take()
-        assert stream is not None
+                stream = self._free_stream() or (await self._open()).take_first()
         return stream
 
     def _free_stream(self) -> "_Stream | None":
@@ -166,6 +164,10 @@ class _Socket:
     def take(self) -> "_Stream | None":
         """A free stream, now the caller's."""
         return self._free.popleft() if self._free and self.usable else None
+
+    def take_first(self) -> "_Stream":
+        """A stream of a socket that was opened for it, however short sockets live."""
+        return self._free.popleft()
 
     def give(self, stream: "_Stream") -> None:
         """A stream's response has ended."""
@@ -248,7 +250,7 @@ class _Socket:
     def _hand_out(self, message: bytes) -> None:
         address = _addresses.decode(message)
         if address.type == "error":
-            if address.error is not None and address.error.code == AGED:
+            if address.error is not None and address.error.code == SOCKET_AGED:
                 self._retired = True
             if address.stream_id is None and len(self._streams) > 1:
                 for stream in self._streams.values():

@@ -46,6 +46,7 @@ class FaultServer:
         self.plan = ["answer"]
         self.num_requests = 0
         self.asked = asyncio.Event()
+        self.cancelled = asyncio.Event()  # by an event on a socket
         self.left = asyncio.Event()  # a client closed before the end
         self.num_connections = 0
         self.bodies: list[dict[str, Any]] = []
@@ -157,7 +158,20 @@ class FaultServer:
 
     async def _serve(self, connection: ServerConnection) -> None:
         async for message in connection:
-            plan = self._next(json.loads(message))
+            body = json.loads(message)
+            if body["type"] == "response.cancel":
+                stream_id = body["response_id"].removeprefix("resp_")
+                response = {"id": body["response_id"]}
+                event = {"type": "response.incomplete", "response": response}
+                await connection.send(json.dumps({**event, "stream_id": stream_id}))
+                self.cancelled.set()
+                continue
+            plan = self._next(body)
+            if plan == "too old":
+                error = {"code": "websocket_connection_limit_reached", "message": "60 minutes"}
+                event = {"type": "error", "status": 400, "error": error}
+                await connection.send(json.dumps(event))
+                return
             if plan.startswith("status"):
                 _, status, *more = plan.split()
                 error: dict[str, Any] = {"message": f"told to: {plan}", "type": "x"}
@@ -171,6 +185,10 @@ class FaultServer:
                 self.left.set()
                 return
             for event in _response_events():
+                if "stream_id" in body:
+                    event |= {"stream_id": body["stream_id"]}
+                    if "response" in event:
+                        event["response"]["id"] = f"resp_{body['stream_id']}"
                 await connection.send(json.dumps(event))
                 if plan != "answer" and event["type"] == "response.output_text.delta":
                     break
@@ -184,7 +202,7 @@ class FaultServer:
                 await connection.send(json.dumps({"type": "error", "status": 500, "error": error}))
             elif plan == "cut":
                 connection.transport.abort()
-            elif plan != "answer":
+            elif plan not in ("answer", "say half"):
                 return
 
 

@@ -143,7 +143,7 @@ async def test_each_fault_ends_in_one_error(server: FaultServer, protocol: str, 
     retryable, speaks, num_requests = FAULTS[fault]
     server.plan = [fault]
     hangs = fault.startswith("hang")
-    patience = {"first_token_timeout_s": 0.3, "idle_timeout_s": 0.3} if hangs else {}
+    patience = {"idle_timeout_s" if speaks else "first_token_timeout_s": 0.3} if hangs else {}
     async with upstream(server.base_url(protocol), protocol, **patience) as backend:
         sink = await generate(backend)
     (finish,) = sink.finishes
@@ -197,6 +197,9 @@ async def test_cancelling_closes_the_connection(
             await asyncio.wait_for(sink.first.wait(), WAIT_S)
         usage = generation.cancel()
         assert generation.cancel() == usage
+        await asyncio.sleep(0)  # one turn of the event loop
+        assert generation._pump is not None
+        assert generation._pump.done()
         assert not usage.exact
         assert backend.stats().num_running == 0
         await asyncio.wait_for(server.left.wait(), WAIT_S)
@@ -218,6 +221,45 @@ async def test_closing_the_backend_fails_what_is_under_way(
     assert finish.reason is FinishReason.ERROR
     with pytest.raises(BackendError):
         backend.start(make_request(), sink)
+
+
+async def test_a_socket_that_is_too_old_for_the_server_is_replaced(server: FaultServer) -> None:
+    server.plan = ["answer", "too old", "answer"]
+    async with upstream(server.base_url("responses-ws"), "responses-ws") as backend:
+        for _ in range(2):
+            assert (await generate(backend)).text == "".join(TEXT)
+        assert backend.stats().healthy
+    assert server.num_requests == 3
+    assert server.num_connections >= 2
+
+
+async def test_a_socket_that_is_too_old_for_us_is_replaced(server: FaultServer) -> None:
+    options = {"socket_max_age_s": 1e-6}
+    async with upstream(server.base_url("responses-ws"), "responses-ws", **options) as backend:
+        for _ in range(3):
+            assert (await generate(backend)).text == "".join(TEXT)
+    assert server.num_connections >= 3
+
+
+async def test_one_of_several_streams_can_be_cancelled(server: FaultServer) -> None:
+    """On one socket: the others go on, and the stream is used again once its response ended."""
+    server.plan = ["say half", "say half", "answer"]
+    options = {"max_streams_per_socket": 2, "cancel_event": True}
+    async with upstream(server.base_url("responses-ws"), "responses-ws", **options) as backend:
+        sinks = [RecordingSink(), RecordingSink()]
+        generations = [backend.start(make_request(), sink) for sink in sinks]
+        for sink in sinks:
+            await asyncio.wait_for(sink.first.wait(), WAIT_S)
+        generations[0].cancel()
+        await asyncio.wait_for(server.cancelled.wait(), WAIT_S)
+        third = RecordingSink()
+        backend.start(make_request(), third)
+        await asyncio.wait_for(third.ended.wait(), WAIT_S)
+        assert third.text == "".join(TEXT)
+        assert not sinks[1].finishes
+        generations[1].cancel()
+    assert {body["stream_id"] for body in server.bodies} == {"s0", "s1"}
+    assert server.num_connections <= 2  # the third may have come before the first had ended
 
 
 async def test_failures_in_a_row_eject_it(server: FaultServer) -> None:
