@@ -155,10 +155,12 @@ class ToolChoice(msgspec.Struct, frozen=True):
 
 
 class TextFormat(msgspec.Struct, frozen=True):
-    """The form the answer must have; `schema` only for `json_schema`."""
+    """The form the answer must have; the rest only for `json_schema`."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     schema: dict[str, Any] | None = None
+    name: str = "answer"
+    strict: bool | None = None  # None: whatever the engine does by default
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):

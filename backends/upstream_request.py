@@ -33,8 +33,6 @@ from backends.prompt import parts_text
 from backends.upstream_options import UpstreamOptions
 from backends.upstream_sealed import unwrap
 
-SCHEMA_NAME = "answer"  # both protocols require a name for a schema
-
 _WRAPPED_PARAMETERS = {
     "type": "object",
     "properties": {"input": {"type": "string"}},
@@ -161,7 +159,7 @@ def _responses_tool(tool: Tool, native: bool) -> dict[str, Any]:
 def _responses_format(text_format: TextFormat) -> dict[str, Any]:
     if text_format.type == "json_object":
         return {"type": "json_object"}
-    return {"type": "json_schema", "name": SCHEMA_NAME, "schema": text_format.schema}
+    return {"type": "json_schema", **_schema(text_format)}
 
 
 # -- chat completions ------------------------------------------------------------------------
@@ -185,7 +183,7 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
     if request.text_format.type == "json_object":
         body["response_format"] = {"type": "json_object"}
     elif request.text_format.type == "json_schema":
-        schema = {"name": SCHEMA_NAME, "schema": request.text_format.schema}
+        schema = _schema(request.text_format)
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if request.stop:
         body["stop"] = list(request.stop)
@@ -274,6 +272,11 @@ def _function(tool: Tool) -> dict[str, Any]:
         "parameters": _WRAPPED_PARAMETERS,
         "strict": False,
     }
+
+
+def _schema(text_format: TextFormat) -> dict[str, Any]:
+    """A schema as both protocols have it."""
+    return _given(name=text_format.name, schema=text_format.schema, strict=text_format.strict)
 
 
 def _sampling(request: GenerateRequest) -> dict[str, Any]:

@@ -241,7 +241,14 @@ def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
         if not isinstance(schema, dict):
             message = "Missing required parameter: 'response_format.json_schema.schema'."
             raise ProtocolError("missing_required_parameter", message, param="response_format")
-        return TextFormat("json_schema", schema)
+        assert isinstance(wrapped, dict)
+        name, strict = wrapped.get("name"), wrapped.get("strict")
+        return TextFormat(
+            "json_schema",
+            schema,
+            name if isinstance(name, str) else "answer",
+            strict if isinstance(strict, bool) else None,
+        )
     if kind not in ("text", "json_object"):
         message = "Invalid 'response_format.type': expected text, json_object or json_schema."
         raise ProtocolError("invalid_value", message, param="response_format.type")

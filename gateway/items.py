@@ -311,6 +311,7 @@ class _WireFormat(msgspec.Struct, frozen=True):
     type: str
     name: str | None = None
     schema: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 def parse_text_format(raw: msgspec.Raw) -> TextFormat:
@@ -327,7 +328,7 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
         if wire.schema is None:
             message = f"Missing required parameter: '{place}.schema'."
             raise ProtocolError("missing_required_parameter", message, param=f"{place}.schema")
-        return TextFormat("json_schema", wire.schema)
+        return TextFormat("json_schema", wire.schema, wire.name or "answer", wire.strict)
     raise ProtocolError(
         "invalid_value",
         f"Invalid '{place}.type': expected 'text', 'json_object' or 'json_schema', "

@@ -279,12 +279,16 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"response_format": {"type": "json_object"}},
     ),
     (
-        {"text_format": TextFormat("json_schema", SCHEMA)},
-        {"text": {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA}}},
+        {"text_format": TextFormat("json_schema", SCHEMA, "n", strict=True)},
+        {
+            "text": {
+                "format": {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}
+            }
+        },
         {
             "response_format": {
                 "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": SCHEMA},
+                "json_schema": {"name": "n", "schema": SCHEMA, "strict": True},
             }
         },
     ),

@@ -440,7 +440,7 @@ FORMATS: list[tuple[Any, TextFormat]] = [
     ({"type": "json_object"}, TextFormat("json_object")),
     (
         {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True},
-        TextFormat("json_schema", SCHEMA),
+        TextFormat("json_schema", SCHEMA, "n", strict=True),
     ),
 ]
 
