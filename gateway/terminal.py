@@ -77,6 +77,7 @@ async def _ask_once(url: str, key: str, model: str, prompt: str) -> int:
             for frame in step.frames:
                 await socket.send(json.dumps(frame))
             if step.ended:
+                print("\n" if step.text.startswith("\n") else "", end="", flush=True)
                 print(step.text.strip("\n"), file=sys.stderr)
                 return 1 if step.failed else 0
             sys.stdout.write(step.text)
