@@ -291,7 +291,10 @@ class _Stream:
                 raise broken(self._socket.backend, message, stale=self.is_stale) from error
             await self._done
         finally:
-            if self._receive is not None:  # not ended by an event
+            # Only here is the stream free: whoever took it before would be taken for this one.
+            if self._receive is None:
+                self._socket.give(self)
+            else:  # not ended by an event
                 self._receive = None
                 self.abandoned = True
                 self._socket.drop(self, self._response_id)
@@ -302,7 +305,8 @@ class _Stream:
         is_last = event_type in TERMINALS or event_type == "error"
         if self.abandoned:
             if is_last:
-                self._end()
+                self.abandoned = False
+                self._socket.give(self)
             elif response_id is not None and self._response_id is None:
                 self._response_id = response_id  # now it can be stopped
                 self._socket.drop(self, response_id)
@@ -317,23 +321,16 @@ class _Stream:
             is_enough, failure = True, error
         if not is_enough and not is_last:
             return
-        done = self._done
-        assert done is not None
         if is_last:
-            self._end()
-        if not done.done():
+            self._receive = None
+        if self._done is not None and not self._done.done():
             if failure is not None:
-                done.set_exception(failure)
+                self._done.set_exception(failure)
             else:
-                done.set_result(None)
+                self._done.set_result(None)
 
     def fail(self, failure: Failure) -> None:
         """The connection is gone."""
         if self._receive is not None and self._done is not None and not self._done.done():
             self._receive = None
             self._done.set_exception(failure)
-
-    def _end(self) -> None:
-        """Its response has ended: it is free."""
-        self._receive, self._done, self.abandoned = None, None, False
-        self._socket.give(self)

@@ -178,31 +178,30 @@ class FaultServer:
                 if more:
                     error["headers"] = {"retry-after": more[0]}
                 event = {"type": "error", "status": int(status), "error": error}
-                await connection.send(json.dumps(event))
+                await connection.send(json.dumps(event | _stream_of(body)))
                 continue
             if plan.startswith("hang before"):
                 await connection.wait_closed()
                 self.left.set()
                 return
             for event in _response_events():
-                if "stream_id" in body:
-                    event |= {"stream_id": body["stream_id"]}
-                    if "response" in event:
-                        event["response"]["id"] = f"resp_{body['stream_id']}"
-                await connection.send(json.dumps(event))
+                if "stream_id" in body and "response" in event:
+                    event["response"]["id"] = f"resp_{body['stream_id']}"
+                await connection.send(json.dumps(event | _stream_of(body)))
                 if plan != "answer" and event["type"] == "response.output_text.delta":
                     break
-            if plan == "hang midway":
+            if plan == "hang midway" and "stream_id" not in body:
                 await connection.wait_closed()
                 self.left.set()
             elif plan == "garbage":
                 await connection.send("{this is no JSON")
             elif plan == "error event":
                 error = {"message": "told to", "code": "server_error", "type": "server_error"}
-                await connection.send(json.dumps({"type": "error", "status": 500, "error": error}))
+                event = {"type": "error", "status": 500, "error": error}
+                await connection.send(json.dumps(event | _stream_of(body)))
             elif plan == "cut":
                 connection.transport.abort()
-            elif plan not in ("answer", "say half"):
+            elif plan not in ("answer", "hang midway"):
                 return
 
 
@@ -211,6 +210,10 @@ def _answer(status: int, body: bytes, retry_after: str = "") -> bytes:
     if retry_after:
         headers += f"retry-after: {retry_after}\r\n"
     return f"HTTP/1.1 {status} Told\r\n{headers}\r\n".encode() + body
+
+
+def _stream_of(body: dict[str, Any]) -> dict[str, str]:
+    return {"stream_id": body["stream_id"]} if "stream_id" in body else {}
 
 
 def _chunk(content: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """Upstreams that fail in every way: each generation ends in exactly one `Finish`, none cleanly."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -243,7 +244,7 @@ async def test_a_socket_that_is_too_old_for_us_is_replaced(server: FaultServer) 
 
 async def test_one_of_several_streams_can_be_cancelled(server: FaultServer) -> None:
     """On one socket: the others go on, and the stream is used again once its response ended."""
-    server.plan = ["say half", "say half", "answer"]
+    server.plan = ["hang midway", "hang midway", "answer"]
     options = {"max_streams_per_socket": 2, "cancel_event": True}
     async with upstream(server.base_url("responses-ws"), "responses-ws", **options) as backend:
         sinks = [RecordingSink(), RecordingSink()]
@@ -260,6 +261,48 @@ async def test_one_of_several_streams_can_be_cancelled(server: FaultServer) -> N
         generations[1].cancel()
     assert {body["stream_id"] for body in server.bodies} == {"s0", "s1"}
     assert server.num_connections <= 2  # the third may have come before the first had ended
+
+
+SWARM = 80  # below the backlog of a listening socket
+
+
+@pytest.mark.parametrize("protocol", [*PROTOCOLS, "streams"])
+async def test_a_swarm_of_faults_and_cancels_leaves_nothing_behind(
+    server: FaultServer, protocol: str
+) -> None:
+    """Whatever happens, each generation ends once, or was cancelled and is silent."""
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    faults = ["answer", "answer", "cut", "garbage", "error event", "status 500", "hang midway"]
+    server.plan = [chance.choice(faults) for _ in range(SWARM * 3)] + ["answer"]
+    options: dict[str, object] = {"max_num_seqs": SWARM, "eject_after": 10_000}
+    options |= {"first_token_timeout_s": 5.0, "idle_timeout_s": 0.5}
+    if protocol == "streams":
+        protocol = "responses-ws"
+        options |= {"max_streams_per_socket": 8, "cancel_event": True}
+    async with upstream(server.base_url(protocol), protocol, **options) as backend:
+        loop = asyncio.get_running_loop()
+        sinks = [RecordingSink() for _ in range(SWARM)]
+        cancelled: set[RecordingSink] = set()
+        for sink in sinks:
+            generation = backend.start(make_request(), sink)
+            if chance.random() < 0.3:
+                cancelled.add(sink)
+                loop.call_later(chance.random() * 0.2, generation.cancel)
+        for sink in sinks:
+            if sink not in cancelled:
+                await asyncio.wait_for(sink.ended.wait(), WAIT_S)
+        while backend._pumps:
+            await asyncio.wait(set(backend._pumps), timeout=WAIT_S)
+        stats = backend.stats()
+        assert (stats.num_running, stats.num_waiting) == (0, 0), f"seed {seed}"
+        for sink in sinks:
+            assert len(sink.finishes) <= 1, f"seed {seed}"
+            assert sink.finishes or sink in cancelled, f"seed {seed}"
+            # Every request is answered at once: who waits for a first token was forgotten.
+            assert not any("first token" in str(f.error) for f in sink.finishes), f"seed {seed}"
+            if sink.finishes and sink.finishes[0].reason is not FinishReason.ERROR:
+                assert sink.text == "".join(TEXT), f"seed {seed}"
 
 
 async def test_failures_in_a_row_eject_it(server: FaultServer) -> None:
