@@ -43,7 +43,7 @@ _NOTHING_ELSE = re.compile(
 _SAY = re.compile(
     r"^\s*(?:please\s+)?(?:say|echo|repeat(?:\s+after\s+me)?)\s*:?\s+"
     r"(?:the\s+(?:words?|text|phrase|string)\s+)?"
-    rf"(?:{_QUOTED}|(?!something|what|why|how|which|that\b|if\b)(?P<rest>[^\n]{{1,80}}))\s*$",
+    rf"(?:{_QUOTED}|(?!something|what|why|how|which|(?:that|it|this|them|if)\b)(?P<rest>[^\n]{{1,80}}))\s*$",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"(?<=\w)[.!](?=\s+[A-Z]|\s*$)")
@@ -66,6 +66,7 @@ _YOUR_LAST = re.compile(
 _SUMMARY = re.compile(
     r"\bsummar\w+\b.*\b(?:conversation|chat|discussion|so far|we)\b", re.IGNORECASE
 )
+_PRONOUNS = frozenset(("it", "that", "this", "them"))
 _TELLING = re.compile(
     r"\b(?:remember|memori[sz]e|note (?:that|down)|keep in mind|for later|my name is|call me|"
     r"i am|i'm|code ?word|password|secret)\b",
@@ -143,7 +144,11 @@ def _recalled(request: GenerateRequest, ask: Ask, text: str) -> str | None:
     about_context = is_about_context(text)
     if len(text) > 2_000 or not (subject or (about_context and "?" in text)):
         return None
-    fact = recall(subject or text, _facts(request, ask, subject or text))
+    if subject is not None and subject.lower() in _PRONOUNS:
+        # "The code word is X. Repeat it.": what was told last is meant.
+        fact = next(iter(find_facts([ask.gist, *_told_texts(request, ask.context)])), None)
+    else:
+        fact = recall(subject or text, _facts(request, ask, subject or text))
     if fact is not None and _NOTHING_ELSE.search(text):
         return fact.value
     if fact is not None:

@@ -43,7 +43,8 @@ _STATEMENTS = (
         re.IGNORECASE | re.MULTILINE,
     ),
     re.compile(
-        r"(?:^[\s>*-]*|[.;:]\s+)(?!(?:please|remember|note|store|save|memori[sz]e|keep)\b)"
+        r"(?:^[\s>*-]*|[.;:]\s+)"
+        r"(?!(?:please|remember|note|store|save|memori[sz]e|keep|for later)\b)"
         r"(?P<subject>[A-Za-z][A-Za-z _-]{1,40}?)\s*[:=]\s*" + _VALUE + _END,
         re.IGNORECASE | re.MULTILINE,
     ),

@@ -54,6 +54,7 @@ def told(*texts: str) -> list[Item]:
         ("The passphrase for today: open sesame", "What's the passphrase?", "open sesame"),
         ("Our deploy key is named falcon.", "What is our deploy key?", "falcon"),
         ("From now on the secret will be ZEBRA-7.", "Repeat the secret.", "ZEBRA-7"),
+        ("For later: codeword = FALCON-9", "Repeat the code word.", "FALCON-9"),
         ("Password: swordfish", "What is the password? Reply with only it.", "swordfish"),
     ],
 )
@@ -62,6 +63,11 @@ def test_facts_are_recalled(statement: str, question: str, expected: str) -> Non
     assert expected in said(*told("Hello."), question, instructions=statement)
     # Without the statement the answer cannot have it: it is not in the question.
     assert expected not in said(*told("Something else."), question)
+
+
+def test_it_is_what_was_told_last() -> None:
+    assert "ruby-6" in said("The code word is ruby-6. Repeat it.")
+    assert "ruby-6" in said(*told("My name is Ada.", "The code word is ruby-6."), "Repeat it.")
 
 
 @pytest.mark.parametrize("where", [0, 9_000, 29_999])
