@@ -33,7 +33,7 @@ from backends.contract import (
     TextPart,
     Tool,
 )
-from backends.tokenizer import count
+from backends.tokenizer import count, min_tokens
 
 ITEM_OVERHEAD_TOKENS = 4  # the markers around every item: start, role, separator, end
 
@@ -48,16 +48,32 @@ FILE_TOKENS = 1024
 Prefix = tuple[tuple[int, int], ...]  # (hash of the prompt so far, its tokens), at item ends
 
 
-def measure(item: Item) -> ContextItem:
-    """Size an item and give it its identity; linear in its length, so done once per item."""
+class TooLongError(ValueError):
+    """An item that is larger than it may be; `num_tokens` is at least what it has."""
+
+    def __init__(self, num_tokens: int) -> None:
+        super().__init__(f"at least {num_tokens} tokens")
+        self.num_tokens = num_tokens
+
+
+def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
+    """Size an item and give it its identity; linear in its length, so done once per item.
+
+    Raises:
+        TooLongError: It has more than `max_tokens`; what that costs does not grow with its length.
+    """
     if isinstance(item, Reasoning):
         return ContextItem(item, 0, 0)
     text = render(item)
-    num_tokens = ITEM_OVERHEAD_TOKENS + count(text)
+    if max_tokens is not None and min_tokens(len(text)) > max_tokens:
+        raise TooLongError(min_tokens(len(text)))
+    num_tokens = ITEM_OVERHEAD_TOKENS + count(text, max_tokens)
     if isinstance(item, Message):
         num_tokens += _attachment_tokens(item.content)
     elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
         num_tokens += _attachment_tokens(item.output)
+    if max_tokens is not None and num_tokens > max_tokens:
+        raise TooLongError(num_tokens)
     return ContextItem(item, num_tokens, _hash(text.encode("utf-8", "surrogatepass")))
 
 

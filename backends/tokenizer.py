@@ -21,6 +21,9 @@ from itertools import accumulate
 
 MAX_TOKEN_CHARS = 16
 
+_CHUNK_CHARS = 65_536
+_UNSURE_TOKENS = 4  # a token looks at most two characters ahead
+
 _TOKEN = re.compile(
     r" ?[A-Za-z]{1,8}"
     r"| ?[0-9]{1,3}"
@@ -37,9 +40,20 @@ def split(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def count(text: str) -> int:
-    """How many tokens the text has."""
-    return len(_TOKEN.findall(text))
+def count(text: str, max_tokens: int | None = None) -> int:
+    """How many tokens the text has; with a maximum, counting stops soon after it is passed."""
+    if max_tokens is None or len(text) <= _CHUNK_CHARS:
+        return len(_TOKEN.findall(text))
+    num_tokens = start = 0
+    while start < len(text) and num_tokens <= max_tokens:
+        end = start + _CHUNK_CHARS
+        tokens = _TOKEN.findall(text, start, end)
+        if end < len(text):
+            # The last ones might have matched otherwise had they seen what follows.
+            del tokens[-_UNSURE_TOKENS:]
+        num_tokens += len(tokens)
+        start += sum(map(len, tokens))
+    return num_tokens
 
 
 def token_ends(text: str) -> list[int]:

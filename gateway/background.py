@@ -63,7 +63,7 @@ class BackgroundRuns:
         Raises:
             ProtocolError: `store: false`, too many runs, or refused at once.
         """
-        parsed = parse_create(body, f"resp_{new_id()}")
+        parsed = parse_create(body, f"resp_{new_id()}", max_tokens=self._gw.max_context_tokens)
         if not parsed.store:
             message = "'background' needs 'store': it is read back later. Leave 'store' out."
             raise ProtocolError("invalid_value", message, param="background")

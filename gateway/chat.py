@@ -90,7 +90,7 @@ _bodies = msgspec.json.Decoder(ChatBody)
 MAX_STOPS = 4  # OpenAI's limit
 
 
-def parse_chat(body: bytes) -> tuple[ChatBody, ParsedCreate]:
+def parse_chat(body: bytes, max_tokens: int | None = None) -> tuple[ChatBody, ParsedCreate]:
     """A chat request as the Responses request that means the same; it is never stored.
 
     Raises:
@@ -128,7 +128,7 @@ def parse_chat(body: bytes) -> tuple[ChatBody, ParsedCreate]:
         user=chat.user,
     )
     try:
-        parsed = parse_create(create, f"resp_{new_id()}")
+        parsed = parse_create(create, f"resp_{new_id()}", max_tokens=max_tokens)
     except ProtocolError as error:
         raise _in_chat_terms(error, places) from None
     parsed = msgspec.structs.replace(
@@ -447,7 +447,7 @@ async def create_chat_completion(
     Raises:
         ProtocolError: Before the first chunk; afterwards errors are chunks.
     """
-    chat, parsed = parse_chat(await request.body())
+    chat, parsed = parse_chat(await request.body(), gw.max_context_tokens)
     outbox = Outbox(flush_interval_s) if chat.stream else None
     stream = ChatStream(parsed, chat, outbox)
     exchange = Exchange(gw, tenant, parsed, stream)

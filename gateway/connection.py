@@ -44,7 +44,9 @@ class Connection:
         self._config = config
         self._websocket = websocket
         self._outbox = Outbox(config.flush_interval_ms / 1e3)
-        self._session = Session(tenant, self._outbox.send, self._outbox.mark, new_id)
+        self._session = Session(
+            tenant, self._outbox.send, self._outbox.mark, new_id, gw.max_context_tokens
+        )
         self._pumps: set[asyncio.Task[None]] = set()
         self._close_code = NORMAL
         self._age_error: ProtocolError | None = None  # set once the connection is too old

@@ -33,6 +33,11 @@ class Gateway:
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     @property
+    def max_context_tokens(self) -> int:
+        """The largest window of any backend."""
+        return max(backend.info.window_tokens for backend in self.backends.values())
+
+    @property
     def infos(self) -> dict[str, BackendInfo]:
         """What each backend is."""
         return {name: backend.info for name, backend in self.backends.items()}

@@ -23,6 +23,9 @@ from router.task import Task, Tenant
 
 AnyRequest = Request[Any, Any, Any]
 
+# Questions about a context may be about one that no engine takes; the counting is bounded.
+MAX_COUNTED_TOKENS = 1 << 20
+
 JSON = "application/json"
 SSE = "text/event-stream"
 
@@ -179,7 +182,7 @@ async def create_response(
     Raises:
         ProtocolError: Before the first event; afterwards errors are events.
     """
-    parsed = parse_create(body, f"resp_{new_id()}")
+    parsed = parse_create(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
     if body.stream:
         outbox = Outbox(flush_interval_s)
         stream = ResponseStream(
@@ -208,7 +211,7 @@ async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task
     Raises:
         ProtocolError: It is not valid, or continues what is not stored.
     """
-    parsed = parse_create(body, f"resp_{new_id()}", generate=False)
+    parsed = parse_create(body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS)
     writer = ResponseStream(parsed, _unheard)
     job = Job(parsed, writer, tenant, arrived_us=gw.clock_us(), refuse=_unrefused)
     return await load_task(gw, job)

@@ -15,6 +15,7 @@ from backends.contract import (
     ToolChoice,
 )
 from backends.prompt import prompt_size
+from backends.tokenizer import count
 from gateway.errors import ProtocolError
 from gateway.items import (
     ParsedInput,
@@ -22,6 +23,7 @@ from gateway.items import (
     parse_text_format,
     parse_tool_choice,
     parse_tools,
+    too_long,
 )
 from gateway.wire import NULL, CreateBody
 from router.task import Hints, Route, Strategy, Task, Tenant
@@ -52,8 +54,12 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
         return self.body.store is not False
 
 
-def parse_create(body: CreateBody, response_id: str, *, generate: bool = True) -> ParsedCreate:
+def parse_create(
+    body: CreateBody, response_id: str, *, generate: bool = True, max_tokens: int | None = None
+) -> ParsedCreate:
     """Check what the Structs cannot: items, tools, choice, format and hints.
+
+    `max_tokens` is the largest window of any engine: what is longer is not counted to its end.
 
     Raises:
         ProtocolError: Naming the field.
@@ -66,7 +72,9 @@ def parse_create(body: CreateBody, response_id: str, *, generate: bool = True) -
         raise ProtocolError("unsupported_parameter", message, param="conversation")
     prewarm = body.prompt_cache_options is not None and body.prompt_cache_options.prewarm is True
     generate = generate and not prewarm
-    parsed_input = parse_input(body.input)
+    parsed_input = parse_input(body.input, max_tokens=max_tokens)
+    if max_tokens is not None and _is_longer(body.instructions, max_tokens):
+        raise too_long(max_tokens + 1, max_tokens, "instructions")
     if generate and not parsed_input.items and body.previous_response_id is None:
         message = "Missing required parameter: 'input'. Send a string or a non-empty list of items."
         raise ProtocolError("missing_required_parameter", message, param="input")
@@ -81,6 +89,11 @@ def parse_create(body: CreateBody, response_id: str, *, generate: bool = True) -
         hints=parse_hints(body),
         generate=generate,
     )
+
+
+def _is_longer(text: str | None, max_tokens: int) -> bool:
+    # A text of n characters has at most n tokens, so most need no counting here.
+    return text is not None and len(text) > max_tokens and count(text, max_tokens) > max_tokens
 
 
 def parse_hints(body: CreateBody) -> Hints:

@@ -26,7 +26,7 @@ from backends.contract import (
     Tool,
     ToolChoice,
 )
-from backends.prompt import measure
+from backends.prompt import TooLongError, measure
 from gateway.errors import ProtocolError, from_validation
 from gateway.folding import unfold
 from gateway.wire import NULL, not_json
@@ -128,7 +128,9 @@ class ParsedInput(msgspec.Struct, frozen=True):
     tools: tuple[Tool, ...] = ()
 
 
-def parse_input(value: str | list[msgspec.Raw] | None, param: str = "input") -> ParsedInput:
+def parse_input(
+    value: str | list[msgspec.Raw] | None, param: str = "input", *, max_tokens: int | None = None
+) -> ParsedInput:
     """`input` of a request; item types that we do not know are left out, not refused.
 
     Raises:
@@ -137,11 +139,12 @@ def parse_input(value: str | list[msgspec.Raw] | None, param: str = "input") -> 
     if value is None:
         return ParsedInput(())
     if isinstance(value, str):
-        return ParsedInput((measure(Message("user", (TextPart(value),))),))
+        return ParsedInput((_measured(Message("user", (TextPart(value),)), param, max_tokens),))
     if len(value) > MAX_INPUT_ITEMS:
         message = f"Expected at most {MAX_INPUT_ITEMS} items in '{param}', got {len(value)}."
         raise ProtocolError("invalid_value", message, param=param)
     items: list[ContextItem | ItemReference] = []
+    num_tokens = 0
     tools: list[Tool] = []
     for index, raw in enumerate(value):
         place = f"{param}[{index}]"
@@ -154,8 +157,30 @@ def parse_input(value: str | list[msgspec.Raw] | None, param: str = "input") -> 
         else:
             item = _parse_item(raw, head.type or "message", place)
             if item is not None:
-                items.append(measure(item))
+                measured = _measured(item, param, max_tokens, num_tokens)
+                items.append(measured)
+                num_tokens += measured.num_tokens
     return ParsedInput(tuple(items), tuple(tools))
+
+
+def _measured(item: Item, param: str, max_tokens: int | None, num_before: int = 0) -> ContextItem:
+    """An item with its size; far over the largest window it is refused without being counted."""
+    if max_tokens is None:
+        return measure(item)
+    try:
+        return measure(item, max_tokens - num_before)
+    except TooLongError as error:
+        raise too_long(num_before + error.num_tokens, max_tokens, param) from None
+
+
+def too_long(num_tokens: int, max_tokens: int, param: str) -> ProtocolError:
+    """The error for a context that no engine here can take."""
+    return ProtocolError(
+        "context_length_exceeded",
+        f"'{param}' has at least {num_tokens} tokens; the largest window here has {max_tokens}. "
+        "Send less, or compact the conversation.",
+        param=param,
+    )
 
 
 def _decode(raw: msgspec.Raw, kind: type[_T], place: str) -> _T:

@@ -90,12 +90,14 @@ class Session:
         send: Callable[[bytes], None],
         on_dirty: Callable[[ResponseStream], None],
         new_id: Callable[[], str],
+        max_context_tokens: int | None = None,
     ) -> None:
         self.tenant = tenant
         self._send = send
         self._emit: Emit = lambda _, frame: send(frame)
         self._on_dirty = on_dirty
         self._new_id = new_id
+        self._max_context_tokens = max_context_tokens
         self._streams: dict[str | None, _Stream] = {}
         self._active: dict[str, _Active] = {}
         self._ready: deque[_Stream] = deque()  # idle streams whose turn comes when one ends
@@ -150,7 +152,10 @@ class Session:
                 message = "'background' is not supported on a WebSocket: use POST /v1/responses."
                 raise ProtocolError("unsupported_parameter", message, param="background")
             parsed = parse_create(
-                event, f"resp_{self._new_id()}", generate=event.generate is not False
+                event,
+                f"resp_{self._new_id()}",
+                generate=event.generate is not False,
+                max_tokens=self._max_context_tokens,
             )
             stream = self._open_stream(stream_id)
             self._check_waiting(num_bytes)
@@ -203,7 +208,7 @@ class Session:
         target = event.previous_response_id
         active = self._active.get(target) if isinstance(target, str) else None
         try:
-            items = parse_steer(event)
+            items = parse_steer(event, self._max_context_tokens)
             if active is None or not active.writer.is_open:
                 raise self._not_steerable(target)
             if len(active.steers) >= MAX_PENDING_STEERS:

@@ -35,7 +35,7 @@ class Steer(msgspec.Struct, frozen=True):
         return failed_fields(self.id, self.response_id, self.input, code, message)
 
 
-def parse_steer(event: ResponseSteer) -> tuple[ContextItem, ...]:
+def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[ContextItem, ...]:
     """The user messages of a steer.
 
     Raises:
@@ -55,7 +55,7 @@ def parse_steer(event: ResponseSteer) -> tuple[ContextItem, ...]:
         raise _invalid("'input' must not be empty")
     raws = value if isinstance(value, str) else [msgspec.Raw(_encode(entry)) for entry in value]
     try:
-        parsed = parse_input(raws)
+        parsed = parse_input(raws, max_tokens=max_tokens)
     except ProtocolError as error:
         raise _invalid(error.message) from None
     items = tuple(item for item in parsed.items if not isinstance(item, ItemReference))

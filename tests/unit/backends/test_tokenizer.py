@@ -1,6 +1,7 @@
 """The tokenizer's rule, row by row, and its promises on any text."""
 
 import inspect
+import random
 import textwrap
 
 import pytest
@@ -49,3 +50,16 @@ def test_about_four_characters_a_token() -> None:
     prose = " ".join(line for line in (tokenizer.__doc__ or "").splitlines())
     for text in (code, prose):
         assert 3.3 < len(text) / count(text) < 5.0
+
+
+def test_counting_in_chunks_counts_the_same() -> None:
+    """Long texts are counted piece by piece; the pieces' edges must not show."""
+    generator = random.Random(7)
+    for size in (65_535, 65_536, 65_537, 140_001):
+        text = "".join(generator.choices("ab  \n\t.,1\u00e9\u6f22 ", k=size))
+        assert count(text, 10**9) == len(split(text)), size
+
+
+def test_counting_stops_soon_after_the_maximum() -> None:
+    counted = count("a b " * 1_000_000, 1_000)
+    assert 1_000 < counted < 100_000

@@ -206,3 +206,21 @@ def test_what_the_router_is_shown(
     assert (task.ask, task.num_turns, task.has_images) == (ask, num_turns, has_images)
     own = [entry.num_tokens for entry in measured if entry.item.__class__ is Message]
     assert task.num_ask_tokens <= sum(own)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": "word " * 200_000}, "input"),
+        ({"input": [{"role": "user", "content": "\n" * 500} for _ in range(500)]}, "input"),
+        ({"input": "hi", "instructions": "a b " * 100_000}, "instructions"),
+    ],
+)
+def test_what_no_window_holds_is_refused_without_being_counted(
+    fields: dict[str, Any], param: str
+) -> None:
+    body = decode_body(json.dumps({"model": "auto", **fields}).encode())
+    with pytest.raises(ProtocolError) as caught:
+        parse_create(body, "resp_1", max_tokens=50_000)
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", param)
+    assert "50000" in caught.value.message
