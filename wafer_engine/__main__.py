@@ -1,7 +1,7 @@
 """The wafer engine's command line.
 
 python -m wafer_engine speed --model Llama-3.3-70B
-python -m wafer_engine place --model GLM-4.6 --out glm.svg
+python -m wafer_engine place --model Llama-3.3-70B --out llama.svg
 python -m wafer_engine decode --weights FOLDER --prompt "def add(" --side 8
 python -m wafer_engine validate [--rows FILE]
 python -m wafer_engine calibrate [--rows FILE] [--out FOLDER]
