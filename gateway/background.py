@@ -78,9 +78,9 @@ class BackgroundRuns:
             raise
         if body.stream:
             return self._follow(run, 0)
-        created_at, model = self._gw.wall_s(), body.model
-        queued = static_fields(parsed, created_at, model)
-        rest: dict[str, Any] = {"status": "queued", "completed_at": None, "error": None}
+        queued = static_fields(parsed, self._gw.wall_s())
+        rest: dict[str, Any] = {"model": body.model, "status": "queued", "completed_at": None}
+        rest["error"] = None
         rest |= {"incomplete_details": None, "output": [], "usage": None}
         answer = queued + b"," + msgspec.json.encode(rest)[1:]
         if run.running:

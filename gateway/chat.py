@@ -326,6 +326,10 @@ class ChatStream:
         """Send what is left."""
         self.flush()
 
+    def answered_by(self, model: str) -> None:
+        """Name the model whose answer it became; chunks already sent keep the one they named."""
+        self._head["model"] = model
+
     def finish(self, ending: Ending, completed_at: int, routing: dict[str, Any]) -> bytes:
         """The whole answer as a `chat.completion`."""
         self._ending = ending

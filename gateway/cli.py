@@ -26,6 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     return status
 
 
@@ -128,8 +131,8 @@ def _route(arguments: argparse.Namespace) -> int:
     prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     config = load_config(_read(arguments.config), os.environ)
     lines, decision = preview(config, prompt, model=arguments.model, tenant_id=arguments.tenant)
-    print(json.dumps(decision, indent=2) if arguments.json else "\n".join(lines))
-    return 0
+    print(json.dumps(decision, indent=2) if arguments.json else "\n".join(lines), flush=True)
+    return 0 if "route" in decision else 1
 
 
 def _read(path: str | None) -> bytes:

@@ -79,6 +79,7 @@ class Connection:
     async def _read(self) -> None:
         """Take frames in until the client closes, vanishes, or breaks the rules."""
         while True:
+            await self._outbox.room()  # a client that does not read its answers asks nothing more
             message = cast("dict[str, Any]", await self._websocket.receive())
             if message["type"] == "websocket.disconnect":
                 self._close_code = message.get("code") or VANISHED

@@ -64,6 +64,7 @@ class Run:
     ) -> None:
         self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.first: Pace | None = None  # of the backend whose token the client saw first
+        self.answerer = len(chosen.backends) - 1  # whose words came last: the answer's
         self._clock_us = clock_us
         self._writer = writer
         self._chosen = chosen
@@ -145,6 +146,7 @@ class Run:
             if isinstance(action, Forward):
                 if self.first is None:
                     self._see(action.backend)
+                self.answerer = action.backend
                 self._writer.push(action.delta, action.phase)
             elif isinstance(action, Cancel):
                 generation = self._generations[action.backend]

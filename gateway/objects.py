@@ -90,7 +90,7 @@ def context_item(
     return FunctionCall(call_id, name, text, item_id, namespace)
 
 
-def static_fields(parsed: ParsedCreate, created_at: int, model: str) -> bytes:
+def static_fields(parsed: ParsedCreate, created_at: int) -> bytes:
     """The part of a response object that never changes, as JSON without its closing brace.
 
     Tools and format are the client's own bytes, copied: Codex sends 40 KB of tools every turn.
@@ -112,7 +112,6 @@ def static_fields(parsed: ParsedCreate, created_at: int, model: str) -> bytes:
         "max_output_tokens": body.max_output_tokens,
         "max_tool_calls": body.max_tool_calls,
         "metadata": body.metadata or {},
-        "model": model,
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "previous_response_id": body.previous_response_id,
         "prompt_cache_key": body.prompt_cache_key,

@@ -10,6 +10,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+# Finished frames a connection may have queued before its client's next frame is read. Text that
+# still gathers is not among them: it is bounded by its responses.
+MAX_QUEUED_BYTES = 4 << 20
+
 
 class Flushable(Protocol):
     """A stream whose text gathers."""
@@ -28,12 +32,22 @@ class Outbox:
         self._timer: asyncio.TimerHandle | None = None
         self._wake = asyncio.Event()
         self._closed = False
+        self._queued_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
         self.blocked_since_s: float | None = None  # a write that has not come back yet
 
     def send(self, frame: bytes) -> None:
         """Queue a finished frame."""
         self._frames.append(frame)
+        self._queued_bytes += len(frame)
+        if self._queued_bytes > MAX_QUEUED_BYTES:
+            self._room.clear()
         self._wake.set()
+
+    async def room(self) -> None:
+        """Wait until not too much is queued; who takes in what makes frames asks first."""
+        await self._room.wait()
 
     def mark(self, stream: Flushable) -> None:
         """Note that a stream has text: flushed within the interval, or when the reader can."""
@@ -71,7 +85,11 @@ class Outbox:
             self._flush()
             while self._frames:
                 self.blocked_since_s = self._loop.time()
-                await write(self._frames.popleft())
+                frame = self._frames.popleft()
+                await write(frame)
                 self.blocked_since_s = None
+                self._queued_bytes -= len(frame)
+                if self._queued_bytes <= MAX_QUEUED_BYTES:
+                    self._room.set()
             if self._closed and not self._dirty:
                 return

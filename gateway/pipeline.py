@@ -172,10 +172,11 @@ async def _finish(
         gw.metrics.backend_error(error.backend, error.code)
     job.writer.close_items(ending)
     errors = tuple(str(error) for error in outcome.errors)
-    routing = routing_view(task, decision, gw.infos, usages, errors)
+    backend = chosen.backends[account.run.answerer]
+    routing = routing_view(task, decision, gw.infos, usages, errors) | {"answered_by": backend}
+    job.writer.answered_by(gw.infos[backend].model)
     body = job.writer.finish(ending, gw.wall_s(), routing)
     output = tuple(measure(item) for item in job.writer.output)
-    backend = chosen.backends[-1]
     lineage = await _store(gw, job, task, output, body, backend, ending)
     await asyncio.shield(settlement)
     job.writer.send_terminal()

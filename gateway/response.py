@@ -41,6 +41,8 @@ class ResponseWriter(Protocol):
 
     def close_items(self, ending: Ending) -> None: ...
 
+    def answered_by(self, model: str) -> None: ...
+
     def finish(self, ending: Ending, completed_at: int, routing: dict[str, Any]) -> bytes: ...
 
     def send_terminal(self) -> None: ...
@@ -109,6 +111,7 @@ class ResponseStream:
         self._suffix = b"}" if stream_id is None else b',"stream_id":' + _encode(stream_id) + b"}"
         self._sequence_number = 0
         self._static = b""
+        self._model = ""
         self._item: _OpenItem | None = None
         self._items: list[bytes] = []  # done ones, as on the wire
         self._output: list[Item] = []
@@ -124,7 +127,8 @@ class ResponseStream:
     def open(self, created_at: int, model: str, routing: dict[str, Any]) -> None:
         """`response.created` and `response.in_progress`."""
         self._is_open = True
-        self._static = static_fields(self._parsed, created_at, model)
+        self._static = static_fields(self._parsed, created_at)
+        self._model = model
         body = self._response("in_progress", None, None, None, routing, None)
         self._event("response.created", b'"response":' + body)
         self._event("response.in_progress", b'"response":' + body)
@@ -170,6 +174,10 @@ class ResponseStream:
         if self._item is not None:
             cut = ending.status != "completed" and ending.reason != "steered"
             self._close_item("incomplete" if cut else "completed")
+
+    def answered_by(self, model: str) -> None:
+        """Name the model whose answer it became, where a race left that open at first."""
+        self._model = model
 
     def finish(self, ending: Ending, completed_at: int, routing: dict[str, Any]) -> bytes:
         """The final response object as JSON; `send_terminal` sends it."""
@@ -323,6 +331,7 @@ class ResponseStream:
         usage: Usage | None,
     ) -> bytes:
         changing = {
+            "model": self._model,
             "status": status,
             "completed_at": completed_at,
             "error": error,

@@ -131,10 +131,13 @@ Lanewise listens on {url}   (key: {key})
   print(client.responses.create(model="auto", input="Reverse a string in Python.").output_text)
 
   # Codex CLI
-  CODEX_API_KEY={key} codex exec -m auto -c openai_base_url='"{url}/v1"' "say hi"
+  LANEWISE_API_KEY={key} codex exec --skip-git-repo-check -m auto -c model_provider=lanewise \\
+    -c 'model_providers.lanewise={{name="Lanewise", base_url="{url}/v1", env_key="LANEWISE_API_KEY",
+      model_catalog_url="{url}/v1/models", wire_api="responses", supports_websockets=true}}' \\
+    "say hi"
 
   # in this terminal
-  lanewise chat --url {url}
+  {sys.argv[0]} chat --url {url}
 
 Metrics: {url}/metrics   Stop: Ctrl-C"""
 

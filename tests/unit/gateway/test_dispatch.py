@@ -235,6 +235,7 @@ async def test_race_is_won_by_the_first_complete_answer() -> None:
     assert stage.run.usages == [stop(2).usage, USED]
     assert stage.run.first is not None
     assert stage.run.first.backend == 0, "the client saw the winner's token first"
+    assert stage.run.answerer == 0
 
 
 @pytest.mark.parametrize("strategy", [None, "brief", "race"])

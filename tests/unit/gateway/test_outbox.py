@@ -6,7 +6,7 @@ import json
 import pytest
 
 from backends.contract import Usage
-from gateway.outbox import Outbox
+from gateway.outbox import MAX_QUEUED_BYTES, Outbox
 from gateway.response import Ending, ResponseStream
 from tests.unit.gateway.doubles import parsed_create, text, until
 
@@ -181,3 +181,21 @@ async def test_a_response_through_an_outbox(interval_s: float) -> None:
     assert len(written.frames) < 100
     numbers = [json.loads(frame)["sequence_number"] for frame in written.frames]
     assert numbers == list(range(len(numbers)))
+
+
+async def test_too_much_that_waits_holds_the_reader_back() -> None:
+    outbox = Outbox(0)
+    for _ in range(5):
+        outbox.send(bytes(MAX_QUEUED_BYTES // 4))
+    waiting = asyncio.create_task(outbox.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    written: list[bytes] = []
+
+    async def write(frame: bytes) -> None:
+        written.append(frame)
+
+    outbox.close()
+    await outbox.run(write)
+    await waiting
+    assert len(written) == 5
