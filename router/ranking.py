@@ -5,8 +5,8 @@ serve the task, and picks the best of each group. In order of precedence:
    engine cannot take never go to it. Security-sensitive work goes deep, unless the policy says
    `security_goes_deep = false` or the tenant has no deep access.
 2. What the client pinned: a backend's own model, or `metadata.route`. A pin is kept or refused,
-   never quietly replaced; it also stands above the security rule, which binds only the router's
-   own choices.
+   never quietly replaced. Only the security rule stands between the two: a model named is the
+   client's own decision, but a route is a hint, and `fast` is not taken for such work.
 3. The policy: an alias named as the model, else the first rule that matches, else the task's class.
 
 Only the third kind has fallbacks. Within a group the backend that holds the conversation's KV
@@ -71,6 +71,17 @@ def _wish(
     strategy = hints.strategy or policy.strategy
     if hints.model != AUTO and hints.model not in policy.aliases:
         return _pinned_model(policy, task, stats)
+    if _must_go_deep(policy, task, task_class) and hints.route in (None, Route.FAST):
+        asked = ", whatever the hint" if hints.route is Route.FAST else ""
+        p_security = task_class.p_security
+        return _Wish(
+            route=Route.DEEP,
+            fallback=(),
+            strategy=strategy,
+            reason=Reason.SECURITY,
+            cause=f"Security-sensitive work goes deep{asked} (p_security {p_security:.2f})",
+            bound=True,
+        )
     if hints.route is not None:
         if any(group not in task.tenant.limits for group in hints.route.groups):
             return _no_access(task, f"route {hints.route.value!r}", "metadata.route")
@@ -80,15 +91,6 @@ def _wish(
             strategy=strategy,
             reason=Reason.HINT,
             cause=f"The client asked for route {hints.route.value}",
-            bound=True,
-        )
-    if task_class.security_sensitive and policy.security_goes_deep and "deep" in task.tenant.limits:
-        return _Wish(
-            route=Route.DEEP,
-            fallback=(),
-            strategy=strategy,
-            reason=Reason.SECURITY,
-            cause=f"Security-sensitive work goes deep (p_security {task_class.p_security:.2f})",
             bound=True,
         )
     choice, reason, cause, rule = _policy_choice(policy, task, task_class)
@@ -105,6 +107,12 @@ def _wish(
         cause=cause,
         rule=rule,
     )
+
+
+def _must_go_deep(policy: Policy, task: Task, task_class: TaskClass) -> bool:
+    """The security rule: off only by a policy that says so, or for a tenant without deep access."""
+    can = "deep" in task.tenant.limits
+    return task_class.security_sensitive and policy.security_goes_deep and can
 
 
 def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:

@@ -94,6 +94,19 @@ def test_security_binds_aliases_and_rules_too() -> None:
         assert ranked(a_task, of_class(security=True), policy=policy)[0].route is Route.DEEP
 
 
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        (Route.FAST, ("deep", "security")),
+        (Route.DEEP, ("deep", "hint")),
+        (Route.PARALLEL, ("parallel", "hint")),
+    ],
+)
+def test_no_hint_takes_security_away_from_deep(hint: Route, expected: tuple[str, str]) -> None:
+    result = ranked(task(hints=Hints(route=hint)), of_class(security=True))
+    assert routes(result) == [expected]
+
+
 def test_a_pin_is_the_clients_own_decision_about_security() -> None:
     pinned = task(hints=Hints(model="wafer-model"))
     assert routes(ranked(pinned, of_class(security=True))) == [("fast", "model")]
