@@ -9,7 +9,6 @@ the equations; the constants come from `wafer_engine.constants`.
 import math
 
 import msgspec
-import numpy as np
 
 from wafer_engine.constants import (
     DecodeConstants,
@@ -138,13 +137,19 @@ def request_us(
     The re-layout between the grids is not counted: nobody published it.
     """
     prefill = prefill_us(model, tile(model, num_prompt_tokens, prefill_side), wafer, constants)
-    contexts = num_prompt_tokens + np.arange(1, num_output_tokens + 1)
-    padded, counts = np.unique(np.ceil(contexts / decode_side), return_counts=True)
-    cycles = 0.0
-    for rows, count in zip(padded, counts, strict=True):
-        tiling = tile(model, float(rows) * decode_side, decode_side)
-        cycles += float(count) * decode_layer_cycles(tiling, constants.decode)
+    # A layer's cycles are affine in the rows of context a core holds: their sum is all it takes.
+    none = decode_layer_cycles(tile(model, 0, decode_side), constants.decode)
+    one = decode_layer_cycles(tile(model, decode_side, decode_side), constants.decode)
+    last = num_prompt_tokens + num_output_tokens
+    rows = _padded_rows(last, decode_side) - _padded_rows(num_prompt_tokens, decode_side)
+    cycles = none * num_output_tokens + (one - none) * rows
     return prefill + wafer.cycles_to_us(model.num_layers * cycles)
+
+
+def _padded_rows(num_tokens: int, side: int) -> int:
+    """The sum of ceil(context / side) over contexts of 1 to `num_tokens` tokens."""
+    full, rest = divmod(num_tokens, side)
+    return side * full * (full + 1) // 2 + rest * (full + 1)
 
 
 def kv_shift_capacity_tokens(

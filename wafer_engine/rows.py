@@ -5,6 +5,14 @@ import re
 from collections.abc import Callable
 
 from wafer_engine import kernels
+from wafer_engine.cells import (
+    MAX_LENGTH_TOKENS,
+    NotModelledError,
+    check_row,
+    finite,
+    number,
+    whole,
+)
 from wafer_engine.constants import (
     SERVICE_CONSTANTS,
     WSE2_CONSTANTS,
@@ -27,8 +35,9 @@ SERVICE_CONTEXT_TOKENS = 1024
 LAUNCH_DATE = "2024-08"  # rows of the first public software; later rows are faster
 
 
-class NotModelledError(Exception):
-    """The row is outside what the models cover; the text says why."""
+# Widths of weights by a service row's precision; its first word where it names two. Arithmetic
+# stays 16 bits wide.
+_WEIGHT_BITS = {"fp16": 16.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.0, "int4": 4.0}
 
 
 class WaferRows:
@@ -64,7 +73,8 @@ class WaferRows:
         try:
             if predictor is None:
                 raise NotModelledError(_why_not(row))
-            return Prediction(group, predictor(row), bar=bar)
+            check_row(row)
+            return Prediction(group, finite(predictor(row)), bar=bar)
         except NotModelledError as reason:
             return Prediction(group, reason=str(reason), bar=bar)
         except KeyError as column:
@@ -75,6 +85,13 @@ class WaferRows:
     def _machine(self, row: Row) -> tuple[WaferSpec, WaferConstants]:
         name = row.get("hardware", "").split(" ", 1)[0]
         wafer = find_wafer(name)
+        longest = min(wafer.fabric_width, wafer.fabric_height)
+        for side in _grid_sides(row):
+            if not 1 <= side <= longest:
+                raise NotModelledError(
+                    f"a grid of {side}x{side} is not on {wafer.name}, whose fabric has "
+                    f"{wafer.fabric_width}x{wafer.fabric_height} cores"
+                )
         return wafer, self._constants[wafer.name]
 
     def _decode(self, row: Row) -> float:
@@ -86,16 +103,16 @@ class WaferRows:
     def _prefill(self, row: Row) -> float:
         wafer, constants = self._machine(row)
         model = _grid_model(row)
-        tokens = float(row["input_len"])
+        tokens = number(row, "input_len")
         return tokens / kernels.prefill_us(model, _tiling(row, model), wafer, constants) * 1e6
 
     def _end_to_end(self, row: Row) -> float:
         wafer, constants = self._machine(row)
         model = _grid_model(row)
         prefill_side, decode_side = _sides(row, 2)
-        output = int(float(row["output_len"]))
+        prompt, output = int(number(row, "input_len")), int(number(row, "output_len"))
         total_us = kernels.request_us(
-            model, int(float(row["input_len"])), output, prefill_side, decode_side, wafer, constants
+            model, prompt, output, prefill_side, decode_side, wafer, constants
         )
         return output / total_us * 1e6
 
@@ -138,32 +155,52 @@ class WaferRows:
         """The cost model a service row is predicted with.
 
         Raises:
-            ValueError: An unknown model.
+            ValueError: An unknown model, or one that the stated wafers do not hold.
+            NotModelledError: An unknown precision, or sequences that exceed the KV cache.
         """
-        count = row.get("count", "")
-        stated = int(float(count)) if count and float(count) > 1 else None
-        model = find_model(row["model"])
-        return WaferCost(model, num_wafers=stated, service=self._service)
+        count = whole(row, "count", 1)
+        precision = row.get("precision") or "fp16"
+        bits = _WEIGHT_BITS.get(precision.split("/")[0].lower())
+        if bits is None:
+            raise NotModelledError(
+                f"unknown precision {precision!r}: expected one of {', '.join(_WEIGHT_BITS)}"
+            )
+        cost = WaferCost(
+            find_model(row["model"]),
+            num_wafers=count if count > 1 else None,
+            weight_bits=bits,
+            service=self._service,
+        )
+        num_seqs = _num_seqs(row)
+        length = float(row.get("input_len") or SERVICE_CONTEXT_TOKENS)
+        held = num_seqs * (length + float(row.get("output_len") or 0))
+        if held > cost.limits.kv_capacity_tokens:
+            raise NotModelledError(
+                f"{num_seqs} requests of this length need {held:,.0f} tokens of KV, the wafers "
+                f"hold {cost.limits.kv_capacity_tokens:,}"
+            )
+        return cost
 
     def _service_speed(self, row: Row) -> float:
-        cost = self.service_cost(row)
+        cost, num_seqs = self.service_cost(row), _num_seqs(row)
         if row.get("note", "").startswith(LAUNCH_DATE):
-            return 1e6 / cost.pass_us(SERVICE_CONTEXT_TOKENS) * self._service.launch_factor
+            speed = 1e6 / cost.pass_us(SERVICE_CONTEXT_TOKENS) * self._service.launch_factor
+            return speed * min(1.0, cost.model.num_layers / num_seqs)
         context = float(row.get("input_len") or SERVICE_CONTEXT_TOKENS)
-        return cost.tokens_per_s(context + float(row.get("output_len") or 0) / 2)
+        return cost.tokens_per_s(context + float(row.get("output_len") or 0) / 2, num_seqs)
 
     def _service_ttft(self, row: Row) -> float:
+        """A prompt's prefill beside the other users' decoding."""
         if not row.get("input_len"):
             raise NotModelledError("no prompt length is given")
-        tokens = int(float(row["input_len"]))
-        cost = self.service_cost(row)
-        prefill_us = cost.step_us(StepShape(0, 0, tokens, tokens * (tokens + 1) // 2))
-        return (self._service.network_us + self._service.overhead_us + prefill_us) / 1e3
+        tokens = int(number(row, "input_len"))
+        cost, others = self.service_cost(row), _num_seqs(row) - 1
+        shape = StepShape(others, others * tokens, tokens, tokens * (tokens + 1) // 2)
+        return (self._service.network_us + self._service.overhead_us + cost.step_us(shape)) / 1e3
 
     def _service_tpot(self, row: Row) -> float:
-        cost = self.service_cost(row)
-        context = float(row["input_len"]) + float(row["output_len"]) / 2
-        return 1e3 / cost.tokens_per_s(context)
+        context = number(row, "input_len") + number(row, "output_len") / 2
+        return 1e3 / self.service_cost(row).tokens_per_s(context, _num_seqs(row))
 
 
 def _group(row: Row) -> tuple[str, float | None]:
@@ -198,15 +235,32 @@ def _why_not(row: Row) -> str:
 
 def _sides(row: Row, count: int) -> list[int]:
     """The sides of the square grids a row names, in order."""
-    grids = re.findall(r"(\d+)x(\d+)", row.get("core_grid", ""))
-    if len(grids) < count:
+    sides = _grid_sides(row)
+    if len(sides) < count:
         raise NotModelledError("the grid is not stated")
-    if any(width != height for width, height in grids[:count]):
+    return sides[:count]
+
+
+def _grid_sides(row: Row) -> list[int]:
+    grids = re.findall(r"(\d{1,9})x(\d{1,9})", row.get("core_grid", ""))
+    if any(width != height for width, height in grids):
         raise NotModelledError(f"the grid is not square: {row['core_grid']}")
-    return [int(width) for width, _ in grids[:count]]
+    return [int(width) for width, _ in grids]
+
+
+def _num_seqs(row: Row) -> int:
+    return whole(row, "batch_or_concurrency", 1)
 
 
 def _grid_model(row: Row) -> ModelShape:
+    """The model of a row of the measured code, which runs one request in 16 bits on one wafer."""
+    if _num_seqs(row) > 1:
+        raise NotModelledError("the measured code runs one request at a time")
+    if whole(row, "count", 1) > 1:
+        raise NotModelledError("the measured code runs on one wafer")
+    precision = row.get("precision") or "fp16"
+    if _WEIGHT_BITS.get(precision.split("/")[0].lower()) != 16.0:
+        raise NotModelledError(f"the measured code runs in 16 bits, not in {precision}")
     model = find_model(row["model"])
     if model.moe is not None:
         raise NotModelledError("the measured code runs dense models only")
@@ -216,12 +270,12 @@ def _grid_model(row: Row) -> ModelShape:
 def _tiling(row: Row, model: ModelShape) -> kernels.Tiling:
     """The padded sizes that ran, where the row has them, else our own padding."""
     side = _sides(row, 1)[0]
-    own = kernels.tile(model, float(row["input_len"]), side)
+    own = kernels.tile(model, number(row, "input_len"), side)
     return kernels.Tiling(
         side,
-        int(float(row.get("pad_dim") or own.pad_hidden)),
-        int(float(row.get("pad_seq") or own.pad_tokens)),
-        int(float(row.get("pad_ffn") or own.pad_ffn)),
+        whole(row, "pad_dim", own.pad_hidden, MAX_LENGTH_TOKENS),
+        whole(row, "pad_seq", own.pad_tokens, 2 * MAX_LENGTH_TOKENS),
+        whole(row, "pad_ffn", own.pad_ffn, MAX_LENGTH_TOKENS),
     )
 
 

@@ -57,6 +57,18 @@ def test_end_to_end_speed_with_nothing_more_fitted(
     assert output / elapsed_us * 1e6 == pytest.approx(published, rel=0.08)
 
 
+@pytest.mark.parametrize(("prompt", "output"), [(1, 1), (359, 2), (360, 361), (1000, 1500)])
+def test_a_request_is_the_sum_of_its_tokens(prompt: int, output: int) -> None:
+    model, side = find_model("Llama-3-8B"), 360
+    wafer, constants = GENERATIONS["WSE-3"]
+    total_us = kernels.prefill_us(model, kernels.tile(model, prompt, 660), wafer, constants)
+    for context in range(prompt + 1, prompt + output + 1):
+        tiling = kernels.tile(model, context, side)
+        total_us += 1e6 / kernels.decode_tokens_per_s(model, tiling, wafer, constants)
+    elapsed_us = kernels.request_us(model, prompt, output, 660, side, wafer, constants)
+    assert elapsed_us == pytest.approx(total_us, rel=1e-9)
+
+
 def test_kernel_cycles() -> None:
     gemv, gemm, pipeline = (
         WSE3_CONSTANTS.gemv,

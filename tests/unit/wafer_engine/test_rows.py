@@ -33,6 +33,11 @@ def changed(**cells: str) -> dict[str, str]:
     return {**DECODE, **cells}
 
 
+def service(**cells: str) -> dict[str, str]:
+    row = {"hardware": "WSE-3 (Cerebras Inference)", "model": "Llama-3.1-70B", "core_grid": ""}
+    return changed(**{**row, "metric": "output_speed_per_user", "output_len": "500", **cells})
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
@@ -78,7 +83,23 @@ def test_known_rows(row: dict[str, str], expected: float) -> None:
         (changed(core_grid=""), "grid is not stated"),
         (changed(core_grid="540x320"), "not square"),
         (changed(hardware="H100"), "unknown wafer"),
-        (changed(input_len="many"), "could not convert"),
+        (changed(input_len="many"), "expected a number from 1"),
+        (changed(input_len="-4"), "expected a number from 1"),
+        (changed(input_len="nan"), "expected a number from 1"),
+        (changed(metric="e2e_tpr", output_len="1e10"), "to 10,000,000"),
+        (changed(metric="prefill_tpr", output_len="-1"), "expected a number from 0"),
+        (changed(core_grid="1500x1500", hardware="WSE-3"), "762x1172"),
+        (changed(core_grid="0x0"), "0x0 is not on"),
+        (changed(pad_dim="-8"), "pad_dim is '-8'"),
+        (changed(batch_or_concurrency="4"), "one request at a time"),
+        (changed(batch_or_concurrency="none"), "expected a number from 1"),
+        (changed(count="2"), "one wafer"),
+        (changed(count="1.5"), "whole number"),
+        (changed(precision="fp8"), "16 bits"),
+        (service(output_len="-100"), "expected a number from 1"),
+        (service(output_len="0"), "expected a number from 1"),
+        (service(precision="fp3"), "unknown precision 'fp3'"),
+        (service(batch_or_concurrency="1000", input_len="100000"), "tokens of KV"),
         (changed(metric="decode_tpr_T10"), "another compiler"),
         (changed(metric="ttft_ms", input_len="", hardware="WSE-3"), "no prompt length"),
         (changed(metric="meshgemm_cycles"), "no GEMM was measured"),
@@ -88,6 +109,36 @@ def test_rows_that_cannot_be_modelled_say_why(row: dict[str, str], reason: str) 
     prediction = WaferRows().predict(row)
     assert prediction.value is None
     assert reason in prediction.reason
+
+
+def value(row: dict[str, str]) -> float:
+    prediction = WaferRows().predict(row)
+    assert prediction.value is not None, prediction.reason
+    return prediction.value
+
+
+def test_service_rows_heed_precision_and_users() -> None:
+    for metric in ("output_speed_per_user", "tpot_ms", "ttft_ms"):
+        alone = service(metric=metric, input_len="1000", batch_or_concurrency="1")
+        assert value({**alone, "precision": "bf16"}) == value(alone)
+        assert value({**alone, "precision": "fp8"}) != value(alone)
+    speeds = [
+        value(service(batch_or_concurrency=users, input_len="500", count="8", note=note))
+        for note in ("", "2024-08-27; launch")
+        for users in ("1", "100")
+    ]
+    assert speeds[1] < speeds[0]
+    assert speeds[3] < speeds[2]
+    times = [
+        value(service(batch_or_concurrency=users, input_len="500", count="8", metric="tpot_ms"))
+        for users in ("1", "100")
+    ]
+    assert times[1] > 2 * times[0]
+
+
+def test_a_prompt_alone_needs_no_output() -> None:
+    row = changed(metric="prefill_tpr", output_len="0")
+    assert value(row) == value(changed(metric="prefill_tpr"))
 
 
 def test_tables_show_every_row_and_the_worst_error() -> None:
