@@ -172,8 +172,8 @@ class WaferRows:
             service=self._service,
         )
         num_seqs = _num_seqs(row)
-        length = float(row.get("input_len") or SERVICE_CONTEXT_TOKENS)
-        held = num_seqs * (length + float(row.get("output_len") or 0))
+        prompt, output = _service_lengths(row)
+        held = num_seqs * (prompt + output)
         if held > cost.limits.kv_capacity_tokens:
             raise NotModelledError(
                 f"{num_seqs} requests of this length need {held:,.0f} tokens of KV, the wafers "
@@ -186,8 +186,8 @@ class WaferRows:
         if row.get("note", "").startswith(LAUNCH_DATE):
             speed = 1e6 / cost.pass_us(SERVICE_CONTEXT_TOKENS) * self._service.launch_factor
             return speed * min(1.0, cost.model.num_layers / num_seqs)
-        context = float(row.get("input_len") or SERVICE_CONTEXT_TOKENS)
-        return cost.tokens_per_s(context + float(row.get("output_len") or 0) / 2, num_seqs)
+        prompt, output = _service_lengths(row)
+        return cost.tokens_per_s(prompt + output / 2, num_seqs)
 
     def _service_ttft(self, row: Row) -> float:
         """A prompt's prefill beside the other users' decoding."""
@@ -246,6 +246,12 @@ def _grid_sides(row: Row) -> list[int]:
     if any(width != height for width, height in grids):
         raise NotModelledError(f"the grid is not square: {row['core_grid']}")
     return [int(width) for width, _ in grids]
+
+
+def _service_lengths(row: Row) -> tuple[float, float]:
+    """Prompt and output of a service row; none stated: `SERVICE_CONTEXT_TOKENS` and nothing."""
+    prompt = number(row, "input_len") if row.get("input_len") else SERVICE_CONTEXT_TOKENS
+    return prompt, number(row, "output_len", 0.0) if row.get("output_len") else 0.0
 
 
 def _num_seqs(row: Row) -> int:

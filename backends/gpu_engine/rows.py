@@ -9,6 +9,7 @@ import numpy as np
 from backends.gpu_engine.constants import ENGINES, EngineConstants
 from backends.gpu_engine.cost import GpuCost
 from backends.gpu_engine.spec import find_gpu
+from wafer_engine.cells import NotModelledError, check_row, finite, whole
 from wafer_engine.models import find_model
 from wafer_engine.replay import (
     ReplaySummary,
@@ -28,6 +29,7 @@ OFFLINE_BATCHED_TOKENS = 8192  # tokens of one step in those runs; assumed
 POISSON_REQUESTS = {"trtonline": 500, "accel": 150}  # published; assumed
 CLOSED_ROUNDS = 4  # requests each user of a closed-loop row sends; assumed
 MAX_REPLAYED = 5_000  # requests or users of one row
+KV_BLOCK_TOKENS = 16  # the last block of a sequence may be almost empty
 ARRIVAL_SEED = 20_260_101  # of the Poisson arrivals drawn for a row
 
 # row engine, as a pattern -> constants file
@@ -50,10 +52,6 @@ _ENGINE_FILES = (
 _MOE_DP = "attention DP"  # in a row's note: attention replicated, experts spread
 
 
-class NotModelledError(Exception):
-    """The row is outside what the model covers; the text says why."""
-
-
 class GpuRows:
     """Predicts rows with one set of engine constants."""
 
@@ -74,7 +72,8 @@ class GpuRows:
         try:
             if predictor is None:
                 raise NotModelledError(f"no model for the load {row.get('load', '')!r}")
-            return Prediction(group, predictor(row), bar=bar)
+            check_row(row)
+            return Prediction(group, finite(predictor(row)), bar=bar)
         except NotModelledError as reason:
             return Prediction(group, reason=str(reason), bar=bar)
         except KeyError as column:
@@ -91,8 +90,8 @@ class GpuRows:
         """
         gpu = find_gpu(row["hardware"])
         model = find_model(row["model"])
-        tp, pp = _whole(row.get("tp"), 1), _whole(row.get("pp"), 1)
-        count = _whole(row.get("count"), tp * pp)
+        tp, pp = whole(row, "tp", 1), whole(row, "pp", 1)
+        count = whole(row, "count", tp * pp)
         dp, expert_parallel = 1, False
         if model.moe is not None and _MOE_DP in row.get("note", "") and tp > 1:
             tp, dp, expert_parallel = 1, tp, True
@@ -123,7 +122,7 @@ class GpuRows:
         prompt, output = _lengths(row)
         batch = row.get("batch_or_concurrency", "")
         if batch != "max":
-            return self._offline_of(row, int(float(batch)))
+            return self._offline_of(row, whole(row, "batch_or_concurrency", 1))
         if not row["metric"].startswith("output_throughput"):
             raise NotModelledError(f"no model for {row['metric']} of an offline run")
         cost = self.cost(row)
@@ -144,24 +143,26 @@ class GpuRows:
             raise NotModelledError(f"{num_requests} requests: at most {MAX_REPLAYED} are replayed")
         prompt, output = _lengths(row)
         request = Request(0, round(prompt), round(output))
-        times = replay(self._bounded_cost(row, request), [request] * num_requests)
-        return _per_gpu(row, ReplaySummary.of(times).output_tokens_per_s)
+        times = replay(self._bounded_cost(row, prompt + output), [request] * num_requests)
+        return _metric_of(row, times)
 
-    def _bounded_cost(self, row: Row, request: Request) -> GpuCost:
+    def _bounded_cost(self, row: Row, tokens: float) -> GpuCost:
+        """The row's cost model, if one sequence of `tokens` fits its KV cache."""
         cost = self.cost(row)
-        needed = request.num_prompt_tokens + request.num_output_tokens
-        if cost.limits.kv_capacity_tokens < needed + 16:
-            raise NotModelledError(
-                f"a request needs {needed} tokens of KV, memory leaves "
-                f"{cost.limits.kv_capacity_tokens}"
-            )
+        _check_kv(1, tokens, cost.limits.kv_capacity_tokens)
         return cost
 
     def _static(self, row: Row) -> float:
         """One batch from prompt to end."""
         prompt, output = _lengths(row)
-        num_seqs = int(float(row["batch_or_concurrency"]))
+        num_seqs = whole(row, "batch_or_concurrency", 1)
         cost = self.cost(row, max_num_seqs=num_seqs)
+        # A batch of known size keeps nothing in reserve: all that weights and buffers leave is its.
+        _check_kv(
+            num_seqs,
+            prompt + output,
+            int(cost.limits.kv_capacity_tokens / cost.engine.memory_fraction),
+        )
         tokens = num_seqs * prompt
         prefill_us = cost.step_us_of(0, 0, tokens, tokens * (prompt + 1) / 2)
         decode_us = cost.step_us_of(num_seqs, num_seqs * (prompt + output / 2), 0, 0)
@@ -178,10 +179,10 @@ class GpuRows:
     def _closed(self, row: Row) -> float:
         """A fixed number of users, each with one request under way."""
         prompt, output = _lengths(row)
-        num_users = int(float(row.get("batch_or_concurrency") or 1))
+        num_users = whole(row, "batch_or_concurrency", 1)
         metric = row["metric"]
         if num_users == 1 and metric in _ALONE:
-            cost = self.cost(row)
+            cost = self._bounded_cost(row, prompt + output)
             prefill_us = cost.step_us_of(0, 0, prompt, prompt * (prompt + 1) / 2)
             decode_us = cost.step_us(StepShape(1, round(prompt + output / 2)))
             return _ALONE[metric](prompt, output, prefill_us, decode_us)
@@ -190,7 +191,7 @@ class GpuRows:
         request = Request(0, round(prompt), max(1, round(output)))
         key = ("closed", *_key(row))
         if key not in self._runs:
-            cost = self._bounded_cost(row, request)
+            cost = self._bounded_cost(row, prompt + output)
             # Real lengths vary, so users fall out of step; equal ones must start out of step.
             spread_us = cost.step_us_of(0, 0, prompt, prompt * prompt / 2) * num_users
             spread_us += output * cost.step_us_of(num_users, num_users * prompt, 0, 0)
@@ -215,8 +216,17 @@ class GpuRows:
             number = POISSON_REQUESTS.get(row["id"].split("-")[0], 150)
             arrivals = poisson_arrivals_us(float(rate[1]), number)
             requests = [Request(at_us, round(prompt), round(output)) for at_us in arrivals]
-            self._runs[key] = replay(self._bounded_cost(row, requests[0]), requests)
+            self._runs[key] = replay(self._bounded_cost(row, prompt + output), requests)
         return _metric_of(row, self._runs[key])
+
+
+def _check_kv(num_seqs: int, tokens: float, capacity_tokens: int) -> None:
+    needed = num_seqs * (math.ceil(tokens) + KV_BLOCK_TOKENS)
+    if capacity_tokens < needed:
+        raise NotModelledError(
+            f"{num_seqs:,} requests need {needed:,} tokens of KV at once, memory leaves "
+            f"{capacity_tokens:,}"
+        )
 
 
 def poisson_arrivals_us(rate: float, number: int) -> list[int]:
@@ -296,7 +306,7 @@ def _metric_of(row: Row, times: list[RequestTimes]) -> float:
 def _per_gpu(row: Row, tokens_per_s: float) -> float:
     if not row["metric"].endswith("_per_gpu"):
         return tokens_per_s
-    return tokens_per_s / _whole(row.get("count"), 1)
+    return tokens_per_s / whole(row, "count", 1)
 
 
 def _lengths(row: Row) -> tuple[float, float]:
@@ -307,10 +317,6 @@ def _lengths(row: Row) -> tuple[float, float]:
         return float(prompt), float(output)
     except ValueError:
         raise NotModelledError("needs the per-request file: see the replay command") from None
-
-
-def _whole(cell: str | None, default: int) -> int:
-    return int(float(cell)) if cell else default
 
 
 _KEY_COLUMNS = (

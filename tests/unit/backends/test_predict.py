@@ -14,6 +14,7 @@ WAFER = {
     "metric": "decode_tpr",
     "my_column": "kept",
 }
+WAFER_METRICS = ("decode_tpr", "prefill_tpr", "e2e_tpr", "output_speed_per_user", "ttft_ms")
 GPU = {
     "id": "g",
     "hardware": "H100-80GB-SXM",
@@ -41,6 +42,32 @@ def test_exactly_one_added_cell_is_filled_whatever_the_row() -> None:
     rows += [{**GPU, column: "?"} for column in GPU] + [{**WAFER, column: "?"} for column in WAFER]
     for row in predict_rows(rows):
         assert bool(row["predicted"]) != bool(row["not_modelled"]), row
+
+
+IMPOSSIBLE = ("-5", "0", "nan", "inf", "-inf", "1e10", "1e400", "0.5", "x", "1e-300")
+LOADS = ("offline", "static", "closed", "poisson")
+# What Python says of a number it cannot use: a reason in its words is a check that is missing.
+PYTHONS_WORDS = ("division by zero", "cannot convert", "could not convert", "arg is an empty")
+
+
+def test_an_impossible_number_costs_its_own_row_alone() -> None:
+    columns = ("input_len", "output_len", "batch_or_concurrency", "tp", "pp", "count")
+    users = [
+        {**GPU, "load": load, "batch_or_concurrency": "qps=2" if load == "poisson" else "4"}
+        for load in LOADS
+    ]
+    rows = [{**row, column: cell} for row in users for column in columns for cell in IMPOSSIBLE]
+    wafers = [{**WAFER, "output_len": "9", "metric": metric} for metric in WAFER_METRICS]
+    rows += [
+        {**row, column: cell}
+        for row in wafers
+        for column in (*columns, "core_grid", "pad_dim")
+        for cell in (*IMPOSSIBLE, "0x0", "1500x1500")
+    ]
+    for row in predict_rows([*rows, GPU]):
+        assert bool(row["predicted"]) != bool(row["not_modelled"]), row
+        assert not any(words in row["not_modelled"] for words in PYTHONS_WORDS), row
+    assert predict_rows([*rows, GPU])[-1]["predicted"]
 
 
 def test_short_lines_of_a_file_do_not_stop_it(tmp_path: Path) -> None:
