@@ -83,7 +83,8 @@ class GpuCost:
             pp: Pipeline stages.
             dp: Attention replicas (mixture-of-experts models).
             expert_parallel: Spread routed experts over all `tp * dp` GPUs.
-            precision: Of the weights: a name from `spec.PRECISIONS`.
+            precision: Of the weights: a name from `spec.PRECISIONS`, in any case. A card without
+                4-bit units keeps `fp4` weights as `mxfp4` and widens them before use.
             kv_precision: Of the KV cache; bf16 where not given.
             engine: Whose constants: a file name from `constants/`.
             constants: Instead of the engine's own for this GPU.
@@ -101,7 +102,7 @@ class GpuCost:
         self.gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu
         self.model = find_model(model) if isinstance(model, str) else model
         self.parallel = Parallelism(tp, pp, dp, expert_parallel)
-        self.precision = find_precision(precision)
+        self.precision = find_precision(precision, self.gpu)
         self.kv_bits = find_precision(kv_precision).weight_bits if kv_precision else 16.0
         self.engine = find_engine(engine) if isinstance(engine, str) else engine
         self.fit = constants or self.engine.for_gpu(self.gpu.name, self.model.moe is not None)

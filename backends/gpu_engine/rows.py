@@ -97,9 +97,6 @@ class GpuRows:
             tp, dp, expert_parallel = 1, tp, True
         if row["engine"].startswith("llama.cpp") and count > 1:
             pp = count  # its layer split
-        precision = row["precision"].split("/")[0]
-        if precision == "fp4" and not gpu.fp4_flops:
-            precision = "mxfp4"
         engine = self._engines.get(engine_file(row))
         if engine is None:
             raise NotModelledError(f"no constants were fitted for {row['engine']}")
@@ -110,7 +107,7 @@ class GpuRows:
             pp=pp,
             dp=dp,
             expert_parallel=expert_parallel,
-            precision=precision,
+            precision=row["precision"].split("/")[0],
             kv_precision=row.get("kv_precision") or None,
             engine=engine,
             overhead_us=0,

@@ -171,13 +171,29 @@ PRECISIONS = {
 }
 
 
-def find_precision(name: str) -> Precision:
-    """Find a precision by name.
+# Names that engines and model cards use for the same widths.
+_PRECISION_ALIASES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8": "fp8",
+    "nvfp4": "fp4",
+    "awq": "w4a16",
+    "gptq": "w4a16",
+}
+
+
+def find_precision(name: str, gpu: GpuSpec | None = None) -> Precision:
+    """Find a precision by name, in any case (`fp8`, `NVFP4`, `awq`), as a GPU runs it.
+
+    A card without 4-bit units reads 4-bit floats and multiplies them widened to 16 bits.
 
     Raises:
         ValueError: The name is none of the known ones.
     """
-    precision = PRECISIONS.get(name)
-    if precision is None:
-        raise ValueError(f"unknown precision {name!r}: expected one of {', '.join(PRECISIONS)}")
-    return precision
+    known = _PRECISION_ALIASES.get(name.lower(), name.lower())
+    if known not in PRECISIONS:
+        expected = ", ".join([*PRECISIONS, *_PRECISION_ALIASES])
+        raise ValueError(f"unknown precision {name!r}: expected one of {expected}")
+    if known == "fp4" and gpu is not None and not gpu.fp4_flops:
+        known = "mxfp4"
+    return PRECISIONS[known]

@@ -49,6 +49,22 @@ def test_pure_decode_is_affine_in_context_and_growth_is_its_slope() -> None:
         assert cost.growth_us(seqs) >= 0, message
 
 
+def test_four_bit_floats_are_widened_on_cards_without_their_units() -> None:
+    hopper = {name: GpuCost("H200", precision=name) for name in ("fp4", "mxfp4", "fp8", "bf16")}
+    assert hopper["fp4"].step_us(prefill(8192)) == hopper["mxfp4"].step_us(prefill(8192))
+    assert hopper["fp4"].step_us(prefill(8192)) > 1.5 * hopper["fp8"].step_us(prefill(8192))
+    native = {name: GpuCost("B200", precision=name) for name in ("fp4", "fp8")}
+    assert native["fp4"].step_us(prefill(8192)) < native["fp8"].step_us(prefill(8192))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [("FP8", "fp8"), ("BF16", "bf16"), ("NVFP4", "fp4"), ("awq", "w4a16"), ("Q4_K_M", "q4_k_m")],
+)
+def test_precisions_have_the_names_that_engines_give_them(spelling: str, name: str) -> None:
+    assert find_precision(spelling) == PRECISIONS[name]
+
+
 def test_batch_context_and_prompts_slow_a_step() -> None:
     cost = GpuCost()
     alone = cost.tokens_per_s(1024)
