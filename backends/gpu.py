@@ -10,6 +10,7 @@ from backends.gpu_engine.cost import (
     GpuCost,
 )
 from backends.simulated import ScriptOptions, SimulatedBackend
+from wafer_engine.speculation import NO_SPECULATION, Speculation
 
 
 class GpuOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,7 +24,11 @@ class GpuOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields
     tp: int = DEFAULT_TP
     pp: int = 1
     dp: int = 1
+    expert_parallel: bool = False  # routed experts over all tp x dp GPUs, else cut by tp
     precision: str = DEFAULT_PRECISION
+    kv_precision: str | None = None  # of the KV cache; bf16 where None
+    speculation: Speculation = NO_SPECULATION
+    attention_window_tokens: int | None = None  # sparse attention; all KV cache is kept
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     kv_capacity_tokens: int | None = None
@@ -40,16 +45,26 @@ class GpuBackend(SimulatedBackend):
         """Must run inside the event loop.
 
         Raises:
-            ValueError: An unknown name, a model that does not fit, or an unreadable replay.
+            ValueError: An unknown name, a model that does not fit, an attention window that no
+                context reaches, or an unreadable replay.
         """
         options = options or GpuOptions()
+        if (options.attention_window_tokens or 0) > options.window_tokens:
+            raise ValueError(
+                f"attention_window_tokens {options.attention_window_tokens:,}: no context reaches "
+                f"it, window_tokens is {options.window_tokens:,}"
+            )
         cost = GpuCost(
             options.gpu,
             options.shape,
             tp=options.tp,
             pp=options.pp,
             dp=options.dp,
+            expert_parallel=options.expert_parallel,
             precision=options.precision,
+            kv_precision=options.kv_precision,
+            speculation=options.speculation,
+            attention_window_tokens=options.attention_window_tokens,
             engine=options.engine,
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.max_num_batched_tokens,

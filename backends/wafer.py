@@ -2,7 +2,8 @@
 
 from backends.contract import BackendInfo
 from backends.simulated import ScriptOptions, SimulatedBackend
-from wafer_engine.cost import DEFAULT_MODEL, WaferCost
+from wafer_engine.cost import DEFAULT_MODEL, LINK_LATENCY_US, WaferCost
+from wafer_engine.speculation import Speculation
 
 
 class WaferOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -13,10 +14,14 @@ class WaferOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     wafer: str = "WSE-3"
     num_wafers: int | None = None
     weight_bits: float = 16.0
+    kv_bits: float = 16.0
+    speculation: Speculation | None = None  # None: the draft the hosted service is assumed to run
+    attention_window_tokens: int | None = None  # sparse attention; all KV cache is kept
     max_num_seqs: int | None = None
     max_num_batched_tokens: int = 2048
     # Published services add a network and a front door (109 ms); here the real ones are in front.
     overhead_us: float | None = 0.0
+    link_latency_us: float = LINK_LATENCY_US  # per crossing between wafers
     clock_hz: float | None = None
 
 
@@ -35,9 +40,13 @@ class WaferBackend(SimulatedBackend):
             wafer=options.wafer,
             num_wafers=options.num_wafers,
             weight_bits=options.weight_bits,
+            kv_bits=options.kv_bits,
+            speculation=options.speculation,
+            attention_window_tokens=options.attention_window_tokens,
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.max_num_batched_tokens,
             overhead_us=options.overhead_us,
+            link_latency_us=options.link_latency_us,
             clock_hz=options.clock_hz,
         )
         info = BackendInfo(

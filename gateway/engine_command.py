@@ -12,7 +12,13 @@ from typing import Any
 
 from backends.contract import BackendGroup
 from backends.gpu import GpuOptions
-from backends.gpu_engine.cost import DEFAULT_GPU, GpuCost
+from backends.gpu_engine.cost import (
+    DEFAULT_ENGINE,
+    DEFAULT_GPU,
+    DEFAULT_PRECISION,
+    DEFAULT_TP,
+    GpuCost,
+)
 from backends.gpu_engine.cost import DEFAULT_MODEL as DEFAULT_GPU_MODEL
 from backends.gpu_engine.logs import LOG_ENGINE
 from backends.predict import predict_file, replay_file
@@ -32,6 +38,8 @@ from gateway.config import (
 from gateway.server import serve
 from router.task import GroupLimits
 from wafer_engine.cost import DEFAULT_MODEL as DEFAULT_WAFER_MODEL
+from wafer_engine.cost import LINK_LATENCY_US
+from wafer_engine.speculation import Speculation
 
 # An engine alone limits nobody: its own queue does. Bounded, since a pool has to be.
 _UNLIMITED = GroupLimits(
@@ -48,11 +56,24 @@ def add_engine(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     wafer = _add_kind(kinds, "wafer", "A wafer-scale engine.", DEFAULT_WAFER_MODEL)
     wafer.add_argument("--wafer", default=None, metavar="NAME", help="WSE-2 or WSE-3 (default)")
     wafer.add_argument("--num-wafers", type=int, default=None, help="default: as few as hold it")
+    wafer.add_argument("--bits", type=float, help="of a weight: 16 (default), 8 or 4")
+    wafer.add_argument("--kv-bits", type=float, help="of a cached key or value (default 16)")
+    wafer.add_argument("--clock-ghz", type=float, help="default: the wafer's")
+    wafer.add_argument(
+        "--link-latency-us", type=float, help=f"between wafers (default {LINK_LATENCY_US:g})"
+    )
     wafer.set_defaults(run=_run_wafer)
     gpu = _add_kind(kinds, "gpu", "A GPU server.", DEFAULT_GPU_MODEL)
     gpu.add_argument("--gpu", default=DEFAULT_GPU, metavar="NAME", help="default: %(default)s")
-    gpu.add_argument("--tp", type=int, default=None, help="tensor parallel (default 4)")
-    gpu.add_argument("--precision", default=None, help="weights: bf16, fp8... (default bf16)")
+    gpu.add_argument("--engine", help=f"whose constants (default: {DEFAULT_ENGINE})")
+    gpu.add_argument("--tp", type=int, help=f"tensor parallel (default {DEFAULT_TP})")
+    gpu.add_argument("--pp", type=int, help="pipeline stages (default 1)")
+    gpu.add_argument("--dp", type=int, help="attention replicas (default 1)")
+    gpu.add_argument(
+        "--expert-parallel", action="store_true", default=None, help="spread experts over all GPUs"
+    )
+    gpu.add_argument("--precision", help=f"weights: bf16, fp8... (default {DEFAULT_PRECISION})")
+    gpu.add_argument("--kv-precision", help="KV cache (default bf16)")
     gpu.set_defaults(run=_run_gpu)
     _add_predict(kinds)
     _add_replay(kinds)
@@ -81,28 +102,65 @@ def _add_kind(
     parser.add_argument("--redis", metavar="URL", help="default: an embedded Redis")
     parser.add_argument("--script", choices=("answer", "echo", "replay"), default="answer")
     parser.add_argument("--replay", metavar="FILE", help="the recording of --script replay")
+    parser.add_argument("--max-num-seqs", type=int, help="sequences that run at a time")
+    parser.add_argument("--draft-tokens", type=int, help="speculation: proposed per pass; 0: none")
+    parser.add_argument("--acceptance", type=float, help="chance that a proposed token is right")
+    parser.add_argument("--draft-cost", type=float, help="of one proposed token, in passes")
+    parser.add_argument(
+        "--attention-window", type=int, metavar="TOKENS", help="sparse attention to so many tokens"
+    )
     return parser
 
 
 def _run_wafer(arguments: argparse.Namespace) -> int:
-    given = {"wafer": arguments.wafer, "num_wafers": arguments.num_wafers}
+    given = {
+        "wafer": arguments.wafer,
+        "num_wafers": arguments.num_wafers,
+        "weight_bits": arguments.bits,
+        "kv_bits": arguments.kv_bits,
+        "link_latency_us": arguments.link_latency_us,
+        "clock_hz": None if arguments.clock_ghz is None else arguments.clock_ghz * 1e9,
+    }
     options = WaferOptions(**_common(arguments), **_without_none(given))
     return _run(arguments, "fast", WaferBackendConfig("wafer", options))
 
 
 def _run_gpu(arguments: argparse.Namespace) -> int:
-    given = {"gpu": arguments.gpu, "tp": arguments.tp, "precision": arguments.precision}
+    names = ("gpu", "engine", "tp", "pp", "dp", "expert_parallel", "precision", "kv_precision")
+    given = {name: getattr(arguments, name) for name in names}
     options = GpuOptions(**_common(arguments), **_without_none(given))
     return _run(arguments, "deep", GpuBackendConfig("gpu", options))
 
 
 def _common(arguments: argparse.Namespace) -> dict[str, Any]:
+    given = {
+        "max_num_seqs": arguments.max_num_seqs,
+        "speculation": _speculation(arguments),
+        "attention_window_tokens": arguments.attention_window,
+    }
     return {
         "model": arguments.model,
         "shape": arguments.model,
         "script": arguments.script,
         "replay_path": arguments.replay,
+        **_without_none(given),
     }
+
+
+def _speculation(arguments: argparse.Namespace) -> Speculation | None:
+    """The draft that was asked for, if one was."""
+    if arguments.draft_tokens is None:
+        if arguments.acceptance is not None or arguments.draft_cost is not None:
+            raise ConfigError("--acceptance and --draft-cost need --draft-tokens")
+        return None
+    if arguments.draft_tokens and arguments.acceptance is None:
+        raise ConfigError("--draft-tokens needs --acceptance")
+    try:
+        return Speculation(
+            arguments.draft_tokens, arguments.acceptance or 0.0, arguments.draft_cost or 0.0
+        )
+    except ValueError as error:
+        raise ConfigError(f"speculation: {error}") from error
 
 
 def _without_none(given: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from wafer_engine.picture import placement_table, svg
 from wafer_engine.placement import place
 from wafer_engine.report import REFERENCE_FOLDER, find_reference, read_rows
 from wafer_engine.spec import WSE3, find_wafer
+from wafer_engine.speculation import Speculation
 from wafer_engine.token_text import FileTokenizer
 from wafer_engine.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
 from wafer_engine.validate import validation_report
@@ -60,6 +61,11 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--wafers", type=int, help="as many as needed where not given")
         command.add_argument("--bits", type=float, default=16.0, help="of a weight: 16, 8 or 4")
         command.add_argument("--kv-bits", type=float, default=16.0)
+    speed.add_argument("--clock-ghz", type=float, help="the wafer's where not given")
+    speed.add_argument("--window", type=int, help="sparse attention to so many tokens")
+    speed.add_argument("--draft-tokens", type=int, help="the service's where not given; 0: none")
+    speed.add_argument("--acceptance", type=float, help="chance that a drafted token is right")
+    speed.add_argument("--draft-cost", type=float, help="of one drafted token, in passes")
     decode = commands.add_parser("decode", help="compute a small model on the simulated mesh")
     decode.set_defaults(run=_decode)
     decode.add_argument("--weights", required=True, help="folder with config.json and safetensors")
@@ -83,21 +89,32 @@ def _speed(options: argparse.Namespace) -> int:
         num_wafers=options.wafers,
         weight_bits=options.bits,
         kv_bits=options.kv_bits,
+        clock_hz=None if options.clock_ghz is None else options.clock_ghz * 1e9,
+        attention_window_tokens=options.window,
+        speculation=_speculation(options),
     )
     limits, draft = cost.limits, cost.speculation
     print(
         f"{cost.model.name}, {options.bits:g}-bit weights, on {cost.num_wafers} x "
-        f"{cost.wafer.name}: {limits.max_num_seqs} sequences at full speed, KV cache for "
+        f"{cost.wafer.name}: up to {limits.max_num_seqs} sequences at full speed, KV cache for "
         f"{limits.kv_capacity_tokens:,} tokens"
     )
     print(
-        f"assumed draft: {draft.draft_tokens} tokens at acceptance {draft.acceptance:g}, "
+        f"draft: {draft.draft_tokens} tokens at acceptance {draft.acceptance:g}, "
         f"{draft.tokens_per_pass:.2f} tokens a pass; rated power {cost.wafer.power_w / 1e3:g} kW "
         "a system; +-25 % for a model without a published row"
     )
     print("context  sequences  tokens/s each   J/token")
     for context in (1024, 8192, 32_768):
-        for num_seqs in (1, limits.max_num_seqs, 2 * limits.max_num_seqs):
+        full = cost.full_speed_seqs(context)
+        held = limits.kv_capacity_tokens // context
+        if not full:
+            print(f"{context:7,}  does not fit: KV cache for {limits.kv_capacity_tokens:,} tokens")
+        elif full < limits.max_num_seqs:
+            print(f"{context:7,}  at most {held} at a time: the KV cache holds no more")
+        for num_seqs in sorted({1, full, 2 * limits.max_num_seqs}):
+            if not 0 < num_seqs <= held:
+                continue
             print(
                 f"{context:7,}  {num_seqs:9}  {cost.tokens_per_s(context, num_seqs):13,.0f}  "
                 f"{cost.joules_per_token(context, num_seqs):8,.1f}"
@@ -105,7 +122,20 @@ def _speed(options: argparse.Namespace) -> int:
     return 0
 
 
+def _speculation(options: argparse.Namespace) -> Speculation | None:
+    """The draft that was asked for, if one was."""
+    if options.draft_tokens is None:
+        if options.acceptance is not None or options.draft_cost is not None:
+            raise ValueError("--acceptance and --draft-cost need --draft-tokens")
+        return None
+    if options.draft_tokens and options.acceptance is None:
+        raise ValueError("--draft-tokens needs --acceptance")
+    return Speculation(options.draft_tokens, options.acceptance or 0.0, options.draft_cost or 0.0)
+
+
 def _place(options: argparse.Namespace) -> int:
+    if options.out and Path(options.out).suffix.lower() != ".svg":
+        raise ValueError(f"--out {options.out}: an SVG picture is written, so name it .svg")
     placement = place(
         find_model(options.model),
         wafer=find_wafer(options.wafer),

@@ -30,6 +30,7 @@ from wafer_engine.step import EngineLimits, StepShape
 ALLREDUCES_DENSE = 10  # per layer, as the measured code
 ALLREDUCES_MOE = 12  # assumed: two more to dispatch to experts and gather from them
 WEIGHT_FRACTION = 0.85  # of SRAM that weights may fill; assumed
+DRAFTED_PARAMS = 20e9  # smaller models, which one CS-3 holds (published), run without a draft: [A]
 LINK_LATENCY_US = 1.0  # per crossing between wafers; assumed, no published figure
 
 # Published at 1,400-1,500 tokens/s (Cerebras, 2025); computed here: 1,151 at 256
@@ -59,16 +60,28 @@ def wafers_needed(
 
 
 def published_speculation(
-    model: ModelShape, num_wafers: int, service: ServiceConstants = SERVICE_CONSTANTS
+    model: ModelShape, service: ServiceConstants = SERVICE_CONSTANTS
 ) -> Speculation:
-    """The draft the hosted service is assumed to run for a model.
+    """The draft the hosted service is assumed to run for a model, on however many wafers.
 
-    A model on a single wafer runs without: the published Llama-3.1-8B speed needs none.
+    A small model runs without: the published Llama-3.1-8B speed needs none.
     """
-    if num_wafers == 1:
+    if model.num_params < DRAFTED_PARAMS:
         return NO_SPECULATION
     acceptance = service.acceptance_moe if model.moe else service.acceptance_dense
     return Speculation(service.draft_tokens, acceptance)
+
+
+def _check_positive(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and not 0 < number < math.inf:
+            raise ValueError(f"{name} {number:g}: expected a number above 0")
+
+
+def _check_not_negative(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and not 0 <= number < math.inf:
+            raise ValueError(f"{name} {number:g}: expected 0 or more")
 
 
 class WaferCost:
@@ -106,7 +119,8 @@ class WaferCost:
             kv_bits: Width of a cached key or value.
             speculation: The hosted service's assumed draft where not given; `NO_SPECULATION` for
                 none.
-            attention_window_tokens: Sparse attention: tokens any layer attends to at most.
+            attention_window_tokens: Sparse attention: tokens any layer attends to at most. The
+                whole KV cache is kept. Steps count it in full from the first token.
             max_num_seqs: Running sequences; as many as the pipeline serves at full speed where not
                 given. More than that share it: each runs slower.
             max_num_batched_tokens: Prompt tokens computed in one step at most.
@@ -115,28 +129,33 @@ class WaferCost:
             clock_hz: Instead of the wafer's.
 
         Raises:
-            ValueError: Unknown model or wafer, or the model does not fit on `num_wafers`; says by
-                how much.
+            ValueError: Unknown model or wafer, a number out of range, a window wider than the KV
+                cache, or a model that does not fit on `num_wafers`; says by how much.
         """
         self.model = find_model(model) if isinstance(model, str) else model
         self.wafer = find_wafer(wafer) if isinstance(wafer, str) else wafer
+        _check_positive(num_wafers=num_wafers, clock_hz=clock_hz, window=attention_window_tokens)
+        _check_positive(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
+        _check_not_negative(link_latency_us=link_latency_us, overhead_us=overhead_us)
         if clock_hz is not None:
             self.wafer = msgspec.structs.replace(self.wafer, clock_hz=clock_hz)
         self.weight_bits = weight_bits
         self.kv_bits = kv_bits
         self.num_wafers = num_wafers or wafers_needed(self.model, weight_bits, self.wafer, kv_bits)
         placed = _placed(self.model, self.wafer, self.num_wafers, weight_bits, kv_bits)
-        self.speculation = speculation or published_speculation(
-            self.model, self.num_wafers, service
-        )
+        self.speculation = speculation or published_speculation(self.model, service)
+        self._window_tokens = attention_window_tokens or 0
         self._span = self.model.attention_span(attention_window_tokens)
+        if self._window_tokens > placed.kv_tokens:
+            raise ValueError(
+                f"attention window of {self._window_tokens:,} tokens: no context reaches it, the "
+                f"KV cache holds {placed.kv_tokens:,}"
+            )
         self._fit = (constants or constants_of(self.wafer.name)).decode
         self._link_latency_us = link_latency_us
         self._derive_times()
-        drafted = self.speculation.draft_tokens + 1
-        pipeline_seqs = max(1, self.model.num_layers // drafted)
         self.limits = EngineLimits(
-            max_num_seqs=max_num_seqs or pipeline_seqs,
+            max_num_seqs=max_num_seqs or self._pipeline_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             kv_capacity_tokens=placed.kv_tokens,
             overhead_us=round(service.overhead_us if overhead_us is None else overhead_us),
@@ -168,6 +187,9 @@ class WaferCost:
             + (self.num_wafers - 1) * crossing_us
             + model.num_layers * pair_us * fixed_tokens
         )
+        # What a token of a window that the context does not yet fill is counted with.
+        sliding = model.sliding_layers / model.num_layers
+        self._unused_token_us = model.num_layers * pair_us * (1.0 - sliding)
         self._pass_per_token_us = model.num_layers * pair_us * context_fraction
         # A prompt's tokens stream through the resident weights; successive tokens overlap their
         # allreduces, so a layer's products alone bound the rate (assumed; agrees with the hosted
@@ -177,18 +199,36 @@ class WaferCost:
         )
         self._prefill_pair_us = pair_us * context_fraction
         draft = self.speculation
+        self._pipeline_seqs = max(1, model.num_layers // (draft.draft_tokens + 1))
         latency = 1.0 + draft.draft_tokens * (1.0 / model.num_layers + draft.draft_cost)
         self._latency_passes = latency / draft.tokens_per_pass
         self._occupancy_passes = (draft.draft_tokens + 1) / model.num_layers / draft.tokens_per_pass
+
+    def full_speed_seqs(self, context_tokens: int) -> int:
+        """Sequences of a context that all run at full speed: bounded by pipeline and KV cache.
+
+        0 where the KV cache does not hold even one.
+        """
+        block = self.limits.kv_block_tokens
+        blocks_each = -(-max(context_tokens, 1) // block)
+        fit = self.limits.kv_capacity_tokens // block // blocks_each
+        return min(self.limits.max_num_seqs, self._pipeline_seqs, fit)
 
     def pass_us(self, context_tokens: float) -> float:
         """One token of one sequence through all layers, before any draft's gain."""
         return self._pass_us + self._pass_per_token_us * context_tokens
 
     def tokens_per_s(self, context_tokens: float, num_seqs: int = 1) -> float:
-        """Output speed of each of `num_seqs` sequences at a context length."""
-        shape = StepShape(num_seqs, round(num_seqs * context_tokens))
-        return 1e6 / self.step_us(shape)
+        """Output speed of each of `num_seqs` sequences at a context length.
+
+        A window counts as far as the context goes, which an engine's steps, affine as they must
+        be, cannot tell.
+        """
+        step_us = self.step_us(StepShape(num_seqs, round(num_seqs * context_tokens)))
+        unused_tokens = max(0.0, self._window_tokens - context_tokens)
+        return 1e6 / (
+            step_us - unused_tokens * self._unused_token_us * self._decode_factor(num_seqs)
+        )
 
     def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
         """Energy of one output token, all systems at rated power, shared by the sequences."""

@@ -113,9 +113,10 @@ class ModelShape(msgspec.Struct, frozen=True):
         Sliding layers, and all layers where `window_tokens` sets a sparse attention, count their
         whole window however short the context is: an upper bound that keeps the cost affine.
         """
-        if window_tokens is not None:
-            return float(window_tokens), 0.0
         sliding = self.sliding_layers / self.num_layers
+        if window_tokens is not None:
+            own = min(self.sliding_window_tokens, window_tokens)
+            return sliding * own + (1.0 - sliding) * window_tokens, 0.0
         return sliding * self.sliding_window_tokens, 1.0 - sliding
 
 

@@ -15,6 +15,7 @@ from wafer_engine.models import ModelShape
 from wafer_engine.spec import WSE3, WaferSpec
 
 RESERVED_FRACTION = 0.05  # of a PE's SRAM: code, buffers, routing tables; assumed
+MIN_BITS, MAX_BITS = 4.0, 16.0  # of a weight or a cached value, scales included
 
 
 class PlacementError(ValueError):
@@ -109,7 +110,15 @@ def place(
 
     Raises:
         PlacementError: It does not fit on that many wafers, or one layer does not fit on one.
+        ValueError: A width or a number out of range.
     """
+    for name, bits in (("weight", weight_bits), ("kv", kv_bits)):
+        if not MIN_BITS <= bits <= MAX_BITS:
+            raise ValueError(f"{name}_bits {bits:g}: expected {MIN_BITS:g} to {MAX_BITS:g}")
+    if num_wafers is not None and num_wafers < 1:
+        raise ValueError(f"{num_wafers} wafers: expected 1 or more")
+    if kv_tokens < 0:
+        raise ValueError(f"{kv_tokens} tokens of KV cache: expected 0 or more")
     parts = parts_of(model, weight_bits, kv_bits)
     usable = _usable_bytes(wafer)
     needs = [part.weight_bytes + part.kv_bytes_per_token * kv_tokens for part in parts]
@@ -120,17 +129,36 @@ def place(
             f"{wafer.name} has {usable / 1e9:.2f} GB usable: "
             f"{(needs[largest] - usable) / 1e9:.2f} GB too little"
         )
-    if num_wafers is None:
-        num_wafers = _fewest_wafers(needs, usable)
+    if num_wafers is not None:
+        return _place_on(model, parts, needs, wafer, num_wafers, kv_tokens)
+    for count in range(_fewest_wafers(needs, usable), len(parts) + 1):
+        try:
+            return _place_on(model, parts, needs, wafer, count, kv_tokens)
+        except PlacementError as error:  # whole PEs round up: what fits in bytes may not in PEs
+            shortfall = error
+    raise shortfall
+
+
+def _place_on(
+    model: ModelShape,
+    parts: Sequence[Part],
+    needs: Sequence[float],
+    wafer: WaferSpec,
+    num_wafers: int,
+    kv_tokens: int,
+) -> Placement:
+    """Lay the parts out on so many wafers; raises as `place` does."""
+    usable = _usable_bytes(wafer)
     cuts = _balanced_cuts(needs, num_wafers)
     _check_fits(model, wafer, needs, cuts, usable)
     groups = [parts[first:last] for first, last in itertools.pairwise(cuts)]
     capacity = min(_room_tokens(group, usable) for group in groups)
     regions, capacity = _best_tiling(groups, wafer, capacity)
     if capacity < 0:
+        tightest = max(regions, key=lambda region: _excess_bytes(region, wafer))
         raise PlacementError(
             f"{model.name} fills {num_wafers} x {wafer.name} so tightly that whole PEs cannot hold "
-            "it: take one wafer more"
+            f"it: {tightest.part.name} has {_excess_bytes(tightest, wafer) / 1e6:.1f} MB too little"
         )
     if capacity < kv_tokens:
         raise PlacementError(
@@ -221,7 +249,7 @@ def _best_tiling(
     Regions come out a little smaller or larger than their share, and the tightest one decides.
     Tiling for a few per cent less leaves the tables, which have no KV cache to give, some slack.
     """
-    best: tuple[list[Region], int] = ([], -1)
+    best: tuple[list[Region], int] | None = None
     for percent in range(100, 79, -2):
         asked = room_tokens * percent // 100
         regions = [
@@ -230,9 +258,16 @@ def _best_tiling(
             for region in _tile_wafer(group, number, wafer, asked)
         ]
         capacity = min(_region_tokens(region, wafer) for region in regions)
-        if capacity > best[1]:
+        if best is None or capacity > best[1]:
             best = regions, capacity
+    assert best is not None
     return best
+
+
+def _excess_bytes(region: Region, wafer: WaferSpec) -> float:
+    """Weights that a region's PEs cannot hold, in bytes; negative where there is room."""
+    usable = region.num_pes * wafer.sram_bytes_per_core * (1.0 - RESERVED_FRACTION)
+    return region.part.weight_bytes - usable
 
 
 def _region_tokens(region: Region, wafer: WaferSpec) -> int:

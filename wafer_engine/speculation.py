@@ -1,9 +1,13 @@
 """Speculative decoding: what a draft gains, as far as time is concerned."""
 
+import math
+
 import msgspec
 
+MAX_DRAFT_TOKENS = 64  # more than any published draft; keeps `acceptance ** n` meaningful
 
-class Speculation(msgspec.Struct, frozen=True):
+
+class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A draft proposes tokens, one pass of the model checks them all.
 
     Engines advance every sequence by one token per step; a draft shows as steps that are shorter
@@ -13,6 +17,19 @@ class Speculation(msgspec.Struct, frozen=True):
     draft_tokens: int  # proposed per pass
     acceptance: float  # chance that a proposed token is right, given that all before it were
     draft_cost: float = 0.0  # time to propose one token, as a fraction of a pass
+
+    def __post_init__(self) -> None:
+        """Refuse what no draft can be.
+
+        Raises:
+            ValueError: A negative length or cost, or an acceptance that is no probability.
+        """
+        if not 0 <= self.draft_tokens <= MAX_DRAFT_TOKENS:
+            raise ValueError(f"draft_tokens {self.draft_tokens}: expected 0 to {MAX_DRAFT_TOKENS}")
+        if not 0.0 <= self.acceptance <= 1.0:
+            raise ValueError(f"acceptance {self.acceptance:g}: expected a probability, 0 to 1")
+        if not 0.0 <= self.draft_cost < math.inf:
+            raise ValueError(f"draft_cost {self.draft_cost:g}: expected 0 or more, of a pass")
 
     @property
     def tokens_per_pass(self) -> float:

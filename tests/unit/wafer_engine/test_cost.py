@@ -5,7 +5,7 @@ import random
 import pytest
 
 from wafer_engine.cost import WaferCost, wafers_needed
-from wafer_engine.models import find_model
+from wafer_engine.models import MODELS, find_model
 from wafer_engine.speculation import NO_SPECULATION, Speculation
 from wafer_engine.step import StepShape
 
@@ -81,6 +81,67 @@ def test_sparse_attention_stops_growing() -> None:
     assert sparse.growth_us(1) == 0
     assert sparse.tokens_per_s(100_000) > 1.5 * dense.tokens_per_s(100_000)
     assert sparse.tokens_per_s(2048) == pytest.approx(dense.tokens_per_s(2048))
+
+
+@pytest.mark.parametrize("model", ["Llama-3.1-8B", "gpt-oss-120b"])
+@pytest.mark.parametrize("context", [256, 4096, 16_384, 20_000, 60_000])
+def test_a_window_never_slows_a_sequence(model: str, context: int) -> None:
+    dense, sparse = WaferCost(model), WaferCost(model, attention_window_tokens=16_384)
+    expected = dense.tokens_per_s(min(context, 16_384))
+    assert sparse.tokens_per_s(context) == pytest.approx(expected, rel=1e-4)
+    assert sparse.limits == dense.limits, "the whole KV cache is kept"
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+def test_the_draft_is_the_models_not_the_wafers(bits: int) -> None:
+    for model, drafted in (("Llama-3.3-70B", True), ("Qwen3-32B", True), ("Llama-3.1-8B", False)):
+        assert bool(WaferCost(model, weight_bits=bits).speculation.draft_tokens) == drafted
+    assert not WaferCost("Llama-3.1-8B", num_wafers=2).speculation.draft_tokens
+    narrow, wide = WaferCost("Qwen3-32B", weight_bits=bits), WaferCost("Qwen3-32B")
+    assert narrow.tokens_per_s(1024) > 0.4 * wide.tokens_per_s(1024)
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_fits_where_no_number_of_wafers_is_asked(model: str, bits: float) -> None:
+    assert WaferCost(model, weight_bits=bits).limits.kv_capacity_tokens > 0
+
+
+def test_full_speed_is_bounded_by_the_cache() -> None:
+    cost = WaferCost()
+    assert cost.full_speed_seqs(1024) == cost.limits.max_num_seqs == 18
+    held = cost.full_speed_seqs(32_768)
+    assert held == 3
+    assert held * 32_768 <= cost.limits.kv_capacity_tokens < (held + 1) * 32_768
+    assert cost.full_speed_seqs(1_000_000) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_wafers": -3}, "num_wafers -3"),
+        ({"num_wafers": 0}, "num_wafers 0"),
+        ({"weight_bits": 3}, "weight_bits 3"),
+        ({"kv_bits": 32}, "kv_bits 32"),
+        ({"clock_hz": 0}, "clock_hz 0"),
+        ({"link_latency_us": -1}, "link_latency_us -1"),
+        ({"max_num_seqs": 0}, "max_num_seqs 0"),
+        ({"attention_window_tokens": 0}, "window 0"),
+        ({"attention_window_tokens": 10**7}, "no context reaches it"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        WaferCost("Llama-3.1-8B", **options)
+
+
+@pytest.mark.parametrize(
+    ("draft", "acceptance", "cost"),
+    [(-1, 0.5, 0), (65, 0.5, 0), (4, 1.5, 0), (4, -0.1, 0), (4, float("nan"), 0), (4, 0.5, -1)],
+)
+def test_impossible_drafts_are_refused(draft: int, acceptance: float, cost: float) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Speculation(draft, acceptance, cost)
 
 
 @pytest.mark.parametrize(

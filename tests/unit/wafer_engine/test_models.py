@@ -42,6 +42,8 @@ def test_kv_bytes() -> None:
         ("Llama-3.1-8B", None, (0.0, 1.0)),
         ("Llama-3.1-8B", 512, (512.0, 0.0)),
         ("gpt-oss-120b", None, (64.0, 0.5)),
+        ("gpt-oss-120b", 4096, (64.0 + 2048.0, 0.0)),
+        ("gpt-oss-120b", 32, (32.0, 0.0)),
     ],
 )
 def test_attention_span_is_affine(name: str, window: int | None, span: tuple) -> None:

@@ -2,9 +2,11 @@
 
 import itertools
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 
+from wafer_engine.__main__ import main
 from wafer_engine.models import MODELS, find_model
 from wafer_engine.picture import placement_table, svg
 from wafer_engine.placement import PlacementError, Region, parts_of, place
@@ -68,6 +70,40 @@ def test_errors_say_by_how_much() -> None:
         place(model, num_wafers=500)
     with pytest.raises(PlacementError, match=r"layer 1 needs .* GB too little"):
         place(model, kv_tokens=50_000_000)
+
+
+def test_whole_pes_may_take_one_wafer_more() -> None:
+    model = find_model("gpt-oss-120b")
+    assert place(model, weight_bits=8).num_wafers == 4
+    with pytest.raises(PlacementError, match=r"3 x WSE-3 so tightly .* \d+\.\d MB too little"):
+        place(model, weight_bits=8, num_wafers=3)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"num_wafers": 0}, {"num_wafers": -3}, {"weight_bits": 3}, {"kv_tokens": -1}]
+)
+def test_numbers_out_of_range_are_refused(asked: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        place(find_model("Llama-3.1-8B"), **asked)
+
+
+def test_a_picture_is_svg_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, code in (("x.png", 2), ("x", 2), ("x.svg", 0)):
+        path = tmp_path / name
+        assert main(["place", "--model", "Llama-3.1-8B", "--out", str(path)]) == code, name
+        assert path.exists() == (code == 0), name
+    assert "an SVG picture is written" in capsys.readouterr().err
+
+
+def test_speed_prints_no_row_that_the_cache_cannot_hold(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["speed"]) == 0
+    lines = capsys.readouterr().out.replace(",", "").splitlines()
+    capacity = int(next(line for line in lines if "KV cache for" in line).split()[-2])
+    rows = [line.split() for line in lines if line.strip()[:1].isdigit() and "at most" not in line]
+    assert len(rows) >= 6
+    assert all(int(context) * int(seqs) <= capacity for context, seqs, *_ in rows)
 
 
 def test_generations_differ() -> None:
