@@ -21,13 +21,15 @@ from wafer_engine.step import CostModel
 
 PREDICTED = "predicted"
 REASON = "not_modelled"
+CONSTANTS = "constants"
 
 
 def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Add a `predicted` column, in the row's own unit, and a `not_modelled` one.
+    """Add `predicted`, in the row's own unit, `not_modelled` and `constants` columns.
 
     Rows have the columns of either reference file; others are kept as they are. Exactly one of the
-    two added cells is filled: a row that cannot be modelled says why.
+    first two added cells is filled: a row that cannot be modelled says why. The third names the GPU
+    engine's constants, and the card they were taken over from where none of their own were fitted.
     """
     wafer, gpu = WaferRows(), GpuRows()
     predicted = []
@@ -78,5 +80,9 @@ def _is_wafer(row: Mapping[str, str]) -> bool:
 
 def _cells(prediction: Prediction) -> dict[str, str]:
     if prediction.value is None:
-        return {PREDICTED: "", REASON: prediction.reason}
-    return {PREDICTED: f"{prediction.value:.6g}", REASON: ""}
+        return {PREDICTED: "", REASON: prediction.reason, CONSTANTS: ""}
+    return {
+        PREDICTED: f"{prediction.value:.6g}",
+        REASON: "",
+        CONSTANTS: prediction.constants,
+    }

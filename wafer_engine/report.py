@@ -20,6 +20,7 @@ class Prediction(msgspec.Struct, frozen=True):
     value: float | None = None  # in the row's own unit
     reason: str = ""  # set exactly when value is None
     bar: float | None = None  # mean absolute error the group is held to, where one is set
+    constants: str = ""  # which fitted set made the value, where a model has several
 
 
 class Outcome(msgspec.Struct, frozen=True):

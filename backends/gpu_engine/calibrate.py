@@ -83,11 +83,17 @@ def _fit_engine(
         source = fitted[plan.taken_from]
         basis = f"taken over unchanged from {source.family} {source.version}"
         sets.append(msgspec.structs.replace(source.sets[0], rows=(), basis=basis))
+    sets += [_taken_over(source, gpus, sets) for source, gpus in plan.taken_over]
     if plan.others_from:
-        source_set = next(one for one in sets if plan.others_from in one.gpus)
-        basis = f"taken over from {plan.others_from}: not measured on this GPU"
-        sets.append(msgspec.structs.replace(source_set, gpus=(), rows=(), basis=basis))
+        sets.append(_taken_over(plan.others_from, (), sets))
     return msgspec.structs.replace(engine, sets=tuple(sets))
+
+
+def _taken_over(source: str, gpus: tuple[str, ...], sets: Sequence[GpuConstants]) -> GpuConstants:
+    """The set of one GPU for others (empty: for all the rest)."""
+    found = next(one for one in sets if source in one.gpus)
+    basis = f"taken over from {source}: not measured on this GPU"
+    return msgspec.structs.replace(found, gpus=gpus, rows=(), basis=basis)
 
 
 def chosen_rows(name: str, fit: FitPlan, rows: Sequence[Row]) -> list[Row]:

@@ -59,7 +59,8 @@ class EnginePlan(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int = 8192
     plans: tuple[FitPlan, ...] = ()
     log_plans: tuple[LogFitPlan, ...] = ()
-    others_from: str = ""  # a GPU whose set other GPUs take over, as nothing better is known
+    taken_over: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a GPU, and those that take its set
+    others_from: str = ""  # a GPU whose set all others take over, as nothing better is known
     taken_from: str = ""  # the constants file whose first set is taken over, for all the rest
 
 
@@ -69,6 +70,7 @@ _STATED = {"layer_us": _LAYER_US}
 _A100S = ("A100-40GB-SXM", "A100-80GB-SXM", "A800-80GB-SXM", "A100-80GB-PCIe")
 _HOPPERS = ("H100-80GB-SXM", "H200-141GB-SXM")
 _B200S = ("B200-180GB-SXM", "GB200-NVL72")
+_OTHER_H100S = ("H100-80GB-PCIe", "H800-80GB-SXM", "H20-96GB-SXM")
 _SATURATED = ("compute", "seq_us", "allreduce_us")  # what full batches can tell apart
 
 PLANS = (
@@ -150,6 +152,12 @@ PLANS = (
         name="vllm_0_7",
         family="vLLM",
         version="0.7",
+        # The nearest card: its own generation's, else the one before.
+        taken_over=(
+            ("H100-80GB-SXM", _OTHER_H100S),
+            ("H200-141GB-SXM", _B200S),
+            ("RTX-4090", ("RTX-PRO-6000", "L40S")),
+        ),
         others_from="A100-80GB-SXM",
         max_num_batched_tokens=2048,
         plans=tuple(
@@ -194,6 +202,7 @@ PLANS = (
         name="vllm_0_20",
         family="vLLM",
         version="0.12 to 0.22",
+        taken_over=(("H200-141GB-SXM", (*_B200S, *_OTHER_H100S)),),
         others_from="A100-80GB-SXM",
         max_num_batched_tokens=2048,
         plans=(

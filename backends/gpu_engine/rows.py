@@ -73,7 +73,8 @@ class GpuRows:
             if predictor is None:
                 raise NotModelledError(f"no model for the load {row.get('load', '')!r}")
             check_row(row)
-            return Prediction(group, finite(predictor(row)), bar=bar)
+            value = finite(predictor(row))
+            return Prediction(group, value, bar=bar, constants=self._constants_of(row))
         except NotModelledError as reason:
             return Prediction(group, reason=str(reason), bar=bar)
         except KeyError as column:
@@ -113,6 +114,11 @@ class GpuRows:
             overhead_us=0,
             max_num_seqs=max_num_seqs,
         )
+
+    def _constants_of(self, row: Row) -> str:
+        """The constants file of a row, and where its set comes from if it was not fitted."""
+        name, fit = engine_file(row), self.cost(row).fit
+        return f"{name}: {fit.basis}" if fit.basis else name
 
     def _offline(self, row: Row) -> float:
         """All requests at once: a steady batch, as large as KV memory allows, prefills mixed in."""

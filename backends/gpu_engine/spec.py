@@ -3,7 +3,8 @@
 Rates are dense, in operations per second (a multiply-accumulate is two). Memory is what the driver
 reports as usable, not the number on the box. Sources: NVIDIA data sheets and architecture white
 papers of each card (A100 2020/2021, H100 2022, H200 2023, B200 2024, GB200 NVL72 2024, L4 2023,
-RTX 3090 2020, RTX 4090 2022, RTX PRO 6000 Blackwell 2025); memory from `nvidia-smi` listings.
+L40S 2023, RTX 3090 2020, RTX 4090 2022, RTX PRO 6000 Blackwell 2025); memory from `nvidia-smi`
+listings. The H20 and H800 have no public data sheet: vendors' listings, 2023-11, second-hand.
 """
 
 import msgspec
@@ -108,9 +109,12 @@ _GPUS = (
     _hopper("H100-80GB-SXM", 989.4, 85.5, 3350, 450, 700),
     _hopper("H100-80GB-PCIe", 756.5, 85.5, 2000, 64, 350),
     _hopper("H200-141GB-SXM", 989.4, 150.7, 4800, 450, 700),
+    _hopper("H800-80GB-SXM", 989.4, 85.5, 3350, 200, 700),  # the H100 with 400 GB/s of NVLink
+    _hopper("H20-96GB-SXM", 148, 102.6, 4000, 450, 400),
     _b200("B200-180GB-SXM", 8, 192.2, 1000),
     _b200("GB200-NVL72", 72, 198.6, 1200),
     _card("L4", 121, 242, 24.1, 300, 32, 72),
+    _card("L40S", 362.05, 733, 48.3, 864, 32, 350),
     _card("RTX-3090", 71, 0, 25.3, 936, 32, 350),
     _card("RTX-4090", 165.2, 330.3, 25.3, 1008, 32, 450),
     _card("RTX-PRO-6000", 503.8, 1007.6, 102.0, 1792, 64, 600),
@@ -124,6 +128,8 @@ _ALIASES = {
     "H100-SXM": "H100-80GB-SXM",
     "H200": "H200-141GB-SXM",
     "H200-SXM": "H200-141GB-SXM",
+    "H800": "H800-80GB-SXM",
+    "H20": "H20-96GB-SXM",
     "B200": "B200-180GB-SXM",
     "B200-SXM": "B200-180GB-SXM",
     "B200-NVL72": "GB200-NVL72",

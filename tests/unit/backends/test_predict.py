@@ -34,7 +34,14 @@ def test_each_row_goes_to_its_own_model() -> None:
     assert 1900 < float(wafer["predicted"]) < 2300
     assert 5_000 < float(gpu["predicted"]) < 25_000
     assert wafer["my_column"] == "kept"
+    assert gpu["constants"] == "trtllm_0_17"
     assert wafer["not_modelled"] == gpu["not_modelled"] == ""
+
+
+def test_a_prediction_names_the_card_whose_constants_it_took() -> None:
+    (row,) = predict_rows([{**GPU, "hardware": "B200-180GB-SXM", "engine": "vLLM 0.10"}])
+    assert row["predicted"]
+    assert row["constants"] == "vllm_0_7: taken over from H200-141GB-SXM: not measured on this GPU"
 
 
 def test_exactly_one_added_cell_is_filled_whatever_the_row() -> None:

@@ -57,6 +57,28 @@ def test_four_bit_floats_are_widened_on_cards_without_their_units() -> None:
     assert native["fp4"].step_us(prefill(8192)) < native["fp8"].step_us(prefill(8192))
 
 
+@pytest.mark.parametrize("engine", ["vllm_0_7", "vllm_0_19", "vllm_0_20", "vllm_2023"])
+@pytest.mark.parametrize("num_seqs", [1, 32, 128])
+def test_a_newer_card_is_no_slower_for_want_of_its_own_constants(
+    engine: str, num_seqs: int
+) -> None:
+    older, newer = (
+        GpuCost(gpu, "Llama-3.1-70B", tp=4, precision="fp8", engine=engine)
+        for gpu in ("H200", "B200")
+    )
+    assert newer.tokens_per_s(1024, num_seqs) >= older.tokens_per_s(1024, num_seqs)
+    assert "taken over from" in newer.fit.basis
+
+
+@pytest.mark.parametrize(
+    ("gpu", "source"),
+    [("H20", "H100-80GB-SXM"), ("H800", "H100-80GB-SXM"), ("L40S", "RTX-4090"), ("B200", "H200")],
+)
+def test_cards_without_constants_take_the_nearest_ones(gpu: str, source: str) -> None:
+    cost = GpuCost(gpu, "Llama-3.1-8B", tp=1, precision="fp8", engine="vllm_0_7")
+    assert f"taken over from {source}" in cost.fit.basis
+
+
 @pytest.mark.parametrize(
     ("spelling", "name"),
     [("FP8", "fp8"), ("BF16", "bf16"), ("NVFP4", "fp4"), ("awq", "w4a16"), ("Q4_K_M", "q4_k_m")],
