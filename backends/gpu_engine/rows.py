@@ -8,6 +8,7 @@ import numpy as np
 
 from backends.gpu_engine.constants import ENGINES, EngineConstants
 from backends.gpu_engine.cost import GpuCost
+from backends.gpu_engine.measures import is_alone, value_alone, value_of_run
 from backends.gpu_engine.spec import find_gpu
 from wafer_engine.cells import NotModelledError, check_row, finite, whole
 from wafer_engine.models import find_model
@@ -126,7 +127,7 @@ class GpuRows:
         batch = row.get("batch_or_concurrency", "")
         if batch != "max":
             return self._offline_of(row, whole(row, "batch_or_concurrency", 1))
-        if not row["metric"].startswith("output_throughput"):
+        if not row["metric"].startswith(("output_throughput", "request_throughput")):
             raise NotModelledError(f"no model for {row['metric']} of an offline run")
         cost = self.cost(row)
         held = cost.limits.kv_capacity_tokens / (prompt + output)
@@ -138,7 +139,10 @@ class GpuRows:
         step_us = cost.step_us_of(
             num_seqs, num_seqs * (prompt + output / 2), prefill, prefill * (prompt + 1) / 2
         )
-        return _per_gpu(row, num_seqs / step_us * 1e6)
+        tokens_per_s = num_seqs / step_us * 1e6
+        if row["metric"] == "request_throughput":
+            return tokens_per_s / output
+        return _per_gpu(row, tokens_per_s)
 
     def _offline_of(self, row: Row, num_requests: int) -> float:
         """A counted set of requests at once."""
@@ -169,26 +173,24 @@ class GpuRows:
         tokens = num_seqs * prompt
         prefill_us = cost.step_us_of(0, 0, tokens, tokens * (prompt + 1) / 2)
         decode_us = cost.step_us_of(num_seqs, num_seqs * (prompt + output / 2), 0, 0)
+        total_us = prefill_us + (output - 1) * decode_us
         metric = row["metric"]
-        if metric == "ttft":
-            return prefill_us / 1e3
-        if metric == "tpot_mean":
-            return decode_us / 1e3
         if metric.startswith("output_throughput"):
-            total_us = prefill_us + (output - 1) * decode_us
             return _per_gpu(row, num_seqs * output / total_us * 1e6)
-        raise NotModelledError(f"no model for {metric} of a static batch")
+        if metric == "request_throughput":
+            return num_seqs / total_us * 1e6
+        return value_alone(metric, prompt, output, prefill_us, decode_us)
 
     def _closed(self, row: Row) -> float:
         """A fixed number of users, each with one request under way."""
         prompt, output = _lengths(row)
         num_users = whole(row, "batch_or_concurrency", 1)
         metric = row["metric"]
-        if num_users == 1 and metric in _ALONE:
+        if num_users == 1 and metric != "latency_mean" and is_alone(metric):
             cost = self._bounded_cost(row, prompt + output)
             prefill_us = cost.step_us_of(0, 0, prompt, prompt * (prompt + 1) / 2)
             decode_us = cost.step_us(StepShape(1, round(prompt + output / 2)))
-            return _ALONE[metric](prompt, output, prefill_us, decode_us)
+            return value_alone(metric, prompt, output, prefill_us, decode_us)
         if num_users > MAX_REPLAYED:
             raise NotModelledError(f"{num_users} users: at most {MAX_REPLAYED} are replayed")
         request = Request(0, round(prompt), max(1, round(output)))
@@ -206,6 +208,8 @@ class GpuRows:
             # Little's law: what a user waits for a request is all the time there is.
             latency_us = ReplaySummary.of(self._runs[key]).mean_latency_us
             return _per_gpu(row, num_users * request.num_output_tokens / latency_us * 1e6)
+        if metric == "request_throughput":
+            return num_users / ReplaySummary.of(self._runs[key]).mean_latency_us * 1e6
         return _metric_of(row, self._runs[key])
 
     def _poisson(self, row: Row) -> float:
@@ -272,38 +276,11 @@ def group_of(row: Row) -> tuple[str, float | None]:
     return "trtllm 1.0 Hopper mixture of experts", None
 
 
-# metric -> (prompt, output, prefill_us, decode_us) -> value, for a request alone on the engine
-_ALONE: dict[str, Callable[[float, float, float, float], float]] = {
-    "decode_speed_per_user": lambda prompt, output, prefill_us, decode_us: 1e6 / decode_us,
-    "prefill_speed": lambda prompt, output, prefill_us, decode_us: prompt / prefill_us * 1e6,
-    "e2e_output_speed": lambda prompt, output, prefill_us, decode_us: (
-        output / (prefill_us + output * decode_us) * 1e6
-    ),
-    "ttft": lambda prompt, output, prefill_us, decode_us: prefill_us / 1e3,
-    "ttft_mean": lambda prompt, output, prefill_us, decode_us: prefill_us / 1e3,
-    "ttft_p50": lambda prompt, output, prefill_us, decode_us: prefill_us / 1e3,
-    "tpot_mean": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
-    "tpot_p50": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
-    "itl_mean": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
-}
-
-
 def _metric_of(row: Row, times: list[RequestTimes]) -> float:
-    metric = row["metric"]
-    if metric == "ttft_p50":
-        return float(np.median([time.ttft_us for time in times])) / 1e3
-    if metric == "tpot_p50":
-        return float(np.median([time.tpot_us for time in times])) / 1e3
-    summary = ReplaySummary.of(times)
-    if metric in ("ttft", "ttft_mean"):
-        return summary.mean_ttft_us / 1e3
-    if metric in ("tpot_mean", "itl_mean"):
-        return summary.mean_tpot_us / 1e3
-    if metric == "latency_mean":
-        return summary.mean_latency_us / 1e3
-    if metric.startswith("output_throughput"):
-        return _per_gpu(row, summary.output_tokens_per_s)
-    raise NotModelledError(f"no model for {metric} under this load")
+    """A row's metric of a run that holds every request's times."""
+    if row["metric"].startswith("output_throughput"):
+        return _per_gpu(row, ReplaySummary.of(times).output_tokens_per_s)
+    return value_of_run(row["metric"], times)
 
 
 def _per_gpu(row: Row, tokens_per_s: float) -> float:

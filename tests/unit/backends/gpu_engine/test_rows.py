@@ -133,7 +133,9 @@ def test_known_rows(row: dict[str, str], published: float, tolerance: float) -> 
         ({**ONLINE, "batch_or_concurrency": "qps=-3"}, "expected a rate above 0"),
         ({**ONLINE, "batch_or_concurrency": "qps=nan"}, "expected a rate above 0"),
         ({**ONLINE, "batch_or_concurrency": "sps=10"}, "replay command"),
-        ({**ONLINE, "metric": "ttft_p99"}, "no model for ttft_p99"),
+        ({**ONLINE, "metric": "ttft_p999"}, "no model for ttft_p999"),
+        ({**ONLINE, "metric": "tpot_p99", "output_len": "1"}, "no time per further token"),
+        (changed(load="static", batch_or_concurrency="4", metric="x"), "no model for x"),
         ({**ONLINE, "hardware": "L4", "tp": "1"}, "too little"),
     ],
 )
@@ -158,6 +160,45 @@ def test_closed_loops_obey_littles_law() -> None:
     }
     latency_s = (values["ttft_mean"] + 99 * values["itl_mean"]) / 1e3
     assert values["output_throughput"] == pytest.approx(8 * 100 / latency_s, rel=0.01)
+
+
+@pytest.mark.parametrize("quantity", ["ttft", "tpot", "itl", "latency"])
+def test_a_run_gives_every_percentile(quantity: str) -> None:
+    row = {**ONLINE, "batch_or_concurrency": "qps=8", "output_len": "100"}
+    rows = GpuRows()
+    values = [
+        rows.predict({**row, "metric": f"{quantity}_{statistic}"}).value or 0.0
+        for statistic in ("p1", "p50", "p90", "p95", "p99")
+    ]
+    assert values == sorted(values)
+    assert 0 < values[0] < values[-1]
+    mean = rows.predict({**row, "metric": f"{quantity}_mean"}).value
+    assert values[0] < (mean or 0.0) < values[-1]
+    assert rows.predict({**row, "metric": quantity}).value == mean
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"load": "closed", "batch_or_concurrency": "8"},
+        {"load": "poisson", "batch_or_concurrency": "qps=2"},
+        {"load": "static", "batch_or_concurrency": "8"},
+        {"load": "offline", "batch_or_concurrency": "8"},
+        {"load": "offline", "batch_or_concurrency": "max"},
+    ],
+    ids=str,
+)
+def test_tokens_are_requests_times_their_length(load: dict[str, str]) -> None:
+    row = changed(engine="vLLM 0.19", input_len="500", output_len="100", **load)
+    rows = GpuRows()
+    requests = rows.predict({**row, "metric": "request_throughput"}).value
+    tokens = rows.predict({**row, "metric": "output_throughput"}).value
+    assert requests is not None
+    assert tokens == pytest.approx(100 * requests, rel=1e-6)
+    if load["batch_or_concurrency"] != "max":
+        speed = rows.predict({**row, "metric": "output_speed_per_user"}).value
+        tpot = rows.predict({**row, "metric": "tpot_mean"}).value
+        assert (speed or 0.0) * (tpot or 0.0) == pytest.approx(1e3, rel=1e-9)
 
 
 @pytest.mark.parametrize(
