@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 
 from wafer_engine.constants import (
+    SERVICE_CONSTANTS,
+    WSE3_CONSTANTS,
     DecodeConstants,
     GemmConstants,
     GemvConstants,
@@ -25,8 +27,10 @@ from wafer_engine.constants import (
     WaferConstants,
 )
 from wafer_engine.fit import Vector, fit_positive, soft_l1
+from wafer_engine.models import ModelShape, find_model
 from wafer_engine.report import Row
 from wafer_engine.rows import LAUNCH_DATE, WaferRows
+from wafer_engine.validate import LeftOut
 
 Fit = TypeVar("Fit", bound=msgspec.Struct)
 
@@ -246,6 +250,39 @@ def _fit_acceptance(
         return _log_errors(WaferRows(wse3=wse3, service=with_acceptance(value)), rows)
 
     return with_acceptance(_best_fraction(errors, 100, 990))
+
+
+def leave_models_out(
+    rows: Sequence[Row],
+    wse3: WaferConstants = WSE3_CONSTANTS,
+    service: ServiceConstants = SERVICE_CONSTANTS,
+) -> list[LeftOut]:
+    """Fit each acceptance again without one model's rows, and predict those.
+
+    Models of the same dimensions are left out together. A kind with a single such model has nothing
+    left to fit to and gives no entry.
+    """
+    speeds = [row for row in rows if row.get("metric") == "output_speed_per_user"]
+    kinds = _kinds_of(speeds, WaferRows(wse3=wse3, service=service))
+    left_out = []
+    for kind in ("dense", "moe"):
+        for shape in dict.fromkeys(_dimensions(row) for row in kinds[kind]):
+            others = [row for row in kinds[kind] if _dimensions(row) != shape]
+            if not others:
+                continue
+            fitted = _fit_acceptance(wse3, service, kind, others)
+            own = [row for row in kinds[kind] if _dimensions(row) == shape]
+            values = _predict(WaferRows(wse3=wse3, service=fitted), own).tolist()
+            acceptance = getattr(fitted, f"acceptance_{kind}")
+            left_out += [
+                LeftOut(kind, row["id"], row["model"], acceptance, value, float(row["value"]))
+                for row, value in zip(own, values, strict=True)
+            ]
+    return left_out
+
+
+def _dimensions(row: Row) -> ModelShape:
+    return msgspec.structs.replace(find_model(row["model"]), name="")
 
 
 def _fit_overhead(

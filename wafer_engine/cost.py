@@ -7,7 +7,7 @@ sequences wait for each other. A draft's tokens take pipeline slots like any oth
 
 The time of a layer uses the WSE-3 decode constants (measured); what a region holds, how drafts fare
 and what surrounds the wafers are assumptions, each one a parameter. Speeds of models without a
-published row are good to about 25 %: one model has been published 40 % apart. docs/engines.md.
+published row are good to about 30 % (dense) and 45 % (mixtures of experts). docs/engines.md.
 """
 
 import functools

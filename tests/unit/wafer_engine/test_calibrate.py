@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from wafer_engine.calibrate import calibrate, write_constants
+from wafer_engine.calibrate import calibrate, leave_models_out, write_constants
 from wafer_engine.constants import (
     SERVICE_CONSTANTS,
     WSE2_CONSTANTS,
@@ -71,6 +71,37 @@ def test_shipped_constants_are_found_again(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["wse2.json", "wse3.json", "service.json"]
     assert msgspec.json.decode(paths[0].read_bytes(), type=WaferConstants) == wse2
     assert msgspec.json.decode(paths[2].read_bytes(), type=ServiceConstants) == service
+
+
+def speed_row(model: str, factor: float = 1.0) -> dict[str, str]:
+    row = {
+        "id": f"speed-{model}",
+        "hardware": "WSE-3 (cloud)",
+        "model": model,
+        "metric": "output_speed_per_user",
+        "note": "2025",
+    }
+    predicted = WaferRows().predict(row).value
+    assert predicted is not None
+    return {**row, "value": repr(predicted * factor)}
+
+
+def test_a_left_out_model_has_no_part_in_what_predicts_it() -> None:
+    fast, plain = speed_row("GLM-4.6", 1.3), speed_row("gpt-oss-120b")
+    of = {one.model: one for one in leave_models_out([fast, plain])}
+    # The others fit the shipped acceptance exactly, so the fast one misses by its whole factor;
+    # and the plain one is predicted by the fast one's alone.
+    assert of["GLM-4.6"].acceptance == SERVICE_CONSTANTS.acceptance_moe
+    assert of["GLM-4.6"].error == pytest.approx(1 / 1.3 - 1, abs=0.002)
+    assert of["gpt-oss-120b"].error == pytest.approx(0.3, abs=0.002)
+
+
+def test_models_of_one_shape_are_left_out_together() -> None:
+    twins = [speed_row("Llama-3.1-70B"), speed_row("Llama-3.3-70B", 1.2)]
+    assert leave_models_out(twins) == []
+    told = leave_models_out([*twins, speed_row("Qwen3-32B")])
+    assert len(told) == 3
+    assert told[0].acceptance == told[1].acceptance == SERVICE_CONSTANTS.acceptance_dense
 
 
 def test_no_rows_is_an_error() -> None:
