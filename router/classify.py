@@ -1,159 +1,159 @@
-"""What kind of work a task is: small and interactive, deep, or uncertain; and whether it touches
-security.
+"""What kind of work a task is: small and interactive, deep, or uncertain; whether it touches
+security; whether a small model would do; and how long the answer may get.
 
 It looks at the current ask, not at the whole context (a trivial ask in front of a long context is
 still trivial), and at no more than the ask's head and tail, so that the cost is bounded at any
-size. The model is a sum of log-odds from the table in `signals`; every part of the sum that counts
-is reported in words. `features` and `classify` are the seam for a trained model.
+size. What the words and the shape of the ask say is the trained `linear_model`'s part; what the
+request says besides them is added from `signals`, as public data has none of it. Every part of the
+sum that counts is reported in words, with its share of all that counted.
 """
 
 import math
-import re
 from itertools import pairwise
 
 import msgspec
 
 from router import signals
+from router.linear_model import SECURITY, LinearModel, Scores, load_model
 from router.task import Features, Label, Task, TaskClass
+from router.text_features import read
 
-HEAD_CHARS, TAIL_CHARS = 1_536, 512  # what is read of an ask: its ends say what is wanted
+MODEL = load_model()
 
-_WORD = re.compile(r"[a-z0-9_+#]+")
+_NUM_SIGNALS = 4
+_STRONG_WORDS = frozenset(t.encode() for t in signals.STRONG_SECURITY_TERMS if " " not in t)
+_STRONG_PAIRS = frozenset(
+    (first.encode(), second.encode())
+    for term in signals.STRONG_SECURITY_TERMS
+    for first, space, second in [term.partition(" ")]
+    if space
+)
+_PAIR_STARTS = frozenset(first for first, _ in _STRONG_PAIRS)
 
 
 class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where `p_deep` is too uncertain to decide: from `low` up to, but not including, `high`."""
+    """Where `p_deep` is too uncertain to decide: from `low` up to, but not including, `high`.
 
-    low: float = 0.4
-    high: float = 0.65
-    security: float = 0.5  # from this `p_security` on a task is security-sensitive
+    The defaults miss few deep tasks and send about a quarter of all to both engines;
+    docs/classifier.md has the measured trade-off.
+    """
+
+    low: float = 0.15
+    high: float = 0.6
+    # From this `p_security` on a task is security-sensitive: to miss one is dearer than a false
+    # alarm, of which there are 1 or 2 in 100.
+    security: float = 0.1
 
 
 DEFAULT_BAND = Band()
 
 
-class _Terms:
-    """One table of terms, split for lookup: words by set, pairs of words by set."""
-
-    def __init__(self, weights: dict[str, float]) -> None:
-        self.weights = weights
-        self.words = frozenset(term for term in weights if " " not in term)
-        self.pairs = {
-            (first, second): term
-            for term in weights
-            if " " in term
-            for first, second in [term.split(" ")]
-        }
-
-    def found(self, words: set[str], pairs: set[tuple[str, str]]) -> tuple[str, ...]:
-        """The terms in a text, heaviest first."""
-        terms = list(self.words & words)
-        terms += [self.pairs[pair] for pair in self.pairs.keys() & pairs]
-        terms.sort(key=lambda term: (-self.weights[term], term))
-        return tuple(terms)
-
-    def sum(self, terms: tuple[str, ...]) -> float:
-        weights = self.weights
-        return sum([weights[term] for term in terms])
-
-
-_DEEP = _Terms(signals.DEEP_TERMS)
-_FAST = _Terms(signals.FAST_TERMS)
-_SECURITY = _Terms(signals.SECURITY_TERMS)
-
-
 def features(task: Task) -> Features:
     """What the classifier looks at. Cost: at most 2 KiB of text are read, whatever came."""
-    ask = task.ask
-    if len(ask) > HEAD_CHARS + TAIL_CHARS:
-        ask = f"{ask[:HEAD_CHARS]} \n {ask[-TAIL_CHARS:]}"
-    words = _WORD.findall(ask.lower())
-    unique = set(words)
-    pairs = set(pairwise(words))
     return Features(
+        reading=read(task.ask),
         num_ask_tokens=task.num_ask_tokens,
         num_context_tokens=task.request.num_prompt_tokens,
         num_turns=task.num_turns,
         num_tools=len(task.request.tools),
         has_images=task.has_images,
-        num_code_fences=ask.count("```"),
-        num_questions=ask.count("?"),
-        num_parts=ask.count(", ") + ask.count("; ") + words.count("and"),
-        deep_terms=_DEEP.found(unique, pairs),
-        fast_terms=_FAST.found(unique, pairs),
-        security_terms=_SECURITY.found(unique, pairs),
         reasoning_effort=task.hints.reasoning_effort,
         service_tier=task.hints.service_tier,
     )
 
 
-def classify(features: Features, band: Band = DEFAULT_BAND) -> TaskClass:
+def features_of_text(text: str) -> Features:
+    """The features of an ask about which nothing else is known."""
+    return Features(
+        reading=read(text),
+        num_ask_tokens=0,
+        num_context_tokens=0,
+        num_turns=1,
+        num_tools=0,
+        has_images=False,
+        reasoning_effort=None,
+        service_tier=None,
+    )
+
+
+def classify(
+    features: Features, band: Band = DEFAULT_BAND, model: LinearModel = MODEL
+) -> TaskClass:
     """The class of a task with these features; the policy chooses the band."""
-    parts = _deep_parts(features)
-    p_deep = _logistic(signals.DEEP_BIAS + sum([weight for weight, _ in parts]))
-    security = _SECURITY.sum(features.security_terms)
-    p_security = _logistic(signals.SECURITY_BIAS + security)
+    scores = model.score(features.reading, _NUM_SIGNALS)
+    shifts = _shifts(features)
+    p_deep = _logistic(scores.deep_log_odds + sum([size for size, _ in shifts]))
+    p_security = _logistic(scores.security_log_odds)
+    strong = _strong_terms(features.reading.words)
+    if strong:
+        p_security = max(p_security, signals.STRONG_SECURITY)
     label: Label = "uncertain"
     if p_deep < band.low:
         label = "interactive"
     elif p_deep >= band.high:
         label = "deep"
-    parts.sort(key=lambda part: (-abs(part[0]), part[1]))
-    words = [f"{text} ({weight:+.1f})" for weight, text in parts if weight]
+    words = _in_words(scores, shifts)
     if p_security >= band.security:
-        words.insert(0, f"security: {_quoted(features.security_terms)}")
+        why = strong or [part.name for part in model.parts(features.reading, SECURITY, 3)]
+        words.insert(0, f"security: {', '.join(why)}")
     return TaskClass(
         label=label,
         p_deep=round(p_deep, 4),
         p_security=round(p_security, 4),
         security_sensitive=p_security >= band.security,
-        expected_output_tokens=_expected_output_tokens(features, p_deep),
+        expected_output_tokens=_expected_output_tokens(features, scores, p_deep),
+        p_gain=round(_logistic(scores.gain_log_odds), 4),
         signals=tuple(words),
     )
 
 
-def _deep_parts(features: Features) -> list[tuple[float, str]]:
-    """Each signal's log-odds towards deep, and what it was."""
-    parts: list[tuple[float, str]] = []
-    if features.deep_terms:
-        parts.append((_DEEP.sum(features.deep_terms), f"words {_quoted(features.deep_terms)}"))
-    if features.fast_terms:
-        parts.append((-_FAST.sum(features.fast_terms), f"words {_quoted(features.fast_terms)}"))
-    if features.num_ask_tokens > 16:
-        length = signals.PER_DOUBLING * math.log2(features.num_ask_tokens / 16)
-        parts.append((min(signals.MAX_LENGTH, length), f"{features.num_ask_tokens} tokens asked"))
-    if features.num_parts:
-        num_parts = min(signals.MAX_PARTS, features.num_parts)
-        parts.append((signals.PER_PART * num_parts, f"{features.num_parts} parts"))
-    if features.num_context_tokens > 16_384:
-        context = signals.PER_CONTEXT_DOUBLING * math.log2(features.num_context_tokens / 16_384)
-        text = f"context of {features.num_context_tokens} tokens"
-        parts.append((min(signals.MAX_CONTEXT, context), text))
-    if features.num_code_fences:
-        parts.append((signals.FENCED_CODE, "pasted code"))
-    if features.num_questions and features.num_ask_tokens <= signals.SHORT_QUESTION_TOKENS:
-        parts.append((signals.SHORT_QUESTION, "a short question"))
+def _shifts(features: Features) -> list[tuple[float, str]]:
+    """What the request says besides the ask: log-odds towards deep, and what it was."""
+    shifts: list[tuple[float, str]] = []
+    if features.num_context_tokens > signals.LONG_CONTEXT_TOKENS:
+        doublings = math.log2(features.num_context_tokens / signals.LONG_CONTEXT_TOKENS)
+        size = min(signals.MAX_CONTEXT, signals.PER_CONTEXT_DOUBLING * doublings)
+        shifts.append((size, f"context of {features.num_context_tokens} tokens"))
     effort, tier = features.reasoning_effort, features.service_tier
-    if effort is not None:
-        parts.append((signals.REASONING_EFFORT.get(effort, 0.0), f"reasoning effort {effort}"))
-    if tier is not None:
-        parts.append((signals.SERVICE_TIER.get(tier, 0.0), f"service tier {tier}"))
-    return parts
+    if effort in signals.REASONING_EFFORT:
+        shifts.append((signals.REASONING_EFFORT[effort], f"reasoning effort {effort}"))
+    if tier in signals.SERVICE_TIER:
+        shifts.append((signals.SERVICE_TIER[tier], f"service tier {tier}"))
+    return shifts
 
 
-def _expected_output_tokens(features: Features, p_deep: float) -> int:
+def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
+    """The largest signals, largest first: what it was, its log-odds, its share of all."""
+    found = [(part.log_odds, part.name) for part in scores.parts]
+    if shifts:
+        found = sorted(found + shifts, key=lambda part: -abs(part[0]))
+    everything = scores.sum_of_parts + sum([abs(size) for size, _ in shifts])
+    percent = 100 / everything if everything else 0.0
+    return [f"{name} {size:+.1f} ({abs(size) * percent:.0f} %)" for size, name in found if size]
+
+
+def _strong_terms(words: list[bytes]) -> list[str]:
+    """The strong security terms among an ask's words, as quoted in the explanation."""
+    found = [] if _STRONG_WORDS.isdisjoint(words) else [w for w in words if w in _STRONG_WORDS]
+    if not _PAIR_STARTS.isdisjoint(words):
+        found += [b" ".join(pair) for pair in pairwise(words) if pair in _STRONG_PAIRS]
+    return [f'"{term.decode()}"' for term in dict.fromkeys(found)][:3]
+
+
+def _expected_output_tokens(features: Features, scores: Scores, p_deep: float) -> int:
+    """The lane's typical length, moved by what the model makes of the ask."""
     ratio = signals.DEEP_OUTPUT_TOKENS / signals.SMALL_OUTPUT_TOKENS
     tokens: float = signals.SMALL_OUTPUT_TOKENS * ratio**p_deep
+    tokens *= (scores.output_tokens / signals.TYPICAL_OUTPUT_TOKENS) ** signals.OUTPUT_TRUST
     if features.reasoning_effort is not None:
         tokens *= signals.REASONING_OUTPUT.get(features.reasoning_effort, 1.0)
-    if not signals.BRIEF_TERMS.isdisjoint(features.fast_terms):
+    if not _BRIEF.isdisjoint(features.reading.words):
         tokens /= 2
-    return round(tokens)
+    return max(1, round(tokens))
 
 
-def _quoted(terms: tuple[str, ...]) -> str:
-    return ", ".join([f'"{term}"' for term in terms[:4]]) + (", ..." if len(terms) > 4 else "")
+_BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
 
 
 def _logistic(log_odds: float) -> float:
-    return 1 / (1 + math.exp(-log_odds))
+    return 1 / (1 + math.exp(-max(-30.0, min(30.0, log_odds))))

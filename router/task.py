@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from backends.contract import BackendGroup, GenerateRequest
+from router.text_features import Reading
 
 Strategy = Literal["brief", "race"]
 Label = Literal["interactive", "deep", "uncertain"]
@@ -74,17 +75,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What the classifier looks at."""
 
+    reading: Reading  # the ask's words and shape
     num_ask_tokens: int
     num_context_tokens: int
     num_turns: int
     num_tools: int
     has_images: bool
-    num_code_fences: int
-    num_questions: int
-    num_parts: int  # enumerated things in the ask
-    deep_terms: tuple[str, ...]  # signal words found, each once
-    fast_terms: tuple[str, ...]
-    security_terms: tuple[str, ...]
     reasoning_effort: str | None
     service_tier: str | None
 
@@ -97,4 +93,5 @@ class TaskClass(msgspec.Struct, frozen=True, kw_only=True):
     p_security: float  # 0..1
     security_sensitive: bool
     expected_output_tokens: int
+    p_gain: float = 0.0  # 0..1: a large model gets it right and a small one does not
     signals: tuple[str, ...]  # which signals counted, strongest first

@@ -1,5 +1,6 @@
 """The classifier: labels, signals in words, bounded reading, determinism."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from router.task import Hints, TaskClass
 from tests.unit.router.tasks import TOOL, task
 
 ROOT = Path(__file__).parents[3]
+SIGNAL = re.compile(r"(.+) ([+-][\d.]+) \((\d+) %\)")
 
 
 @pytest.mark.parametrize(
@@ -19,7 +21,7 @@ ROOT = Path(__file__).parents[3]
     [
         ("fix the typo in the README heading", "interactive"),
         ("How do I parse an ISO date in JavaScript?", "interactive"),
-        ("Rename class HttpClient to HTTPClient across the file", "interactive"),
+        ("Why does my loop never end?", "interactive"),
         ("thanks!", "interactive"),
         ("", "interactive"),
         ("Prove that the scheduler is starvation free or give a counterexample trace", "deep"),
@@ -29,7 +31,7 @@ ROOT = Path(__file__).parents[3]
             "deep",
         ),
         ("Refactor the storage engine across the entire codebase", "deep"),
-        ("Implement a small cache, the tests and the docs", "uncertain"),
+        ("Write a parser for arithmetic expressions in Python", "uncertain"),
     ],
 )
 def test_label(ask: str, label: str) -> None:
@@ -45,7 +47,7 @@ def test_label(ask: str, label: str) -> None:
         ("Explain the term exploit in reinforcement learning", False),
         ("Write an attack animation for the player sprite in Pygame", False),
         ("Count vowels in a string and inject the count into the template", False),
-        ("How are tokens split by the tokenizer?", False),
+        ("Which tokens does the tokenizer split at a comma?", False),
     ],
 )
 def test_security(ask: str, sensitive: bool) -> None:
@@ -60,8 +62,8 @@ def test_hints_shift_and_are_named() -> None:
     high = of(Hints(reasoning_effort="high"))
     hurried = of(Hints(service_tier="priority"))
     assert hurried.p_deep < plain.p_deep < high.p_deep
-    assert any("reasoning effort high (+1.2)" in signal for signal in high.signals)
-    assert any("service tier priority (-0.7)" in signal for signal in hurried.signals)
+    assert any(signal.startswith("reasoning effort high +1.2 (") for signal in high.signals)
+    assert any(signal.startswith("service tier priority -0.7 (") for signal in hurried.signals)
 
 
 def test_unknown_hints_count_for_nothing() -> None:
@@ -73,10 +75,15 @@ def test_a_trivial_ask_in_front_of_a_long_context_stays_trivial() -> None:
     assert classify(features(task("fix the typo", prompt_tokens=100_000))).label == "interactive"
 
 
-def test_signals_come_strongest_first_and_name_the_words() -> None:
-    task_class = classify(features(task("Quickly prove the theorem, then derive the bound")))
-    assert task_class.signals[0].startswith('words "prove", "theorem", "derive"')
-    assert task_class.signals[1].startswith('words "quickly" (-1.2)')
+def test_signals_come_strongest_first_with_their_share() -> None:
+    ask = "Prove the theorem, then refactor the scheduler"
+    task_class = classify(features(task(ask, hints=Hints(reasoning_effort="low"))))
+    found = [SIGNAL.fullmatch(signal) for signal in task_class.signals]
+    sizes = [abs(float(match[2])) for match in found if match]
+    assert len(sizes) == len(task_class.signals) == 5
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(float(match[3]) for match in found if match) <= 101
+    assert any('"refactor"' in signal for signal in task_class.signals)
 
 
 def test_the_band_decides_the_label() -> None:
@@ -88,29 +95,29 @@ def test_the_band_decides_the_label() -> None:
 
 def test_only_head_and_tail_are_read() -> None:
     filler = "x " * 400_000
-    middle = classify(features(task(f"fix the typo {filler} prove the theorem {filler} thanks")))
-    head = classify(features(task(f"prove the theorem {filler}")))
-    tail = classify(features(task(f"{filler} prove the theorem")))
-    assert not any("prove" in signal for signal in middle.signals)
-    assert any("typo" in signal and "thanks" in signal for signal in middle.signals)
-    assert any("prove" in signal for signal in head.signals)
-    assert any("prove" in signal for signal in tail.signals)
+    plain = classify(features(task(f"fix the typo {filler}")))
+    middle = classify(features(task(f"fix the typo {filler} prove the theorem {filler}")))
+    tail = classify(features(task(f"{filler}\n\nprove the theorem")))
+    assert middle == plain
+    assert '"prove"' in " ".join(tail.signals)
 
 
-def test_features_count_what_they_say() -> None:
+def test_features_hold_what_the_request_says_besides_the_ask() -> None:
+    hints = Hints(reasoning_effort="low", service_tier="flex")
     found = features(
         task(
-            "Why? Fix a, b; c and d.\n```py\nx\n```",
+            "Fix a",
             prompt_tokens=900,
             tools=(TOOL, TOOL),
             num_turns=3,
             has_images=True,
+            hints=hints,
         )
     )
-    assert (found.num_questions, found.num_parts, found.num_code_fences) == (1, 3, 2)
     assert (found.num_context_tokens, found.num_tools, found.num_turns) == (900, 2, 3)
+    assert (found.reasoning_effort, found.service_tier) == ("low", "flex")
     assert found.has_images
-    assert found.fast_terms == ("fix",)
+    assert found.reading.words == [b"fix", b"a"]
 
 
 def test_expected_output_grows_with_depth_and_shrinks_when_asked_to_be_brief() -> None:
@@ -142,11 +149,9 @@ def test_the_same_in_every_process() -> None:
     assert len(printed) == 1
 
 
-@pytest.mark.parametrize("table", [signals.DEEP_TERMS, signals.FAST_TERMS, signals.SECURITY_TERMS])
-def test_terms_can_be_found(table: dict[str, float]) -> None:
+@pytest.mark.parametrize("term", sorted(signals.STRONG_SECURITY_TERMS))
+def test_strong_terms_can_be_found(term: str) -> None:
     """A term the reader could never produce would be a silent typo."""
-    for term, weight in table.items():
-        found = features(task(term))
-        everything = found.deep_terms + found.fast_terms + found.security_terms
-        assert term in everything, term
-        assert weight > 0, term
+    task_class = classify(features(task(f"now {term} here")))
+    assert task_class.p_security >= signals.STRONG_SECURITY
+    assert f'security: "{term}"' in task_class.signals

@@ -1,0 +1,136 @@
+"""How good a classifier is, measured on labelled texts: pure functions from labels and scores.
+
+`docs/classifier.md` says what each number means and which traps it has: above all, that a pooled
+AUC flatters whoever recognises the source of a text, so the mean AUC inside single sources stands
+beside it.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+MIN_OF_EACH = 3  # a source with fewer deep or interactive records has no AUC worth averaging
+CALIBRATION_BINS = 10
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """Accuracy against the share of calls to the large model, as RouteLLM summarises it.
+
+    Quality is the share of the gap between the small and the large model's accuracy that is
+    recovered (PGR). A router that chooses at random has an APGR of 0.5 and a CPT(x) of x.
+    """
+
+    num_records: int
+    small_accuracy: float
+    large_accuracy: float
+    apgr: float  # area under quality over the share of calls
+    cpt50: float  # the smallest share of calls to the large model that recovers 50 % of the gap
+    cpt80: float
+
+
+class Flags(msgspec.Struct, frozen=True):
+    """Counts of a yes/no decision."""
+
+    hits: int
+    false_alarms: int
+    misses: int
+    right_rejections: int
+
+    @property
+    def recall(self) -> float:
+        return _share(self.hits, self.hits + self.misses)
+
+    @property
+    def precision(self) -> float:
+        return _share(self.hits, self.hits + self.false_alarms)
+
+    @property
+    def false_alarm_rate(self) -> float:
+        return _share(self.false_alarms, self.false_alarms + self.right_rejections)
+
+
+def auc(positive: Sequence[bool], scores: Sequence[float]) -> float:
+    """How often a positive scores above a negative, ties as half; NaN without one of either."""
+    is_positive = np.asarray(positive, bool)
+    num_positive = int(is_positive.sum())
+    num_negative = len(is_positive) - num_positive
+    if not num_positive or not num_negative:
+        return float("nan")
+    _, inverse, counts = np.unique(np.asarray(scores), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    above = ranks[is_positive].sum() - num_positive * (num_positive + 1) / 2
+    return float(above / (num_positive * num_negative))
+
+
+def auc_within(
+    groups: Sequence[Hashable], positive: Sequence[bool], scores: Sequence[float]
+) -> tuple[float, int]:
+    """The mean AUC inside single groups, and of how many; groups of one kind are left out."""
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for at, group in enumerate(groups):
+        members[group].append(at)
+    found = []
+    for places in members.values():
+        labels = [positive[at] for at in places]
+        if MIN_OF_EACH <= sum(labels) <= len(labels) - MIN_OF_EACH:
+            found.append(auc(labels, [scores[at] for at in places]))
+    return (float(np.mean(found)), len(found)) if found else (float("nan"), 0)
+
+
+def calibration_error(
+    happened: Sequence[bool], probabilities: Sequence[float], num_bins: int = CALIBRATION_BINS
+) -> float:
+    """Expected calibration error over bins of equal width; NaN without records."""
+    if not happened:
+        return float("nan")
+    events, said = np.asarray(happened, float), np.asarray(probabilities, float)
+    bins = np.minimum((said * num_bins).astype(int), num_bins - 1)
+    gaps = np.bincount(bins, weights=events - said, minlength=num_bins)
+    return float(np.abs(gaps).sum() / len(events))
+
+
+def flags(positive: Sequence[bool], flagged: Sequence[bool]) -> Flags:
+    """Count a yes/no decision against the truth."""
+    pairs = list(zip(positive, flagged, strict=True))
+    return Flags(
+        hits=pairs.count((True, True)),
+        false_alarms=pairs.count((False, True)),
+        misses=pairs.count((True, False)),
+        right_rejections=pairs.count((False, False)),
+    )
+
+
+def curve(
+    small_ok: Sequence[float], large_ok: Sequence[float], scores: Sequence[float]
+) -> Curve | None:
+    """The curve of a router that sends the highest scores to the large model.
+
+    Records of equal score share their outcomes, so that the order of the file says nothing.
+
+    Returns:
+        None where the large model is no better than the small one: there is no gap to recover.
+    """
+    small, large = np.asarray(small_ok, float), np.asarray(large_ok, float)
+    if not len(small) or large.mean() <= small.mean():
+        return None
+    _, group = np.unique(-np.asarray(scores, float), return_inverse=True)
+    sizes = np.bincount(group)
+    gains = (np.bincount(group, weights=large - small) / sizes)[np.sort(group)]
+    quality = np.concatenate([[0.0], np.cumsum(gains)]) / (large - small).sum()
+    return Curve(
+        num_records=len(small),
+        small_accuracy=float(small.mean()),
+        large_accuracy=float(large.mean()),
+        apgr=float((quality[1:] + quality[:-1]).sum() / (2 * len(small))),
+        cpt50=float(np.argmax(quality >= 0.5) / len(small)),
+        cpt80=float(np.argmax(quality >= 0.8) / len(small)),
+    )
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")

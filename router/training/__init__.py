@@ -1,0 +1,1 @@
+"""Fits the classifier's weights from labelled texts: `python -m router.training` (`make train`)."""

@@ -1,0 +1,312 @@
+"""From records to a `LinearModel`: features, vocabulary, the four heads, their calibration.
+
+Choices that the measurements in docs/classifier.md led to:
+
+- A word counts with its stem: rare and unknown words are judged by their beginning.
+- Terms in fewer than three records, or in one source alone, are left out: they would tell the
+  source, not the work.
+- Each repository of commits has an intercept that is thrown away afterwards, so that the words
+  learn what separates large from small work inside a repository.
+- Commits of middling size take part with soft labels; large sources count less per record.
+- Some short asks are shown again with a long paste, deep ones as often as interactive ones.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from router.linear_model import (
+    CONTEXT_SHARE,
+    HEADS,
+    LinearModel,
+    Provenance,
+    Weights,
+    term_share,
+)
+from router.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term, dense, read, terms
+from router.training.asks import SOURCE, written_asks
+from router.training.paste import with_pastes
+from router.training.records import (
+    Record,
+    deep_target,
+    fingerprint,
+    gain_target,
+    is_deep,
+    is_gain,
+    is_security,
+    output_target,
+    security_target,
+)
+from router.training.solver import Floats, Rows, fit_linear, fit_logistic, fit_scale, total
+
+MODEL_VERSION = "2026.1"
+MIN_RECORDS, MIN_SOURCES = 3, 2  # that a term must stand in
+
+Target = Callable[[Record], tuple[float, float] | None]
+
+
+class HeadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How one head is fitted. Penalties are of the squared coefficients; see `solver`."""
+
+    target: Target
+    logistic: bool
+    term_penalty: float
+    dense_penalty: float = 1.0
+    with_pastes: bool = False
+    own_intercept: tuple[str, ...] = ()  # sources whose names begin so have an intercept each
+    source_power: float = 0.5  # a source of n records counts n ** (1 - source_power)
+    # Added to the weight of the length in words, per spread, after the fit: a prior from elsewhere.
+    length_tilt: float = 0.0
+
+
+OPTIONS: dict[str, HeadOptions] = {
+    "deep": HeadOptions(
+        target=deep_target,
+        logistic=True,
+        term_penalty=0.2,
+        with_pastes=True,
+        own_intercept=("commit_",),
+        source_power=0.3,
+    ),
+    "security": HeadOptions(
+        target=security_target, logistic=True, term_penalty=0.11, with_pastes=True
+    ),
+    "gain": HeadOptions(
+        target=gain_target,
+        logistic=False,
+        term_penalty=10.0,
+        dense_penalty=50.0,
+        source_power=0.25,
+        length_tilt=0.05,
+    ),
+    "output": HeadOptions(target=output_target, logistic=False, term_penalty=4.0),
+}
+WRITTEN_WEIGHT = 2.0  # of the requests written for training: they are what asks look like
+INTERCEPT_PENALTY = 1.0  # of a source's own intercept
+BIAS_PENALTY = 1e-3
+
+
+class Corpus(msgspec.Struct, frozen=True):
+    """Records with what the classifier sees of them."""
+
+    records: list[Record]
+    terms: list[list[Term]]  # of the ask
+    context: list[list[bytes]]  # distinct words around it
+    dense: Weights  # shape (records, dense)
+
+
+def corpus_of(records: Sequence[Record]) -> Corpus:
+    """Read every record once."""
+    readings: list[Reading] = [read(record.text) for record in records]
+    return Corpus(
+        list(records),
+        [terms(reading.words) for reading in readings],
+        [list(dict.fromkeys(reading.context_words)) for reading in readings],
+        np.array([dense(reading) for reading in readings]),
+    )
+
+
+def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> LinearModel:
+    """The model of these records; the same records and seed give the same bits.
+
+    Args:
+        calibration: Other records, on which scores are turned into probabilities.
+    """
+    plain = [*records, *written_asks(seed)]
+    corpus = corpus_of([*plain, *with_pastes(plain, seed)])
+    columns = _columns(corpus, len(plain))
+    means = corpus.dense[: len(plain)].mean(0)
+    spreads = np.sqrt(((corpus.dense[: len(plain)] - means) ** 2).mean(0)) + 1e-3
+    scaled = (corpus.dense - means) / spreads
+    design = _design(corpus, columns, scaled)
+    heads = [_fit_head(corpus, design, len(columns), len(plain), OPTIONS[name]) for name in HEADS]
+    provenance = Provenance(
+        version=MODEL_VERSION,
+        num_records=len(records),
+        records_hash=fingerprint(records),
+        calibration_hash=fingerprint(calibration),
+        seed=seed,
+    )
+    unscaled = _assemble(heads, columns, means, spreads, _NO_SCALES, provenance)
+    scales = _scales(unscaled, calibration)
+    return _assemble(heads, columns, means, spreads, scales, provenance)
+
+
+def _columns(corpus: Corpus, num_plain: int) -> dict[Term, int]:
+    """Term -> column; a stem stands as a pair of itself and nothing."""
+    num_records: Counter[Term] = Counter()
+    sources: dict[Term, set[str]] = defaultdict(set)
+    for at in range(num_plain):
+        found: set[Term] = {*corpus.terms[at], *corpus.context[at]}
+        found |= {stem for term in found if (stem := _stem(term)) is not None}
+        num_records.update(found)
+        group = corpus.records[at].group
+        for term in found:
+            if len(sources[term]) < MIN_SOURCES:
+                sources[term].add(group)
+    kept = [
+        term
+        for term, count in num_records.items()
+        if count >= MIN_RECORDS and len(sources[term]) >= MIN_SOURCES and not _is_number(term)
+    ]
+    kept.sort(key=lambda term: (term, b"") if isinstance(term, bytes) else (b"\xff", *term))
+    return {term: column for column, term in enumerate(kept)}
+
+
+def _stem(term: Term) -> Term | None:
+    if isinstance(term, bytes) and len(term) > STEM_BYTES:
+        return (term[:STEM_BYTES], b"")
+    return None
+
+
+def _is_number(term: Term) -> bool:
+    return any(map(bytes.isdigit, term if isinstance(term, tuple) else (term,)))
+
+
+def _design(corpus: Corpus, columns: dict[Term, int], scaled: Weights) -> Rows:
+    """Terms, then dense features, then the bias, as one sparse matrix."""
+    row: list[int] = []
+    column: list[int] = []
+    value: list[float] = []
+    for at in range(len(corpus.records)):
+        for term, share in _shares(corpus, at):
+            place = columns.get(term)
+            if place is not None:
+                row.append(at)
+                column.append(place)
+                value.append(share)
+    num_rows, num_dense = scaled.shape
+    bias = np.ones((num_rows, 1))
+    return Rows(
+        row=np.concatenate(
+            [np.array(row, np.int64), np.repeat(np.arange(num_rows), num_dense + 1)]
+        ),
+        column=np.concatenate(
+            [
+                np.array(column, np.int64),
+                np.tile(np.arange(num_dense + 1) + len(columns), num_rows),
+            ]
+        ),
+        value=np.concatenate([np.array(value), np.hstack([scaled, bias]).ravel()]),
+        shape=(num_rows, len(columns) + num_dense + 1),
+    )
+
+
+def _shares(corpus: Corpus, at: int) -> Iterator[tuple[Term, float]]:
+    """What each term of a record counts; as `LinearModel` has it, with stems of their own."""
+    found: list[tuple[Sequence[Term], float]] = [
+        (corpus.terms[at], 1.0),
+        (corpus.context[at], CONTEXT_SHARE),
+    ]
+    for group, share in found:
+        for term in group:
+            part = share * term_share(len(group))
+            yield term, part
+            stem = _stem(term)
+            if stem is not None:
+                yield stem, part
+
+
+def _fit_head(
+    corpus: Corpus, design: Rows, num_terms: int, num_plain: int, options: HeadOptions
+) -> Floats:
+    """Coefficients of terms, dense features and bias."""
+    chosen: list[int] = []
+    goals: list[tuple[float, float]] = []
+    shown = corpus.records if options.with_pastes else corpus.records[:num_plain]
+    for at, record in enumerate(shown):
+        goal = options.target(record)
+        if goal is not None:
+            chosen.append(at)
+            goals.append(goal)
+    groups = [corpus.records[at].group for at in chosen]
+    sizes = Counter(groups)
+    weight = np.array(
+        [
+            part * sizes[of] ** -options.source_power * (WRITTEN_WEIGHT if of == SOURCE else 1)
+            for (_, part), of in zip(goals, groups, strict=True)
+        ]
+    )
+    weight = weight * (len(chosen) / total(weight))
+    own = [of for of in sorted(sizes) if of.startswith(options.own_intercept)]
+    rows = _with_intercepts(_take(design, chosen), groups, own)
+    penalty = np.full(rows.shape[1], INTERCEPT_PENALTY)
+    num_kept = design.shape[1]
+    penalty[:num_terms] = options.term_penalty
+    penalty[num_terms : num_kept - 1] = options.dense_penalty
+    penalty[num_kept - 1] = BIAS_PENALTY
+    target = np.array([value for value, _ in goals])
+    fitted = (fit_logistic if options.logistic else fit_linear)(rows, target, weight, penalty)
+    fitted[num_terms + DENSE_NAMES.index("length in words")] += options.length_tilt
+    return fitted[:num_kept]
+
+
+def _take(rows: Rows, chosen: list[int]) -> Rows:
+    """Some rows, renumbered."""
+    number = np.full(rows.shape[0], -1, np.int64)
+    number[chosen] = np.arange(len(chosen))
+    kept = number[rows.row] >= 0
+    return Rows(
+        row=number[rows.row[kept]],
+        column=rows.column[kept],
+        value=rows.value[kept],
+        shape=(len(chosen), rows.shape[1]),
+    )
+
+
+def _with_intercepts(rows: Rows, groups: list[str], own: list[str]) -> Rows:
+    """The rows with a column of ones for each of the `own` groups."""
+    first = rows.shape[1]
+    column_of = {group: first + n for n, group in enumerate(own)}
+    pairs = [(at, column_of[of]) for at, of in enumerate(groups) if of in column_of]
+    return Rows(
+        row=np.concatenate([rows.row, np.array([at for at, _ in pairs], np.int64)]),
+        column=np.concatenate([rows.column, np.array([column for _, column in pairs], np.int64)]),
+        value=np.concatenate([rows.value, np.ones(len(pairs))]),
+        shape=(rows.shape[0], first + len(own)),
+    )
+
+
+def _assemble(
+    heads: list[Floats],
+    columns: dict[Term, int],
+    means: Weights,
+    spreads: Weights,
+    scales: Weights,
+    provenance: Provenance,
+) -> LinearModel:
+    """Fold each stem into the words that have it, and the spreads into the dense weights."""
+    fitted = np.stack(heads, axis=1)
+    num_terms = len(columns)
+    vocabulary = [term for term in columns if not (isinstance(term, tuple) and not term[1])]
+    stems = [term[0] for term in columns if isinstance(term, tuple) and not term[1]]
+    table = np.zeros((num_terms, len(HEADS)))
+    for row, term in enumerate([*vocabulary, *((stem, b"") for stem in stems)]):
+        table[row] = fitted[columns[term]]
+        stem_column = columns.get(_stem(term) or term)
+        if isinstance(term, bytes) and len(term) > STEM_BYTES and stem_column is not None:
+            table[row] += fitted[stem_column]
+    table = table.astype(np.float16).astype(np.float64)  # as it will be packed
+    dense_weights = fitted[num_terms : num_terms + len(DENSE_NAMES)] / spreads[:, None]
+    return LinearModel(
+        vocabulary, stems, table, means, dense_weights, fitted[-1], scales, provenance
+    )
+
+
+_NO_SCALES: Weights = np.tile([1.0, 0.0], (len(HEADS), 1))
+_EVENTS = (is_deep, is_security, is_gain)  # what the first heads' probabilities are of
+
+
+def _scales(model: LinearModel, calibration: Sequence[Record]) -> Weights:
+    """Platt scaling of the heads that are probabilities."""
+    scores = np.array([model.raw_scores(read(record.text)) for record in calibration])
+    scales = np.array(_NO_SCALES)
+    for head, event in enumerate(_EVENTS):
+        known = [(at, so) for at, r in enumerate(calibration) if (so := event(r)) is not None]
+        if known:
+            happened = np.array([float(so) for _, so in known])
+            scores_of_known = scores[[at for at, _ in known], head]
+            scales[head] = fit_scale(scores_of_known, happened, np.ones(len(known)))
+    return scales

@@ -1,0 +1,161 @@
+"""Reads labelled texts and turns their labels into targets for the classifier's heads.
+
+The schema is one JSON object a line: `id`, `source`, `text`, `labels`; `docs/classifier.md` lists
+the labels that are read. A record without a head's labels does not train that head.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+MID_FILES, MID_LINES = 4, 95  # a change of this size is as much small as large
+SMALL_LINES = 30  # as is a change of this size, with half of `MID_FILES`, surely small
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One labelled text."""
+
+    id: str = ""
+    source: str = "unknown"
+    text: str
+    labels: dict[str, Any] = {}
+
+    @property
+    def group(self) -> str:
+        """The source, with the languages of one exercise collection taken together."""
+        return "exercism" if self.source.startswith("exercism_") else self.source
+
+    @property
+    def lane(self) -> str | None:
+        """interactive, deep, parallel, or none given."""
+        lane: str | None = self.labels.get("lane")
+        return lane
+
+
+class RecordError(ValueError):
+    """A line is no record; the message names the file and the line."""
+
+
+def read_records(paths: Iterable[Path]) -> list[Record]:
+    """All records of JSONL files, plain or gzipped; a folder stands for the files in it.
+
+    Raises:
+        RecordError: A line is not JSON, or lacks its text.
+        OSError: A file cannot be read.
+    """
+    decoder = msgspec.json.Decoder(Record)
+    records = []
+    for path in _files(paths):
+        for number, line in enumerate(_lines(path), 1):
+            if not line.strip():
+                continue
+            try:
+                records.append(decoder.decode(line))
+            except msgspec.MsgspecError as error:
+                raise RecordError(f"{path}:{number}: {error}") from error
+    return records
+
+
+def fingerprint(records: Iterable[Record]) -> str:
+    """A hash of everything that training reads of the records, for the weights' provenance."""
+    digest = hashlib.sha256()
+    encoder = msgspec.json.Encoder(order="deterministic")
+    for record in records:
+        digest.update(encoder.encode(record))
+    return digest.hexdigest()[:16]
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(path.glob("*.jsonl*"))
+        else:
+            yield path
+
+
+def _lines(path: Path) -> list[bytes]:
+    raw = path.read_bytes()
+    return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).splitlines()
+
+
+def log2(value: float) -> float:
+    """log2, linear between powers of two: the same bits on every machine."""
+    mantissa, exponent = _split(value)
+    return exponent + mantissa - 1
+
+
+def _split(value: float) -> tuple[float, int]:
+    exponent = 0
+    while value >= 2:
+        value, exponent = value / 2, exponent + 1
+    while value < 1:
+        value, exponent = value * 2, exponent - 1
+    return value, exponent
+
+
+def deep_target(record: Record) -> tuple[float, float] | None:
+    """How likely the work is to be deep, 0 to 1, and how much that counts.
+
+    Changes between small and large have soft labels: a ramp over the logarithm of their size.
+    """
+    labels = record.labels
+    known = is_deep(record)
+    if known is not None:
+        return float(known), 1.0
+    if record.lane is not None or "files_changed" not in labels or "lines_deleted" not in labels:
+        return None
+    files = max(1, labels["files_changed"])
+    lines = 1 + labels["lines_added"] + labels["lines_deleted"]
+    steps = log2(files / MID_FILES) + log2(lines / MID_LINES) / log2(MID_LINES / SMALL_LINES)
+    return min(0.95, max(0.05, 0.5 + 0.22 * steps)), 1.0
+
+
+def security_target(record: Record) -> tuple[float, float] | None:
+    """1 for work that touches security, 0 for work that does not, and how much that counts."""
+    labels = record.labels
+    if labels.get("security_path"):
+        return 1.0, 0.5  # measured: at least half of the files; the text need not say so
+    if "security" in labels:
+        return float(labels["security"] == 1), 1.0
+    return None
+
+
+def gain_target(record: Record) -> tuple[float, float] | None:
+    """How much more often large models get it right than small ones, and how much that counts.
+
+    Where panels of models were measured, their rates stand for the pair: one pair alone is noisy.
+    """
+    labels = record.labels
+    if "small_rate" in labels and "large_rate" in labels:
+        return float(labels["large_rate"] - labels["small_rate"]), 1.0
+    if "small_ok" in labels and "large_ok" in labels:
+        return float(labels["large_ok"] - labels["small_ok"]), 1.0
+    return None
+
+
+def output_target(record: Record) -> tuple[float, float] | None:
+    """log2 of the tokens of an answer that was measured, and how much that counts."""
+    tokens = record.labels.get("out_tokens")
+    return None if not tokens else (log2(min(float(tokens), 32_768.0)), 1.0)
+
+
+def is_deep(record: Record) -> bool | None:
+    """Whether the record's lane is deep; None without a lane, and for parallel."""
+    return None if record.lane not in ("deep", "interactive") else record.lane == "deep"
+
+
+def is_security(record: Record) -> bool | None:
+    """Whether the record's work touches security; None if nobody said."""
+    return None if "security" not in record.labels else record.labels["security"] == 1
+
+
+def is_gain(record: Record) -> bool | None:
+    """Whether the large model got it right and the small one did not; None if not measured."""
+    labels = record.labels
+    if "small_ok" not in labels or "large_ok" not in labels:
+        return None
+    return bool(labels["large_ok"] > labels["small_ok"])
