@@ -32,43 +32,44 @@ class WaferSpec(msgspec.Struct, frozen=True, kw_only=True):
         return cycles / self.clock_hz * 1e6
 
 
-# Cores, SRAM and power: Cerebras CS-2 datasheet (2022), published. Fabric size: Cerebras SDK
-# examples (2023), published. Routed paths: five header bits, WaferLLM section 2 (OSDI 2025).
-# Clock: WaferLLM converts cycles at 1.1 GHz; other users state 0.85 GHz for the CS-2. It is kept
-# at 1.1 because the published tokens/s are 1.1 GHz over cycles. Four multiply-accumulates per
-# cycle: second-hand. I/O: 12 x 100 GbE, CS-2 datasheet.
+# Marks: [M] published or measured, [C] computed, [U] second-hand. Sources:
+#   CS-2 datasheet, WSE-3 datasheet, CS-3 datasheet: Cerebras, 2022, 2024, 2024
+#   Hot Chips: Cerebras at Hot Chips, 2024-08
+#   SDK: examples of the Cerebras SDK, 2023
+#   WaferLLM: OSDI 2025, section 2
+#   rerun: independent rerun of WaferLLM's code on a CS-3, 2026
 WSE2 = WaferSpec(
     name="WSE-2",
-    num_cores=850_000,
-    fabric_width=757,
-    fabric_height=996,
-    sram_bytes=40_000_000_000,
-    sram_bytes_per_core=48 * 1024,
-    macs_per_cycle=4,
+    num_cores=850_000,  # [M] CS-2 datasheet
+    fabric_width=757,  # PEs; [M] SDK
+    fabric_height=996,  # PEs; [M] SDK
+    sram_bytes=40_000_000_000,  # [M] CS-2 datasheet
+    sram_bytes_per_core=48 * 1024,  # [M] WaferLLM; 40 GB / 850,000 agrees
+    macs_per_cycle=4,  # fp16, a core; [U] 2025
+    # Hz; [M] WaferLLM converts its cycles at 1.1 GHz. Others state 0.85 GHz for the CS-2 [U]; the
+    # published tokens/s are 1.1 GHz over cycles, so it stays.
     clock_hz=1.1e9,
-    link_bits=32,
-    max_routed_paths=32,
-    io_bytes_per_s=150e9,
-    power_w=23_000.0,
+    link_bits=32,  # a cycle and direction; [M] WaferLLM
+    max_routed_paths=32,  # five header bits; [M] WaferLLM
+    io_bytes_per_s=150e9,  # 12 x 100 GbE; [M] CS-2 datasheet
+    power_w=23_000.0,  # [M] CS-2 datasheet
 )
 
-# Cores and SRAM: Cerebras WSE-3 datasheet and Hot Chips 2024, published. Fabric size: independent
-# CS-3 rerun of WaferLLM (2026), measured. Eight-wide cores: the dense rate 900,000 x 8 x 2 x
-# 1.1 GHz = 15.8 PFLOPS is computed; the quoted 125 PFLOPS counts sparsity. I/O still 1.2 Tb/s per
-# system: second-hand (2026-05). Power: CS-3 datasheet, 23 kW, published.
 WSE3 = WaferSpec(
     name="WSE-3",
-    num_cores=900_000,
-    fabric_width=762,
-    fabric_height=1172,
-    sram_bytes=44_000_000_000,
-    sram_bytes_per_core=48 * 1024,
+    num_cores=900_000,  # [M] WSE-3 datasheet, Hot Chips
+    fabric_width=762,  # PEs; [M] rerun
+    fabric_height=1172,  # PEs; [M] rerun
+    sram_bytes=44_000_000_000,  # [M] WSE-3 datasheet
+    sram_bytes_per_core=48 * 1024,  # [M] Hot Chips; 44 GB / 900,000 agrees
+    # Eight-wide cores [M] Hot Chips: 900,000 x 8 x 2 x 1.1 GHz = 15.8 dense PFLOPS [C]; the quoted
+    # 125 PFLOPS counts sparsity.
     macs_per_cycle=8,
-    clock_hz=1.1e9,
-    link_bits=32,
-    max_routed_paths=32,
-    io_bytes_per_s=150e9,
-    power_w=23_000.0,
+    clock_hz=1.1e9,  # Hz; [M] the rerun converts at it too
+    link_bits=32,  # a cycle and direction; [M] rerun, the same code
+    max_routed_paths=32,  # as the WSE-2
+    io_bytes_per_s=150e9,  # still 1.2 Tb/s a system; [U] 2026-05
+    power_w=23_000.0,  # [M] CS-3 datasheet
 )
 
 WAFERS = {"WSE-2": WSE2, "WSE-3": WSE3}
