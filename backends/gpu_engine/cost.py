@@ -110,6 +110,7 @@ class GpuCost:
         self._span = self.model.attention_span(attention_window_tokens)
         self._derive_weights()
         self._derive_attention()
+        self._derive_rates()
         max_num_seqs = max_num_seqs or self.engine.max_num_seqs
         if kv_capacity_tokens is None:
             kv_capacity_tokens = self._kv_capacity_tokens()
@@ -141,6 +142,11 @@ class GpuCost:
             self._read_rate *= fit.quantized
         if weight_only and bits < 8:
             self._multiply_rate *= fit.dequantized
+
+    def _derive_rates(self) -> None:
+        """Bytes per microsecond that one GPU sends within its link domain and out of it."""
+        self._link_rate = self.gpu.link_bytes_per_s * self.fit.link / 1e6
+        self._network_rate = self.gpu.network_bytes_per_s * self.fit.link / 1e6
 
     def _derive_attention(self) -> None:
         """Time per token of context and per (query, key) pair, in microseconds."""
@@ -255,23 +261,43 @@ class GpuCost:
     def _exchange_us(self, tokens: float) -> float:
         """Allreduces of tensor parallel, all-to-alls of expert parallel, hops between stages."""
         parallel, model, fit = self.parallel, self.model, self.fit
-        link = self.gpu.link_bytes_per_s
-        if parallel.stage_gpus > self.gpu.domain_gpus:
-            link = self.gpu.network_bytes_per_s
-        link *= fit.link / 1e6  # bytes per microsecond
         width = model.hidden * 2
         num_moe = model.moe.num_layers if model.moe and parallel.expert_parallel else 0
         total_us = 0.0
         if parallel.tp > 1:
             ways = parallel.tp
             latency_us = fit.allreduce_us * (1 + ALLREDUCE_GROWTH * math.log2(ways))
-            moved = 2 * (ways - 1) / ways * tokens / parallel.dp * width
-            total_us += (2 * model.num_layers - num_moe) * (latency_us + moved / parallel.pp / link)
+            moved_us = self._allreduce_us(ways, tokens / parallel.dp * width) / parallel.pp
+            total_us += (2 * model.num_layers - num_moe) * (latency_us + moved_us)
         if num_moe and model.moe and parallel.stage_gpus > 1:
             ways = parallel.stage_gpus
             latency_us = fit.allreduce_us * (1 + ALLREDUCE_GROWTH * math.log2(ways))
-            moved = (ways - 1) / ways * tokens / ways * model.moe.top_k * width
-            total_us += 2 * num_moe * (latency_us + moved / parallel.pp / link)
+            routed = tokens / ways * model.moe.top_k * width
+            moved_us = self._all_to_all_us(ways, routed) / parallel.pp
+            total_us += 2 * num_moe * (latency_us + moved_us)
         if parallel.pp > 1:
-            total_us += (parallel.pp - 1) * HOP_US + tokens * width / link
+            out = parallel.num_gpus > self.gpu.domain_gpus
+            rate = self._network_rate if out else self._link_rate
+            total_us += (parallel.pp - 1) * HOP_US + tokens * width / rate
         return total_us
+
+    def _allreduce_us(self, ways: int, moved_bytes: float) -> float:
+        """Transfer time of an allreduce. Out of a link domain, in three parts.
+
+        A reduce-scatter over the domain's links, a ring between domains in which each GPU moves
+        its own part through its own port, and an all-gather over the links.
+        """
+        inside = min(ways, self.gpu.domain_gpus)
+        domains = math.ceil(ways / inside)
+        return (
+            2 * (inside - 1) / inside * moved_bytes / self._link_rate
+            + 2 * (domains - 1) / domains * moved_bytes / inside / self._network_rate
+        )
+
+    def _all_to_all_us(self, ways: int, sent_bytes: float) -> float:
+        """Transfer time of what one GPU sends to all: links and network work at the same time."""
+        inside = min(ways, self.gpu.domain_gpus)
+        return max(
+            (inside - 1) / ways * sent_bytes / self._link_rate,
+            (ways - inside) / ways * sent_bytes / self._network_rate,
+        )
