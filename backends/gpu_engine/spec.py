@@ -7,6 +7,8 @@ L40S 2023, RTX 3090 2020, RTX 4090 2022, RTX PRO 6000 Blackwell 2025); memory fr
 listings. The H20 and H800 have no public data sheet: vendors' listings, 2023-11, second-hand.
 """
 
+import re
+
 import msgspec
 
 TERA = 1e12
@@ -133,18 +135,29 @@ _ALIASES = {
     "B200": "B200-180GB-SXM",
     "B200-SXM": "B200-180GB-SXM",
     "B200-NVL72": "GB200-NVL72",
+    "GB200": "GB200-NVL72",
     "RTX3090": "RTX-3090",
     "RTX4090": "RTX-4090",
 }
 
 
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", "-", name.strip()).upper().removeprefix("NVIDIA-")
+
+
+_SPELLINGS = {_plain(name): gpu for name, gpu in GPUS.items()}
+_SPELLINGS |= {_plain(alias): GPUS[name] for alias, name in _ALIASES.items()}
+
+
 def find_gpu(name: str) -> GpuSpec:
-    """Find a GPU by its full or short name (`H100-80GB-SXM`, `H100`).
+    """Find a GPU by its full or short name (`H100-80GB-SXM`, `H100`), as people spell it.
+
+    Case, a leading `NVIDIA`, and blanks or underscores for hyphens do not matter.
 
     Raises:
         ValueError: The name is none of the known ones.
     """
-    gpu = GPUS.get(_ALIASES.get(name, name))
+    gpu = _SPELLINGS.get(_plain(name))
     if gpu is None:
         known = ", ".join([*GPUS, *_ALIASES])
         raise ValueError(f"unknown GPU {name!r}: expected one of {known}")

@@ -81,6 +81,22 @@ def test_cards_without_constants_take_the_nearest_ones(gpu: str, source: str) ->
 
 @pytest.mark.parametrize(
     ("spelling", "name"),
+    [
+        ("h100", "H100-80GB-SXM"),
+        ("NVIDIA H100 80GB SXM", "H100-80GB-SXM"),
+        ("rtx_pro_6000", "RTX-PRO-6000"),
+        ("NVIDIA L40S", "L40S"),
+        ("h20", "H20-96GB-SXM"),
+        ("gb200", "GB200-NVL72"),
+        ("A100-80GB-PCIE", "A100-80GB-PCIe"),
+    ],
+)
+def test_cards_are_found_as_people_spell_them(spelling: str, name: str) -> None:
+    assert find_gpu(spelling) is GPUS[name]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
     [("FP8", "fp8"), ("BF16", "bf16"), ("NVFP4", "fp4"), ("awq", "w4a16"), ("Q4_K_M", "q4_k_m")],
 )
 def test_precisions_have_the_names_that_engines_give_them(spelling: str, name: str) -> None:
