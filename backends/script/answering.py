@@ -64,7 +64,8 @@ def _plain_text(request: GenerateRequest, ask: Ask, chance: Chance) -> str:
     if said:
         return said
     text = _ATTACHMENT.sub("", ask.gist)
-    topic, length = read_topic(text), wanted_length(text)
+    topic = read_topic(text)
+    length = wanted_length(text).within(request.max_output_tokens)
     if wants_short_answers(request.instructions):
         topic, length = msgspec.structs.replace(topic, wants_code=False), Length(60)
     parts = []

@@ -6,10 +6,11 @@ import msgspec
 
 from backends.script.words import word_set
 
+CUT_TOKENS = 16  # more than the limit, so that the cut shows as one
 MAX_UNITS = 100_000  # of whatever is asked for; an answer is cut to the request's limit later
 
 _UNIT = re.compile(
-    r"\b(?P<number>\d[\d,_]{0,8}|\d+(?:\.\d+)?k)[ -](?:\w+[ -]){0,2}?"
+    r"(?<![\w.])(?P<number>\d[\d,_]{0,8}|\d+(?:\.\d+)?k)[ -](?:\w+[ -]){0,2}?"
     r"(?P<unit>tokens?|words?|lines?|paragraphs?|sentences?|characters?|"
     r"items?|ideas?|bullets?|points?|examples?|steps?|tests?|functions?|reasons?|names?)\b",
     re.IGNORECASE,
@@ -51,6 +52,16 @@ class Length(msgspec.Struct, frozen=True):
     num_paragraphs: int | None = None
     num_sentences: int | None = None
     num_listed: int | None = None  # entries of a list
+
+    def within(self, max_tokens: int) -> "Length":
+        """The same, but no more than what a limit cuts anyway: nobody would see the rest."""
+        most = max_tokens + CUT_TOKENS
+        counts = {name: getattr(self, name) for name in _COUNTS}
+        cut = {name: min(number, most) for name, number in counts.items() if number is not None}
+        return msgspec.structs.replace(self, num_tokens=min(self.num_tokens, most), **cut)
+
+
+_COUNTS = ("num_words", "num_lines", "num_paragraphs", "num_sentences", "num_listed")
 
 
 def wants_short_answers(instructions: str | None) -> bool:

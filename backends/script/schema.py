@@ -16,6 +16,8 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import msgspec
+
 from backends.script.chance import Chance
 from backends.script.pattern import matching_string
 from backends.script.schema_merge import merged
@@ -23,7 +25,9 @@ from backends.script.values import Values
 
 SHALLOW_DEPTH = 6
 MAX_DEPTH = 32
-MAX_NODES = 5_000  # in one instance; what exceeds it is cut to null, valid or not
+MAX_NODES = 5_000  # of work on one instance; what exceeds it is cut, valid or not
+PATTERN_NODES = 20  # of work, about, for a string that matches a pattern
+COPIES_PER_NODE = 50  # properties copied, or options of an enum read
 MAX_ITEMS = 1_000  # in one array, and properties of one object
 MAX_CHARS = 20_000  # in one string
 
@@ -112,6 +116,10 @@ class _Maker:
                 rest = {key: value for key, value in schema.items() if key != "allOf"}
                 for part in schema["allOf"]:
                     rest = merged(rest, self._resolved(part, depth))
+                    # Each merge copies what came together so far.
+                    self._num_nodes += len(rest.get("properties", ())) // COPIES_PER_NODE
+                    if self._num_nodes > MAX_NODES:
+                        break
                 schema = rest
             elif alternatives := schema.get("anyOf") or schema.get("oneOf"):
                 rest = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
@@ -189,6 +197,7 @@ class _Maker:
         return self._values.mentions(name) or self._values.text(name) is not None
 
     def _of_enum(self, options: list[Any], wanted: bool) -> Any:
+        self._num_nodes += len(options) // COPIES_PER_NODE
         spoken = self._values.one_of(options)
         if spoken is not None:
             return spoken
@@ -234,26 +243,32 @@ class _Maker:
         elif depth < SHALLOW_DEPTH and not firsts and self._is_plain_text(place):
             number = max(number, min(len(self._values.names), 20))
         made: list[Any] = []
+        seen: set[bytes] | None = set() if schema.get("uniqueItems") else None
         for index in range(min(number, most)):
+            if self._num_nodes > MAX_NODES:
+                break
             here = firsts[index] if index < len(firsts) else place
-            made.append(self._item(here, name, depth, made, bool(schema.get("uniqueItems"))))
+            made.append(self._item(here, name, depth, index, seen))
         return made
 
-    def _item(self, place: Any, name: str, depth: int, before: list[Any], unique: bool) -> Any:
-        if self._is_plain_text(place) and len(before) < len(self._values.names):
-            value: Any = self._values.names[len(before)]
+    def _item(self, place: Any, name: str, depth: int, index: int, seen: set[bytes] | None) -> Any:
+        """One item of an array; `seen` holds the earlier ones where they must differ."""
+        if self._is_plain_text(place) and index < len(self._values.names):
+            value: Any = self._values.names[index]
         else:
-            value = self.make(place, name if not before else "", depth + 1, wanted=True)
-        if not unique:
+            value = self.make(place, "" if index else name, depth + 1, wanted=True)
+        if seen is None:
             return value
         options = place.get("enum", ()) if isinstance(place, dict) else ()
-        for attempt in range(100):
-            if all(not _same(value, other) for other in before):
+        for attempt in range(index, index + 100):
+            if _canonical(value) not in seen or self._num_nodes > MAX_NODES:
                 break
+            self._num_nodes += 1
             if attempt < len(options):
                 value = options[attempt]
             else:
                 value = self._varied(place, attempt + 1 - len(options), depth)
+        seen.add(_canonical(value))
         return value
 
     def _varied(self, place: Any, number: int, depth: int) -> Any:
@@ -279,6 +294,7 @@ class _Maker:
         most = schema.get("maxLength")
         most = MAX_CHARS if most is None else min(int(most), MAX_CHARS)
         if pattern := schema.get("pattern"):
+            self._num_nodes += PATTERN_NODES
             made = matching_string(pattern, self._chance, least, most)
             if made is not None:
                 return made
@@ -365,6 +381,6 @@ def _as_json(value: Fraction) -> int | float:
     return int(value) if value.denominator == 1 else float(value)
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Equality as JSON has it: true is not 1."""
-    return a == b and isinstance(a, bool) == isinstance(b, bool)
+def _canonical(value: Any) -> bytes:
+    """The same bytes for the same JSON value; true is not 1."""
+    return msgspec.json.encode(value, order="deterministic")
