@@ -1,8 +1,9 @@
 """Pools in Redis: `MemoryPools`' methods, awaited, each one atomic call of `pools.lua`.
 
 When Redis is away, admission fails closed: every call raises `PoolsUnavailable`, and a task that
-cannot be counted is not admitted. A settlement that fails is not tried again by us: the lease runs
-out and gives everything back, so what such a task used is charged to nobody.
+cannot be counted is not admitted. A settlement that fails is worth trying again for as long as its
+lease stands (`settle_until_expiry`). After that the lease has given everything back by itself, and
+what such a task used is charged to nobody.
 
 Calls that arrive together travel together: while one batch is under way the next one gathers, so
 the client's cost per call falls as the load rises, and an outage fails all who wait at once instead
@@ -13,6 +14,7 @@ for a slow Redis, costs no task.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import re
 from collections import defaultdict, deque
@@ -48,6 +50,8 @@ MAX_BATCH = 64  # calls in one round trip
 MAX_QUEUE = 10_000  # calls waiting for theirs; more are refused at once
 MAX_RANKED = 8  # ranked demands in one call
 MAX_RENEWED = 500  # leases in one call
+FIRST_PAUSE_S = 0.05  # before a settlement's second try; each further pause is twice as long
+MAX_PAUSE_S = 2.0  # so that some 20 tries fit a lease
 
 _SCRIPT = resources.files("router").joinpath("pools.lua").read_bytes()
 _SHA = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest()
@@ -78,6 +82,7 @@ class RedisPools:
         self._lease_ms = lease_us // 1_000
         self._queue: deque[tuple[Arguments, asyncio.Future[Any]]] = deque()
         self._pump: asyncio.Task[None] | None = None
+        self._hurried = asyncio.Event()
 
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
@@ -101,10 +106,39 @@ class RedisPools:
         A reservation that was settled or has expired is left alone: settling twice is harmless.
 
         Raises:
-            PoolsUnavailable: Redis is away; the lease's expiry will give everything back.
+            PoolsUnavailable: Redis is away. Go on with `settle_until_expiry`.
         """
         reply = await self._call(settle_arguments(reservation, actual_tokens, 0))
         return balances_of(reply[1:])
+
+    async def settle_until_expiry(
+        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
+    ) -> tuple[Balance, ...]:
+        """`settle`, at once and again after growing pauses, until the lease must have run out.
+
+        It may take a whole lease, so let nobody wait for it; stop renewing the lease first. It ends
+        early when cancelled, or after `stop_retrying`.
+
+        Raises:
+            PoolsUnavailable: Redis was away all the time; the lease's expiry gives everything back.
+        """
+        loop = asyncio.get_running_loop()
+        expired_s = loop.time() + self._lease_ms / 1e3  # at the latest: renewed before this call
+        pause_s = FIRST_PAUSE_S
+        while True:
+            is_last = self._hurried.is_set()
+            try:
+                return await self.settle(reservation, actual_tokens)
+            except PoolsUnavailable:
+                if is_last or loop.time() + pause_s >= expired_s:
+                    raise
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._hurried.wait(), pause_s)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+
+    def stop_retrying(self) -> None:
+        """Let each settlement try once more, now, then give up: the gateway is stopping."""
+        self._hurried.set()
 
     async def renew(self, reservations: Iterable[Reservation]) -> None:
         """Let these leases run from now again; one that was settled or reaped stays gone.

@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from redis import Redis
@@ -127,6 +129,55 @@ async def test_a_crashed_gateways_reservation_comes_back(redis_url: str) -> None
     assert remaining(grant.balances, "deep", "concurrent") == 1
     assert remaining(grant.balances, "deep", "tokens") >= 500
     await alive.close()
+
+
+@contextmanager
+def out_of_reach(url: str) -> Iterator[None]:
+    """A server that nobody can connect to, and whose connections are cut; it forgets nothing."""
+    socket = Path(url.removeprefix("unix://"))
+    away = socket.with_suffix(".away")
+    with Redis.from_url(url) as client:
+        client.ping()
+        socket.rename(away)
+        try:
+            client.client_kill_filter(_type="normal", skipme=True)
+            yield
+        finally:
+            away.rename(socket)
+
+
+async def test_a_settlement_outlasts_an_outage(pools: RedisPools, redis_url: str) -> None:
+    reservation = (await pools.reserve_first(TENANT, "a", [PARALLEL])).reservation
+    assert reservation is not None
+    used: dict[BackendGroup, int] = {"fast": 1_000_100, "deep": 500}
+    with out_of_reach(redis_url):
+        settlement = asyncio.ensure_future(pools.settle_until_expiry(reservation, used))
+        with pytest.raises(PoolsUnavailable):
+            await pools.settle(reservation, used)  # the same batch: the other has failed too
+        assert not settlement.done()
+    balances = await asyncio.wait_for(settlement, PATIENCE_S)
+    assert places(balances) == (7, 2)
+    assert remaining(balances, "fast", "tokens") == 0  # charged, and charged once
+    with Redis.from_url(redis_url) as client:
+        assert client.zcard("lw1:{acme}:lease") == 0
+
+
+@pytest.mark.parametrize("hurried", [False, True])
+async def test_a_settlement_gives_up_with_its_lease_or_when_told(
+    redis_url: str, hurried: bool
+) -> None:
+    pools = RedisPools(redis_url, lease_us=3_600_000_000 if hurried else 100_000)
+    reservation = (await pools.reserve_first(TENANT, "a", [FAST])).reservation
+    assert reservation is not None
+    with out_of_reach(redis_url):
+        settlement = asyncio.ensure_future(pools.settle_until_expiry(reservation, {}))
+        with pytest.raises(PoolsUnavailable):
+            await pools.settle(reservation, {})
+        if hurried:
+            pools.stop_retrying()
+        with pytest.raises(PoolsUnavailable):
+            await asyncio.wait_for(settlement, PATIENCE_S)
+    await pools.close()
 
 
 async def test_renewing_moves_the_expiry_of_live_leases_only(
