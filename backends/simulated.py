@@ -73,7 +73,9 @@ class SimulatedBackend:
         self._check(request)
         room = self._info.window_tokens - request.num_prompt_tokens
         limit = min(request.max_output_tokens, self._info.max_output_tokens, room)
-        playback = Playback(self._script(request), max(limit, 1), request.stop)
+        limit = max(limit, 1)
+        bounded = msgspec.structs.replace(request, max_output_tokens=limit)
+        playback = Playback(self._script(bounded), limit, request.stop)
         said = playback.prompt_items()
         sequence = Sequence(
             id=next(self._ids),

@@ -26,7 +26,7 @@ from backends.script.values import Values
 # Reasoning tokens by effort, for an ask of usual length; assumed. Lower efforts do not reason.
 REASONING_TOKENS = {"medium": 120, "high": 400, "xhigh": 900, "max": 1_600}
 
-_ATTACHMENT = re.compile(r"\[(?:image|file) [^\]\n]*\]")
+_ATTACHMENT = re.compile(r"\[(?:image|file) [^\]\n]{0,420}\]")
 
 
 def answer_script(seed: int, *, reasons: bool) -> Script:

@@ -21,7 +21,7 @@ from backends.prompt import parts_text
 
 # Of a long message's beginning and of its end: enough to read the ask from, and a bound on what
 # pattern matching costs.
-GIST_CHARS = 2_000
+GIST_CHARS = 1_000
 
 
 class ToolResult(msgspec.Struct, frozen=True):

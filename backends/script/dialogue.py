@@ -17,6 +17,8 @@ from backends.script.facts import (
 )
 
 MAX_QUOTE_CHARS = 1_200
+MAX_DECODED_CHARS = 20_000  # of a tool's output or arguments; longer ones are quoted, not read
+MAX_SUMMARIZED = 100  # messages, the last ones
 
 _QUOTED = r"\"(?P<q1>[^\"]+)\"|'(?P<q2>[^'\n]+)'|`(?P<q3>[^`]+)`|“(?P<q4>[^”]+)”"
 _EXACTLY = re.compile(
@@ -49,7 +51,8 @@ _SAY = re.compile(
 _SENTENCE_END = re.compile(r"(?<=\w)[.!](?=\s+[A-Z]|\s*$)")
 
 _COUNT = re.compile(
-    r"\bhow many (?P<what>messages|questions|times|turns|prompts)\b.*\b(?:i|we|far|conversation)\b",
+    r"\bhow many (?P<what>messages|questions|times|turns|prompts)\b.{0,60}"
+    r"\b(?:i|we|far|conversation)\b",
     re.IGNORECASE,
 )
 _FIRST = re.compile(r"\bmy (?:very )?first (?:message|question|prompt)\b", re.IGNORECASE)
@@ -64,7 +67,7 @@ _YOUR_LAST = re.compile(
     re.IGNORECASE,
 )
 _SUMMARY = re.compile(
-    r"\bsummar\w+\b.*\b(?:conversation|chat|discussion|so far|we)\b", re.IGNORECASE
+    r"\bsummar\w{1,6}\b.{0,60}\b(?:conversation|chat|discussion|so far|we)\b", re.IGNORECASE
 )
 _PRONOUNS = frozenset(("it", "that", "this", "them"))
 _TELLING = re.compile(
@@ -133,7 +136,10 @@ def _about_messages(ask: Ask, text: str) -> str | None:
     if _SUMMARY.search(text):
         if not before:
             return "There is nothing to summarize yet: this is your first message."
-        listed = "\n".join(f"{i}. {_quote(said, 160)}" for i, said in enumerate(before, 1))
+        first = max(len(before) - MAX_SUMMARIZED, 0)
+        listed = "\n".join(
+            f"{i}. {_quote(said, 160)}" for i, said in enumerate(before[first:], first + 1)
+        )
         return f"So far you have asked for {len(before)} things:\n\n{listed}"
     return None
 
@@ -209,10 +215,7 @@ def _about_result(result: ToolResult) -> str:
     output = result.output.strip()
     if not output:
         return f"{name} finished without any output."
-    try:
-        value = msgspec.json.decode(output)
-    except msgspec.DecodeError:
-        value = None
+    value = _decoded(output)
     if isinstance(value, dict) and value:
         pairs = ", ".join(f"{key} is {_plain(field)}" for key, field in list(value.items())[:12])
         return f"{name}{_with(result)} says: {_cut(pairs)}."
@@ -223,14 +226,21 @@ def _about_result(result: ToolResult) -> str:
 
 def _with(result: ToolResult) -> str:
     """The arguments of a call in a few words."""
-    try:
-        arguments = msgspec.json.decode(result.arguments)
-    except msgspec.DecodeError:
-        return ""
+    arguments = _decoded(result.arguments)
     if not isinstance(arguments, dict):
         return ""
     words = [str(value) for value in arguments.values() if isinstance(value, str | int | float)]
     return f" ({_cut(', '.join(words[:3]), 120)})" if words else ""
+
+
+def _decoded(text: str) -> object:
+    """A JSON text's value; None if it is not JSON or too long to be read."""
+    if len(text) > MAX_DECODED_CHARS:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
 
 
 def _plain(value: object) -> str:

@@ -19,5 +19,5 @@ def echo_script(request: GenerateRequest) -> Answer:
     if asked:
         target = min(int(asked[1]), MAX_TOKENS)
         line = text + "\n"
-        text = (line * -(-target // count(line))).rstrip("\n")
+        text = (line * -(-target // count(line, target))).rstrip("\n")
     return Answer((message_item(text),))

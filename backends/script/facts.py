@@ -15,6 +15,8 @@ from backends.script.words import fold, word_set
 
 MAX_SCANNED_CHARS = 1_000_000  # of a context, the newest first; bounds the work on one question
 MAX_PLACES = 20  # of one word in one message, the last ones
+MAX_NOTED_PLACES = 2_000  # of all words in all messages
+MAX_READ_CHARS = 16_000  # read for statements on one question, the likeliest places first
 PLACE_CHARS = 150  # looked at before a word, and twice as many after it
 
 
@@ -39,11 +41,16 @@ _TOLD = (
 
 _STATEMENTS = (
     re.compile(
-        r"\b(?P<subject>(?:the|my|our|your|this|its)\s+[a-z][\w' -]{1,60}?)" + _IS + _VALUE + _END,
+        # Atomic: what is no statement at its first "is" is none at its second.
+        r"\b(?>(?P<subject>(?:the|my|our|your|this|its)\s+[a-z][\w' -]{1,60}?)"
+        + _IS
+        + ")"
+        + _VALUE
+        + _END,
         re.IGNORECASE | re.MULTILINE,
     ),
     re.compile(
-        r"(?:^[\s>*-]*|[.;:]\s+)"
+        r"(?:^[ \t>*-]{0,20}|[.;:]\s{1,4})"
         r"(?!(?:please|remember|note|store|save|memori[sz]e|keep|for later)\b)"
         r"(?P<subject>[A-Za-z][A-Za-z _-]{1,40}?)\s*[:=]\s*" + _VALUE + _END,
         re.IGNORECASE | re.MULTILINE,
@@ -76,6 +83,10 @@ _LIVING_SUBJECTS = {
     "come from": "my origin",
 }
 
+# Questions about these words may be answered by such an introduction, however it begins.
+_INTRODUCED_WORDS = word_set("name home city employer origin")
+_INTRODUCTIONS = ("call me", "i am ", "i'm ", "called ", "i live", "i work", "i come")
+
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _FILLER = word_set(
     "a an the my our your this that these its it is are was were be been what whats which who "
@@ -107,20 +118,17 @@ def find_facts(texts: Iterable[str], question: str = "") -> list[Fact]:
 
     With a question, only what stands near one of its words is looked at.
     """
+    words = content_words(question)
     # The first letters of a word survive spelling variants and plurals.
-    stems = [word[:4] for word in content_words(question)]
-    facts: list[Fact] = []
-    left = MAX_SCANNED_CHARS
-    for text in texts:
-        if left <= 0:
-            break
-        scanned = text[-left:]
-        left -= len(scanned)
-        places = list(_places(scanned.lower(), stems)) if stems else [(0, len(scanned))]
-        found = [pair for start, end in places for pair in _stated(scanned[start:end], start)]
-        found += _introduced(scanned)
-        facts.extend(fact for _, fact in sorted(found, key=lambda pair: -pair[0]))
-    return facts
+    stems = sorted({word[:4] for word in words})
+    if words & _INTRODUCED_WORDS:
+        stems += _INTRODUCTIONS
+    found: list[tuple[int, int, Fact]] = []
+    for order, start, piece in _likeliest(list(_pieces(texts, stems))):
+        read = (*_stated(piece, start), *_introduced(piece, start))
+        found += [(order, -at, fact) for at, fact in read]
+    found.sort(key=lambda entry: entry[:2])
+    return [fact for _, _, fact in found]
 
 
 def recall(question: str, facts: Iterable[Fact]) -> Fact | None:
@@ -157,16 +165,58 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(word for word in words if word not in _FILLER)
 
 
-def _places(lowered: str, stems: list[str]) -> Iterator[tuple[int, int]]:
-    """Where a text has one of the stems: the last occurrences, each with what surrounds it."""
+class _Piece(msgspec.Struct, frozen=True):
+    """A part of a text that may hold a statement."""
+
+    order: int  # of its text, newest first
+    start: int  # where in its text
+    text: str
+    num_stems: int  # how many of the stems it has
+
+
+def _pieces(texts: Iterable[str], stems: list[str]) -> Iterator[_Piece]:
+    """What surrounds the stems in each text, or whole texts where there are no stems."""
+    left = MAX_SCANNED_CHARS
+    num_places = 0
+    for order, text in enumerate(texts):
+        if left <= 0 or num_places >= MAX_NOTED_PLACES:
+            return
+        scanned = text[-left:]
+        left -= len(scanned)
+        lowered = scanned.lower()
+        for start, end in _places(lowered, stems) if stems else [(0, len(scanned))]:
+            num_places += 1
+            num_stems = sum(lowered.find(stem, start, end) >= 0 for stem in stems)
+            yield _Piece(order, start, scanned[start:end], num_stems)
+
+
+def _likeliest(pieces: list[_Piece]) -> Iterator[tuple[int, int, str]]:
+    """As much as may be read: what has the most stems first, and of those the newest."""
+    left = MAX_READ_CHARS
+    for piece in sorted(pieces, key=lambda piece: -piece.num_stems):
+        if left <= 0:
+            return
+        yield piece.order, piece.start, piece.text[-left:]
+        left -= len(piece.text)
+
+
+def _places(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
+    """Where a text has a stem: the last occurrences with what surrounds them, the last first."""
+    places: list[tuple[int, int]] = []
     for stem in stems:
         at = len(lowered)
         for _ in range(MAX_PLACES):
             at = lowered.rfind(stem, 0, at)
             if at < 0:
                 break
-            start = max(lowered.rfind("\n", 0, at) + 1, at - PLACE_CHARS)
-            yield start, at + 2 * PLACE_CHARS
+            line = lowered.rfind("\n", max(at - PLACE_CHARS, 0), at) + 1
+            places.append((line or max(at - PLACE_CHARS, 0), at + 2 * PLACE_CHARS))
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(places, reverse=True):
+        if merged and merged[-1][0] - start < PLACE_CHARS // 2:
+            end = merged.pop()[1]  # neighbours share nearly all of what surrounds them
+        merged.append((start, end))
+    return merged
 
 
 def _stated(text: str, start: int) -> Iterator[tuple[int, Fact]]:
@@ -176,12 +226,12 @@ def _stated(text: str, start: int) -> Iterator[tuple[int, Fact]]:
             yield from _fact(start + found.start(), found["subject"], found["value"])
 
 
-def _introduced(text: str) -> Iterator[tuple[int, Fact]]:
+def _introduced(text: str, start: int) -> Iterator[tuple[int, Fact]]:
     """What people say of themselves without naming the subject: "I'm Ada"."""
     for found in islice(_NAMED.finditer(text), MAX_PLACES):
-        yield from _fact(found.start(), "my name", found["value"])
+        yield from _fact(start + found.start(), "my name", found["value"])
     for found in islice(_LIVING.finditer(text), MAX_PLACES):
-        yield from _fact(found.start(), _LIVING_SUBJECTS[found["verb"]], found["value"])
+        yield from _fact(start + found.start(), _LIVING_SUBJECTS[found["verb"]], found["value"])
 
 
 def _fact(at: int, subject: str, value: str) -> Iterator[tuple[int, Fact]]:

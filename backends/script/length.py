@@ -6,6 +6,7 @@ import msgspec
 
 from backends.script.words import word_set
 
+AIM_TOKENS = 400  # an answer aimed at fewer may come out much shorter
 CUT_TOKENS = 16  # more than the limit, so that the cut shows as one
 MAX_UNITS = 100_000  # of whatever is asked for; an answer is cut to the request's limit later
 
@@ -56,12 +57,24 @@ class Length(msgspec.Struct, frozen=True):
     def within(self, max_tokens: int) -> "Length":
         """The same, but no more than what a limit cuts anyway: nobody would see the rest."""
         most = max_tokens + CUT_TOKENS
-        counts = {name: getattr(self, name) for name in _COUNTS}
-        cut = {name: min(number, most) for name, number in counts.items() if number is not None}
-        return msgspec.structs.replace(self, num_tokens=min(self.num_tokens, most), **cut)
+        cut = {
+            name: min(number, -(-most // least))
+            for name, least in _LEAST_TOKENS.items()
+            if (number := getattr(self, name)) is not None
+        }
+        # Unless it is met exactly, a target may be missed by half; a cut must show all the same.
+        target = most if self.counts_tokens else 2 * max_tokens + AIM_TOKENS
+        return msgspec.structs.replace(self, num_tokens=min(self.num_tokens, target), **cut)
 
 
-_COUNTS = ("num_words", "num_lines", "num_paragraphs", "num_sentences", "num_listed")
+# What one of each has on average, at the least.
+_LEAST_TOKENS = {
+    "num_words": 1,
+    "num_lines": 4,  # of code
+    "num_paragraphs": 32,
+    "num_sentences": 8,
+    "num_listed": 8,
+}
 
 
 def wants_short_answers(instructions: str | None) -> bool:

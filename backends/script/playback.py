@@ -21,7 +21,7 @@ from backends.contract import (
     Message,
     TextPart,
 )
-from backends.tokenizer import count, token_ends
+from backends.tokenizer import MAX_TOKEN_CHARS, count, token_ends
 
 
 class AnswerItem(msgspec.Struct, frozen=True):
@@ -77,7 +77,8 @@ class Playback:
         left = max_output_tokens
         for item in _until_stop(answer.items, [s for s in stop if s]):
             ends = array("I", (0,)) * item.num_silent_tokens
-            ends.extend(token_ends(item.text))
+            # A text that goes on behind this has more tokens than are left: no need to read them.
+            ends.extend(token_ends(item.text[: (left + 4) * MAX_TOKEN_CHARS]))
             if len(ends) > left:
                 self.reason = FinishReason.LENGTH
                 ends = ends[:left]

@@ -5,6 +5,8 @@ from fractions import Fraction
 
 from backends.script.chance import Chance
 
+MAX_CHARS = 120  # of an ask that may be one of these, outer space aside
+
 _GREETING = re.compile(
     r"^\s*(?:hi|hello|hey|good (?:morning|afternoon|evening)|greetings|howdy)\b[\s,!.\w]{0,24}$",
     re.IGNORECASE,
@@ -21,8 +23,11 @@ _SUM = re.compile(
 
 def small_talk(ask: str, chance: Chance) -> str | None:
     """The line, if the ask is one of these."""
-    if not ask.strip():
+    ask = ask.strip()
+    if not ask:
         return "There is no message to answer. What shall I do?"
+    if len(ask) > MAX_CHARS:
+        return None
     if _GREETING.match(ask):
         return chance.pick(
             (

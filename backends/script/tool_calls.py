@@ -34,7 +34,7 @@ _RUN = re.compile(
 )
 # Plain asks that a shell answers, with the command for them.
 _SHELL_ASKS = (
-    (re.compile(r"\b(?:list|show)\b.*\bfiles\b|\bwhat files\b", re.IGNORECASE), "ls -la"),
+    (re.compile(r"\b(?:list|show)\b.{0,80}\bfiles\b|\bwhat files\b", re.IGNORECASE), "ls -la"),
     (re.compile(r"\b(?:current|working) directory\b|\bwhere are you\b", re.IGNORECASE), "pwd"),
     (re.compile(r"\bgit status\b", re.IGNORECASE), "git status --short"),
     (re.compile(r"\brun (?:the |all )?(?:unit )?tests\b", re.IGNORECASE), "make test"),
@@ -82,13 +82,13 @@ def _wanted_calls(ask: Ask, tools: list[Tool]) -> list[_Wanted]:
     """Every call the ask wants, whether made already or not."""
     named = _named_tools(ask.gist, tools)
     shell = next((tool for tool in named or tools if _is_shell(tool)), None)
-    if shell is not None and (named or not _other_fits(ask.gist, tools)):
+    fitting = [] if named else _fitting(ask.gist, tools)
+    if shell is not None and not fitting:
         commands = _commands(ask.gist)
         if commands:
             return [_Wanted(shell, i, command) for i, command in enumerate(commands)]
     if not named:
-        matching = [tool for tool in tools if not _is_shell(tool) and _fits(ask.gist, tool)]
-        named = matching[:1] if not _is_about_code(ask.gist) else []
+        named = fitting[:1] if not _is_about_code(ask.gist) else []
     return [
         _Wanted(tool, turn)
         for tool in named
@@ -100,6 +100,8 @@ def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
     """Tools whose names the ask spells out, in its order."""
     found = []
     for tool in tools:
+        if tool.name not in text:
+            continue  # nearly all: spares their patterns
         spelled = re.escape(tool.name)
         if "_" not in tool.name and "-" not in tool.name and not _CAMEL.search(tool.name):
             # A one-word name may be an ordinary word: then the ask must say that it is a tool.
@@ -155,23 +157,27 @@ def _is_about_code(text: str) -> bool:
     return read_topic(text).wants_code
 
 
-def _other_fits(text: str, tools: list[Tool]) -> bool:
-    return any(not _is_shell(tool) and _fits(text, tool) for tool in tools)
+def _fitting(text: str, tools: list[Tool]) -> list[Tool]:
+    """Tools the ask plainly is for, shells aside; a one-word name may be an ordinary word."""
+    words = _folded_words(text)
+    return [
+        tool
+        for tool in tools
+        if not _is_shell(tool) and _fit(words, tool) >= (2 if len(_name_words(tool)) > 1 else 3)
+    ]
 
 
-def _fits(text: str, tool: Tool) -> bool:
-    """Whether the ask plainly is for this tool; a one-word name alone may be an ordinary word."""
-    return _fit(text, tool) >= (2 if len(_name_words(tool)) > 1 else 3)
+def _folded_words(text: str) -> set[str]:
+    return {fold(word) for word in set(_WORD.findall(text))}
 
 
-def _fit(text: str, tool: Tool) -> int:
-    """How many telling words of the tool's name, doubled, and description the ask has."""
-    words = {fold(word) for word in _WORD.findall(text[:4_000])}
+def _fit(words: set[str], tool: Tool) -> int:
+    """How many telling words of the tool's name, doubled, and description are among the ask's."""
     name = {fold(word) for word in _name_words(tool)} - _NOT_TELLING
-    described = {fold(word) for word in _WORD.findall(tool.description[:300]) if len(word) > 3}
-    described -= _NOT_TELLING | name
     if not name & words:
         return 0  # a description alone is too long to match by chance
+    described = {fold(word) for word in _WORD.findall(tool.description[:300]) if len(word) > 3}
+    described -= _NOT_TELLING | name
     return 2 * len(name & words) + len(described & words)
 
 
@@ -195,7 +201,8 @@ def _options(tool: Tool) -> frozenset[str]:
 
 def _closest(text: str, tools: list[Tool]) -> Tool:
     named = _named_tools(text, tools)
-    return named[0] if named else max(tools, key=lambda tool: _fit(text, tool))
+    words = _folded_words(text)
+    return named[0] if named else max(tools, key=lambda tool: _fit(words, tool))
 
 
 def _num_turns(text: str, tool: Tool) -> int:

@@ -1,6 +1,7 @@
 """What an ask is about: its telling words, and the programming language it wants."""
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -84,6 +85,7 @@ class Topic(msgspec.Struct, frozen=True):
         return _singular(word)
 
 
+@lru_cache(maxsize=8)  # a request's ask is read for its tools, its reasoning and its answer
 def read_topic(ask: str) -> Topic:
     """Find the topic in an ask; only its first 4,000 characters are read."""
     ask = ask[:4_000]

@@ -10,7 +10,7 @@ _BACKTICKED = re.compile(r"`([^`\n]{1,4000})`")
 _FENCED = re.compile(r"```[\w+-]*\n(.*?)\n?```", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.-])-?\d{1,15}(?:\.\d{1,12})?(?![\w])")
 _URL = re.compile(r"\bhttps?://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)]")
-_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}\b")
 _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _PATH = re.compile(
     r"(?<![\w/:])(?:~|\.{0,2})?/?(?:[\w.-]{1,80}/){1,20}[\w.-]{0,80}[\w-]"
@@ -22,10 +22,10 @@ _FOR_PROPER = re.compile(
 )
 _RUN = re.compile(
     r"\b(?:run|execute|type|call|command)\b(?: the)?(?: following)?(?: shell)?(?: command)?s?:?\s+"
-    r"(?P<command>[a-z./][^\n]{0,500}?)\s*(?:[.!?]?\s*$|\.\s+[A-Z]|"
-    r",? (?:and|then) (?:tell|show|report))",
-    re.IGNORECASE | re.MULTILINE,
+    r"(?P<command>[a-z./][^\n]{0,500})(?P<more>[^\n]?)",
+    re.IGNORECASE,
 )
+_RUN_END = re.compile(r"[.!?]?\s*$|\.\s+[A-Z]|,? (?:and|then) (?:tell|show|report)", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Za-z]+")
 
 _COMMAND_NAMES = word_set("cmd command script shell bash input_command commandline")
@@ -134,7 +134,13 @@ class Values:
         if self.backticked:
             return self.backticked[self._turn % len(self.backticked)]
         found = _RUN.search(self.ask)
-        return str(found["command"]).strip(" \"'") if found else _first(self.quoted)
+        if found is None:
+            return _first(self.quoted)
+        command = str(found["command"])
+        end = _RUN_END.search(command, 1)
+        if end is None or (found["more"] and end.end() == len(command)):
+            return _first(self.quoted)  # goes on too long for a command
+        return command[: end.start()].strip(" \"'")
 
     def _stated(self, name: str) -> str | None:
         """The X of "name: X", "name is X" or "name 'X'"."""
