@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from backends.contract import BackendGroup
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
 from gateway.ratelimit import rate_limit_headers
@@ -91,21 +92,45 @@ async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Deman
         raise
     except PoolsUnavailable as error:
         gw.metrics.pools_call("admit", "error", gw.clock_us() - started_us)
-        gw.metrics.degraded(True)
+        note_pools(gw, reachable=False, detail=str(error))
         message = "The rate-limit pools do not answer. Try again in 1s."
         raise ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000) from error
     gw.metrics.pools_call("admit", "ok", gw.clock_us() - started_us)
-    gw.metrics.degraded(False)
+    note_pools(gw, reachable=True)
     return grant
+
+
+def note_pools(gw: Gateway, *, reachable: bool, detail: str = "") -> None:
+    """Keep the metric, and log when the pools go away and when they come back: once each."""
+    if reachable != gw.pools_reachable:
+        gw.pools_reachable = reachable
+        gw.metrics.degraded(not reachable)
+        if reachable:
+            logger.info("the pools answer again")
+        else:
+            logger.warning("the pools do not answer, so tasks are refused with 503: %s", detail)
 
 
 async def _give_back(gw: Gateway, call: "asyncio.Future[Grant]") -> None:
     try:
         grant = await call
-        if grant.reservation is not None:
-            await gw.pools.settle(grant.reservation, {})
     except PoolsUnavailable:
-        logger.warning("a reservation nobody waits for is left to its lease's expiry")
+        return  # if it was granted after all, its lease expires
+    if grant.reservation is not None:
+        await settle_late(gw, grant.reservation, {})
+
+
+async def settle_late(
+    gw: Gateway, reservation: Reservation, used_tokens: Mapping[BackendGroup, int]
+) -> None:
+    """Settle what could not be settled at once: again and again until its lease has run out.
+
+    Spawn it. A gateway that is stopping tries once more and leaves the rest to the lease.
+    """
+    try:
+        await gw.pools.settle_until_expiry(reservation, used_tokens)
+    except PoolsUnavailable:
+        logger.warning("settlement of %s is left to its lease's expiry", reservation.id)
 
 
 def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Grant) -> None:

@@ -24,6 +24,7 @@ from backends.link import LinkBackend
 from backends.upstream import UpstreamBackend
 from backends.wafer import WaferBackend
 from gateway import __version__
+from gateway.admit import note_pools
 from gateway.auth import Keys
 from gateway.background import BackgroundRuns
 from gateway.catalogue import model_list
@@ -105,6 +106,8 @@ async def services(config: Config) -> AsyncIterator[Services]:
             wall_s=wall_s,
         )
         stack.push_async_callback(gw.settled)
+        stack.callback(pools.stop_retrying)
+        await _greet_pools(gw)
         background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
         stack.push_async_callback(background.close)
         infos = [backend.info for backend in backends.values()]
@@ -119,6 +122,16 @@ async def services(config: Config) -> AsyncIterator[Services]:
         ):
             stack.push_async_callback(_cancel, asyncio.create_task(duty))
         yield made
+
+
+async def _greet_pools(gw: Gateway) -> None:
+    """Say at once if the pools are away: everything else works, and every task would be refused."""
+    try:
+        await gw.pools.ping()
+    except PoolsUnavailable as error:
+        note_pools(gw, reachable=False, detail=str(error))
+    except TypeError as error:  # the client does not know an option in the URL's query
+        raise ConfigError(f"redis.url: {error}") from error
 
 
 def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:

@@ -30,6 +30,7 @@ class Gateway:
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
     num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False
+    pools_reachable: bool = True  # as far as the last call knew
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     @property

@@ -15,7 +15,7 @@ from backends.contract import (
     Usage,
 )
 from backends.prompt import measure
-from gateway.admit import Admitted, admit
+from gateway.admit import Admitted, admit, settle_late
 from gateway.context import load_task
 from gateway.dispatch import Outcome, Run
 from gateway.errors import ProtocolError
@@ -146,7 +146,7 @@ def _settle(gw: Gateway, admitted: Admitted, usages: Sequence[Usage]) -> "asynci
             gw.metrics.pools_call("settle", "ok", gw.clock_us() - started_us)
         except PoolsUnavailable:
             gw.metrics.pools_call("settle", "error", gw.clock_us() - started_us)
-            logger.warning("settlement of %s is left to its lease's expiry", reservation.id)
+            gw.spawn(settle_late(gw, reservation, used_tokens))
         finally:
             gw.metrics.settled(reservation.demands, used_tokens)
 

@@ -312,6 +312,20 @@ async def test_pools_that_do_not_answer() -> None:
     assert world.sample("lanewise_ratelimit_degraded") == 0
 
 
+async def test_pools_that_go_away_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    caplog.set_level("INFO", "lanewise")
+    world.pools.available = False
+    for _ in range(3):
+        await world.run()
+    world.pools.available = True
+    for _ in range(3):
+        await world.run()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "503" in caplog.text
+    assert "answer again" in caplog.text
+
+
 async def test_a_settlement_that_fails_is_left_to_the_lease() -> None:
     world = World([text("x")])
     job = world.job(metadata={"route": "fast"})
