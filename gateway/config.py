@@ -4,6 +4,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Annotated
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -154,6 +155,12 @@ def load_config(
         host=host if host is not None else config.server.host,
         port=port if port is not None else config.server.port,
     )
+    if redis_url is None and environ.get("LANEWISE_ENV") == "production":
+        raise ConfigError(
+            "redis.url is not set, and LANEWISE_ENV is production: an embedded Redis forgets "
+            "everything when it ends and serves one process only; name a server with --redis or "
+            "LANEWISE_REDIS_URL"
+        )
     config = msgspec.structs.replace(config, server=server, redis=RedisConfig(redis_url))
     check_config(config)
     return config
@@ -181,6 +188,8 @@ def check_config(config: Config) -> None:
             if key in seen:
                 raise ConfigError(f"tenants: {tenant.id!r} and {seen[key]!r} have the same key")
             seen[key] = tenant.id
+    if config.redis.url is not None:
+        _check_redis_url(config.redis.url)
     names = [backend.name for backend in config.backends]
     if len(set(names)) != len(names):
         raise ConfigError(f"backends: names must be unique, got {', '.join(names)}")
@@ -192,6 +201,25 @@ def check_config(config: Config) -> None:
             f"{seen[DEVELOPMENT_KEY]!r} has the public development key {DEVELOPMENT_KEY!r}: "
             "listen on 127.0.0.1, or configure tenants with keys of your own"
         )
+
+
+def _check_redis_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("redis", "rediss", "unix") and (parts.port or 1) > 0
+        known &= all(n.isdigit() for n in parse_qs(parts.query).get("db", ()))
+    except ValueError:  # the port is no number; not chained: it may quote a piece of the password
+        known = False
+    if not known:
+        raise ConfigError(
+            f"redis.url {masked_url(url)!r}: expected redis://host:port/number, "
+            "rediss://host:port/number or unix:///path/to/socket"
+        )
+
+
+def masked_url(url: str) -> str:
+    """A Redis URL for the log: without user and password, wherever they stand in it."""
+    return re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"//.*@", "//***@", url))
 
 
 def is_loopback(host: str) -> bool:

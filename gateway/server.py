@@ -20,7 +20,13 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 
 from gateway.app import Services, make_app, services
-from gateway.config import DEVELOPMENT_KEY, Config, ConfigError, ServerConfig
+from gateway.config import (
+    DEVELOPMENT_KEY,
+    DEVELOPMENT_TENANT,
+    Config,
+    ConfigError,
+    ServerConfig,
+)
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
 
 logger = logging.getLogger("lanewise")
@@ -157,6 +163,11 @@ def serve(config: Config) -> int:
 
 
 async def _serve(config: Config) -> int:
+    if config.redis.url is None and config.tenants != (DEVELOPMENT_TENANT,):
+        logger.warning(
+            "tenants are configured, but Redis is embedded: limits hold for this process alone and "
+            "end with it; name a server with --redis or LANEWISE_REDIS_URL"
+        )
     with _listen(config.server) as listener:
         async with services(config) as made:
             server = Server(_uvicorn_config(made), made)

@@ -83,6 +83,7 @@ def test_the_development_key_never_meets_a_public_address(tmp_path: Path, host: 
         ("[server]\nport = 'x'", "port"),
         ("[server\n", "configuration"),
         ("[[backends]]\nkind = 'abacus'", "abacus"),
+        ("[redis]\nurl = 'redis://localhost?banana=1'", "banana"),
         ("[[tenants]]\nid = 'A B'\nkeys = ['sk-12345678']\nlimits = {}", "A B"),
     ],
 )

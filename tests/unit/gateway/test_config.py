@@ -12,6 +12,7 @@ from gateway.config import (
     WaferBackendConfig,
     is_loopback,
     load_config,
+    masked_url,
 )
 
 ACME = b"""
@@ -111,6 +112,11 @@ ERRORS: list[tuple[bytes, dict[str, Any], tuple[str, ...]]] = [
     (b"", {"host": "0.0.0.0"}, ("0.0.0.0", DEVELOPMENT_KEY, "127.0.0.1")),
     (b"", {"host": "::"}, (DEVELOPMENT_KEY,)),
     (b"[server]\nhost = 'gateway.example.com'", {}, ("gateway.example.com", "'dev'")),
+    (b"", {"redis_url": "banana"}, ("redis.url", "banana", "rediss://", "unix://")),
+    (b"[redis]\nurl = 'http://localhost:6379'", {}, ("redis.url", "http://localhost:6379")),
+    (b"", {"redis_url": "redis://localhost:port"}, ("redis.url", "localhost:port")),
+    (b"", {"redis_url": "redis://localhost?db=two"}, ("redis.url", "db=two")),
+    (b"", {"redis_url": "redis://me:sk-acme-1234/56@h:x"}, ("redis.url", "***@h:x")),
 ]
 
 
@@ -121,6 +127,29 @@ def test_errors(toml: bytes, arguments: dict[str, Any], words: tuple[str, ...]) 
     for word in words:
         assert word in str(caught.value)
     assert "sk-acme-1234" not in str(caught.value), "keys are not for logs"
+
+
+def test_production_names_its_redis() -> None:
+    production = {"LANEWISE_ENV": "production"}
+    with pytest.raises(ConfigError, match="LANEWISE_REDIS_URL"):
+        load_config(b"", production)
+    assert load_config(FILE, production).redis.url == "redis://file"
+    assert load_config(b"", production | ENVIRON).redis.url == "redis://environ"
+    assert load_config(b"", {"LANEWISE_ENV": "staging"}).redis.url is None
+
+
+# URL, as the log may have it
+MASKED = [
+    ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+    ("redis://:secret@localhost", "redis://***@localhost"),
+    ("rediss://me:se/cr@t@host:1/2", "rediss://***@host:1/2"),
+    ("unix:///run/redis.sock?password=secret&db=1", "unix:///run/redis.sock?password=***&db=1"),
+]
+
+
+@pytest.mark.parametrize(("url", "masked"), MASKED)
+def test_passwords_are_not_for_logs(url: str, masked: str) -> None:
+    assert masked_url(url) == masked
 
 
 def test_keys_of_ones_own_may_be_public() -> None:
