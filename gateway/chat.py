@@ -167,6 +167,10 @@ def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], li
             items.append(
                 {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
             )
+        elif message.content is None and message.role != "assistant":
+            error = f"Missing required parameter: '{place}.content'."
+            param = f"{place}.content"
+            raise ProtocolError("missing_required_parameter", error, param=param)
         elif message.content is not None or not message.tool_calls:
             items.append({"role": message.role, "content": _content(message.content, place)})
         for number, call in enumerate(message.tool_calls or ()):

@@ -24,7 +24,13 @@ logger = logging.getLogger("lanewise")
 NORMAL, UNSUPPORTED_DATA, POLICY, TOO_BIG, FAULT, RESTART = 1000, 1003, 1008, 1009, 1011, 1012
 VANISHED = 1006
 
-_OURS = (UNSUPPORTED_DATA, POLICY, TOO_BIG, FAULT, RESTART)  # closes that we begin
+_OURS = {  # closes that we begin, and what they tell whoever reads the code's reason
+    UNSUPPORTED_DATA: "send JSON in text messages; binary ones are not part of the protocol",
+    POLICY: "",
+    TOO_BIG: "the message is larger than allowed",
+    FAULT: "the gateway failed; connect again",
+    RESTART: "connect again",
+}
 
 # How long responses may go on after a connection reached its age limit.
 AGE_GRACE_S = 30.0
@@ -169,7 +175,7 @@ class Connection:
         await asyncio.gather(writer, return_exceptions=True)
         if self._close_code in _OURS:
             try:
-                await self._websocket.close(code=self._close_code)
+                await self._websocket.close(self._close_code, _OURS[self._close_code])
             except (WebSocketDisconnect, RuntimeError):
                 return  # gone already
 

@@ -316,11 +316,15 @@ def on_protocol_error(_: AnyRequest, error: ProtocolError) -> Response[bytes]:
     return _answer(error)
 
 
-_HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "message_too_large"}
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     """The framework's errors in the protocol's form."""
+    if error.status_code == 413:
+        limit_bytes = _services(request).config.server.max_message_bytes
+        message = f"A body may hold {limit_bytes} bytes. Send less, or use 'previous_response_id'."
+        return _answer(ProtocolError("message_too_large", message))
     code = _HTTP_CODES.get(error.status_code)
     if code is None:
         code = "invalid_value" if error.status_code < 500 else "server_error"

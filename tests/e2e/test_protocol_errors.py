@@ -202,6 +202,7 @@ async def test_a_binary_message_closes_with_1003(gateway: GatewayProcess) -> Non
         await connection.socket.send(create().encode())
         await connection.socket.wait_closed()
         assert connection.socket.close_code == 1003
+        assert "text" in (connection.socket.close_reason or "")
 
 
 async def test_invalid_utf8_closes_with_1007(gateway: GatewayProcess) -> None:

@@ -177,6 +177,7 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
     ([{"role": "king"}], {}, "invalid_value", "messages[0].role"),
     ([HELLO, {"role": "user", "content": 5}], {}, "invalid_type", "messages[1].content"),
     ([{"role": "user", "content": ["x"]}], {}, "invalid_type", "messages[0].content"),
+    ([{"role": "user"}], {}, "missing_required_parameter", "messages[0].content"),
     (
         [HELLO, {"role": "tool", "content": "x"}],
         {},
