@@ -15,6 +15,7 @@
 -- ARGV  1 operation, 2 now in ms (0: the server's clock, the only one used in production), then
 --   reserve  lease_ms; rpm, tpm, max of fast and of deep (-1: the tenant has no such group);
 --            then for each ranked demand: lease, fast tokens, deep tokens
+--   adopt    as reserve, but the first demand is taken whether it fits or not
 --   settle   lease, tokens used of fast, of deep
 --   renew    lease_ms, lease...
 --   read     limits as in reserve
@@ -193,7 +194,7 @@ local function reserve()
   local soonest_ms, limited_by = nil, 0
   for argument = first, #ARGV, 3 do
     local wait, pool = tightest(argument)
-    if wait == 0 then
+    if wait == 0 or operation == 'adopt' then
       local expires_ms = now_ms + tonumber(ARGV[3])
       take(argument, expires_ms)
       return add_state({1, place, 0, 0, expires_ms, reaped})
@@ -206,7 +207,7 @@ local function reserve()
   return add_state({0, 0, soonest_ms, limited_by, 0, reaped})
 end
 
-if operation == 'reserve' then
+if operation == 'reserve' or operation == 'adopt' then
   return reserve()
 end
 

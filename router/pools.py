@@ -156,6 +156,22 @@ class MemoryPools:
             num_reaped=num_reaped,
         )
 
+    def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> Grant:
+        """Take what a reservation that was granted elsewhere holds, whether it fits or not.
+
+        One that is held already is left as it is, so adopting twice is harmless.
+        """
+        pools = self._at(tenant, now_us)
+        num_reaped = pools.reap(now_us // 1_000)
+        if reservation.lease not in pools.expiry_ms:
+            for demand in reservation.demands:
+                pools.reserve(demand)
+            pools.hold(reservation.lease, now_us // 1_000 + self._lease_ms)
+        adopted = msgspec.structs.replace(
+            reservation, expires_us=pools.expiry_ms[reservation.lease] * 1_000
+        )
+        return Grant(index=0, reservation=adopted, balances=pools.balances(), num_reaped=num_reaped)
+
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
     ) -> tuple[Balance, ...]:

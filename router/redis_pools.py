@@ -98,6 +98,18 @@ class RedisPools:
         reply = await self._call(arguments)
         return grant_of(reply, tenant, reservation_id, ranked_demands)
 
+    async def adopt(self, tenant: Tenant, reservation: Reservation) -> Grant:
+        """Take what a reservation that was granted elsewhere holds, whether it fits or not.
+
+        One that is held already is left as it is, so adopting twice is harmless.
+
+        Raises:
+            PoolsUnavailable: Redis is away. Adopt it again; if never settled, its lease expires.
+        """
+        ranked = [reservation.demands]
+        arguments = adopt_arguments(tenant, reservation, self._lease_ms, 0)
+        return grant_of(await self._call(arguments), tenant, reservation.id, ranked)
+
     async def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
     ) -> tuple[Balance, ...]:
@@ -266,6 +278,15 @@ def reserve_arguments(
         lease = lease_of(reservation_id, demands)
         arguments += [lease, *lease.rsplit("|", 2)[1:]]
     return arguments
+
+
+def adopt_arguments(
+    tenant: Tenant, reservation: Reservation, lease_ms: int, now_ms: int
+) -> Arguments:
+    """An `adopt` call for the script."""
+    assert reservation.lease == lease_of(reservation.id, reservation.demands), "one lease format"
+    arguments = [*_head("adopt", tenant.id, now_ms), lease_ms, *_limits(tenant)]
+    return [*arguments, reservation.lease, *reservation.lease.rsplit("|", 2)[1:]]
 
 
 def settle_arguments(

@@ -8,9 +8,10 @@ import pytest
 from redis import Redis
 
 from backends.contract import BackendGroup
-from router.pools import GROUPS, Demand, Grant, MemoryPools, Reservation
+from router.pools import GROUPS, Demand, Grant, MemoryPools, Reservation, lease_of
 from router.redis_pools import (
     Arguments,
+    adopt_arguments,
     balances_of,
     grant_of,
     renew_arguments,
@@ -42,6 +43,12 @@ class BothPools:
         arguments = reserve_arguments(tenant, name, ranked, LEASE_US // 1_000, now_us // 1_000)
         self._queue(arguments, ("reserve", grant, (tenant, name, ranked)))
         return grant
+
+    def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> None:
+        """What another process granted: whether it fits or not."""
+        grant = self._memory.adopt(tenant, reservation, now_us)
+        arguments = adopt_arguments(tenant, reservation, LEASE_US // 1_000, now_us // 1_000)
+        self._queue(arguments, ("reserve", grant, (tenant, reservation.id, [reservation.demands])))
 
     def settle(self, reservation: Reservation, fast: int, deep: int, now_us: int) -> None:
         balances = self._memory.settle(reservation, {"fast": fast, "deep": deep}, now_us)
@@ -125,8 +132,22 @@ def test_lua_and_python_agree(redis_url: str) -> None:
                 largest = 2 * max(demand.tokens for demand in reservation.demands) + 2
                 used = [chance.randrange(largest) for _ in range(2)]
                 pools.settle(reservation, used[0], used[1], now_us)
-            else:
+            elif action < 0.95:
                 pools.renew(chance.choice(live), now_us)
+            else:
+                # One that this server never saw, or has forgotten, or holds.
+                tenant = chance.choice(tenants)
+                ours = [held for held in live if held.tenant_id == tenant.id]
+                ranked = random_ranked(chance, tenant)
+                name = f"a{number}"
+                lease = lease_of(name, ranked[0])
+                strange = Reservation(
+                    id=name, tenant_id=tenant.id, demands=ranked[0], lease=lease, expires_us=0
+                )
+                reservation = chance.choice([strange, *ours])
+                if all(demand.group in tenant.limits for demand in reservation.demands):
+                    pools.adopt(tenant, reservation, now_us)
+                    live.append(reservation)
             if number % BATCH == BATCH - 1:
                 pools.compare()
                 del live[:-100]
