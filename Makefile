@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8080
 ARGS ?=
+DATA ?= ../shared/data/routing
 NODE_DIR := tests/e2e/node
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -11,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test check fmt bench setup lock clean
+.PHONY: help run test check fmt bench train setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -33,6 +34,9 @@ fmt: $(VENV)/.dev ## Format, and fix what the linter can.
 
 bench: $(VENV)/.dev ## Measure CPU-microseconds per relayed token and per request.
 	@exec $(BIN)/python tests/bench/relay.py $(ARGS)
+
+train: $(VENV)/.dev ## Fit the classifier's weights anew, bit for bit (DATA=folder with train/ and dev/).
+	@exec $(BIN)/python -m router.training --data $(DATA)/train --calibrate $(DATA)/dev $(ARGS)
 
 setup: $(VENV)/.dev $(VENV)/.node $(VENV)/.prometheus ## Set up everything the tests need.
 

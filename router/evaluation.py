@@ -61,8 +61,7 @@ def auc(positive: Sequence[bool], scores: Sequence[float]) -> float:
     num_negative = len(is_positive) - num_positive
     if not num_positive or not num_negative:
         return float("nan")
-    _, inverse, counts = np.unique(np.asarray(scores), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    ranks = _ranks(np.asarray(scores, float))
     above = ranks[is_positive].sum() - num_positive * (num_positive + 1) / 2
     return float(above / (num_positive * num_negative))
 
@@ -130,6 +129,20 @@ def curve(
         cpt50=float(np.argmax(quality >= 0.5) / len(small)),
         cpt80=float(np.argmax(quality >= 0.8) / len(small)),
     )
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Spearman's correlation, ties at their mean rank; NaN if either does not vary."""
+    ranks = [_ranks(np.asarray(values, float)) for values in (first, second)]
+    centred = [values - values.mean() for values in ranks]
+    size = float(np.sqrt((centred[0] ** 2).sum() * (centred[1] ** 2).sum()))
+    return float((centred[0] * centred[1]).sum() / size) if size else float("nan")
+
+
+def _ranks(values: Floats) -> Floats:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
 
 
 def _share(part: int, whole: int) -> float:

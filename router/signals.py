@@ -45,7 +45,7 @@ SERVICE_TIER: dict[str, float] = {"priority": -0.7, "flex": 0.7}
 SMALL_OUTPUT_TOKENS = 300
 DEEP_OUTPUT_TOKENS = 2_000
 TYPICAL_OUTPUT_TOKENS = 150  # what the model says of an average ask
-OUTPUT_TRUST = 0.5  # in the model's ratio to that, as an exponent: lengths transfer badly
+OUTPUT_TRUST = 0.7  # in the model's ratio to that, as an exponent: lengths transfer badly
 BRIEF_WORDS = frozenset(
     {"brief", "briefly", "liner", "short", "sentence", "summarise", "summarize"}
 )

@@ -5,19 +5,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from router.linear_model import WEIGHTS_PATH, pack, unpack
 from router.training.fit import fit
 from router.training.records import RecordError, read_records
+from router.weights_file import WEIGHTS_PATH, pack, unpack
 
-DEFAULT_DATA = Path("../shared/data/routing")
 DEFAULT_SEED = 20_260_115
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Fit, write, and say what was written."""
     parser = argparse.ArgumentParser(prog="python -m router.training", description=__doc__)
-    parser.add_argument("--data", type=Path, nargs="+", default=[DEFAULT_DATA / "train"])
-    parser.add_argument("--calibrate", type=Path, nargs="+", default=[DEFAULT_DATA / "dev"])
+    parser.add_argument("--data", type=Path, nargs="+", required=True)
+    parser.add_argument("--calibrate", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, default=WEIGHTS_PATH)
     parser.add_argument("--seed", type=int, default=DEFAULT_SEED)
     arguments = parser.parse_args(argv)

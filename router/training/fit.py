@@ -19,7 +19,9 @@ import numpy as np
 
 from router.linear_model import (
     CONTEXT_SHARE,
+    DEEP,
     HEADS,
+    SECURITY,
     LinearModel,
     Provenance,
     Weights,
@@ -83,6 +85,7 @@ OPTIONS: dict[str, HeadOptions] = {
     ),
     "output": HeadOptions(target=output_target, logistic=False, term_penalty=4.0),
 }
+MAX_PAIRS = 8_000  # kept after fitting: the others cost lookups and change nothing measurable
 WRITTEN_WEIGHT = 2.0  # of the requests written for training: they are what asks look like
 INTERCEPT_PENALTY = 1.0  # of a source's own intercept
 BIAS_PENALTY = 1e-3
@@ -127,6 +130,7 @@ def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> 
         num_records=len(records),
         records_hash=fingerprint(records),
         calibration_hash=fingerprint(calibration),
+        sources=tuple(sorted({record.source for record in records})),
         seed=seed,
     )
     unscaled = _assemble(heads, columns, means, spreads, _NO_SCALES, provenance)
@@ -151,7 +155,7 @@ def _columns(corpus: Corpus, num_plain: int) -> dict[Term, int]:
         for term, count in num_records.items()
         if count >= MIN_RECORDS and len(sources[term]) >= MIN_SOURCES and not _is_number(term)
     ]
-    kept.sort(key=lambda term: (term, b"") if isinstance(term, bytes) else (b"\xff", *term))
+    kept.sort(key=lambda term: (isinstance(term, tuple), -num_records[term], term))
     return {term: column for column, term in enumerate(kept)}
 
 
@@ -171,7 +175,7 @@ def _design(corpus: Corpus, columns: dict[Term, int], scaled: Weights) -> Rows:
     column: list[int] = []
     value: list[float] = []
     for at in range(len(corpus.records)):
-        for term, share in _shares(corpus, at):
+        for term, share in _shares(corpus, at, columns):
             place = columns.get(term)
             if place is not None:
                 row.append(at)
@@ -194,18 +198,18 @@ def _design(corpus: Corpus, columns: dict[Term, int], scaled: Weights) -> Rows:
     )
 
 
-def _shares(corpus: Corpus, at: int) -> Iterator[tuple[Term, float]]:
+def _shares(corpus: Corpus, at: int, columns: dict[Term, int]) -> Iterator[tuple[Term, float]]:
     """What each term of a record counts; as `LinearModel` has it, with stems of their own."""
-    found: list[tuple[Sequence[Term], float]] = [
-        (corpus.terms[at], 1.0),
-        (corpus.context[at], CONTEXT_SHARE),
-    ]
-    for group, share in found:
-        for term in group:
-            part = share * term_share(len(group))
-            yield term, part
-            stem = _stem(term)
-            if stem is not None:
+    part = term_share(len(corpus.terms[at]))
+    for term in corpus.terms[at]:
+        yield term, part
+        if (stem := _stem(term)) is not None:
+            yield stem, part
+    part = CONTEXT_SHARE * term_share(len(corpus.context[at]))
+    for word in corpus.context[at]:
+        if word in columns:  # unknown words around the ask count for nothing
+            yield word, part
+            if (stem := _stem(word)) is not None:
                 yield stem, part
 
 
@@ -280,14 +284,14 @@ def _assemble(
     """Fold each stem into the words that have it, and the spreads into the dense weights."""
     fitted = np.stack(heads, axis=1)
     num_terms = len(columns)
-    vocabulary = [term for term in columns if not (isinstance(term, tuple) and not term[1])]
+    pairs = [term for term in columns if isinstance(term, tuple) and term[1]]
+    words = [term for term in columns if isinstance(term, bytes)]
     stems = [term[0] for term in columns if isinstance(term, tuple) and not term[1]]
-    table = np.zeros((num_terms, len(HEADS)))
-    for row, term in enumerate([*vocabulary, *((stem, b"") for stem in stems)]):
-        table[row] = fitted[columns[term]]
-        stem_column = columns.get(_stem(term) or term)
-        if isinstance(term, bytes) and len(term) > STEM_BYTES and stem_column is not None:
-            table[row] += fitted[stem_column]
+    vocabulary = [*words, *_weighty(pairs, columns, fitted)]
+    table = fitted[[columns[term] for term in [*vocabulary, *((stem, b"") for stem in stems)]]]
+    for row, word in enumerate(words):
+        if (stem := _stem(word)) in columns:
+            table[row] += fitted[columns[stem]]
     table = table.astype(np.float16).astype(np.float64)  # as it will be packed
     dense_weights = fitted[num_terms : num_terms + len(DENSE_NAMES)] / spreads[:, None]
     return LinearModel(
@@ -295,13 +299,26 @@ def _assemble(
     )
 
 
+def _weighty(pairs: Sequence[Term], columns: dict[Term, int], fitted: Floats) -> list[Term]:
+    """The `MAX_PAIRS` pairs that matter most to lanes and security, in their order."""
+    sizes = np.abs(fitted[[columns[pair] for pair in pairs]][:, [DEEP, SECURITY]])
+    sizes = sizes / (sizes.mean(0) + 1e-12)
+    kept = np.sort(np.argsort(-(sizes[:, 0] + sizes[:, 1]), kind="stable")[:MAX_PAIRS])
+    return [pairs[at] for at in kept.tolist()]
+
+
 _NO_SCALES: Weights = np.tile([1.0, 0.0], (len(HEADS), 1))
 _EVENTS = (is_deep, is_security, is_gain)  # what the first heads' probabilities are of
 
 
+def _first_scores(model: LinearModel, record: Record) -> tuple[float, float, float]:
+    scores = model.score(read(record.text))
+    return scores.deep_log_odds, scores.security_log_odds, scores.gain_log_odds
+
+
 def _scales(model: LinearModel, calibration: Sequence[Record]) -> Weights:
     """Platt scaling of the heads that are probabilities."""
-    scores = np.array([model.raw_scores(read(record.text)) for record in calibration])
+    scores = np.array([_first_scores(model, record) for record in calibration])
     scales = np.array(_NO_SCALES)
     for head, event in enumerate(_EVENTS):
         known = [(at, so) for at, r in enumerate(calibration) if (so := event(r)) is not None]
