@@ -11,6 +11,7 @@ from gateway import __version__
 from gateway.config import DEVELOPMENT_KEY, ConfigError, load_config
 from gateway.embedded_redis import EmbeddedRedisError
 from gateway.engine_command import add_engine
+from gateway.eval_command import add_eval, route_batch
 from gateway.preview import preview
 from gateway.server import serve
 from gateway.terminal import run as run_terminal
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_chat(commands)
     _add_route(commands)
     add_engine(commands)
+    add_eval(commands)
     return parser
 
 
@@ -119,7 +121,11 @@ def _add_route(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "Say where a prompt would go, and why, without running it.",
         'lanewise route "Find the race condition in our lock manager"',
     )
-    parser.add_argument("prompt", help="the prompt; - reads it from standard input")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("prompt", nargs="?", help="the prompt; - reads it from standard input")
+    asked.add_argument(
+        "--batch", metavar="FILE", help='JSONL of {"id", "text"}, or -: one decision a line'
+    )
     parser.add_argument("--config", metavar="FILE", help="TOML; without it, development defaults")
     parser.add_argument("--model", default="auto", help="a model id (default: auto)")
     parser.add_argument("--tenant", help="decide for this tenant (default: the first)")
@@ -128,6 +134,8 @@ def _add_route(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _route(arguments: argparse.Namespace) -> int:
+    if arguments.batch is not None:
+        return route_batch(arguments.batch)
     prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     config = load_config(_read(arguments.config), os.environ)
     lines, decision = preview(config, prompt, model=arguments.model, tenant_id=arguments.tenant)

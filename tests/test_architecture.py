@@ -26,7 +26,15 @@ EDGES = frozenset(
         "gateway": (
             *("__main__", "admin", "admit", "app", "backend_metrics", "background", "chat"),
             *("cli", "client", "connection", "context", "dispatch", "embedded_redis"),
-            *("engine_command", "engine_link", "gateway", "http", "metrics", "outbox"),
+            *(
+                "engine_command",
+                "engine_link",
+                "eval_command",
+                "gateway",
+                "http",
+                "metrics",
+                "outbox",
+            ),
             *("pipeline", "preview", "routes", "server", "store", "terminal"),
         ),
         "router": (*("policy_store", "redis_pools"),),

@@ -1,0 +1,76 @@
+"""`lanewise eval` and `lanewise route --batch`: how good the classifier is, and many decisions."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from gateway.config import ConfigError
+from router.batch import decide_batch
+from router.report import judge, report
+from router.training.records import RecordError, read_records
+from router.weights_file import WEIGHTS_PATH, WeightsError, load_model
+
+
+def add_eval(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `eval`."""
+    text = "Measure the classifier on labelled records."
+    parser = commands.add_parser(
+        "eval",
+        help=text,
+        description=text,
+        epilog="example: lanewise eval --data ../shared/data/routing/dev\n"
+        "docs/classifier.md says what each figure means.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="JSONL, plain or gzipped, or a folder of such files",
+    )
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        type=Path,
+        default=WEIGHTS_PATH,
+        help="another classifier's weights (default: the installed ones)",
+    )
+    parser.set_defaults(run=_eval)
+
+
+def _eval(arguments: argparse.Namespace) -> int:
+    try:
+        records = read_records(arguments.data)
+        model = load_model(arguments.weights)
+    except (RecordError, WeightsError) as error:
+        raise ConfigError(str(error)) from error
+    except OSError as error:
+        raise ConfigError(f"--data {error.filename}: {error.strerror}") from error
+    if not records:
+        raise ConfigError("--data: no records found")
+    made = model.provenance
+    print(
+        f"Classifier {made.version}, weights {model.content_hash}, trained on "
+        f"{made.num_records:,} records; judged on {len(records):,}\n"
+    )
+    print("\n".join(report([judge(record, model) for record in records])))
+    return 0
+
+
+def route_batch(path: str) -> int:
+    """Decide every line of a JSONL file (`-`: standard input); decisions go to standard output.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        with sys.stdin.buffer if path == "-" else open(path, "rb") as lines:
+            for decision in decide_batch(lines, time.perf_counter_ns):
+                sys.stdout.buffer.write(decision + b"\n")
+    except OSError as error:
+        raise ConfigError(f"--batch {path}: {error.strerror}") from error
+    sys.stdout.buffer.flush()
+    return 0
