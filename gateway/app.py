@@ -13,6 +13,7 @@ from typing import Any
 from litestar import Litestar
 from litestar.datastructures import State
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -24,6 +25,7 @@ from backends.link import LinkBackend
 from backends.upstream import UpstreamBackend
 from backends.wafer import WaferBackend
 from gateway import __version__
+from gateway.admin_keys import AdminKeys
 from gateway.admit import note_pools
 from gateway.auth import Keys
 from gateway.background import BackgroundRuns
@@ -35,6 +37,7 @@ from gateway.config import (
     GpuBackendConfig,
     UpstreamBackendConfig,
     WaferBackendConfig,
+    admin_keys,
 )
 from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
@@ -59,6 +62,7 @@ class Services:
     keys: Keys
     background: BackgroundRuns
     catalogue: dict[str, Any]
+    admin_keys: AdminKeys
 
     @property
     def flush_interval_s(self) -> float:
@@ -112,7 +116,8 @@ async def services(config: Config) -> AsyncIterator[Services]:
         stack.push_async_callback(background.close)
         infos = [backend.info for backend in backends.values()]
         catalogue = model_list(infos, policy, wall_s())
-        made = Services(config, gw, Keys(config.tenants), background, catalogue)
+        admins = AdminKeys(admin_keys(config))
+        made = Services(config, gw, Keys(config.tenants), background, catalogue, admins)
         server = config.server
         for duty in (
             _every(RENEW_INTERVAL_S, partial(_renew, gw)),
@@ -228,7 +233,14 @@ def make_app(
     return Litestar(
         route_handlers=handlers,
         state=State({"services": made}),
-        openapi_config=OpenAPIConfig(title="Lanewise", version=__version__, path="/schema"),
+        openapi_config=OpenAPIConfig(
+            title="Lanewise",
+            version=__version__,
+            path="/schema",
+            components=Components(
+                security_schemes={"AdminKey": SecurityScheme(type="http", scheme="bearer")}
+            ),
+        ),
         request_max_body_size=made.config.server.max_message_bytes,
         logging_config=None,
         exception_handlers=dict(exception_handlers),

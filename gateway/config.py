@@ -17,9 +17,11 @@ from backends.wafer import WaferOptions
 from router.task import GroupLimits, Tenant
 
 DEVELOPMENT_KEY = "sk-lanewise-dev"
+DEVELOPMENT_ADMIN_KEY = "sk-lanewise-admin-dev"
 MAX_PORT = 65_535
 
 _TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")  # part of Redis keys, so nothing that could split one
+_ADMIN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
 class ConfigError(Exception):
@@ -51,6 +53,21 @@ class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long stored responses are kept after they were last used."""
 
     ttl_s: Annotated[int, Meta(ge=1)] = 24 * 3600
+
+
+class AdminKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A key to the admin API; `name` signs what is changed with it."""
+
+    name: str
+    key: Annotated[str, Meta(min_length=8)]
+    read_only: bool = False
+
+
+class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who may administer. Without `keys` and `$LANEWISE_ADMIN_KEY` the admin API is off, except
+    that the development key's setup has a development admin key."""
+
+    keys: tuple[AdminKeyConfig, ...] | None = None
 
 
 class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -130,6 +147,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)
     backends: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
     policy_path: str | None = None  # TOML; without it the default policy rules
+    admin: AdminConfig = AdminConfig()
 
 
 def load_config(
@@ -161,7 +179,9 @@ def load_config(
             "everything when it ends and serves one process only; name a server with --redis or "
             "LANEWISE_REDIS_URL"
         )
-    config = msgspec.structs.replace(config, server=server, redis=RedisConfig(redis_url))
+    config = msgspec.structs.replace(
+        config, server=server, redis=RedisConfig(redis_url), admin=_admin(config.admin, environ)
+    )
     check_config(config)
     return config
 
@@ -188,6 +208,7 @@ def check_config(config: Config) -> None:
             if key in seen:
                 raise ConfigError(f"tenants: {tenant.id!r} and {seen[key]!r} have the same key")
             seen[key] = tenant.id
+    _check_admin_keys(config, seen)
     if config.redis.url is not None:
         _check_redis_url(config.redis.url)
     names = [backend.name for backend in config.backends]
@@ -201,6 +222,49 @@ def check_config(config: Config) -> None:
             f"{seen[DEVELOPMENT_KEY]!r} has the public development key {DEVELOPMENT_KEY!r}: "
             "listen on 127.0.0.1, or configure tenants with keys of your own"
         )
+
+
+def admin_keys(config: Config) -> tuple[AdminKeyConfig, ...]:
+    """The keys that the admin API takes; none: it is off.
+
+    The development admin key works where the development key does, so on loopback only.
+    """
+    if config.admin.keys is not None:
+        return config.admin.keys
+    if any(DEVELOPMENT_KEY in tenant.keys for tenant in config.tenants):
+        return (AdminKeyConfig(name="development", key=DEVELOPMENT_ADMIN_KEY),)
+    return ()
+
+
+def _admin(configured: AdminConfig, environ: Mapping[str, str]) -> AdminConfig:
+    """With the environment's key, which signs as `environment`."""
+    key = environ.get("LANEWISE_ADMIN_KEY")
+    if not key:
+        return configured
+    if len(key) < 8:
+        raise ConfigError("LANEWISE_ADMIN_KEY: expected at least 8 characters")
+    return AdminConfig((*(configured.keys or ()), AdminKeyConfig(name="environment", key=key)))
+
+
+def _check_admin_keys(config: Config, tenants_by_key: Mapping[str, str]) -> None:
+    keys = config.admin.keys or ()
+    for place, (name, key) in enumerate((entry.name, entry.key) for entry in keys):
+        if not _ADMIN_NAME.fullmatch(name):
+            raise ConfigError(
+                f"admin.keys: name {name!r} must be 1 to 64 letters, digits or any of . _ @ -"
+            )
+        if any(name == other.name or key == other.key for other in keys[:place]):
+            raise ConfigError(f"admin.keys: {name!r} has the name or the key of another")
+        if key in tenants_by_key:
+            raise ConfigError(
+                f"admin.keys: {name!r} has the key of tenant {tenants_by_key[key]!r}: "
+                "who sends tasks must not administer; use a key of its own"
+            )
+        if key == DEVELOPMENT_ADMIN_KEY and not is_loopback(config.server.host):
+            raise ConfigError(
+                f"server.host {config.server.host!r} is reachable from elsewhere, and "
+                f"admin.keys {name!r} is the public development admin key: use another"
+            )
 
 
 def _check_redis_url(url: str) -> None:

@@ -8,6 +8,7 @@ from litestar import Request, Response, WebSocket, delete, get, post, websocket
 from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse
 
+from gateway.admin import ADMIN
 from gateway.app import Services
 from gateway.catalogue import find_model
 from gateway.chat import create_chat_completion
@@ -298,6 +299,7 @@ HANDLERS: list[Any] = [
     get_metrics,
     get_health,
     get_readiness,
+    ADMIN,
 ]
 
 

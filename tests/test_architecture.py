@@ -36,6 +36,7 @@ EDGES = frozenset(
                 "outbox",
             ),
             *("pipeline", "preview", "routes", "server", "store", "terminal"),
+            *("admin_guard",),
         ),
         "router": (*("policy_store", "redis_pools"),),
         "backends": (
@@ -58,7 +59,7 @@ THIRD_PARTY = {
     "litestar": (
         *("gateway.admin", "gateway.app", "gateway.background", "gateway.chat"),
         *("gateway.connection", "gateway.engine_link", "gateway.http", "gateway.routes"),
-        *("gateway.server",),
+        *("gateway.server", "gateway.admin_guard"),
     ),
     "uvicorn": ("gateway.server", "gateway.engine_command"),
     "uvloop": ("gateway.server", "gateway.engine_command"),

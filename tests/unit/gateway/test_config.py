@@ -89,6 +89,12 @@ keys = ["%s"]
 limits = {}
 """
 
+ADMIN = b"""
+[[admin.keys]]
+name = "%s"
+key = "%s"
+"""
+
 # file, arguments, what the message must hold
 ERRORS: list[tuple[bytes, dict[str, Any], tuple[str, ...]]] = [
     (b"[server", {}, ("configuration",)),
@@ -114,6 +120,14 @@ ERRORS: list[tuple[bytes, dict[str, Any], tuple[str, ...]]] = [
     (b"[server]\nhost = 'gateway.example.com'", {}, ("gateway.example.com", "'dev'")),
     (b"", {"redis_url": "banana"}, ("redis.url", "banana", "rediss://", "unix://")),
     (b"[redis]\nurl = 'http://localhost:6379'", {}, ("redis.url", "http://localhost:6379")),
+    (ACME + ADMIN % (b"a b", b"sk-of-admin"), {}, ("admin.keys", "a b")),
+    (ACME + 2 * (ADMIN % (b"a", b"sk-of-admin")), {}, ("admin.keys", "another")),
+    (ACME + ADMIN % (b"a", b"sk-acme-1234"), {}, ("admin.keys", "acme", "administer")),
+    (
+        ACME + ADMIN % (b"a", b"sk-lanewise-admin-dev"),
+        {"host": "0.0.0.0"},
+        ("0.0.0.0", "development admin key"),
+    ),
     (b"", {"redis_url": "redis://localhost:port"}, ("redis.url", "localhost:port")),
     (b"", {"redis_url": "redis://localhost?db=two"}, ("redis.url", "db=two")),
     (b"", {"redis_url": "redis://me:sk-acme-1234/56@h:x"}, ("redis.url", "***@h:x")),

@@ -1,0 +1,124 @@
+"""The admin API: everything below `/admin`, with keys of its own, described in `/schema`."""
+
+from typing import Any
+
+import msgspec
+from litestar import Router, get
+
+from gateway import __version__
+from gateway.admin_guard import require_admin, services_of
+from gateway.errors import ProtocolError
+from gateway.http import AnyRequest
+from router.redis_pools import PoolsUnavailable
+
+
+class HealthView(msgspec.Struct, frozen=True, kw_only=True):
+    """This process, now."""
+
+    version: str
+    draining: bool
+    pools_reachable: bool
+    tasks_running: int
+    policy: str  # the version in force
+
+
+class BackendView(msgspec.Struct, frozen=True, kw_only=True):
+    """One backend, now."""
+
+    name: str
+    model: str
+    group: str
+    healthy: bool
+    simulated: bool
+    window_tokens: int
+    running: int
+    waiting: int
+    max_num_seqs: int
+    kv_used_tokens: int
+    kv_capacity_tokens: int
+
+
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a tenant's pools, now, in its own unit."""
+
+    group: str
+    unit: str
+    limit: int
+    remaining: int
+    reset_s: float  # until it is full, if nothing more is taken
+
+
+@get("/health")
+async def get_admin_health(request: AnyRequest) -> HealthView:
+    """How this process is."""
+    gw = services_of(request).gw
+    try:
+        await gw.pools.ping()
+        reachable = True
+    except PoolsUnavailable:
+        reachable = False
+    return HealthView(
+        version=__version__,
+        draining=gw.draining,
+        pools_reachable=reachable,
+        tasks_running=gw.num_tasks,
+        policy=gw.policy.version,
+    )
+
+
+@get("/backends")
+async def get_backends(request: AnyRequest) -> list[BackendView]:
+    """The backends of this process, and how busy each is."""
+    return [
+        BackendView(
+            name=stats.info.name,
+            model=stats.info.model,
+            group=stats.info.group,
+            healthy=stats.healthy,
+            simulated=stats.info.simulated,
+            window_tokens=stats.info.window_tokens,
+            running=stats.num_running,
+            waiting=stats.num_waiting,
+            max_num_seqs=stats.max_num_seqs,
+            kv_used_tokens=stats.kv_used_tokens,
+            kv_capacity_tokens=stats.kv_capacity_tokens,
+        )
+        for stats in services_of(request).gw.backend_stats()
+    ]
+
+
+@get("/pools/{tenant_id:str}")
+async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
+    """A configured tenant's pools."""
+    services = services_of(request)
+    tenants = {tenant.id: tenant.tenant() for tenant in services.config.tenants}
+    tenant = tenants.get(tenant_id)
+    if tenant is None:
+        known = ", ".join(tenants)
+        raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
+    try:
+        balances = await services.gw.pools.balances(tenant)
+    except PoolsUnavailable as error:
+        message = f"The pools do not answer: {error}. Try again in 1s."
+        raise ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000) from error
+    return [
+        PoolView(
+            group=balance.group,
+            unit=balance.unit,
+            limit=balance.limit,
+            remaining=balance.remaining,
+            reset_s=balance.reset_us / 1e6,
+        )
+        for balance in balances
+    ]
+
+
+HANDLERS: list[Any] = [get_admin_health, get_backends, get_pools]
+
+ADMIN = Router(
+    path="/admin",
+    guards=[require_admin],
+    route_handlers=HANDLERS,
+    tags=["admin"],
+    security=[{"AdminKey": []}],
+)

@@ -1,0 +1,47 @@
+"""The admin API of a real gateway: who gets in, what it shows, and its schema."""
+
+import pytest
+
+from tests.e2e.admin_api import ask
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+
+REFUSED = [(None, None), (DEVELOPMENT_KEY, None), ("sk-lanewise-admin-dev", "rebound.example")]
+
+
+@pytest.mark.parametrize(("key", "host"), REFUSED)
+def test_only_admin_keys_open_it(
+    gateway: GatewayProcess, key: str | None, host: str | None
+) -> None:
+    status, body = ask(gateway, "GET", "/admin/health", key=key, host=host)
+    assert (status, body["error"]["code"]) == (401, "invalid_api_key")
+
+
+def test_admin_keys_run_no_tasks(gateway: GatewayProcess) -> None:
+    status, _ = ask(gateway, "POST", "/v1/responses", {"model": "auto", "input": "Hi."})
+    assert status == 401
+
+
+def test_health_backends_and_pools(gateway: GatewayProcess) -> None:
+    status, health = ask(gateway, "GET", "/admin/health")
+    assert status == 200
+    assert health["pools_reachable"] is True
+    _, backends = ask(gateway, "GET", "/admin/backends")
+    assert {(backend["name"], backend["group"]) for backend in backends} == {
+        ("wafer", "fast"),
+        ("gpu", "deep"),
+    }
+    _, pools = ask(gateway, "GET", "/admin/pools/fast-only")
+    assert {pool["group"] for pool in pools} == {"fast"}
+    status, body = ask(gateway, "GET", "/admin/pools/nobody")
+    assert status == 404
+    assert "fast-only" in body["error"]["message"]
+
+
+def test_the_schema_describes_it(gateway: GatewayProcess) -> None:
+    _, schema = ask(gateway, "GET", "/schema/openapi.json", key=None)
+    assert schema["components"]["securitySchemes"]["AdminKey"]["scheme"] == "bearer"
+    for path, operations in schema["paths"].items():
+        if path.startswith("/admin"):
+            for operation in operations.values():
+                assert operation["security"] == [{"AdminKey": []}], path
+    assert "/admin/health" in schema["paths"]
