@@ -9,7 +9,7 @@ from backends.gpu_engine.cost import (
     DEFAULT_TP,
     GpuCost,
 )
-from backends.simulated import ScriptOptions, SimulatedBackend
+from backends.simulated import ScriptOptions, SimulatedBackend, check_attention_window
 from wafer_engine.speculation import NO_SPECULATION, Speculation
 
 
@@ -38,6 +38,33 @@ class GpuOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields
     max_output_tokens: int = 65_536
 
 
+def cost_of(options: GpuOptions) -> GpuCost:
+    """The cost model that options ask for.
+
+    Raises:
+        ValueError: An unknown name, a model that does not fit, or an attention window that no
+            context reaches.
+    """
+    check_attention_window(options.attention_window_tokens, options.window_tokens)
+    return GpuCost(
+        options.gpu,
+        options.shape,
+        tp=options.tp,
+        pp=options.pp,
+        dp=options.dp,
+        expert_parallel=options.expert_parallel,
+        precision=options.precision,
+        kv_precision=options.kv_precision,
+        speculation=options.speculation,
+        attention_window_tokens=options.attention_window_tokens,
+        engine=options.engine,
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        kv_capacity_tokens=options.kv_capacity_tokens,
+        overhead_us=options.overhead_us,
+    )
+
+
 class GpuBackend(SimulatedBackend):
     """A GPU server: many users at once, each at a tenth of the wafer's speed or less."""
 
@@ -45,32 +72,9 @@ class GpuBackend(SimulatedBackend):
         """Must run inside the event loop.
 
         Raises:
-            ValueError: An unknown name, a model that does not fit, an attention window that no
-                context reaches, or an unreadable replay.
+            ValueError: As `cost_of`, or an unreadable replay.
         """
         options = options or GpuOptions()
-        if (options.attention_window_tokens or 0) > options.window_tokens:
-            raise ValueError(
-                f"attention_window_tokens {options.attention_window_tokens:,}: no context reaches "
-                f"it, window_tokens is {options.window_tokens:,}"
-            )
-        cost = GpuCost(
-            options.gpu,
-            options.shape,
-            tp=options.tp,
-            pp=options.pp,
-            dp=options.dp,
-            expert_parallel=options.expert_parallel,
-            precision=options.precision,
-            kv_precision=options.kv_precision,
-            speculation=options.speculation,
-            attention_window_tokens=options.attention_window_tokens,
-            engine=options.engine,
-            max_num_seqs=options.max_num_seqs,
-            max_num_batched_tokens=options.max_num_batched_tokens,
-            kv_capacity_tokens=options.kv_capacity_tokens,
-            overhead_us=options.overhead_us,
-        )
         info = BackendInfo(
             name=name,
             model=options.model,
@@ -79,4 +83,4 @@ class GpuBackend(SimulatedBackend):
             max_output_tokens=options.max_output_tokens,
             accepts_images=options.accepts_images,
         )
-        super().__init__(info, cost, options)
+        super().__init__(info, cost_of(options), options)

@@ -190,6 +190,19 @@ class SimulatedGeneration:
         )
 
 
+def check_attention_window(attention_window_tokens: int | None, window_tokens: int) -> None:
+    """Refuse a sparse attention that nothing would ever be too long for.
+
+    Raises:
+        ValueError: It is wider than any prompt and output together may be.
+    """
+    if (attention_window_tokens or 0) > window_tokens:
+        raise ValueError(
+            f"attention_window_tokens {attention_window_tokens:,}: no context reaches it, "
+            f"window_tokens is {window_tokens:,}"
+        )
+
+
 def _load_script(options: ScriptOptions, *, reasons: bool) -> Script:
     if options.script == "echo":
         return echo_script

@@ -1,7 +1,7 @@
 """The simulated wafer as a backend of the fast group."""
 
 from backends.contract import BackendInfo
-from backends.simulated import ScriptOptions, SimulatedBackend
+from backends.simulated import ScriptOptions, SimulatedBackend, check_attention_window
 from wafer_engine.cost import DEFAULT_MODEL, LINK_LATENCY_US, WaferCost
 from wafer_engine.speculation import Speculation
 
@@ -12,7 +12,7 @@ class WaferOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     model: str = "lanewise-fast"  # the id clients pin it by
     shape: str = DEFAULT_MODEL  # a public model shape's name: wafer_engine/models.py
     wafer: str = "WSE-3"
-    num_wafers: int | None = None
+    num_wafers: int | None = None  # None: as many as hold the weights and one full window
     weight_bits: float = 16.0
     kv_bits: float = 16.0
     speculation: Speculation | None = None  # None: the draft the hosted service is assumed to run
@@ -25,6 +25,31 @@ class WaferOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     clock_hz: float | None = None
 
 
+def cost_of(options: WaferOptions) -> WaferCost:
+    """The cost model that options ask for.
+
+    Raises:
+        ValueError: An unknown shape or wafer, a model that does not fit, or an attention window
+            that no context reaches.
+    """
+    check_attention_window(options.attention_window_tokens, options.window_tokens)
+    return WaferCost(
+        options.shape,
+        wafer=options.wafer,
+        num_wafers=options.num_wafers,
+        weight_bits=options.weight_bits,
+        kv_bits=options.kv_bits,
+        kv_tokens=options.window_tokens,
+        speculation=options.speculation,
+        attention_window_tokens=options.attention_window_tokens,
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        overhead_us=options.overhead_us,
+        link_latency_us=options.link_latency_us,
+        clock_hz=options.clock_hz,
+    )
+
+
 class WaferBackend(SimulatedBackend):
     """A wafer-scale engine: very fast for each user, few users at a time."""
 
@@ -32,23 +57,9 @@ class WaferBackend(SimulatedBackend):
         """Must run inside the event loop.
 
         Raises:
-            ValueError: An unknown shape or wafer, one that does not fit, or an unreadable replay.
+            ValueError: As `cost_of`, or an unreadable replay.
         """
         options = options or WaferOptions()
-        cost = WaferCost(
-            options.shape,
-            wafer=options.wafer,
-            num_wafers=options.num_wafers,
-            weight_bits=options.weight_bits,
-            kv_bits=options.kv_bits,
-            speculation=options.speculation,
-            attention_window_tokens=options.attention_window_tokens,
-            max_num_seqs=options.max_num_seqs,
-            max_num_batched_tokens=options.max_num_batched_tokens,
-            overhead_us=options.overhead_us,
-            link_latency_us=options.link_latency_us,
-            clock_hz=options.clock_hz,
-        )
         info = BackendInfo(
             name=name,
             model=options.model,
@@ -56,4 +67,4 @@ class WaferBackend(SimulatedBackend):
             window_tokens=options.window_tokens,
             max_output_tokens=options.max_output_tokens,
         )
-        super().__init__(info, cost, options)
+        super().__init__(info, cost_of(options), options)

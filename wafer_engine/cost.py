@@ -33,30 +33,45 @@ WEIGHT_FRACTION = 0.85  # of SRAM that weights may fill; assumed
 DRAFTED_PARAMS = 20e9  # smaller models, which one CS-3 holds (published), run without a draft: [A]
 LINK_LATENCY_US = 1.0  # per crossing between wafers; assumed, no published figure
 
-# Published at 1,400-1,500 tokens/s (Cerebras, 2025); computed here: 1,151 at 256
-# tokens of context, 1,132 at 4,096. Not among the rows that anything was fitted to.
+# Published at 1,400-1,500 tokens/s (Cerebras, 2025); computed here, at 1,024 tokens of context:
+# 1,147 on the 13 wafers its weights take, 1,127 on the 14 that also hold a window of 131,072
+# tokens. Not among the rows that anything was fitted to.
 DEFAULT_MODEL = "Qwen3-235B-A22B"
 
 
 @functools.lru_cache(maxsize=256)
 def _placed(
-    model: ModelShape, wafer: WaferSpec, num_wafers: int | None, weight_bits: float, kv_bits: float
+    model: ModelShape,
+    wafer: WaferSpec,
+    num_wafers: int | None,
+    weight_bits: float,
+    kv_bits: float,
+    kv_tokens: int,
 ) -> Placement:
     return place(
-        model, wafer=wafer, num_wafers=num_wafers, weight_bits=weight_bits, kv_bits=kv_bits
+        model,
+        wafer=wafer,
+        num_wafers=num_wafers,
+        weight_bits=weight_bits,
+        kv_bits=kv_bits,
+        kv_tokens=kv_tokens,
     )
 
 
 def wafers_needed(
-    model: ModelShape, weight_bits: float = 16.0, wafer: WaferSpec = WSE3, kv_bits: float = 16.0
+    model: ModelShape,
+    weight_bits: float = 16.0,
+    wafer: WaferSpec = WSE3,
+    kv_bits: float = 16.0,
+    kv_tokens: int = 0,
 ) -> int:
     """Wafers the service is assumed to give a model.
 
     As many as hold its weights with `WEIGHT_FRACTION` of their SRAM, and no fewer than its layers
-    can be placed on whole.
+    can be placed on whole, beside `kv_tokens` of KV cache.
     """
     by_bytes = math.ceil(model.weight_bytes(weight_bits) / (wafer.sram_bytes * WEIGHT_FRACTION))
-    return max(by_bytes, _placed(model, wafer, None, weight_bits, kv_bits).num_wafers)
+    return max(by_bytes, _placed(model, wafer, None, weight_bits, kv_bits, kv_tokens).num_wafers)
 
 
 def published_speculation(
@@ -84,6 +99,14 @@ def _check_not_negative(**numbers: float | None) -> None:
             raise ValueError(f"{name} {number:g}: expected 0 or more")
 
 
+def _check_window(window_tokens: int, kv_tokens: int) -> None:
+    if window_tokens > kv_tokens:
+        raise ValueError(
+            f"attention window of {window_tokens:,} tokens: no context reaches it, the KV cache "
+            f"holds {kv_tokens:,}"
+        )
+
+
 class WaferCost:
     """The wafer engine's cost model, for one model on as many wafers as it needs.
 
@@ -98,6 +121,7 @@ class WaferCost:
         num_wafers: int | None = None,
         weight_bits: float = 16.0,
         kv_bits: float = 16.0,
+        kv_tokens: int = 0,
         speculation: Speculation | None = None,
         attention_window_tokens: int | None = None,
         max_num_seqs: int | None = None,
@@ -117,6 +141,7 @@ class WaferCost:
             weight_bits: 16, 8 or 4. Fewer bits need fewer wafers, so fewer cores share a layer:
                 shorter allreduces, longer products. Arithmetic stays 16 bits wide (assumed).
             kv_bits: Width of a cached key or value.
+            kv_tokens: KV cache that the wafers must hold at least, where their number is not given.
             speculation: The hosted service's assumed draft where not given; `NO_SPECULATION` for
                 none.
             attention_window_tokens: Sparse attention: tokens any layer attends to at most. The
@@ -141,16 +166,14 @@ class WaferCost:
             self.wafer = msgspec.structs.replace(self.wafer, clock_hz=clock_hz)
         self.weight_bits = weight_bits
         self.kv_bits = kv_bits
-        self.num_wafers = num_wafers or wafers_needed(self.model, weight_bits, self.wafer, kv_bits)
-        placed = _placed(self.model, self.wafer, self.num_wafers, weight_bits, kv_bits)
+        self.num_wafers = num_wafers or wafers_needed(
+            self.model, weight_bits, self.wafer, kv_bits, kv_tokens
+        )
+        placed = _placed(self.model, self.wafer, self.num_wafers, weight_bits, kv_bits, 0)
         self.speculation = speculation or published_speculation(self.model, service)
         self._window_tokens = attention_window_tokens or 0
         self._span = self.model.attention_span(attention_window_tokens)
-        if self._window_tokens > placed.kv_tokens:
-            raise ValueError(
-                f"attention window of {self._window_tokens:,} tokens: no context reaches it, the "
-                f"KV cache holds {placed.kv_tokens:,}"
-            )
+        _check_window(self._window_tokens, placed.kv_tokens)
         self._fit = (constants or constants_of(self.wafer.name)).decode
         self._link_latency_us = link_latency_us
         self._derive_times()

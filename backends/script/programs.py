@@ -1,5 +1,7 @@
 """Programs of any length in the language asked for, with tests that expect what they give."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from backends.script.chance import Chance
@@ -13,7 +15,23 @@ _ADJECTIVES = (
     "valid", "visible", "wide",
 )  # fmt: skip
 _ITEMS = ("item", "value", "entry", "current", "element", "number", "candidate")
-_KEPT = ("state", "seen", "memo", "tracker", "register", "level", "mark")
+_KEPT = ("state", "seen", "memo", "tracker", "ledger", "level", "mark")
+# For the steps of a long function, each of which needs names of its own: one token each.
+_RESULTS = (
+    "active", "ahead", "balanced", "blended", "bounded", "chosen", "clean", "closed",
+    "copied", "counted", "drawn", "dropped", "early", "even", "filled", "filtered",
+    "fitted", "folded", "fresh", "grouped", "joined", "kept", "known", "large", "leading",
+    "level", "linked", "listed", "local", "mapped", "marked", "matched", "merged", "mixed", "moved",
+    "named", "ordered", "packed", "paired", "passed", "picked", "placed", "plain", "pruned",
+    "queued", "raised", "ranked", "reduced", "scaled", "scored", "shaped", "shifted", "smooth",
+    "solid", "spaced", "staged", "stored", "trimmed", "unique", "usable", "valid", "visible",
+    "weighed", "wide",
+)  # fmt: skip
+_CARRIED = (
+    "bound", "carry", "count", "delta", "edge", "flag", "gauge", "height", "index", "last",
+    "ledger", "margin", "mark", "memo", "offset", "peak", "pivot", "prior", "rate", "score",
+    "seen", "share", "spread", "state", "tally", "total", "tracker", "weight",
+)  # fmt: skip
 _CASES = (
     "empty_input", "single_value", "typical_input", "repeated_values", "large_limit", "zero_limit",
     "ascending_input", "descending_input", "all_equal", "many_values",
@@ -73,8 +91,12 @@ def write_long_function(topic: Topic, syntax: Syntax, chance: Chance, num_lines:
     body: list[str] = []
     steps: list[tuple[Stage, int]] = []
     source = "values"
+    results, carried = (chance.some(words, len(words)) for words in (_RESULTS, _CARRIED))
     while True:
-        block, names, step = _stage_lines(topic, syntax, chance, source, len(steps))
+        out, extra = _nth(results, len(steps)), _nth(carried, len(steps))
+        names = Names(source, out, chance.pick(_ITEMS), extra)
+        block, step = _stage_lines(topic, syntax, chance, names)
+        block.insert(_loop_at(step[0]), "")
         if frame + len(body) + len(block) > num_lines:
             break
         body += [*block, ""]
@@ -154,7 +176,8 @@ def _staged_function(
     steps: list[tuple[Stage, int]] = []
     source = "values"
     for index in range(num_stages):
-        block, names, step = _stage_lines(topic, syntax, chance, source, index)
+        names = _worded_names(topic, syntax, chance, source, index)
+        block, step = _stage_lines(topic, syntax, chance, names)
         body += block
         steps.append(step)
         source = names.out
@@ -180,19 +203,35 @@ def _calling_function(
 
 
 def _stage_lines(
-    topic: Topic, syntax: Syntax, chance: Chance, source: str, index: int
-) -> tuple[list[str], Names, tuple[Stage, int]]:
+    topic: Topic, syntax: Syntax, chance: Chance, names: Names
+) -> tuple[list[str], tuple[Stage, int]]:
+    """A comment and a stage under it; and the stage with its constant."""
     stage = chance.pick(STAGES)
     k = chance.between(2, 97)
+    comment = chance.pick(stage.comments).format(k=k, noun=topic.noun)
+    return [f"{syntax.comment} {comment}", *render(stage, syntax, names, k)], (stage, k)
+
+
+def _loop_at(stage: Stage) -> int:
+    """Where the loop begins among a stage's lines, its comment included."""
+    return 1 + next(at for at, line in enumerate(stage.body) if line.startswith("each "))
+
+
+def _worded_names(topic: Topic, syntax: Syntax, chance: Chance, source: str, index: int) -> Names:
+    """Names for one of a few stages."""
     suffix = () if index == 0 else (str(index + 1),)
-    names = Names(
+    return Names(
         source,
         identifier((chance.pick(_ADJECTIVES), _letters(topic.noun), *suffix), syntax),
         chance.pick(_ITEMS),
         identifier((chance.pick(_KEPT), *suffix), syntax),
     )
-    comment = chance.pick(stage.comments).format(k=k, noun=topic.noun)
-    return [f"{syntax.comment} {comment}", *render(stage, syntax, names, k)], names, (stage, k)
+
+
+def _nth(words: Sequence[str], index: int) -> str:
+    """A word for each index, numbered once they have all been used."""
+    turn, place = divmod(index, len(words))
+    return f"{words[place]}{turn + 1}" if turn else words[place]
 
 
 def _guard(syntax: Syntax) -> list[str]:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import yaml
 
-from gateway.config import Config, load_config
+from backends import gpu, wafer
+from gateway.config import Config, GpuBackendConfig, WaferBackendConfig, load_config
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
@@ -29,3 +30,21 @@ def test_compose_mounts_files_that_exist() -> None:
             assert (DEPLOY / source).resolve().is_file(), source
     scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]
     assert scraped["static_configs"][0]["targets"] == ["gateway:8080"]
+
+
+def test_the_documented_pair_of_engines_is_as_fast_as_documented() -> None:
+    config = load_config((DEPLOY / "qwen3_235b_and_llama33_70b.toml").read_bytes(), {})
+    fast, deep = config.backends
+    assert isinstance(fast, WaferBackendConfig)
+    assert isinstance(deep, GpuBackendConfig)
+    fast_cost, deep_cost = wafer.cost_of(fast.options), gpu.cost_of(deep.options)
+    assert fast_cost.limits.kv_capacity_tokens >= fast.options.window_tokens
+    for context_tokens in (256, 1024, 4096):
+        fast_per_s = fast_cost.tokens_per_s(context_tokens)
+        deep_per_s = deep_cost.tokens_per_s(context_tokens)
+        assert fast_per_s > 1_000
+        assert 65 < deep_per_s < 70
+        assert 15 < fast_per_s / deep_per_s < 17
+    # `make run` serves the same pair.
+    assert wafer.cost_of(wafer.WaferOptions()).num_wafers == fast_cost.num_wafers
+    assert gpu.cost_of(gpu.GpuOptions()).tokens_per_s(1024) == deep_cost.tokens_per_s(1024)

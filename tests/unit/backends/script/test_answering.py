@@ -1,5 +1,6 @@
 """What simulated engines say: it follows from the ask and from everything said before."""
 
+import ast
 import re
 from collections import Counter
 
@@ -192,6 +193,8 @@ def test_so_many_lines_of_one_function() -> None:
     assert len(code.split("\n")) == 300
     assert code.count("\ndef ") + code.startswith("def ") == 1
     assert "def parse_log" in code
+    ast.parse(code)
+    assert 1_400 < count(text) < 1_800  # about what docs/engines.md times
 
 
 @pytest.mark.parametrize(
