@@ -1,37 +1,31 @@
-"""Start the chosen backends, merge what they push, cancel losers.
+"""Run a strategy: start the generations it wants, merge what they push, cancel losers.
 
 The token path: a backend's push runs through here into the response writer in one synchronous
-call, with no await, queue or task between.
+call, with no await, queue or task between. What to do is the strategy's decision; its timer, and
+nothing else, is kept here.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from backends.contract import (
     Backend,
     BackendError,
-    BackendInfo,
     Delta,
     Finish,
     FinishReason,
     GenerateRequest,
     Generation,
-    ToolChoice,
     Usage,
 )
-from backends.prompt import prompt_size
 from gateway.response import ResponseWriter
 from router.decision import RankedRoute
-from router.race import Cancel, End, Forward, merge
-
-# A commentary is to be read while the deep answer is made: a paragraph, not an essay.
-BRIEF_MAX_OUTPUT_TOKENS = 256
-BRIEF_INSTRUCTIONS = (
-    "Answer in one short paragraph, from what you know now. "
-    "A thorough answer by another model follows yours."
-)
+from router.strategies.actions import Action, Begin, Cancel, End, Forward, WakeAt
+from router.strategies.asks import branch_request
+from router.strategies.merging import merge
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -42,9 +36,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Pace(msgspec.Struct):
-    """When a backend's tokens came, by its engine's time; and when the client saw the first."""
+    """When a branch's tokens came, by its engine's time; and when the client saw the first."""
 
-    backend: int
+    backend: int  # place in the route's backends
     first_at_us: int
     last_at_us: int
     seen_us: int = 0  # by the gateway's clock
@@ -56,41 +50,84 @@ class Pace(msgspec.Struct):
         return (self.last_at_us - self.first_at_us) / (usage.num_output_tokens - 1)
 
 
+class Branch:
+    """One generation of a run, and its sink."""
+
+    __slots__ = ("_run", "begin", "cancelled", "failed", "generation", "number", "pace", "usage")
+
+    def __init__(self, run: "Run", begin: Begin) -> None:
+        self._run = run
+        self.begin = begin
+        self.number = begin.branch
+        self.generation: Generation | None = None  # None: it was refused
+        self.usage: Usage | None = None  # once it is over
+        self.pace: Pace | None = None  # once it has a token
+        self.cancelled = False
+        self.failed = False
+
+    def push(self, delta: Delta) -> None:
+        try:
+            self._run.on_delta(self, delta)
+        except Exception as error:  # a fault in one response must not reach its engine
+            self._run.break_off(error)
+
+    def finish(self, finish: Finish) -> None:
+        try:
+            self._run.on_finish(self, finish)
+        except Exception as error:
+            self._run.break_off(error)
+
+    def cancel(self) -> None:
+        """Stop it now; harmless once it is over."""
+        if self.generation is not None and self.usage is None:
+            self.cancelled = True
+            self.usage = self.generation.cancel()
+
+    @property
+    def state(self) -> str:
+        if self.failed:
+            return "failed"
+        if self.cancelled:
+            return "cancelled"
+        return "running" if self.usage is None else "finished"
+
+
 class Run:
     """One task's generations. `ended` resolves once; `close` may be called at any time."""
 
     def __init__(
         self, chosen: RankedRoute, writer: ResponseWriter, clock_us: Callable[[], int]
     ) -> None:
-        self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self.first: Pace | None = None  # of the backend whose token the client saw first
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[Outcome] = self._loop.create_future()
+        self.first: Pace | None = None  # of the branch whose token the client saw first
         self.answerer = len(chosen.backends) - 1  # whose words came last: the answer's
         self._clock_us = clock_us
         self._writer = writer
         self._chosen = chosen
-        self._merge = merge(chosen.strategy)
-        self._generations: list[Generation | None] = [None] * len(chosen.backends)
-        self._usages: list[Usage | None] = [None] * len(chosen.backends)
-        self._paces: list[Pace | None] = [None] * len(chosen.backends)
+        self._merge = merge(chosen.strategy, chosen.options)
+        self._transparent = self._merge.transparent
+        self._branches: dict[int, Branch] = {}
+        self._first_branch: Branch | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._backends: Mapping[str, Backend] = {}
+        self._request: GenerateRequest | None = None
 
     def start(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
-        """Start every backend of the route; one that refuses counts as failed.
+        """Start what the strategy begins with; a backend that refuses counts as failed.
 
         Raises:
             BackendError: None would start.
         """
-        names = self._chosen.backends
-        num_refused = 0
-        for index, name in enumerate(names):
-            backend = backends[name]
-            asked = branch_request(request, self._chosen, index, backend.info)
-            try:
-                self._generations[index] = backend.start(asked, _Branch(self, index))
-            except BackendError as error:
-                num_refused += 1
-                if num_refused == len(names):
-                    raise
-                self._on_refused(index, error)
+        self._backends = backends
+        self._request = request
+        self._act(self._merge.start(self._clock_us()))
+        if self.ended.done():  # backends push later, so this can only be refusals
+            finish = self.ended.result().finish
+            assert finish is not None
+            assert finish.error is not None
+            raise finish.error
 
     def stop(self) -> None:
         """End from outside: a steer or a cancel. What was pushed so far stays."""
@@ -105,108 +142,113 @@ class Run:
             self.ended.set_exception(error)
 
     def close(self) -> None:
-        """Cancel whatever still generates, at once and synchronously."""
-        for index, generation in enumerate(self._generations):
-            if generation is not None and self._usages[index] is None:
-                self._usages[index] = generation.cancel()
+        """Cancel whatever still generates, at once and synchronously; nothing begins after it."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for branch in self._branches.values():
+            branch.cancel()
 
     @property
     def usages(self) -> list[Usage]:
         """What each backend used, in the route's order; whole after `close`."""
-        return [usage or Usage() for usage in self._usages]
+        totals = [Usage()] * len(self._chosen.backends)
+        for branch in self._branches.values():
+            totals[branch.begin.backend] += branch.usage or Usage()
+        return totals
 
-    def on_delta(self, index: int, delta: Delta) -> None:
-        pace = self._paces[index]
+    @property
+    def first_tpot_us(self) -> float | None:
+        """Mean time between the tokens of the branch that was seen first."""
+        branch = self._first_branch
+        if branch is None or branch.pace is None:
+            return None
+        return branch.pace.tpot_us(branch.usage or Usage())
+
+    def generations(self) -> list[dict[str, Any]]:
+        """What became of each branch, in the order they began."""
+        return [
+            {
+                "backend": self._chosen.backends[branch.begin.backend],
+                "part": type(branch.begin.ask).__name__.lower(),
+                "state": branch.state,
+                "output_tokens": (branch.usage or Usage()).num_output_tokens,
+            }
+            for branch in self._branches.values()
+        ]
+
+    def on_delta(self, branch: Branch, delta: Delta) -> None:
+        pace = branch.pace
         if pace is None:
-            self._paces[index] = pace = Pace(index, delta.at_us, delta.at_us)
+            branch.pace = pace = Pace(branch.begin.backend, delta.at_us, delta.at_us)
         pace.last_at_us = delta.at_us
-        if self._merge.transparent:
+        if self._transparent:
             if self.first is None:
-                self._see(index)
+                self._see(branch)
             self._writer.push(delta, None)
         else:
-            self._act(index, self._merge.on_delta(index, delta))
+            self._act(self._merge.on_delta(branch.number, delta))
 
-    def _see(self, index: int) -> None:
-        """The client gets its first token, from this backend."""
-        self.first = self._paces[index]
+    def on_finish(self, branch: Branch, finish: Finish) -> None:
+        branch.usage = finish.usage
+        branch.failed = finish.error is not None
+        if not self._closed:
+            self._act(self._merge.on_finish(branch.number, finish, self._clock_us()))
+
+    def _see(self, branch: Branch) -> None:
+        """The client gets its first token, from this branch."""
+        self._first_branch = branch
+        self.first = branch.pace
         if self.first is not None:
             self.first.seen_us = self._clock_us()
 
-    def on_finish(self, index: int, finish: Finish) -> None:
-        self._usages[index] = finish.usage
-        self._act(index, self._merge.on_finish(index, finish))
+    def _on_time(self) -> None:
+        self._timer = None
+        if self._closed:
+            return
+        try:
+            self._act(self._merge.on_time(self._clock_us()))
+        except Exception as error:
+            self.break_off(error)
 
-    def _on_refused(self, index: int, error: BackendError) -> None:
-        failed = Finish(FinishReason.ERROR, Usage(), self._clock_us(), error)
-        self.on_finish(index, failed)
-
-    def _act(self, index: int, actions: list[Forward | Cancel | End]) -> None:
+    def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Forward):
+                branch = self._branches[action.branch]
                 if self.first is None:
-                    self._see(action.backend)
-                self.answerer = action.backend
+                    self._see(branch)
+                self.answerer = branch.begin.backend
                 self._writer.push(action.delta, action.phase)
+            elif isinstance(action, Begin):
+                self._begin(action)
             elif isinstance(action, Cancel):
-                generation = self._generations[action.backend]
-                if generation is not None and self._usages[action.backend] is None:
-                    self._usages[action.backend] = generation.cancel()
-            elif not self.ended.done():
-                self.ended.set_result(Outcome(action.finish, action.errors))
+                self._branches[action.branch].cancel()
+            elif isinstance(action, WakeAt):
+                self._set_timer(action.at_us)
+            else:
+                self._end(action)
 
-
-class _Branch:
-    """The sink of one backend of a run."""
-
-    __slots__ = ("_index", "_run")
-
-    def __init__(self, run: Run, index: int) -> None:
-        self._run = run
-        self._index = index
-
-    def push(self, delta: Delta) -> None:
+    def _begin(self, begin: Begin) -> None:
+        assert self._request is not None
+        name = self._chosen.backends[begin.backend]
+        backend = self._backends[name]
+        branch = self._branches[begin.branch] = Branch(self, begin)
+        alone = len(self._chosen.backends) == 1
+        asked = branch_request(self._request, begin, backend.info, alone=alone)
         try:
-            self._run.on_delta(self._index, delta)
-        except Exception as error:  # a fault in one response must not reach its engine
-            self._run.break_off(error)
+            branch.generation = backend.start(asked, branch)
+        except BackendError as error:
+            refused = Finish(FinishReason.ERROR, Usage(), self._clock_us(), error)
+            self.on_finish(branch, refused)
 
-    def finish(self, finish: Finish) -> None:
-        try:
-            self._run.on_finish(self._index, finish)
-        except Exception as error:
-            self._run.break_off(error)
+    def _set_timer(self, at_us: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0, at_us - self._clock_us()) / 1e6
+        self._timer = self._loop.call_later(delay_s, self._on_time)
 
-
-def branch_request(
-    request: GenerateRequest, chosen: RankedRoute, index: int, info: BackendInfo
-) -> GenerateRequest:
-    """What backend number `index` of a route is asked: no more than it can give.
-
-    The commentary of `brief` is its own, shorter request: without tools, since only the final
-    answer may act.
-    """
-    if len(chosen.backends) > 1:
-        request = msgspec.structs.replace(request, id=f"{request.id}-{index}")
-    if chosen.strategy == "brief" and index == 0:
-        request = _brief(request)
-    room_tokens = min(info.max_output_tokens, info.window_tokens - request.num_prompt_tokens)
-    if request.max_output_tokens > room_tokens:
-        request = msgspec.structs.replace(request, max_output_tokens=max(1, room_tokens))
-    return request
-
-
-def _brief(request: GenerateRequest) -> GenerateRequest:
-    instructions = "\n\n".join(filter(None, (request.instructions, BRIEF_INSTRUCTIONS)))
-    num_prompt_tokens, prefix = prompt_size(instructions, (), request.text_format, request.items)
-    return msgspec.structs.replace(
-        request,
-        instructions=instructions,
-        num_prompt_tokens=num_prompt_tokens,
-        prefix=prefix,
-        max_output_tokens=min(request.max_output_tokens, BRIEF_MAX_OUTPUT_TOKENS),
-        tools=(),
-        tool_choice=ToolChoice("none"),
-        reasoning_effort=None,
-        reasoning_summary=None,
-    )
+    def _end(self, end: End) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.ended.done():
+            self.ended.set_result(Outcome(end.finish, end.errors))

@@ -26,6 +26,7 @@ from gateway.items import (
     too_long,
 )
 from gateway.wire import NULL, CreateBody
+from router.strategies.options import MAX_HEDGE_MS, MAX_VARIATIONS, MIN_VARIATIONS
 from router.task import Hints, Route, Strategy, Task, Tenant
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -113,10 +114,34 @@ def parse_hints(body: CreateBody) -> Hints:
         model=body.model,
         route=Route(route) if route else None,
         strategy=strategy,
+        # These names are a client's own unless it asks for the strategy that knows them.
+        hedge_after_ms=_whole(metadata, "hedge_after_ms", 0, MAX_HEDGE_MS)
+        if strategy == "hedge"
+        else None,
+        num_variations=_whole(metadata, "n", MIN_VARIATIONS, MAX_VARIATIONS)
+        if strategy == "breadth"
+        else None,
+        judged=_flag(metadata, "judge") if strategy == "breadth" else None,
         deadline_us=int(deadline_ms) * 1000 if deadline_ms else None,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         service_tier=body.service_tier,
     )
+
+
+def _whole(metadata: dict[str, str], name: str, low: int, high: int) -> int | None:
+    text = metadata.get(name)
+    if text is None:
+        return None
+    if not (text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
+        raise _bad_hint(name, (f"a whole number from {low} to {high}",), text)
+    return int(text)
+
+
+def _flag(metadata: dict[str, str], name: str) -> bool | None:
+    text = metadata.get(name)
+    if text not in (None, "true", "false"):
+        raise _bad_hint(name, ("true", "false"), text or "")
+    return None if text is None else text == "true"
 
 
 def _bad_hint(name: str, expected: tuple[str, ...], got: str) -> ProtocolError:

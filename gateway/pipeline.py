@@ -103,7 +103,7 @@ class _Account:
             usage_by_model=dict(zip(models, usages, strict=False)),
             first_model=models[first.backend] if first else None,
             ttft_us=first.seen_us - job.arrived_us if first else None,
-            tpot_us=first.tpot_us(usages[first.backend]) if first else None,
+            tpot_us=self.run.first_tpot_us if self.run else None,
         )
 
 
@@ -174,6 +174,8 @@ async def _finish(
     errors = tuple(str(error) for error in outcome.errors)
     backend = chosen.backends[account.run.answerer]
     routing = routing_view(task, decision, gw.infos, usages, errors) | {"answered_by": backend}
+    if chosen.strategy is not None:
+        routing["generations"] = account.run.generations()
     job.writer.answered_by(gw.infos[backend].model)
     body = job.writer.finish(ending, gw.wall_s(), routing)
     output = tuple(measure(item) for item in job.writer.output)

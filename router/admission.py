@@ -1,8 +1,11 @@
 """From ranked routes to a decision: what each route asks of the pools, and what the grant means."""
 
+import msgspec
+
 from router.decision import RankedRoute, Reason, Refusal, RouteDecision
 from router.policy import Policy
 from router.pools import Demand, Grant
+from router.strategies.asks import strategy_tokens
 from router.task import Task, TaskClass
 
 
@@ -12,16 +15,20 @@ def demands(
     """What each ranked route asks of the pools, in the same order.
 
     A task asks each group for its prompt and the output that is expected of it, not for the whole
-    `max_output_tokens`; `settle` charges what it really used. A warm-up asks for no tokens.
+    `max_output_tokens`, times what its strategy makes of it; `settle` charges what it really used.
+    A warm-up asks for no tokens.
     """
-    tokens = 0
-    if task.generate:
-        expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
-        tokens = task.request.num_prompt_tokens + expected
-    return tuple(
-        tuple(Demand(group=group, tokens=tokens) for group in route.route.groups)
-        for route in ranked
-    )
+    if not task.generate:
+        return tuple(
+            tuple(Demand(group=group, tokens=0) for group in route.route.groups) for route in ranked
+        )
+    expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
+    return tuple(_demands(route, task.request.num_prompt_tokens, expected) for route in ranked)
+
+
+def _demands(route: RankedRoute, num_prompt_tokens: int, expected: int) -> tuple[Demand, ...]:
+    tokens = strategy_tokens(route.strategy, route.options, num_prompt_tokens, expected)
+    return tuple(Demand(group=group, tokens=tokens[group]) for group in route.route.groups)
 
 
 def decide(
@@ -37,14 +44,7 @@ def decide(
         # It was ranked for this case; now the case is there.
         taken = ", ".join(route.route.value for route in ranked[: grant.index])
         why = f"The tenant's pools for {taken} are full: {chosen.route.value} instead."
-        chosen = RankedRoute(
-            route=chosen.route,
-            backends=chosen.backends,
-            strategy=chosen.strategy,
-            reason=Reason.FALLBACK,
-            why=why,
-            rule=chosen.rule,
-        )
+        chosen = msgspec.structs.replace(chosen, why=why)
     return RouteDecision(
         task_id=task.id,
         task_class=task_class,

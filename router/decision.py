@@ -5,6 +5,7 @@ import enum
 import msgspec
 
 from router.pools import Balance, Reservation
+from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
 from router.task import Route, Strategy, TaskClass
 
 
@@ -31,6 +32,7 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy | None  # PARALLEL only
     reason: Reason
     why: str  # one sentence for people
+    options: StrategyOptions = DEFAULT_OPTIONS  # of the strategy
     rule: str | None = None  # the policy's rule that asked for it, if one did
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from router.classify import Band
 from router.conditions import When
+from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
 from router.task import Label, Route, Strategy
 
 MAX_POLICY_BYTES = 262_144
@@ -52,6 +53,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     version: str = "default"
     band: Band = Band()
     strategy: Strategy = "brief"
+    strategies: StrategyOptions = DEFAULT_OPTIONS
     security_goes_deep: bool = True
     # Deep is at least as able as fast, so it may stand in; for deep work fast may, and says so.
     interactive: Choice = Choice(route=Route.FAST, fallback=(Route.DEEP,))

@@ -8,6 +8,7 @@ serve the task, and picks the best of each group. In order of precedence:
    never quietly replaced. Only the security rule stands between the two: a model named is the
    client's own decision, but a route is a hint, and `fast` is not taken for such work.
 3. The policy: an alias named as the model, else the first rule that matches, else the task's class.
+   A strategy asked for without a route stands before the policy, and asks for both engines.
 
 Only the third kind has fallbacks. Within a group the backend that holds the conversation's KV
 prefix comes first unless it is full, then the least loaded; unhealthy ones are skipped.
@@ -25,7 +26,8 @@ from backends.contract import (
 )
 from router.decision import RankedRoute, Reason, Refusal
 from router.policy import AUTO, Choice, Policy
-from router.task import Route, Strategy, Task, TaskClass
+from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
+from router.task import Hints, Route, Strategy, Task, TaskClass
 
 _GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
 
@@ -36,6 +38,7 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
     fallback: tuple[Route, ...]
     strategy: Strategy
+    options: StrategyOptions = DEFAULT_OPTIONS
     reason: Reason
     cause: str  # the beginning of a sentence
     rule: str | None = None
@@ -53,6 +56,7 @@ def rank(
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
+    wish = msgspec.structs.replace(wish, options=_options(policy.strategies, task.hints))
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
     # Best is a window with room for the expected answer; room for one token is what must be.
     for room_tokens in (1,) if wish.bound else (expected, 1):
@@ -93,7 +97,7 @@ def _wish(
             cause=f"The client asked for route {hints.route.value}",
             bound=True,
         )
-    choice, reason, cause, rule = _policy_choice(policy, task, task_class)
+    choice, reason, cause, rule = _unpinned_choice(policy, task, task_class)
     if choice.route is Route.PARALLEL and _answers_tools(task):
         # A second engine's commentary on every step of a tool loop would only be noise.
         group = next((s.info.group for s in stats if s.info.name == task.last_backend), "deep")
@@ -138,6 +142,29 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
         cause=f"The client asked for model {model}",
         model=model,
         bound=True,
+    )
+
+
+def _unpinned_choice(
+    policy: Policy, task: Task, task_class: TaskClass
+) -> tuple[Choice, Reason, str, str | None]:
+    """What the client's strategy means where it named no route, else the policy's own choice."""
+    hints = task.hints
+    if hints.strategy is None or hints.model != AUTO:
+        return _policy_choice(policy, task, task_class)
+    choice = Choice(route=Route.PARALLEL, fallback=(Route.DEEP, Route.FAST))
+    return choice, Reason.HINT, f"The client asked for strategy {hints.strategy}", None
+
+
+def _options(options: StrategyOptions, hints: Hints) -> StrategyOptions:
+    """The policy's options, and what the client asked of them."""
+    asked = {
+        "hedge_after_ms": hints.hedge_after_ms,
+        "num_variations": hints.num_variations,
+        "judged": hints.judged,
+    }
+    return msgspec.structs.replace(
+        options, **{name: value for name, value in asked.items() if value is not None}
     )
 
 
@@ -229,6 +256,7 @@ def _routes(
                 route=route,
                 backends=names,
                 strategy=wish.strategy if route is Route.PARALLEL else None,
+                options=wish.options,
                 reason=reason,
                 why=f"{why}: {route.value} on {' and '.join(names)}{held}.",
                 rule=wish.rule,

@@ -8,7 +8,7 @@ import msgspec
 from backends.contract import BackendGroup, GenerateRequest
 from router.text_features import Reading
 
-Strategy = Literal["brief", "race"]
+Strategy = Literal["brief", "race", "hedge", "refine", "breadth"]
 Label = Literal["interactive", "deep", "uncertain"]
 
 
@@ -51,6 +51,9 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "auto"
     route: Route | None = None  # metadata.route
     strategy: Strategy | None = None  # metadata.strategy
+    hedge_after_ms: int | None = None  # metadata.hedge_after_ms
+    num_variations: int | None = None  # metadata.n
+    judged: bool | None = None  # metadata.judge
     deadline_us: int | None = None  # metadata.deadline_ms, from arrival
     reasoning_effort: str | None = None
     service_tier: str | None = None

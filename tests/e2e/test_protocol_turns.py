@@ -89,23 +89,33 @@ async def test_metadata_chooses_the_route(connection: SocketClient, route: str) 
     assert len(response["routing"]["backends"]) == (2 if route == "parallel" else 1)
 
 
-@pytest.mark.parametrize("strategy", ["brief", "race"])
+PHASES = {
+    "brief": ["commentary", "final_answer"],
+    "race": ["final_answer"],
+    "hedge": ["final_answer"],
+    "refine": ["commentary", "final_answer"],
+    "breadth": [*["commentary"] * 3, "final_answer"],
+}
+
+
+@pytest.mark.parametrize("strategy", PHASES)
 async def test_parallel_strategies_keep_the_order_of_events(
     connection: SocketClient, strategy: str
 ) -> None:
     response = await connection.turn(
         "Explain how a B-tree splits.",
         model="auto",
-        metadata={"route": "parallel", "strategy": strategy},
-        max_output_tokens=300,
+        metadata={"strategy": strategy, "n": "3"},
+        max_output_tokens=200,
     )
     messages = [item for item in response["output"] if item["type"] == "message"]
-    phases = [message.get("phase") for message in messages]
-    if strategy == "brief":
-        assert phases == ["commentary", "final_answer"]
-    else:
-        assert len(messages) == 1
-    assert response["routing"]["strategy"] == strategy
+    assert [message.get("phase") for message in messages] == PHASES[strategy]
+    routing = response["routing"]
+    assert (routing["route"], routing["strategy"]) == ("parallel", strategy)
+    used = [usage["total_tokens"] for usage in routing["usage"].values()]
+    assert response["usage"]["total_tokens"] == sum(used)
+    finished = [row["part"] for row in routing["generations"] if row["state"] == "finished"]
+    assert len(finished) == len(messages)
 
 
 async def test_the_token_limit_ends_a_response_as_incomplete(connection: SocketClient) -> None:

@@ -1,12 +1,12 @@
 """Starting backends and merging what they push: one run, its ends, and what each backend used."""
 
-from typing import Any
+import asyncio
+from typing import Any, get_args
 
 import pytest
 
 from backends.contract import (
     BackendError,
-    BackendGroup,
     CustomTool,
     FinishReason,
     FunctionTool,
@@ -18,16 +18,10 @@ from backends.contract import (
     Usage,
 )
 from backends.prompt import measure, prompt_size
-from gateway.dispatch import (
-    BRIEF_INSTRUCTIONS,
-    BRIEF_MAX_OUTPUT_TOKENS,
-    Outcome,
-    Pace,
-    Run,
-    branch_request,
-)
+from gateway.dispatch import Outcome, Pace, Run
 from gateway.response import ResponseStream
 from router.decision import RankedRoute, Reason
+from router.strategies.options import StrategyOptions
 from router.task import Route, Strategy
 from tests.unit.gateway.doubles import (
     RecordingBackend,
@@ -37,8 +31,10 @@ from tests.unit.gateway.doubles import (
     parsed_create,
     stop,
     text,
+    until,
 )
 
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 FULL = BackendError("wafer", "server_is_overloaded", "full", retryable=True)
 DOWN = BackendError("gpu", "server_error", "down", retryable=True)
 USED = Usage(num_input_tokens=7, num_output_tokens=2)  # of a cancelled recording generation
@@ -64,12 +60,13 @@ def request(**fields: Any) -> GenerateRequest:
     return GenerateRequest(**(base | fields))
 
 
-def route(strategy: Strategy | None) -> RankedRoute:
+def route(strategy: Strategy | None, **options: Any) -> RankedRoute:
     both = strategy is not None
     return RankedRoute(
         route=Route.PARALLEL if both else Route.FAST,
         backends=("wafer", "gpu") if both else ("wafer",),
         strategy=strategy,
+        options=StrategyOptions(**options),
         reason=Reason.CLASS,
         why="A test says so.",
     )
@@ -82,8 +79,9 @@ class Stage:
         self,
         strategy: Strategy | None,
         *,
-        fast_refuses: BackendError | None = None,
-        deep_refuses: BackendError | None = None,
+        fast_refuses: Exception | None = None,
+        deep_refuses: Exception | None = None,
+        **options: Any,
     ) -> None:
         self.fast = RecordingBackend("wafer", "fast", refusing=fast_refuses)
         self.deep = RecordingBackend("gpu", "deep", refusing=deep_refuses)
@@ -91,7 +89,7 @@ class Stage:
         self.writer = ResponseStream(parsed_create(), self.heard.emit)
         self.writer.open(100, "m", {})
         self.now_us = 0
-        self.run = Run(route(strategy), self.writer, lambda: self.now_us)
+        self.run = Run(route(strategy, **options), self.writer, lambda: self.now_us)
 
     def start(self) -> None:
         self.run.start({"wafer": self.fast, "gpu": self.deep}, request())
@@ -156,37 +154,39 @@ async def test_a_refusal_of_the_only_backend_is_raised() -> None:
     assert stage.said == []
 
 
-@pytest.mark.parametrize("strategy", ["brief", "race"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_refusals_of_both_backends_are_raised(strategy: Strategy) -> None:
     stage = Stage(strategy, fast_refuses=FULL, deep_refuses=DOWN)
     with pytest.raises(BackendError) as caught:
         stage.start()
-    assert caught.value is DOWN
-    assert not stage.run.ended.done()
+    assert caught.value is (FULL if strategy == "hedge" else DOWN), "whoever was asked last"
     stage.run.close()
     assert stage.run.usages == [Usage(), Usage()]
 
 
-@pytest.mark.parametrize("strategy", ["brief", "race"])
-async def test_one_refusal_leaves_the_other_backend(strategy: Strategy) -> None:
-    rows: list[tuple[BackendError | None, BackendError | None, int]] = [
-        (FULL, None, 1),
-        (None, DOWN, 0),
-    ]
-    for fast_refuses, deep_refuses, left in rows:
-        stage = Stage(strategy, fast_refuses=fast_refuses, deep_refuses=deep_refuses)
-        stage.start()
-        sink = (stage.fast, stage.deep)[left].only.sink
-        sink.push(text("alone"))
-        sink.finish(stop(4))
-        outcome = stage.outcome()
-        assert stage.said == [("alone", "final_answer")]
-        assert outcome.errors == ((FULL, DOWN)[1 - left],)
-        assert outcome.finish is not None
-        assert outcome.finish.error is None
-        stage.run.close()
-        assert stage.run.usages[left] == stop(4).usage
-        assert stage.run.usages[1 - left] == Usage()
+REFUSALS: list[tuple[Strategy, int]] = [
+    *((strategy, 0) for strategy in STRATEGIES if strategy != "hedge"),
+    *((strategy, 1) for strategy in ("brief", "race", "hedge")),
+]
+
+
+@pytest.mark.parametrize(("strategy", "refusing"), REFUSALS)
+async def test_one_refusal_leaves_the_other_backend(strategy: Strategy, refusing: int) -> None:
+    refusals = [FULL, None] if refusing == 0 else [None, DOWN]
+    stage = Stage(strategy, fast_refuses=refusals[0], deep_refuses=refusals[1])
+    stage.start()
+    left = 1 - refusing
+    sink = (stage.fast, stage.deep)[left].generations[-1].sink
+    sink.push(text("alone"))
+    sink.finish(stop(4))
+    outcome = stage.outcome()
+    assert stage.said == [("alone", "final_answer")]
+    assert set(outcome.errors) == {(FULL, DOWN)[refusing]}
+    assert outcome.finish is not None
+    assert outcome.finish.error is None
+    stage.run.close()
+    assert stage.run.usages[left].num_output_tokens >= 4
+    assert stage.run.usages[refusing] == Usage()
 
 
 async def test_brief_comments_and_then_answers() -> None:
@@ -238,20 +238,83 @@ async def test_race_is_won_by_the_first_complete_answer() -> None:
     assert stage.run.answerer == 0
 
 
-@pytest.mark.parametrize("strategy", [None, "brief", "race"])
+@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
 async def test_stop_ends_it_from_outside(strategy: Strategy | None) -> None:
     stage = Stage(strategy)
     stage.start()
-    stage.fast.only.sink.push(text("a"))
-    stage.run.stop()
-    assert stage.outcome() == Outcome(None)
     generations = stage.fast.generations + stage.deep.generations
-    assert [generation.num_cancels for generation in generations] == [1] * len(generations)
-    assert stage.run.usages == [USED] * len(generations)
-    stage.run.stop()
-    stage.run.close()
-    assert [generation.num_cancels for generation in generations] == [1] * len(generations)
-    assert stage.run.usages == [USED] * len(generations)
+    generations[0].sink.push(text("a"))
+    for _ in range(2):
+        stage.run.stop()
+        assert stage.outcome() == Outcome(None)
+        assert [generation.num_cancels for generation in generations] == [1] * len(generations)
+        assert sum(stage.run.usages, Usage()) == sum([USED] * len(generations), Usage())
+        stage.run.close()
+
+
+async def test_nothing_begins_after_a_stop() -> None:
+    for strategy in STRATEGIES:
+        stage = Stage(strategy)
+        stage.start()
+        generations = stage.fast.generations + stage.deep.generations
+        stage.run.stop()
+        for generation in generations:
+            generation.sink.finish(stop())  # as a backend might that hears of the cancel too late
+        await asyncio.sleep(0)
+        assert stage.fast.generations + stage.deep.generations == generations
+
+
+async def test_hedge_lets_the_fast_engine_join_in_time() -> None:
+    stage = Stage("hedge", hedge_after_ms=0)
+    stage.start()
+    assert stage.fast.generations == []
+    await until(lambda: bool(stage.fast.generations))
+    stage.fast.only.sink.push(text("quick"))
+    assert stage.deep.only.num_cancels == 1, "at once"
+    stage.fast.only.sink.finish(stop(2))
+    assert stage.said == [("quick", "final_answer")]
+    assert stage.outcome().finish is not None
+    assert [row["state"] for row in stage.run.generations()] == ["cancelled", "finished"]
+
+
+async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
+    stage = Stage("refine")
+    stage.start()
+    assert stage.deep.generations == []
+    stage.fast.only.sink.push(text("a draft"))
+    stage.fast.only.sink.finish(stop(2))
+    said = [entry.item for entry in stage.deep.only.request.items]
+    assert Message("assistant", (TextPart("a draft"),), phase="commentary") in said
+    stage.deep.only.sink.push(text("better"))
+    stage.deep.only.sink.finish(stop(5))
+    assert stage.said == [("a draft", "commentary"), ("better", "final_answer")]
+    assert stage.run.usages == [stop(2).usage, stop(5).usage]
+    assert stage.run.answerer == 1
+    assert stage.run.generations() == [
+        {"backend": "wafer", "part": "draft", "state": "finished", "output_tokens": 2},
+        {"backend": "gpu", "part": "revise", "state": "finished", "output_tokens": 5},
+    ]
+
+
+async def test_breadth_starts_all_variations_at_once_and_adds_their_usage_up() -> None:
+    stage = Stage("breadth", num_variations=3)
+    stage.start()
+    assert [g.request.id for g in stage.fast.generations] == ["resp_1-0", "resp_1-1", "resp_1-2"]
+    for number, generation in enumerate(stage.fast.generations):
+        generation.sink.push(text(f"v{number}"))
+        generation.sink.finish(stop(10))
+    stage.deep.only.sink.finish(stop(5))
+    assert stage.run.usages == [Usage(num_input_tokens=21, num_output_tokens=30), stop(5).usage]
+    assert stage.outcome().finish is not None
+
+
+async def test_a_fault_of_ours_in_the_timer_ends_the_run() -> None:
+    stage = Stage("hedge", hedge_after_ms=0, fast_refuses=RuntimeError("a fault of ours"))
+    stage.start()
+    await until(stage.run.ended.done)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        stage.outcome()
+    assert stage.deep.only.num_cancels == 1
 
 
 async def test_stop_after_the_end_changes_nothing() -> None:
@@ -283,53 +346,6 @@ async def test_a_finish_after_the_wait_was_cancelled_is_harmless() -> None:
 def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
     usage = Usage(num_output_tokens=num_output_tokens)
     assert Pace(0, 10, 100, 5).tpot_us(usage) == tpot_us
-
-
-# -- what each backend is asked ----------------------------------------------------------------
-
-
-def asked(
-    strategy: Strategy | None, index: int, *, window_tokens: int = 100_000, **fields: Any
-) -> GenerateRequest:
-    group: BackendGroup = "deep" if index else "fast"
-    backend = RecordingBackend("any", group, window_tokens=window_tokens)
-    return branch_request(request(**fields), route(strategy), index, backend.info)
-
-
-def test_one_backend_is_asked_what_came() -> None:
-    assert asked(None, 0) == request()
-
-
-@pytest.mark.parametrize("index", [0, 1])
-def test_racers_are_asked_the_same(index: int) -> None:
-    assert asked("race", index) == request(id=f"resp_1-{index}")
-
-
-def test_the_commentary_is_a_request_of_its_own() -> None:
-    brief = asked("brief", 0, instructions="Rhyme.")
-    assert brief.id == "resp_1-0"
-    assert brief.instructions == f"Rhyme.\n\n{BRIEF_INSTRUCTIONS}"
-    assert (brief.tools, brief.tool_choice) == ((), ToolChoice("none"))
-    assert (brief.reasoning_effort, brief.reasoning_summary) == (None, None)
-    assert brief.max_output_tokens == BRIEF_MAX_OUTPUT_TOKENS
-    size = prompt_size(brief.instructions, (), brief.text_format, brief.items)
-    assert (brief.num_prompt_tokens, brief.prefix) == size
-    assert asked("brief", 0).instructions == BRIEF_INSTRUCTIONS
-    assert asked("brief", 0, max_output_tokens=16).max_output_tokens == 16
-    assert asked("brief", 1) == request(id="resp_1-1")
-
-
-# wanted, window, given
-ROOMS = [(1000, 100_000, 1000), (9_000, 100_000, 8_192), (1000, 500, None), (1000, 1, 1)]
-
-
-@pytest.mark.parametrize(("wanted", "window_tokens", "given"), ROOMS)
-def test_no_backend_is_asked_for_more_than_it_can_give(
-    wanted: int, window_tokens: int, given: int | None
-) -> None:
-    made = asked(None, 0, window_tokens=window_tokens, max_output_tokens=wanted)
-    room_tokens = window_tokens - made.num_prompt_tokens
-    assert made.max_output_tokens == (room_tokens if given is None else given)
 
 
 async def test_a_fault_of_ours_ends_its_run_and_spares_the_engine() -> None:

@@ -52,6 +52,21 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         ({"input": "x", "metadata": {"deadline_ms": text}}, "invalid_value", "metadata.deadline_ms")
         for text in ("", "0", "-1", "1.5", "soon", "1e3", "1000000000", "9" * 500, "²")
     ),
+    *(
+        (
+            {"input": "x", "metadata": {"strategy": strategy, name: text}},
+            "invalid_value",
+            f"metadata.{name}",
+        )
+        for strategy, name, text in (
+            ("breadth", "n", "1"),
+            ("breadth", "n", "11"),
+            ("breadth", "n", "many"),
+            ("breadth", "judge", "no"),
+            ("hedge", "hedge_after_ms", "-1"),
+            ("hedge", "hedge_after_ms", "600001"),
+        )
+    ),
     ({"input": "x", "tool_choice": "required"}, "invalid_value", "tool_choice"),
     ({"input": "x", "text": {"format": {"type": "x"}}}, "invalid_value", "text.format.type"),
 ]
@@ -77,6 +92,15 @@ HINTS: list[tuple[dict[str, Any], Hints]] = [
         {"metadata": {"route": "fast", "strategy": "brief"}},
         Hints(route=Route.FAST, strategy="brief"),
     ),
+    (
+        {"metadata": {"strategy": "breadth", "n": "10", "judge": "false"}},
+        Hints(strategy="breadth", num_variations=10, judged=False),
+    ),
+    (
+        {"metadata": {"strategy": "hedge", "hedge_after_ms": "0", "n": "queued"}},
+        Hints(strategy="hedge", hedge_after_ms=0),
+    ),
+    ({"metadata": {"n": "queued", "judge": "Judy"}}, Hints()),
     ({"metadata": {"deadline_ms": "999999999"}}, Hints(deadline_us=999_999_999_000)),
     (
         {"reasoning": {"effort": "high"}, "service_tier": "flex"},

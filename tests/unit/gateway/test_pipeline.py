@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -29,7 +29,7 @@ from gateway.pipeline import handle_task
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending, ResponseStream
 from router.policy import DEFAULT_POLICY
-from router.task import GroupLimits, Tenant
+from router.task import GroupLimits, Strategy, Tenant
 from tests.e2e.events import TERMINALS, check_event, check_response
 from tests.unit.gateway.doubles import (
     TENANT,
@@ -215,6 +215,19 @@ ENDS: list[tuple[Script, Script, str, str, str, str | None, str, dict[BackendGro
     ([], ANSWER, "deep", "brief", "completed", None, "ok", {"deep": 12}),
     ([stop(0)], [], "fast", "brief", "completed", None, "ok", {"fast": 7}),
     (ANSWER, ANSWER, "parallel", "brief", "completed", None, "ok", {"fast": 12, "deep": 12}),
+    ([], ANSWER, "parallel", "hedge", "completed", None, "ok", {"fast": 0, "deep": 12}),
+    (
+        [failure()],
+        [failure("gpu")],
+        "parallel",
+        "hedge",
+        "failed",
+        "server_error",
+        "error",
+        {"fast": 8, "deep": 8},
+    ),
+    (ANSWER, ANSWER, "parallel", "refine", "completed", None, "ok", {"fast": 12, "deep": 12}),
+    (ANSWER, ANSWER, "parallel", "breadth", "completed", None, "ok", {"fast": 60, "deep": 12}),
     (ANSWER, [], "parallel", "race", "completed", None, "ok", {"fast": 12, "deep": 9}),
     ([text("x"), failure()], [], "fast", "brief", "failed", "server_error", "error", {"fast": 8}),
     ([failure()], ANSWER, "parallel", "race", "completed", None, "ok", {"fast": 8, "deep": 12}),
@@ -525,6 +538,9 @@ CASES: dict[str, dict[str, Any]] = {
     "fast": {"metadata": {"route": "fast"}},
     "brief": {"metadata": {"route": "parallel", "strategy": "brief"}},
     "race": {"metadata": {"route": "parallel", "strategy": "race"}},
+    "hedge": {"metadata": {"route": "parallel", "strategy": "hedge"}},
+    "refine": {"metadata": {"route": "parallel", "strategy": "refine"}},
+    "breadth": {"metadata": {"route": "parallel", "strategy": "breadth"}},
     "unstored": {"metadata": {"route": "deep"}, "store": False},
     "continued": {"metadata": {"route": "fast"}, "previous_response_id": f"resp_{1:048x}"},
     "warm-up": {"input": [], "prompt_cache_options": {"prewarm": True}},
@@ -575,7 +591,7 @@ async def test_whatever_interrupts_it_nothing_is_left() -> None:
             world.job(
                 metadata={
                     "route": chance.choice(["fast", "deep", "parallel"]),
-                    "strategy": chance.choice(["brief", "race"]),
+                    "strategy": chance.choice(get_args(Strategy)),
                 },
                 store=chance.random() < 0.5,
             )

@@ -44,8 +44,21 @@ def test_demands_are_prompt_plus_expected_output(a_task: Task, tokens: int) -> N
     ranked = rank(DEFAULT_POLICY, a_task, of_class("uncertain"), STATS)
     assert isinstance(ranked, tuple)
     fast, deep = Demand(group="fast", tokens=tokens), Demand(group="deep", tokens=tokens)
-    asked = demands(a_task, of_class("uncertain"), ranked)
-    assert asked == ((fast, deep), (fast,), (deep,))
+    (parallel, *single) = demands(a_task, of_class("uncertain"), ranked)
+    assert single == [(fast,), (deep,)]
+    assert [demand.group for demand in parallel] == ["fast", "deep"]
+    assert parallel[1] == deep
+
+
+def test_demands_follow_the_strategy() -> None:
+    hints = Hints(route=Route.PARALLEL, strategy="breadth", num_variations=7)
+    ranked = rank(DEFAULT_POLICY, task(hints=hints), of_class(), STATS)
+    assert isinstance(ranked, tuple)
+    ((fast, deep),) = demands(task(hints=hints), of_class(), ranked)
+    assert (fast.group, fast.tokens) == ("fast", 7 * 600)
+    assert deep.tokens > 7 * 500 + 600, "the judge reads them all"
+    ((fast, deep),) = demands(task(hints=hints, generate=False), of_class(), ranked)
+    assert fast.tokens == deep.tokens == 0
 
 
 def test_full_pools_move_a_task_to_its_fallback_and_say_so() -> None:

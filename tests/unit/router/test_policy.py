@@ -3,6 +3,7 @@
 import pytest
 
 from router.policy import DEFAULT_POLICY, Choice, PolicyError, parse_policy
+from router.strategies.options import StrategyOptions
 from router.task import Route
 
 DOCUMENT = b"""
@@ -11,6 +12,7 @@ strategy = "race"
 security_goes_deep = false
 band = { low = 0.3, high = 0.7 }
 deep = { route = "deep" }
+strategies = { hedge_after_ms = 250, num_variations = 7 }
 
 [aliases.careful]
 route = "parallel"
@@ -30,6 +32,7 @@ def test_a_document_is_read_and_the_rest_is_default() -> None:
     assert policy.strategy == "race"
     assert not policy.security_goes_deep
     assert policy.band.low == 0.3
+    assert policy.strategies == StrategyOptions(hedge_after_ms=250, num_variations=7)
     assert policy.deep == Choice(route=Route.DEEP)
     assert policy.interactive == DEFAULT_POLICY.interactive
     assert policy.aliases["careful"].fallback == (Route.DEEP,)
@@ -61,6 +64,7 @@ def test_an_empty_document_is_the_default_policy() -> None:
         (b"band = { low = 0.8, high = 0.2 }", "0 <= low <= high <= 1"),
         (b"[aliases.auto]\nroute='fast'", "'auto' is the router itself"),
         (b"deep = { route='deep', fallback=['deep'] }", "in `deep`: a route is named twice"),
+        (b"strategies = { num_variations = 11 }", r"<= 10 - at `\$.strategies.num_variations`"),
         (b"[aliases.x]\nroute='deep'\nstrategy='race'", "in `aliases.x`: `strategy` needs"),
         (b"#" * 300_000, "300000 bytes; at most 262144"),
     ],

@@ -159,6 +159,22 @@ def test_pins_have_no_fallback(hints: Hints, expected: list[tuple[str, str]]) ->
         assert result[0].strategy == "race"
 
 
+def test_a_strategy_without_a_route_asks_for_both_engines_and_may_fall_back() -> None:
+    hints = Hints(strategy="breadth", num_variations=7, judged=False, reasoning_effort="none")
+    result = ranked(task(hints=hints), of_class("interactive"))
+    assert routes(result) == [("parallel", "hint"), ("deep", "fallback"), ("fast", "fallback")]
+    assert result[0].strategy == "breadth"
+    options = result[0].options
+    assert (options.num_variations, options.judged, options.hedge_after_ms) == (7, False, 500)
+    assert ranked(task(hints=hints), stats=(WAFER,))[0].route is Route.FAST
+    secure = ranked(task(hints=hints), of_class("deep", security=True))
+    assert routes(secure) == [("deep", "security")]
+    pinned = Hints(model="gpu-model", strategy="breadth")
+    assert routes(ranked(task(hints=pinned))) == [("deep", "model")]
+    answering = ranked(task(hints=hints, items=(TOOL_OUTPUT,)), of_class("interactive"))
+    assert answering[0].reason is Reason.STICKY
+
+
 def test_a_pin_stands_above_rules() -> None:
     hints = Hints(model="gpu-model", reasoning_effort="minimal")
     assert ranked(task(hints=hints))[0].route is Route.DEEP

@@ -1,0 +1,1 @@
+"""How one task runs on several engines: when each generation begins, and what of it is shown."""

@@ -1,0 +1,148 @@
+"""What an engine is asked: a task's request, rewritten for the part that a strategy gives it.
+
+What is added goes behind the conversation wherever it can: an engine that holds the conversation's
+KV prefix keeps the use of it. And what each strategy asks of the pools, in tokens.
+"""
+
+import msgspec
+
+from backends.contract import (
+    BackendGroup,
+    BackendInfo,
+    ContextItem,
+    GenerateRequest,
+    Item,
+    Message,
+    TextPart,
+    ToolChoice,
+)
+from backends.prompt import measure, prompt_size
+from router.strategies.actions import (
+    Answer,
+    Ask,
+    Begin,
+    Comment,
+    Draft,
+    Judge,
+    Revise,
+    Vary,
+)
+from router.strategies.options import StrategyOptions
+from router.task import Strategy
+
+# A commentary is to be read while the deep answer is made: a paragraph, not an essay.
+BRIEF_MAX_OUTPUT_TOKENS = 256
+# What another engine has to read besides the conversation is bounded.
+DRAFT_MAX_OUTPUT_TOKENS = 4_096
+VARIATION_MAX_OUTPUT_TOKENS = 2_048
+ADDED_TOKENS = 64  # at most, of each instruction below
+
+BRIEF_INSTRUCTIONS = (
+    "Answer in one short paragraph, from what you know now. "
+    "A thorough answer by another model follows yours."
+)
+REVISE_INSTRUCTIONS = (
+    "The last assistant message is a draft by a smaller model. Check it against the request, "
+    "correct what is wrong, add what is missing, and give the final answer, whole."
+)
+JUDGE_INSTRUCTIONS = (
+    "Below are {number} independent answers by a smaller model to the request above. Judge them, "
+    "take the best or merge what is right in them, and give the final answer, whole."
+)
+
+
+def branch_request(
+    request: GenerateRequest, begin: Begin, info: BackendInfo, *, alone: bool
+) -> GenerateRequest:
+    """What a branch asks of its backend: no more than that can give.
+
+    `alone`: there is no other branch, so that the request keeps its id.
+    """
+    if not alone:
+        request = msgspec.structs.replace(request, id=f"{request.id}-{begin.branch}")
+    request = _rewritten(request, begin.ask)
+    room_tokens = min(info.max_output_tokens, info.window_tokens - request.num_prompt_tokens)
+    if request.max_output_tokens > room_tokens:
+        request = msgspec.structs.replace(request, max_output_tokens=max(1, room_tokens))
+    return request
+
+
+def strategy_tokens(
+    strategy: Strategy | None,
+    options: StrategyOptions,
+    num_prompt_tokens: int,
+    num_output_tokens: int,
+) -> dict[BackendGroup, int]:
+    """What a strategy is expected to use of each group: prompts and outputs of all its branches.
+
+    One that stands in for a failed branch is not expected. Without a strategy the answer is the
+    same for either group.
+    """
+    once = num_prompt_tokens + num_output_tokens
+    if strategy == "brief":
+        comment = num_prompt_tokens + min(num_output_tokens, BRIEF_MAX_OUTPUT_TOKENS)
+        return {"fast": comment + ADDED_TOKENS, "deep": once}
+    if strategy == "refine":
+        num_drafted = min(num_output_tokens, DRAFT_MAX_OUTPUT_TOKENS)
+        fast = num_prompt_tokens + num_drafted
+        return {"fast": fast, "deep": once + num_drafted + ADDED_TOKENS}
+    if strategy == "breadth":
+        num_varied = min(num_output_tokens, VARIATION_MAX_OUTPUT_TOKENS)
+        fast = options.num_variations * (num_prompt_tokens + num_varied)
+        read = options.num_variations * num_varied + ADDED_TOKENS if options.judged else 0
+        return {"fast": fast, "deep": once + read}
+    return {"fast": once, "deep": once}
+
+
+def _rewritten(request: GenerateRequest, ask: Ask) -> GenerateRequest:
+    match ask:
+        case Answer():
+            return request
+        case Comment():
+            instructions = "\n\n".join(filter(None, (request.instructions, BRIEF_INSTRUCTIONS)))
+            return _in_words(request, BRIEF_MAX_OUTPUT_TOKENS, instructions)
+        case Draft():
+            return _in_words(request, DRAFT_MAX_OUTPUT_TOKENS, request.instructions)
+        case Vary(number):
+            varied = _in_words(request, VARIATION_MAX_OUTPUT_TOKENS, request.instructions)
+            return msgspec.structs.replace(varied, seed=(request.seed or 0) + number)
+        case Revise(draft):
+            return _behind(
+                request,
+                Message("assistant", (TextPart(draft),), phase="commentary"),
+                Message("developer", (TextPart(REVISE_INSTRUCTIONS),)),
+            )
+        case Judge(answers):
+            numbered = [f"Answer {n}:\n{answer}" for n, answer in enumerate(answers, start=1)]
+            instructions = JUDGE_INSTRUCTIONS.format(number=len(answers))
+            text = "\n\n".join((instructions, *numbered))
+            return _behind(request, Message("developer", (TextPart(text),)))
+
+
+def _in_words(
+    request: GenerateRequest, max_output_tokens: int, instructions: str | None
+) -> GenerateRequest:
+    """A request of its own, shorter and without tools, since only the final answer may act."""
+    num_prompt_tokens, prefix = prompt_size(instructions, (), request.text_format, request.items)
+    return msgspec.structs.replace(
+        request,
+        instructions=instructions,
+        num_prompt_tokens=num_prompt_tokens,
+        prefix=prefix,
+        max_output_tokens=min(request.max_output_tokens, max_output_tokens),
+        tools=(),
+        tool_choice=ToolChoice("none"),
+        reasoning_effort=None,
+        reasoning_summary=None,
+    )
+
+
+def _behind(request: GenerateRequest, *added: Item) -> GenerateRequest:
+    """The request with more items behind its own."""
+    items: tuple[ContextItem, ...] = (*request.items, *map(measure, added))
+    num_prompt_tokens, prefix = prompt_size(
+        request.instructions, request.tools, request.text_format, items
+    )
+    return msgspec.structs.replace(
+        request, items=items, num_prompt_tokens=num_prompt_tokens, prefix=prefix
+    )

@@ -1,0 +1,156 @@
+"""`breadth`: several independent answers of the fast engine, and one that the deep engine makes of
+them.
+
+Each variation has the context of the task and nothing of the others. One at a time is shown: the
+first to speak streams, the others are held (never more than their responses) and follow whole, in
+the order they ended. With a judge they are commentary and the judge's word is the final answer;
+without one each is a final answer. Variations call no tools; the judge may.
+
+A variation that fails is left out; those still running are given up when all of them fall silent.
+If none comes to anything, the deep engine answers by itself; if the judge fails unheard, the
+variations stand.
+"""
+
+from backends.contract import Delta, DeltaKind, Finish, FinishReason
+from router.strategies.actions import (
+    DEEP,
+    FAST,
+    Action,
+    Answer,
+    Begin,
+    Cancel,
+    Judge,
+    Phase,
+    Vary,
+)
+from router.strategies.items import Items, Patience, end, joined, text_of
+
+
+class Breadth:
+    """See the module. Branches below `num_variations` are the fast engine's, that one the judge."""
+
+    transparent = False
+
+    __slots__ = (
+        "_ended",
+        "_finishes",
+        "_given_up",
+        "_items",
+        "_judge",
+        "_judged",
+        "_num_shown",
+        "_patience",
+        "_ready",
+        "_said",
+        "_speaker",
+    )
+
+    def __init__(self, num_variations: int, *, judged: bool) -> None:
+        self._judge = num_variations
+        self._judged = judged
+        self._items = Items()
+        self._said: list[list[Delta]] = [[] for _ in range(num_variations)]
+        self._num_shown = [0] * num_variations  # deltas forwarded
+        self._finishes: dict[int, Finish] = {}
+        self._given_up: set[int] = set()
+        self._ready: list[int] = []  # ended whole, not shown yet, in that order
+        self._speaker: int | None = None  # the variation that streams
+        self._patience = Patience()
+        self._ended = False
+
+    def start(self, now_us: int) -> list[Action]:
+        variations = [Begin(number, FAST, Vary(number)) for number in range(self._judge)]
+        return [*variations, self._patience.next_look(now_us)]
+
+    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
+        if self._ended or branch in self._finishes or branch in self._given_up:
+            return []
+        if branch == self._judge:
+            return [self._items.forward(branch, delta, "final_answer")]
+        if delta.kind >= DeltaKind.FUNCTION_CALL:
+            return []
+        self._patience.hear()
+        self._said[branch].append(delta)
+        if self._speaker is None:
+            self._speaker = branch
+        return self._show(branch) if self._speaker == branch else []
+
+    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
+        if self._ended or branch in self._finishes or branch in self._given_up:
+            return []
+        self._finishes[branch] = finish
+        if branch == self._judge:
+            return self._end(finish, replaceable=self._items.speaker != branch)
+        if finish.reason is FinishReason.ERROR:
+            if self._speaker != branch:
+                self._said[branch].clear()  # half an answer, never seen
+        elif self._speaker != branch and self._said[branch]:
+            self._ready.append(branch)
+        return self._go_on(branch)
+
+    def on_time(self, now_us: int) -> list[Action]:
+        running = [number for number in range(self._judge) if self._runs(number)]
+        if self._ended or not running:
+            return []
+        if self._patience.look():
+            # None of them has said anything for so long: those that ended are what there is.
+            self._given_up |= set(running)
+            cancels: list[Action] = [Cancel(number) for number in running]
+            shown: list[Action] = []
+            for number in running:
+                if self._speaker == number:
+                    shown += self._next_speaker()
+                else:
+                    self._said[number].clear()
+            return [*cancels, *shown, *self._conclude()]
+        return [self._patience.next_look(now_us)]
+
+    def _runs(self, number: int) -> bool:
+        return number not in self._finishes and number not in self._given_up
+
+    def _go_on(self, ended: int) -> list[Action]:
+        """A variation is over: show the next, and conclude after the last."""
+        actions = self._next_speaker() if self._speaker in (None, ended) else []
+        if any(self._runs(number) for number in range(self._judge)):
+            return actions
+        return actions + self._conclude()
+
+    def _next_speaker(self) -> list[Action]:
+        """Show what has ended meanwhile, whole; then let one of those under way stream."""
+        actions: list[Action] = []
+        for number in self._ready:
+            actions += self._show(number)
+        self._ready.clear()
+        under_way = (n for n in range(self._judge) if self._runs(n) and self._said[n])
+        self._speaker = next(under_way, None)
+        if self._speaker is not None:
+            actions += self._show(self._speaker)
+        return actions
+
+    def _show(self, number: int) -> list[Action]:
+        """Forward what a variation has said and was not shown."""
+        phase: Phase = "commentary" if self._judged else "final_answer"
+        new = self._said[number][self._num_shown[number] :]
+        self._num_shown[number] += len(new)
+        return [self._items.forward(number, delta, phase) for delta in joined(new)]
+
+    def _conclude(self) -> list[Action]:
+        """All variations are over."""
+        answers = tuple(text for number in range(self._judge) if (text := self._answer(number)))
+        if not answers:
+            return [Begin(self._judge, DEEP, Answer())]
+        if self._judged:
+            return [Begin(self._judge, DEEP, Judge(answers))]
+        whole = next(f for f in self._finishes.values() if f.reason is not FinishReason.ERROR)
+        return self._end(whole, replaceable=True)
+
+    def _answer(self, number: int) -> str:
+        """The words of a variation that ended whole."""
+        finish = self._finishes.get(number)
+        if finish is None or finish.reason not in (FinishReason.STOP, FinishReason.LENGTH):
+            return ""
+        return text_of(self._said[number])
+
+    def _end(self, finish: Finish, *, replaceable: bool) -> list[Action]:
+        self._ended = True
+        return [end(self._finishes.values(), finish, replaceable=replaceable)]

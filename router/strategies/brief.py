@@ -1,0 +1,128 @@
+"""`brief`: the fast answer streams at once as commentary, the deep one follows as the final answer.
+
+What the deep engine says before the fast one has ended is held (never more than its response) and
+forwarded the moment it ends. A fast engine that has said nothing by the time the deep answer is
+complete, or that falls silent while the deep answer waits, is cancelled. Commentary calls no tools:
+the fast engine is started without any, and a call that comes all the same is dropped.
+
+If the deep engine fails before a word of it was seen, the fast one is asked for a whole answer.
+"""
+
+from backends.contract import Delta, DeltaKind, Finish, FinishReason
+from router.strategies.actions import (
+    DEEP,
+    FAST,
+    Action,
+    Answer,
+    Begin,
+    Cancel,
+    Comment,
+)
+from router.strategies.items import Items, Patience, end, joined
+
+STAND_IN = 2  # the branch of the fast engine's own whole answer
+
+
+class Brief:
+    """See the module."""
+
+    transparent = False
+
+    __slots__ = ("_ended", "_finishes", "_held", "_items", "_patience", "_silenced")
+
+    def __init__(self) -> None:
+        self._items = Items()
+        self._held: list[Delta] = []  # the deep engine's, while the fast one speaks
+        self._finishes: dict[int, Finish] = {}
+        self._silenced = False  # the commentary was cut
+        self._patience = Patience()
+        self._ended = False
+
+    def start(self, now_us: int) -> list[Action]:
+        return [
+            Begin(FAST, FAST, Comment()),
+            Begin(DEEP, DEEP, Answer()),
+            self._patience.next_look(now_us),
+        ]
+
+    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
+        if self._ended or branch in self._finishes:
+            return []
+        if branch == DEEP:
+            if not self._commentary_over:
+                self._held.append(delta)
+                return []
+            return [self._items.forward(DEEP, delta, "final_answer")]
+        if branch == STAND_IN:
+            return [self._items.forward(STAND_IN, delta, "final_answer")]
+        if self._silenced or delta.kind >= DeltaKind.FUNCTION_CALL:
+            return []
+        self._patience.hear()
+        return [self._items.forward(FAST, delta, "commentary")]
+
+    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
+        if self._ended or branch in self._finishes or (branch == FAST and self._silenced):
+            return []
+        self._finishes[branch] = finish
+        if branch == FAST:
+            return self._release()
+        if branch == STAND_IN:
+            return self._end()
+        if finish.reason is FinishReason.ERROR:
+            # A deep answer cut off while it was held was never seen: it gives way to the fast one.
+            self._held.clear()
+            return self._replace() if self._commentary_over else self._replace_if_unheard()
+        if self._commentary_over:
+            return self._end()
+        return self._silence() if self._items.speaker is None else []
+
+    def on_time(self, now_us: int) -> list[Action]:
+        if self._ended or self._commentary_over:
+            return []
+        if self._patience.look() and (self._held or DEEP in self._finishes):
+            return self._silence()
+        return [self._patience.next_look(now_us)]
+
+    @property
+    def _commentary_over(self) -> bool:
+        return self._silenced or FAST in self._finishes
+
+    def _silence(self) -> list[Action]:
+        self._silenced = True
+        return [Cancel(FAST), *self._release()]
+
+    def _release(self) -> list[Action]:
+        """Forward what was held, and end if the deep engine has finished already."""
+        deep = self._finishes.get(DEEP)
+        if deep is not None and deep.reason is FinishReason.ERROR:
+            return self._replace()
+        actions: list[Action] = [
+            self._items.forward(DEEP, delta, "final_answer") for delta in joined(self._held)
+        ]
+        self._held.clear()
+        return actions if deep is None else actions + self._end()
+
+    def _replace_if_unheard(self) -> list[Action]:
+        if self._items.speaker is not None:
+            return []  # the paragraph in hand is finished first
+        self._silenced = True
+        return [Cancel(FAST), *self._replace()]
+
+    def _replace(self) -> list[Action]:
+        """The deep engine failed, and the commentary is over: what now?"""
+        fast = self._finishes.get(FAST)
+        fast_failed = fast is not None and fast.reason is FinishReason.ERROR
+        if self._items.speaker == DEEP or fast_failed:
+            return self._end()
+        return [Begin(STAND_IN, FAST, Answer())]
+
+    def _end(self) -> list[Action]:
+        self._ended = True
+        answer = self._finishes.get(STAND_IN) or self._finishes[DEEP]
+        # Half a final answer may have gone out: no commentary makes that a whole one.
+        broken = self._items.speaker in (DEEP, STAND_IN)
+        deep_first = self._finishes.get(DEEP)
+        failed = answer.reason is FinishReason.ERROR
+        if failed and not broken and deep_first is not None:
+            answer = deep_first  # what was wanted of it, and its error, tell more
+        return [end(self._finishes.values(), answer, replaceable=not broken)]

@@ -1,0 +1,24 @@
+"""From a strategy's name to its machine."""
+
+from router.strategies.actions import Merge
+from router.strategies.breadth import Breadth
+from router.strategies.brief import Brief
+from router.strategies.options import StrategyOptions
+from router.strategies.race import Hedge, Race, Single
+from router.strategies.refine import Refine
+from router.task import Strategy
+
+
+def merge(strategy: Strategy | None, options: StrategyOptions) -> Merge:
+    """A new machine for one run; `strategy` is None for one engine."""
+    if strategy is None:
+        return Single()
+    if strategy == "brief":
+        return Brief()
+    if strategy == "race":
+        return Race()
+    if strategy == "hedge":
+        return Hedge(options.hedge_after_ms * 1_000)
+    if strategy == "refine":
+        return Refine()
+    return Breadth(options.num_variations, judged=options.judged)

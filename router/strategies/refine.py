@@ -1,0 +1,69 @@
+"""`refine`: the fast engine drafts, the deep one checks the draft and answers.
+
+The draft streams at once as commentary; the final answer is the deep engine's. A fast engine that
+fails, falls silent, or drafts nothing leaves the deep one to answer by itself. If the deep engine
+fails before a word of it was seen, a whole draft stands as the answer. Drafts call no tools.
+"""
+
+from backends.contract import Delta, DeltaKind, Finish, FinishReason
+from router.strategies.actions import (
+    DEEP,
+    FAST,
+    Action,
+    Answer,
+    Begin,
+    Cancel,
+    Draft,
+    Revise,
+)
+from router.strategies.items import Items, Patience, end, text_of
+
+
+class Refine:
+    """See the module."""
+
+    transparent = False
+
+    __slots__ = ("_draft", "_ended", "_finishes", "_items", "_patience", "_silenced")
+
+    def __init__(self) -> None:
+        self._items = Items()
+        self._draft: list[Delta] = []
+        self._finishes: dict[int, Finish] = {}
+        self._silenced = False  # the draft was cut
+        self._patience = Patience()
+        self._ended = False
+
+    def start(self, now_us: int) -> list[Action]:
+        return [Begin(FAST, FAST, Draft()), self._patience.next_look(now_us)]
+
+    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
+        if self._ended or branch in self._finishes:
+            return []
+        if branch == DEEP:
+            return [self._items.forward(DEEP, delta, "final_answer")]
+        if self._silenced or delta.kind >= DeltaKind.FUNCTION_CALL:
+            return []
+        self._patience.hear()
+        self._draft.append(delta)
+        return [self._items.forward(FAST, delta, "commentary")]
+
+    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
+        if self._ended or branch in self._finishes or (branch == FAST and self._silenced):
+            return []
+        self._finishes[branch] = finish
+        if branch == FAST:
+            whole = finish.reason in (FinishReason.STOP, FinishReason.LENGTH)
+            draft = text_of(self._draft) if whole else ""
+            return [Begin(DEEP, DEEP, Revise(draft) if draft else Answer())]
+        self._ended = True
+        spoke = self._items.speaker == DEEP
+        return [end(self._finishes.values(), finish, replaceable=bool(self._draft) and not spoke)]
+
+    def on_time(self, now_us: int) -> list[Action]:
+        if self._ended or self._silenced or FAST in self._finishes:
+            return []
+        if self._patience.look():
+            self._silenced = True
+            return [Cancel(FAST), Begin(DEEP, DEEP, Answer())]
+        return [self._patience.next_look(now_us)]

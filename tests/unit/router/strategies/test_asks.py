@@ -1,0 +1,186 @@
+"""What each branch is asked, and what a strategy asks of the pools."""
+
+from typing import Any
+
+import pytest
+
+from backends.contract import (
+    BackendInfo,
+    CustomTool,
+    FunctionTool,
+    GenerateRequest,
+    Message,
+    TextFormat,
+    TextPart,
+    ToolChoice,
+)
+from backends.prompt import measure, prompt_size
+from router.strategies.actions import (
+    DEEP,
+    FAST,
+    Answer,
+    Ask,
+    Begin,
+    Comment,
+    Draft,
+    Judge,
+    Revise,
+    Vary,
+)
+from router.strategies.asks import (
+    ADDED_TOKENS,
+    BRIEF_INSTRUCTIONS,
+    BRIEF_MAX_OUTPUT_TOKENS,
+    DRAFT_MAX_OUTPUT_TOKENS,
+    JUDGE_INSTRUCTIONS,
+    REVISE_INSTRUCTIONS,
+    VARIATION_MAX_OUTPUT_TOKENS,
+    branch_request,
+    strategy_tokens,
+)
+from router.strategies.options import MAX_VARIATIONS, StrategyOptions
+from router.task import Strategy
+
+
+def request(**fields: Any) -> GenerateRequest:
+    items = (measure(Message("user", (TextPart("Hi."),))),)
+    tools = (FunctionTool("look"), CustomTool("shell"))
+    instructions = fields.get("instructions")
+    num_prompt_tokens, prefix = prompt_size(instructions, tools, TextFormat(), items)
+    base: dict[str, Any] = {
+        "id": "resp_1",
+        "model": "auto",
+        "items": items,
+        "num_prompt_tokens": num_prompt_tokens,
+        "prefix": prefix,
+        "max_output_tokens": 10_000,
+        "tools": tools,
+        "tool_choice": ToolChoice("required", ("look",)),
+        "reasoning_effort": "high",
+        "reasoning_summary": "auto",
+    }
+    return GenerateRequest(**(base | fields))
+
+
+def asked(
+    ask: Ask, branch: int = 0, *, window_tokens: int = 100_000, alone: bool = False, **fields: Any
+) -> GenerateRequest:
+    info = BackendInfo(
+        name="any", model="any", group="fast", window_tokens=window_tokens, max_output_tokens=16_384
+    )
+    return branch_request(request(**fields), Begin(branch, FAST, ask), info, alone=alone)
+
+
+def test_one_engine_is_asked_what_came() -> None:
+    assert asked(Answer(), alone=True) == request()
+
+
+@pytest.mark.parametrize("branch", [FAST, DEEP])
+def test_competitors_are_asked_the_same_under_ids_of_their_own(branch: int) -> None:
+    assert asked(Answer(), branch) == request(id=f"resp_1-{branch}")
+
+
+def check_in_words(made: GenerateRequest) -> None:
+    assert (made.tools, made.tool_choice) == ((), ToolChoice("none"))
+    assert (made.reasoning_effort, made.reasoning_summary) == (None, None)
+    size = prompt_size(made.instructions, (), made.text_format, made.items)
+    assert (made.num_prompt_tokens, made.prefix) == size
+
+
+def test_a_commentary_is_short() -> None:
+    brief = asked(Comment(), instructions="Rhyme.")
+    check_in_words(brief)
+    assert brief.id == "resp_1-0"
+    assert brief.instructions == f"Rhyme.\n\n{BRIEF_INSTRUCTIONS}"
+    assert brief.max_output_tokens == BRIEF_MAX_OUTPUT_TOKENS
+    assert asked(Comment()).instructions == BRIEF_INSTRUCTIONS
+    assert asked(Comment(), max_output_tokens=16).max_output_tokens == 16
+
+
+def test_a_draft_is_the_task_in_words() -> None:
+    draft = asked(Draft(), instructions="Rhyme.")
+    check_in_words(draft)
+    assert (draft.instructions, draft.items) == ("Rhyme.", request().items)
+    assert draft.max_output_tokens == DRAFT_MAX_OUTPUT_TOKENS
+
+
+def test_variations_differ_in_their_seed_alone() -> None:
+    first, second = asked(Vary(0), 0), asked(Vary(1), 1)
+    check_in_words(second)
+    assert (first.seed, second.seed) == (0, 1)
+    assert asked(Vary(2), seed=40).seed == 42
+    assert (first.items, first.prefix) == (second.items, second.prefix), "a clean context each"
+    assert first.max_output_tokens == VARIATION_MAX_OUTPUT_TOKENS
+
+
+def check_behind(made: GenerateRequest, *texts: str) -> None:
+    """The task as it was, with these messages behind it: the KV prefix of the task stays good."""
+    asked_for = request()
+    assert made.items[:1] == asked_for.items
+    assert made.prefix[: len(asked_for.prefix)] == asked_for.prefix
+    assert made.num_prompt_tokens == made.prefix[-1][1] > asked_for.num_prompt_tokens
+    said = [entry.item.content[0] for entry in made.items[1:] if isinstance(entry.item, Message)]
+    assert said == [TextPart(text) for text in texts]
+    assert made.tools == asked_for.tools, "the final answer may act"
+    assert made.reasoning_effort == "high"
+
+
+def test_a_revision_has_the_draft_behind_the_task() -> None:
+    check_behind(asked(Revise("my draft"), DEEP), "my draft", REVISE_INSTRUCTIONS)
+
+
+def test_a_judge_has_all_answers_behind_the_task() -> None:
+    instructions = JUDGE_INSTRUCTIONS.format(number=2)
+    check_behind(
+        asked(Judge(("this", "that")), DEEP),
+        f"{instructions}\n\nAnswer 1:\nthis\n\nAnswer 2:\nthat",
+    )
+
+
+def test_what_is_added_is_counted() -> None:
+    for text in (BRIEF_INSTRUCTIONS, REVISE_INSTRUCTIONS, JUDGE_INSTRUCTIONS):
+        assert measure(Message("developer", (TextPart(text),))).num_tokens <= ADDED_TOKENS
+
+
+# wanted, window, given
+ROOMS = [(1000, 100_000, 1000), (20_000, 100_000, 16_384), (1000, 500, None), (1000, 1, 1)]
+
+
+@pytest.mark.parametrize(("wanted", "window_tokens", "given"), ROOMS)
+def test_no_backend_is_asked_for_more_than_it_can_give(
+    wanted: int, window_tokens: int, given: int | None
+) -> None:
+    made = asked(Answer(), window_tokens=window_tokens, max_output_tokens=wanted)
+    room_tokens = window_tokens - made.num_prompt_tokens
+    assert made.max_output_tokens == (room_tokens if given is None else given)
+
+
+# strategy, options, prompt tokens, output tokens, fast, deep
+TOKENS: list[tuple[Strategy | None, dict[str, Any], int, int, int, int]] = [
+    (None, {}, 100, 500, 600, 600),
+    ("race", {}, 100, 500, 600, 600),
+    ("hedge", {}, 100, 500, 600, 600),
+    ("brief", {}, 100, 500, 100 + 256 + ADDED_TOKENS, 600),
+    ("refine", {}, 100, 500, 600, 100 + 500 + 500 + ADDED_TOKENS),
+    ("refine", {}, 100, 9_000, 100 + 4_096, 100 + 4_096 + 9_000 + ADDED_TOKENS),
+    ("breadth", {"num_variations": 4}, 100, 500, 4 * 600, 100 + 4 * 500 + 500 + ADDED_TOKENS),
+    ("breadth", {"num_variations": 10}, 0, 3_000, 20_480, 20_480 + 3_000 + ADDED_TOKENS),
+    ("breadth", {"num_variations": 4, "judged": False}, 100, 500, 4 * 600, 600),
+]
+
+
+@pytest.mark.parametrize(("strategy", "options", "prompt", "output", "fast", "deep"), TOKENS)
+def test_what_a_strategy_asks_of_the_pools(
+    strategy: Strategy | None,
+    options: dict[str, Any],
+    prompt: int,
+    output: int,
+    fast: int,
+    deep: int,
+) -> None:
+    tokens = strategy_tokens(strategy, StrategyOptions(**options), prompt, output)
+    assert tokens == {"fast": fast, "deep": deep}
+
+
+def test_the_most_that_a_judge_may_have_to_read_fits_an_engines_window() -> None:
+    assert MAX_VARIATIONS * VARIATION_MAX_OUTPUT_TOKENS < 32_768

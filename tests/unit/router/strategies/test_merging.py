@@ -1,0 +1,539 @@
+"""Strategies: order, phases, beginning, cancelling, degrading, and the rules that hold for all."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from router.strategies.actions import (
+    DEEP,
+    FAST,
+    Answer,
+    Comment,
+    Draft,
+    End,
+    Forward,
+    Judge,
+    Merge,
+    Revise,
+    Vary,
+    WakeAt,
+)
+from router.strategies.breadth import Breadth
+from router.strategies.brief import STAND_IN, Brief
+from router.strategies.items import PATIENCE_US, joined
+from router.strategies.merging import merge
+from router.strategies.options import StrategyOptions
+from router.strategies.race import Hedge, Race
+from router.strategies.refine import Refine
+from tests.unit.router.strategies.plays import (
+    CALL,
+    ERROR,
+    LENGTH,
+    REASONING,
+    STOP,
+    TEXT,
+    WAKE,
+    A,
+    C,
+    Row,
+    check_forwards,
+    delta,
+    done,
+    failed,
+    play,
+    play_at_random,
+    told,
+)
+
+OPTIONS = StrategyOptions()
+
+BRIEF_ROWS: list[Row] = [
+    (
+        "fast first, then deep",
+        [
+            (FAST, delta("a")),
+            (FAST, done(1)),
+            (DEEP, delta("b")),
+            (DEEP, delta("c")),
+            (DEEP, done(2)),
+        ],
+        [(0, "a", C), (1, "b", A), (1, "c", A), (STOP, 3, 0)],
+    ),
+    (
+        "deep deltas wait for the fast end and go out joined",
+        [
+            (FAST, delta("a")),
+            (DEEP, delta("x")),
+            (DEEP, delta("y")),
+            (FAST, delta("b")),
+            (FAST, done(2)),
+            (DEEP, delta("z")),
+            (DEEP, done(3)),
+        ],
+        [(0, "a", C), (0, "b", C), (1, "xy", A), (1, "z", A), (STOP, 5, 0)],
+    ),
+    (
+        "deep complete before fast: the rest follows",
+        [
+            (FAST, delta("a")),
+            (DEEP, delta("r", 0, REASONING)),
+            (DEEP, delta("x", 1)),
+            (DEEP, delta("f", 2, CALL)),
+            (DEEP, done(3)),
+            (FAST, delta("b")),
+            (FAST, done(2)),
+        ],
+        [
+            (0, "a", C),
+            (0, "b", C),
+            (1, "r", None),
+            (2, "x", A),
+            (3, "f", None),
+            (STOP, 5, 0),
+        ],
+    ),
+    (
+        "deep complete before fast said anything: fast is cancelled",
+        [(DEEP, delta("x")), (DEEP, done(1)), (FAST, delta("late")), (FAST, done(9))],
+        [("cancel", FAST), (0, "x", A), (STOP, 1, 0)],
+    ),
+    (
+        "fast fails at once: deep alone is the final answer",
+        [(FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
+        [(0, "x", A), (STOP, 2, 1)],
+    ),
+    (
+        "fast fails in the middle: what was held follows",
+        [(FAST, delta("a")), (DEEP, delta("x")), (FAST, failed("fast")), (DEEP, done(1))],
+        [(0, "a", C), (1, "x", A), (STOP, 2, 1)],
+    ),
+    (
+        "deep fails before fast speaks: fast is asked for the answer itself",
+        [
+            (DEEP, failed()),
+            (FAST, delta("late")),
+            (STAND_IN, delta("a")),
+            (STAND_IN, done(1)),
+        ],
+        [("cancel", FAST), ("begin", STAND_IN, Answer()), (0, "a", A), (STOP, 2, 1)],
+    ),
+    (
+        "deep fails while fast speaks: fast's whole answer follows its commentary",
+        [
+            (FAST, delta("a")),
+            (DEEP, delta("x")),
+            (DEEP, failed()),
+            (FAST, delta("b")),
+            (FAST, done(3)),
+            (STAND_IN, delta("c")),
+            (STAND_IN, done(1, LENGTH)),
+        ],
+        [(0, "a", C), (0, "b", C), ("begin", STAND_IN, Answer()), (1, "c", A), (LENGTH, 5, 1)],
+    ),
+    (
+        "deep fails unheard, and so does what stands in: the commentary stands",
+        [(FAST, delta("a")), (FAST, done(1)), (DEEP, failed()), (STAND_IN, failed("fast"))],
+        [(0, "a", C), ("begin", STAND_IN, Answer()), (STOP, 3, 2)],
+    ),
+    (
+        "and what stands in breaks off",
+        [
+            (FAST, done(1)),
+            (DEEP, failed()),
+            (STAND_IN, delta("c")),
+            (STAND_IN, failed("fast")),
+        ],
+        [("begin", STAND_IN, Answer()), (0, "c", A), (ERROR, 3, 2)],
+    ),
+    (
+        "fast hangs while a deep answer waits",
+        [(FAST, delta("a")), (DEEP, delta("x")), WAKE, WAKE, (FAST, delta("b")), (DEEP, done(1))],
+        [(0, "a", C), ("cancel", FAST), (1, "x", A), (STOP, 1, 0)],
+    ),
+    (
+        "deep fails in the middle of its answer: the response fails",
+        [(FAST, delta("a")), (FAST, done(1)), (DEEP, delta("x")), (DEEP, failed())],
+        [(0, "a", C), (1, "x", A), (ERROR, 2, 1)],
+    ),
+    ("both fail", [(FAST, failed("fast")), (DEEP, failed())], [(ERROR, 2, 2)]),
+    (
+        "both fail, deep first",
+        [(DEEP, failed()), (STAND_IN, failed("fast"))],
+        [("cancel", FAST), ("begin", STAND_IN, Answer()), (ERROR, 2, 2)],
+    ),
+    (
+        "commentary calls no tools",
+        [(FAST, delta("a")), (FAST, delta("{}", 1, CALL)), (FAST, done(2)), (DEEP, done(1))],
+        [(0, "a", C), (STOP, 3, 0)],
+    ),
+]
+
+RACE_ROWS: list[Row] = [
+    (
+        "the first complete answer wins, whole",
+        [
+            (FAST, delta("a")),
+            (DEEP, delta("x")),
+            (FAST, delta("b")),
+            (FAST, done(2)),
+            (DEEP, delta("y")),
+            (DEEP, done(9)),
+        ],
+        [("cancel", DEEP), (0, "ab", A), (STOP, 2, 0)],
+    ),
+    (
+        "deep wins",
+        [
+            (FAST, delta("a")),
+            (DEEP, delta("r", 0, REASONING)),
+            (DEEP, delta("x", 1)),
+            (DEEP, done()),
+        ],
+        [("cancel", FAST), (0, "r", None), (1, "x", A), (STOP, 1, 0)],
+    ),
+    (
+        "one fails: the other streams from there",
+        [
+            (FAST, delta("a")),
+            (DEEP, delta("x")),
+            (FAST, failed("fast")),
+            (DEEP, delta("y")),
+            (DEEP, done(2)),
+        ],
+        [(0, "x", A), (0, "y", A), (STOP, 3, 1)],
+    ),
+    (
+        "one fails, then the other",
+        [(DEEP, failed()), (FAST, delta("a")), (FAST, failed("fast"))],
+        [(0, "a", A), (ERROR, 2, 2)],
+    ),
+    ("an empty answer is an answer", [(FAST, done(0))], [("cancel", DEEP), (STOP, 0, 0)]),
+]
+
+
+HEDGE_ROWS: list[Row] = [
+    (
+        "deep begins in time: fast is never asked",
+        [(DEEP, delta("x")), WAKE, (DEEP, delta("y")), (DEEP, done(2))],
+        [(0, "x", A), (0, "y", A), (STOP, 2, 0)],
+    ),
+    (
+        "deep is late: fast joins, and its first token wins",
+        [WAKE, (FAST, delta("a")), (DEEP, delta("x")), (FAST, delta("b")), (FAST, done(2))],
+        [("begin", FAST, Answer()), ("cancel", DEEP), (0, "a", A), (0, "b", A), (STOP, 2, 0)],
+    ),
+    (
+        "deep is late, but first all the same",
+        [WAKE, (DEEP, delta("x")), (FAST, delta("a")), (FAST, done(1)), (DEEP, done(3))],
+        [("begin", FAST, Answer()), ("cancel", FAST), (0, "x", A), (STOP, 3, 0)],
+    ),
+    (
+        "deep fails before the time: fast joins at once, and only once",
+        [(DEEP, failed()), WAKE, (FAST, delta("a")), (FAST, done(1))],
+        [("begin", FAST, Answer()), (0, "a", A), (STOP, 2, 1)],
+    ),
+    (
+        "deep fails after fast joined: fast is alone",
+        [WAKE, (DEEP, failed()), (FAST, delta("a")), (FAST, done(1))],
+        [("begin", FAST, Answer()), (0, "a", A), (STOP, 2, 1)],
+    ),
+    (
+        "fast joins and fails: deep is alone",
+        [WAKE, (FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
+        [("begin", FAST, Answer()), (0, "x", A), (STOP, 2, 1)],
+    ),
+    (
+        "both fail",
+        [(DEEP, failed()), (FAST, failed("fast"))],
+        [("begin", FAST, Answer()), (ERROR, 2, 2)],
+    ),
+    (
+        "the answer breaks off in the middle",
+        [(DEEP, delta("x")), (DEEP, failed())],
+        [(0, "x", A), (ERROR, 1, 1)],
+    ),
+    (
+        "an empty answer is an answer",
+        [WAKE, (DEEP, done(0))],
+        [("begin", FAST, Answer()), ("cancel", FAST), (STOP, 0, 0)],
+    ),
+]
+
+REFINE_ROWS: list[Row] = [
+    (
+        "the draft is commentary, the answer is made of it",
+        [
+            (FAST, delta("r", 0, REASONING)),
+            (FAST, delta("a", 1)),
+            (FAST, delta("b", 1)),
+            (FAST, delta("c", 2)),
+            (FAST, delta("{}", 3, CALL)),
+            (FAST, done(3)),
+            (DEEP, delta("x")),
+            (DEEP, delta("{}", 1, CALL)),
+            (DEEP, done(2)),
+        ],
+        [
+            (0, "r", None),
+            (1, "a", C),
+            (1, "b", C),
+            (2, "c", C),
+            ("begin", DEEP, Revise("ab\n\nc")),
+            (3, "x", A),
+            (4, "{}", None),
+            (STOP, 5, 0),
+        ],
+    ),
+    (
+        "a draft that was cut by its length is one",
+        [(FAST, delta("a")), (FAST, done(1, LENGTH)), (DEEP, done(1))],
+        [(0, "a", C), ("begin", DEEP, Revise("a")), (STOP, 2, 0)],
+    ),
+    (
+        "fast fails at once: deep answers by itself",
+        [(FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
+        [("begin", DEEP, Answer()), (0, "x", A), (STOP, 2, 1)],
+    ),
+    (
+        "fast fails in the middle: half a draft is none",
+        [(FAST, delta("a")), (FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
+        [(0, "a", C), ("begin", DEEP, Answer()), (1, "x", A), (STOP, 2, 1)],
+    ),
+    (
+        "fast drafts nothing",
+        [(FAST, done(0)), (DEEP, done(1))],
+        [("begin", DEEP, Answer()), (STOP, 1, 0)],
+    ),
+    (
+        "fast hangs before its first token",
+        [WAKE, (FAST, delta("late")), (FAST, done(9)), (DEEP, delta("x")), (DEEP, done(1))],
+        [("cancel", FAST), ("begin", DEEP, Answer()), (0, "x", A), (STOP, 1, 0)],
+    ),
+    (
+        "fast hangs in the middle",
+        [(FAST, delta("a")), WAKE, WAKE, (DEEP, delta("x")), (DEEP, done(1))],
+        [(0, "a", C), ("cancel", FAST), ("begin", DEEP, Answer()), (1, "x", A), (STOP, 1, 0)],
+    ),
+    (
+        "deep fails unheard: the draft stands",
+        [(FAST, delta("a")), (FAST, done(1)), (DEEP, failed())],
+        [(0, "a", C), ("begin", DEEP, Revise("a")), (STOP, 2, 1)],
+    ),
+    (
+        "deep breaks off in the middle",
+        [(FAST, delta("a")), (FAST, done(1)), (DEEP, delta("x")), (DEEP, failed())],
+        [(0, "a", C), ("begin", DEEP, Revise("a")), (1, "x", A), (ERROR, 2, 1)],
+    ),
+    (
+        "both fail",
+        [(FAST, failed("fast")), (DEEP, failed())],
+        [("begin", DEEP, Answer()), (ERROR, 2, 2)],
+    ),
+]
+
+JUDGE = 3  # the branch behind three variations
+BREADTH_ROWS: list[Row] = [
+    (
+        "the first to speak streams, the others follow as they ended, then the judge",
+        [
+            (1, delta("b")),
+            (0, delta("a")),
+            (2, delta("c")),
+            (2, delta("c")),
+            (2, done(2)),
+            (0, delta("a")),
+            (1, delta("b")),
+            (0, done(2)),
+            (1, done(2)),
+            (JUDGE, delta("j")),
+            (JUDGE, done(1)),
+        ],
+        [
+            (0, "b", C),
+            (0, "b", C),
+            (1, "cc", C),
+            (2, "aa", C),
+            ("begin", JUDGE, Judge(("aa", "bb", "cc"))),
+            (3, "j", A),
+            (STOP, 7, 0),
+        ],
+    ),
+    (
+        "after the speaker one that is under way streams on",
+        [
+            (0, delta("a")),
+            (1, delta("b")),
+            (0, done(1)),
+            (1, delta("B")),
+            (2, failed("fast")),
+            (1, done(2)),
+            (JUDGE, done(0)),
+        ],
+        [
+            (0, "a", C),
+            (1, "b", C),
+            (1, "B", C),
+            ("begin", JUDGE, Judge(("a", "bB"))),
+            (STOP, 4, 1),
+        ],
+    ),
+    (
+        "one that fails in the middle is not judged, seen or not",
+        [
+            (0, delta("a")),
+            (1, delta("b")),
+            (1, failed("fast")),
+            (0, failed("fast")),
+            (2, delta("c")),
+            (2, done(1)),
+            (JUDGE, delta("j")),
+            (JUDGE, done(1)),
+        ],
+        [
+            (0, "a", C),
+            (1, "c", C),
+            ("begin", JUDGE, Judge(("c",))),
+            (2, "j", A),
+            (STOP, 4, 2),
+        ],
+    ),
+    (
+        "all fail: deep answers by itself",
+        [(0, failed("fast")), (1, failed("fast")), (2, failed("fast")), (JUDGE, done(1))],
+        [("begin", JUDGE, Answer()), (STOP, 4, 3)],
+    ),
+    (
+        "one hangs: given up once all are silent",
+        [(0, delta("a")), (1, delta("b")), (1, done(1)), (2, done(0)), WAKE, WAKE, (0, done(9))],
+        [(0, "a", C), ("cancel", 0), (1, "b", C), ("begin", JUDGE, Judge(("b",)))],
+    ),
+    (
+        "all hang",
+        [WAKE, (JUDGE, done(1))],
+        [("cancel", 0), ("cancel", 1), ("cancel", 2), ("begin", JUDGE, Answer()), (STOP, 1, 0)],
+    ),
+    (
+        "the judge fails unheard: the variations stand",
+        [(0, delta("a")), (0, done(1)), (1, done(0)), (2, done(0)), (JUDGE, failed())],
+        [(0, "a", C), ("begin", JUDGE, Judge(("a",))), (STOP, 2, 1)],
+    ),
+    (
+        "the judge breaks off",
+        [
+            (0, delta("a")),
+            (0, done(1)),
+            (1, done(0)),
+            (2, done(0)),
+            (JUDGE, delta("j")),
+            (JUDGE, failed()),
+        ],
+        [(0, "a", C), ("begin", JUDGE, Judge(("a",))), (1, "j", A), (ERROR, 2, 1)],
+    ),
+    (
+        "variations call no tools, the judge may",
+        [
+            (0, delta("{}", 0, CALL)),
+            (0, done(1)),
+            (1, delta("b")),
+            (1, done(1)),
+            (2, done(0)),
+            (JUDGE, delta("{}", 0, CALL)),
+            (JUDGE, done(1)),
+        ],
+        [(0, "b", C), ("begin", JUDGE, Judge(("b",))), (1, "{}", None), (STOP, 3, 0)],
+    ),
+]
+
+UNJUDGED_ROWS: list[Row] = [
+    (
+        "each is a final answer",
+        [(0, delta("a")), (1, delta("b")), (1, done(1)), (0, done(1)), (2, failed("fast"))],
+        [(0, "a", A), (1, "b", A), (STOP, 3, 1)],
+    ),
+    (
+        "all fail: deep answers after all",
+        [(0, failed("fast")), (1, failed("fast")), (2, failed("fast")), (JUDGE, failed())],
+        [("begin", JUDGE, Answer()), (ERROR, 4, 4)],
+    ),
+]
+
+BOTH: list[object] = [("begin", FAST, Answer()), ("begin", DEEP, Answer())]
+VARIATIONS: list[object] = [("begin", number, Vary(number)) for number in range(3)]
+
+# how a strategy is made, what it begins with, its rows
+STRATEGIES: dict[str, tuple[Callable[[], Merge], list[object], list[Row]]] = {
+    "brief": (Brief, [("begin", FAST, Comment()), BOTH[1]], BRIEF_ROWS),
+    "race": (Race, BOTH, RACE_ROWS),
+    "hedge": (lambda: Hedge(1_000), [BOTH[1]], HEDGE_ROWS),
+    "refine": (Refine, [("begin", FAST, Draft())], REFINE_ROWS),
+    "breadth": (lambda: Breadth(3, judged=True), VARIATIONS, BREADTH_ROWS),
+    "unjudged": (lambda: Breadth(3, judged=False), VARIATIONS, UNJUDGED_ROWS),
+}
+ROWS = [(name, row[0]) for name, (_, _, rows) in STRATEGIES.items() for row in rows]
+
+
+@pytest.mark.parametrize(("strategy", "row"), ROWS)
+def test_rows(strategy: str, row: str) -> None:
+    make, start, rows = STRATEGIES[strategy]
+    ((_, events, expected),) = (found for found in rows if found[0] == row)
+    assert told(play(make(), events)) == start + expected
+
+
+def test_single_passes_everything_through_untouched() -> None:
+    merging = merge(None, OPTIONS)
+    piece = delta("a", 3, CALL)
+    (forwarded,) = merging.on_delta(0, piece)
+    assert isinstance(forwarded, Forward)
+    assert forwarded.delta is piece
+    assert forwarded.phase is None
+    (end,) = merging.on_finish(0, failed(), 1)
+    assert isinstance(end, End)
+    assert end.finish.error is end.errors[0]
+
+
+def test_failure_of_both_reports_the_deep_error() -> None:
+    end = play(merge("brief", OPTIONS), [(FAST, failed("fast")), (DEEP, failed("deep"))])[-1]
+    assert isinstance(end, End)
+    assert end.finish.error is not None
+    assert end.finish.error.backend == "deep"
+    assert [error.backend for error in end.errors] == ["fast", "deep"]
+
+
+def test_options_reach_their_strategy() -> None:
+    options = StrategyOptions(hedge_after_ms=7, num_variations=4, judged=False)
+    assert WakeAt(1_000 + 7_000) in merge("hedge", options).start(1_000)
+    breadth = merge("breadth", options)
+    assert len(told(breadth.start(0))) == 4
+    for number in range(4):
+        breadth.on_delta(number, delta("a"))
+    ends = [breadth.on_finish(number, done(), 1) for number in range(4)]
+    assert isinstance(ends[-1][-1], End), "nobody judges"
+
+
+@pytest.mark.parametrize("strategy", ["brief", "refine", "breadth"])
+def test_a_helper_that_speaks_is_waited_for(strategy: str) -> None:
+    merging = STRATEGIES[strategy][0]()
+    assert merging.start(5)[-1] == WakeAt(5 + PATIENCE_US)
+    for look in range(3):
+        merging.on_delta(FAST, delta("a"))
+        assert merging.on_time(look) == [WakeAt(look + PATIENCE_US)]
+
+
+def test_joined_keeps_text_tokens_and_last_time() -> None:
+    pieces = [delta("ab", 0, TEXT, 5), delta("c", 0, TEXT, 7), delta("d", 2, CALL, 9)]
+    assert joined(pieces) == [delta("abc", 0, TEXT, 7), delta("d", 2, CALL, 9)]
+    assert joined([]) == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_rules_hold_for_any_interleaving(strategy: str) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for _ in range(1_000):
+        actions = play_at_random(STRATEGIES[strategy][0](), chance)
+        ends = [number for number, action in enumerate(actions) if isinstance(action, End)]
+        assert len(ends) == 1
+        assert all(isinstance(action, WakeAt) for action in actions[ends[0] + 1 :])
+        check_forwards([a for a in actions if isinstance(a, Forward)])
