@@ -1,0 +1,285 @@
+"""Learns, per tenant, what a large model gains over a small one, from outcomes of its own traffic.
+
+Public data says little about that: whether a small model does depends on the work and on the pair
+of models. So the trained classifier's `p_gain` is only the prior, and a tenant's outcomes move it.
+
+Two arms, `fast` and `deep`, each have a Bayesian linear model (a ridge) of how far the success
+rate of their answers is from what the prior says, over a small vector of `traits` of the ask. The
+gain is the prior's plus the difference of the two. An outcome of both engines for one ask teaches
+both arms, and then this is the ridge on (deep right - fast right); an outcome of one engine
+teaches that arm.
+
+What keeps it honest:
+
+- Below `MIN_OUTCOMES` of either arm the prior rules alone; from there trust grows to one at twice
+  as many, and is taken away while the learned arms clearly predict outcomes worse than the prior.
+- A correction is at most `MAX_CORRECTION`, a refit moves the weights by at most `MAX_STEP`, and
+  outcomes older than the last `MAX_OUTCOMES` fade.
+- Everything learned is a sum over outcomes, so that processes can add theirs together; and all of
+  it can be taken back (`GainLearner.reset`, `GainLearner.restore`).
+
+Nobody's text is kept: of an ask 77 numbers are, from which it cannot be read.
+"""
+
+import hashlib
+import math
+import zlib
+from itertools import islice
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.contract import BackendGroup
+from router.task import TaskClass
+from router.text_features import Reading
+
+Floats = NDArray[np.float64]
+
+SHAPE_TRAITS: tuple[str, ...] = (
+    "length in words",
+    "different words",
+    "length of the words",
+    "digits",
+    "capitals",
+    "lines",
+    "commas",
+    "brackets",
+)
+OPINION_TRAITS: tuple[str, ...] = ("constant", "gain", "deep", "security", "output tokens")
+NUM_BUCKETS = 64  # that the ask's words are sketched in
+NUM_TRAITS = len(OPINION_TRAITS) + len(SHAPE_TRAITS) + NUM_BUCKETS
+MAX_SKETCHED_WORDS = 128
+MAX_TRAIT = 3.0
+SKETCH_WEIGHT = 1.5
+
+# Centre and spread of each shape over 5,000 public asks with measured outcomes; 2026-01.
+_CENTRES = (5.4, 4.9, 4.0, 0.8, 0.6, 2.0, 1.2, 0.6)
+_SPREADS = (1.3, 1.0, 1.1, 1.0, 0.5, 1.6, 1.4, 1.0)
+
+# Ridge penalties, in outcomes: so many are needed to move a weight halfway. Chosen by replay on
+# public outcomes (tests/bench/learning.py); the constant is cheap, for a level is learned first.
+PENALTY = 100.0
+CONSTANT_PENALTY = 3.0
+
+USUAL_SUCCESS = 0.8  # of the deep arm before anything is known; the constant soon corrects it
+MIN_OUTCOMES = 100  # of each arm; below, the prior alone decides
+MAX_OUTCOMES = 2_000  # of each arm; older ones fade
+REFIT_EVERY = 10  # outcomes
+MAX_CORRECTION = 0.5  # of the gain
+MAX_STEP = 0.5  # of the weights' length, per refit
+_ERROR_MEMORY = 200  # outcomes over which the two predictions are compared
+
+ARMS: tuple[BackendGroup, ...] = ("fast", "deep")
+
+# Traits of another version cannot be added to these.
+TRAITS_VERSION = hashlib.sha256(
+    repr((OPINION_TRAITS, SHAPE_TRAITS, NUM_BUCKETS, _CENTRES, _SPREADS, SKETCH_WEIGHT)).encode()
+).hexdigest()[:8]
+
+
+class Lesson(msgspec.Struct, frozen=True):
+    """What one outcome teaches: how well one or both engines answered an ask."""
+
+    traits: Floats  # shape (NUM_TRAITS,)
+    p_gain: float  # the prior's
+    success: dict[BackendGroup, float]  # 0 to 1, of each engine that answered
+    weight: float = 1.0  # 0 to 1: how sure the outcome is
+
+
+class Sums(msgspec.Struct):
+    """What is known of one arm, as sums over its outcomes; float32, as it is stored."""
+
+    gram: NDArray[np.float32]  # shape (NUM_TRAITS, NUM_TRAITS)
+    moment: NDArray[np.float32]  # shape (NUM_TRAITS,)
+    num_outcomes: float = 0.0  # weighed, the faded ones left out
+
+    def add(self, traits: Floats, residual: float, weight: float) -> None:
+        self.gram += (weight * np.outer(traits, traits)).astype(np.float32)
+        self.moment += (weight * residual * traits).astype(np.float32)
+        self.num_outcomes += weight
+
+    def merge(self, other: "Sums") -> None:
+        """Add another's outcomes, then let the oldest fade."""
+        self.gram += other.gram
+        self.moment += other.moment
+        self.num_outcomes += other.num_outcomes
+        self.fade()
+
+    def fade(self) -> None:
+        if self.num_outcomes > MAX_OUTCOMES:
+            share = MAX_OUTCOMES / self.num_outcomes
+            self.gram *= np.float32(share)
+            self.moment *= np.float32(share)
+            self.num_outcomes = float(MAX_OUTCOMES)
+
+    def solution(self) -> Floats:
+        """The ridge's weights."""
+        regularised = self.gram.astype(np.float64) + _PENALTIES
+        return np.linalg.solve(regularised, self.moment).astype(np.float64)
+
+
+_PENALTIES = np.diag([CONSTANT_PENALTY] + [PENALTY] * (NUM_TRAITS - 1))
+
+
+def no_sums() -> Sums:
+    """The sums over no outcome."""
+    return Sums(np.zeros((NUM_TRAITS, NUM_TRAITS), np.float32), np.zeros(NUM_TRAITS, np.float32))
+
+
+class GainLearner:
+    """One tenant's learned gain. Not shared between threads.
+
+    `known` are all outcomes, `fresh` those not yet shared with other processes (part of `known`).
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[BackendGroup, Sums] = {arm: no_sums() for arm in ARMS}
+        self.fresh: dict[BackendGroup, Sums] | None = None
+        self.weights: dict[BackendGroup, Floats] = {arm: np.zeros(NUM_TRAITS) for arm in ARMS}
+        self.previous: dict[BackendGroup, Sums] | None = None  # what the last reset took away
+        self._num_unfitted = 0
+        self._lead = 0.0  # squared error of the prior less that of the learned arms: mean,
+        self._lead_square = 0.0  # and mean square
+        self._difference = np.zeros(NUM_TRAITS)  # weights of the gain: deep less fast
+
+    @property
+    def num_outcomes(self) -> float:
+        """Of the arm that has fewer: a gain needs both."""
+        return min(sums.num_outcomes for sums in self.known.values())
+
+    @property
+    def trust(self) -> float:
+        """0: the prior rules alone; 1: the learned correction counts in full."""
+        deviation = math.sqrt(max(0.0, self._lead_square - self._lead**2) / _ERROR_MEMORY)
+        if self._lead < -2 * deviation:
+            return 0.0
+        return min(1.0, max(0.0, self.num_outcomes / MIN_OUTCOMES - 1))
+
+    @property
+    def distance(self) -> float:
+        """Root mean square of the learned correction over the outcomes seen."""
+        gram = sum((sums.gram for sums in self.known.values()), np.zeros(1, np.float32))
+        count = sum(sums.num_outcomes for sums in self.known.values())
+        if not count:
+            return 0.0
+        return math.sqrt(max(0.0, float(self._difference @ gram @ self._difference) / count))
+
+    def correction(self, traits: Floats) -> float:
+        """What outcomes add to the prior's gain for an ask with these traits."""
+        trust = self.trust
+        if not trust:
+            return 0.0
+        moved = float(traits @ self._difference)
+        return trust * max(-MAX_CORRECTION, min(MAX_CORRECTION, moved))
+
+    def observe(self, lesson: Lesson) -> None:
+        """Learn from one outcome."""
+        if self.fresh is None:
+            self.fresh = {arm: no_sums() for arm in ARMS}
+        for arm, success in lesson.success.items():
+            residual = success - usual_success(arm, lesson.p_gain)
+            learned = residual - float(lesson.traits @ self.weights[arm])
+            lead, step = residual**2 - learned**2, lesson.weight / _ERROR_MEMORY
+            self._lead += step * (lead - self._lead)
+            self._lead_square += step * (lead**2 - self._lead_square)
+            self.known[arm].add(lesson.traits, residual, lesson.weight)
+            self.known[arm].fade()
+            self.fresh[arm].add(lesson.traits, residual, lesson.weight)
+        self._num_unfitted += 1
+        if self._num_unfitted >= REFIT_EVERY:
+            self.refit()
+
+    def adopt(self, known: dict[BackendGroup, Sums]) -> None:
+        """Take over what all processes know together; own fresh outcomes must be part of it."""
+        self.known = known
+        self.refit()
+
+    def refit(self) -> None:
+        """Move the weights towards what the outcomes say, by at most `MAX_STEP`."""
+        self._num_unfitted = 0
+        for arm, sums in self.known.items():
+            step = sums.solution() - self.weights[arm]
+            length = float(np.sqrt(step @ step))
+            self.weights[arm] += step if length <= MAX_STEP else step * (MAX_STEP / length)
+        self._difference = self.weights["deep"] - self.weights["fast"]
+
+    def reset(self) -> None:
+        """Back to the prior; what was known can be restored once."""
+        self.previous = self.known
+        self._start({arm: no_sums() for arm in ARMS})
+
+    def restore(self) -> bool:
+        """Undo the last reset, forgetting what came since; False if there was none."""
+        if self.previous is None:
+            return False
+        known, self.previous = self.previous, None
+        self._start(known)
+        return True
+
+    def _start(self, known: dict[BackendGroup, Sums]) -> None:
+        self.known, self.fresh = known, None
+        self.weights = {arm: sums.solution() for arm, sums in known.items()}
+        self._difference = self.weights["deep"] - self.weights["fast"]
+        self._lead, self._lead_square, self._num_unfitted = 0.0, 0.0, 0
+
+
+def usual_success(arm: BackendGroup, p_gain: float) -> float:
+    """How often an engine answers right, by the prior."""
+    return USUAL_SUCCESS if arm == "deep" else USUAL_SUCCESS - p_gain
+
+
+def traits(reading: Reading, task_class: TaskClass) -> Floats:
+    """The vector of an ask, `NUM_TRAITS` numbers from -3 to 3.
+
+    The classifier's opinions, the ask's shape, and a sketch of its words: each word adds or takes
+    a share in one of `NUM_BUCKETS`, by its hash.
+    """
+    words, ask = reading.words, reading.ask
+    num_words, num_bytes = len(words), max(1, len(ask))
+    distinct = dict.fromkeys(words)
+    shape = (
+        math.log2(1 + num_words),
+        math.log2(1 + len(distinct)),
+        len(b"".join(words)) / num_words if words else 0.0,
+        16 * (len(ask) - len(ask.translate(None, b"0123456789"))) / num_bytes,
+        16 * (len(ask) - len(ask.translate(None, _CAPITALS))) / num_bytes,
+        math.log2(1 + ask.count(b"\n")),
+        math.log2(1 + ask.count(b",")),
+        math.log2(1 + ask.count(b"(")),
+    )
+    found = np.empty(NUM_TRAITS)
+    found[: len(OPINION_TRAITS)] = (
+        1.0,
+        _log_odds(task_class.p_gain),
+        _log_odds(task_class.p_deep) / 3,
+        _log_odds(task_class.p_security) / 3,
+        (math.log2(max(1, task_class.expected_output_tokens)) - 9) / 2,
+    )
+    first = len(OPINION_TRAITS)
+    found[first : first + len(shape)] = [
+        (value - centre) / spread
+        for value, centre, spread in zip(shape, _CENTRES, _SPREADS, strict=True)
+    ]
+    found[-NUM_BUCKETS:] = _sketch(distinct)
+    np.clip(found, -MAX_TRAIT, MAX_TRAIT, out=found)
+    return found
+
+
+def _sketch(distinct: dict[bytes, None]) -> list[float]:
+    buckets = [0.0] * NUM_BUCKETS
+    if not distinct:
+        return buckets
+    share = SKETCH_WEIGHT / math.sqrt(min(len(distinct), MAX_SKETCHED_WORDS))
+    for word in islice(distinct, MAX_SKETCHED_WORDS):
+        place = zlib.crc32(word)
+        buckets[place % NUM_BUCKETS] += share if place & 0x10000 else -share
+    return buckets
+
+
+_CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
+
+
+def _log_odds(probability: float) -> float:
+    bounded = min(1 - 1e-4, max(1e-4, probability))
+    return math.log(bounded / (1 - bounded))
