@@ -148,10 +148,10 @@ POOLS = (
     panel(
         "Admissions",
         "reqps",
-        "Admitted and refused; a refusal names the pool that was empty.",
+        "Admitted and refused; a refusal names the pool that was empty. Degraded: without Redis.",
         (
-            rate("lanewise_ratelimit_decisions_total", "route", "tier", "result", "limit"),
-            "{{route}} {{tier}} {{result}} {{limit}}",
+            rate("lanewise_ratelimit_decisions_total", "route", "tier", "result", "limit", "mode"),
+            "{{route}} {{tier}} {{result}} {{limit}} {{mode}}",
         ),
     ),
     panel(
@@ -180,9 +180,18 @@ POOLS = (
     panel(
         "Pools unreachable",
         "short",
-        "Processes that cannot reach Redis.",
-        ("sum(lanewise_ratelimit_degraded)", "processes"),
+        "Processes that cannot reach Redis, and how many live.",
+        ("sum(lanewise_ratelimit_degraded)", "without Redis"),
+        ("max(lanewise_gateways)", "alive"),
         kind="stat",
+    ),
+    panel(
+        "After outages",
+        "short",
+        "Settlements that wait for Redis or were given up, and returns to it.",
+        ("sum(lanewise_ratelimit_unsettled)", "waiting"),
+        ("sum(lanewise_ratelimit_uncharged_total)", "given up"),
+        ("sum(lanewise_ratelimit_recoveries_total)", "returns"),
     ),
     panel(
         "Tokens by tenant",

@@ -1,15 +1,13 @@
 """Steps 4 to 6 of a task: classify it, rank its routes, reserve what the first that fits needs."""
 
 import asyncio
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from backends.contract import BackendGroup
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
-from gateway.ratelimit import rate_limit_headers
+from gateway.ratelimit import MODE_HEADER, rate_limit_headers
 from router.admission import decide, demands
 from router.classify import classify, features
 from router.decision import RankedRoute, Refusal, RouteDecision
@@ -17,8 +15,6 @@ from router.pools import Demand, Grant, Reservation
 from router.ranking import rank
 from router.redis_pools import PoolsUnavailable
 from router.task import Task, TaskClass
-
-logger = logging.getLogger("lanewise")
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -45,7 +41,7 @@ async def admit(gw: Gateway, task: Task) -> Admitted:
     if decision.chosen is None or decision.reservation is None:
         _count_refusal(gw, task, decision, grant)
         assert decision.refusal is not None  # exactly one of the two, says RouteDecision
-        headers = rate_limit_headers(decision.balances, ranked[0].route.groups)
+        headers = rate_limit_headers(decision.balances, ranked[0].route.groups, decision.mode)
         raise refused(decision.refusal, headers)
     admitted = Admitted(decision, decision.chosen, decision.reservation)
     _count_admission(gw, task, admitted)
@@ -83,32 +79,20 @@ def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
 
 async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> Grant:
     """One call to the pools. A client that leaves during it leaves nothing reserved."""
-    started_us = gw.clock_us()
     call = asyncio.ensure_future(gw.pools.reserve_first(task.tenant, task.id, ranked_demands))
     try:
-        grant = await asyncio.shield(call)
+        return await asyncio.shield(call)
     except asyncio.CancelledError:
         gw.spawn(_give_back(gw, call))
         raise
     except PoolsUnavailable as error:
-        gw.metrics.pools_call("admit", "error", gw.clock_us() - started_us)
-        note_pools(gw, reachable=False, detail=str(error))
-        message = "The rate-limit pools do not answer. Try again in 1s."
-        raise ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000) from error
-    gw.metrics.pools_call("admit", "ok", gw.clock_us() - started_us)
-    note_pools(gw, reachable=True)
-    return grant
-
-
-def note_pools(gw: Gateway, *, reachable: bool, detail: str = "") -> None:
-    """Keep the metric, and log when the pools go away and when they come back: once each."""
-    if reachable != gw.pools_reachable:
-        gw.pools_reachable = reachable
-        gw.metrics.degraded(not reachable)
-        if reachable:
-            logger.info("the pools answer again")
-        else:
-            logger.warning("the pools do not answer, so tasks are refused with 503: %s", detail)
+        message = f"The rate-limit pools are away. {error}. Try again in 1s."
+        raise ProtocolError(
+            "server_is_overloaded",
+            message,
+            retry_after_us=1_000_000,
+            headers={MODE_HEADER: "degraded"},
+        ) from error
 
 
 async def _give_back(gw: Gateway, call: "asyncio.Future[Grant]") -> None:
@@ -117,20 +101,7 @@ async def _give_back(gw: Gateway, call: "asyncio.Future[Grant]") -> None:
     except PoolsUnavailable:
         return  # if it was granted after all, its lease expires
     if grant.reservation is not None:
-        await settle_late(gw, grant.reservation, {})
-
-
-async def settle_late(
-    gw: Gateway, reservation: Reservation, used_tokens: Mapping[BackendGroup, int]
-) -> None:
-    """Settle what could not be settled at once: again and again until its lease has run out.
-
-    Spawn it. A gateway that is stopping tries once more and leaves the rest to the lease.
-    """
-    try:
-        await gw.pools.settle_until_expiry(reservation, used_tokens)
-    except PoolsUnavailable:
-        logger.warning("settlement of %s is left to its lease's expiry", reservation.id)
+        await gw.pools.settle(grant.reservation, {})
 
 
 def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Grant) -> None:
@@ -138,6 +109,7 @@ def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Gran
         group=decision.ranked[0].route.groups[0],
         tier=task.tenant.tier,
         result="reject",
+        mode=decision.mode,
         limited_by=grant.limited_by[1] if grant.limited_by else None,
     )
 
@@ -145,7 +117,9 @@ def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Gran
 def _count_admission(gw: Gateway, task: Task, admitted: Admitted) -> None:
     chosen, first = admitted.chosen, admitted.decision.ranked[0]
     for group in chosen.route.groups:
-        gw.metrics.ratelimit(group=group, tier=task.tenant.tier, result="admit")
+        gw.metrics.ratelimit(
+            group=group, tier=task.tenant.tier, result="admit", mode=admitted.decision.mode
+        )
     gw.metrics.reserved(admitted.reservation.demands)
     gw.metrics.decision(
         policy=admitted.decision.policy_version,

@@ -1,7 +1,9 @@
 """The composition root: every part made, wired, and taken down in order; and the routes."""
 
 import asyncio
+import contextlib
 import logging
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,7 +28,6 @@ from backends.upstream import UpstreamBackend
 from backends.wafer import WaferBackend
 from gateway import __version__
 from gateway.admin_keys import AdminKeys
-from gateway.admit import note_pools
 from gateway.auth import Keys
 from gateway.background import BackgroundRuns
 from gateway.catalogue import model_list
@@ -43,8 +44,10 @@ from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
 from gateway.metrics import Metrics
 from gateway.store import ResponseStore
+from router.failover_pools import FailoverPools
+from router.heartbeat import Heartbeat
 from router.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
-from router.redis_pools import PoolsUnavailable, RedisPools
+from router.redis_pools import BUDGET_US, PoolsUnavailable, RedisPools
 
 logger = logging.getLogger("lanewise")
 
@@ -91,26 +94,37 @@ async def services(config: Config) -> AsyncIterator[Services]:
             retry=Retry(NoBackoff(), 0),
         )
         stack.push_async_callback(store_redis.aclose)
-        pools = RedisPools(url)
-        stack.push_async_callback(pools.close)
         backends = make_backends(config.backends)
         for backend in backends.values():
             stack.push_async_callback(backend.close)
         policy = load_policy(config.policy_path)
+        metrics = Metrics(
+            version=__version__,
+            backends=lambda: [backend.stats() for backend in backends.values()],
+        )
+        heartbeat = await stack.enter_async_context(_heartbeat(url))
+        pools = FailoverPools(
+            RedisPools(url),
+            clock_us=monotonic_us,
+            beat=heartbeat.beat,
+            when_away=lambda: {**config.redis.when_away, **gw.policy.when_away},
+            on_blind=config.redis.on_blind,
+            on_call=metrics.pools_call,
+            on_report=metrics.pools_stand,
+        )
+        stack.push_async_callback(pools.close)
         gw = Gateway(
             backends=backends,
             pools=pools,
-            store=ResponseStore(store_redis, config.store.ttl_s),
-            policy=policy,
-            metrics=Metrics(
-                version=__version__,
-                backends=lambda: [backend.stats() for backend in backends.values()],
+            store=ResponseStore(
+                store_redis, config.store.ttl_s, is_reachable=lambda: pools.mode == "redis"
             ),
+            policy=policy,
+            metrics=metrics,
             clock_us=monotonic_us,
             wall_s=wall_s,
         )
         stack.push_async_callback(gw.settled)
-        stack.callback(pools.stop_retrying)
         await _greet_pools(gw)
         background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
         stack.push_async_callback(background.close)
@@ -120,7 +134,8 @@ async def services(config: Config) -> AsyncIterator[Services]:
         made = Services(config, gw, Keys(config.tenants), background, catalogue, admins)
         server = config.server
         for duty in (
-            _every(RENEW_INTERVAL_S, partial(_renew, gw)),
+            _every(RENEW_INTERVAL_S, pools.renew),
+            _check_pools(pools),
             _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, server.send_timeout_s)),
             _every(server.heartbeat_s, partial(_heartbeats, gw)),
             gw.metrics.watch_loop(),
@@ -130,11 +145,9 @@ async def services(config: Config) -> AsyncIterator[Services]:
 
 
 async def _greet_pools(gw: Gateway) -> None:
-    """Say at once if the pools are away: everything else works, and every task would be refused."""
+    """Find out at once whether Redis is there: no task need wait for that."""
     try:
-        await gw.pools.ping()
-    except PoolsUnavailable as error:
-        note_pools(gw, reachable=False, detail=str(error))
+        await gw.pools.greet()
     except TypeError as error:  # the client does not know an option in the URL's query
         raise ConfigError(f"redis.url: {error}") from error
 
@@ -193,18 +206,32 @@ async def _every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
             logger.exception("a periodic duty failed")
 
 
-async def _renew(gw: Gateway) -> None:
-    """Keep the leases of running tasks."""
-    held = [live.reservation for live in gw.live.values()]
-    if not held:
-        return
-    started_us = gw.clock_us()
+async def _check_pools(pools: FailoverPools) -> None:
+    """Watch Redis for ever, more closely while something is wrong."""
+    while True:
+        await asyncio.sleep(pools.pause_us / 1e6)
+        try:
+            await pools.check()
+        except Exception:
+            logger.exception("the look at Redis failed")
+
+
+@asynccontextmanager
+async def _heartbeat(url: str) -> AsyncIterator[Heartbeat]:
+    """This gateway's, on a connection of its own; at the end it is no longer counted."""
+    redis: Redis = Redis.from_url(
+        url,
+        socket_timeout=BUDGET_US / 1e6,
+        socket_connect_timeout=BUDGET_US / 1e6,
+        retry=Retry(NoBackoff(), 0),
+    )
+    heartbeat = Heartbeat(redis, secrets.token_hex(8))
     try:
-        await gw.pools.renew(held)
-        gw.metrics.pools_call("renew", "ok", gw.clock_us() - started_us)
-    except PoolsUnavailable as error:
-        gw.metrics.pools_call("renew", "error", gw.clock_us() - started_us)
-        logger.warning("leases could not be renewed: %s", error)
+        yield heartbeat
+        with contextlib.suppress(PoolsUnavailable):
+            await heartbeat.leave()
+    finally:
+        await redis.aclose()
 
 
 async def _cut_stalled(gw: Gateway, send_timeout_s: float) -> None:

@@ -14,6 +14,7 @@ from backends.gpu import GpuOptions
 from backends.link import LinkOptions
 from backends.upstream_options import UpstreamOptions
 from backends.wafer import WaferOptions
+from router.local_pools import OnBlind, WhenAway
 from router.task import GroupLimits, Tenant
 
 DEVELOPMENT_KEY = "sk-lanewise-dev"
@@ -47,6 +48,9 @@ class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the shared state lives; without a URL an embedded Redis is started."""
 
     url: str | None = None
+    # What a group does while Redis is away, unless the policy says; those not named: "local".
+    when_away: dict[BackendGroup, WhenAway] = {}
+    on_blind: OnBlind = "closed"  # while it has never answered since the start
 
 
 class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,8 +183,9 @@ def load_config(
             "everything when it ends and serves one process only; name a server with --redis or "
             "LANEWISE_REDIS_URL"
         )
+    redis = msgspec.structs.replace(config.redis, url=redis_url)
     config = msgspec.structs.replace(
-        config, server=server, redis=RedisConfig(redis_url), admin=_admin(config.admin, environ)
+        config, server=server, redis=redis, admin=_admin(config.admin, environ)
     )
     check_config(config)
     return config

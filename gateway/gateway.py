@@ -10,9 +10,9 @@ from gateway.job import Job
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.store import ResponseStore
+from router.failover_pools import FailoverPools
 from router.policy import Policy
 from router.pools import Reservation
-from router.redis_pools import RedisPools
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Gateway:
     """What every task needs."""
 
     backends: Mapping[str, Backend]
-    pools: RedisPools
+    pools: FailoverPools
     store: ResponseStore
     policy: Policy
     metrics: Metrics
@@ -30,7 +30,6 @@ class Gateway:
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
     num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False
-    pools_reachable: bool = True  # as far as the last call knew
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     @property

@@ -71,7 +71,7 @@ class Exchange:
         if decision is None or decision.chosen is None:
             return {}
         route = decision.chosen.route
-        return rate_limit_headers(decision.balances, route.groups) | {
+        return rate_limit_headers(decision.balances, route.groups, decision.mode) | {
             "x-lanewise-route": route.value,
             "x-lanewise-policy": decision.policy_version,
         }

@@ -25,15 +25,16 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from backends.contract import BackendGroup, BackendStats, Usage
 from gateway.backend_metrics import BackendCollector
-from router.pools import Demand, Unit
+from gateway.outage_metrics import OutageCollector
+from router.failover_pools import Call as PoolCall
+from router.failover_pools import PoolsReport
+from router.pools import Demand, PoolsMode, Unit
 from router.task import Route
 
 Outcome = Literal["ok", "rate_limited", "shed", "timeout", "error", "cancelled", "invalid"]
 Stage = Literal["parse", "classify", "policy", "admit", "dispatch"]
 Mode = Literal["live", "shadow", "canary"]
-Admission = Literal["admit", "reject", "replay", "degraded"]
-PoolCall = Literal["admit", "settle", "renew"]
-CallStatus = Literal["ok", "error"]
+Admission = Literal["admit", "reject"]
 Direction = Literal["in", "out"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -209,6 +210,7 @@ class Metrics:
             "tier",
             "result",
             "limit",
+            "mode",
         )
         self._redis = self._histogram(
             "lanewise_ratelimit_redis_seconds",
@@ -233,12 +235,8 @@ class Metrics:
             "Reservations taken back because their holder stopped renewing them.",
             registry=self.registry,
         )
-        self._degraded = Gauge(
-            "lanewise_ratelimit_degraded",
-            "1 while the pools cannot be reached.",
-            registry=self.registry,
-        )
-        self._degraded.set(0)
+        self._outages = OutageCollector()
+        self.registry.register(self._outages)
         for group in ("fast", "deep"):  # so that "none" reads as 0, not as a missing series
             self._leases[(group,)].set(0)
             self._reserved[(group,)].set(0)
@@ -354,15 +352,21 @@ class Metrics:
     # Pools
 
     def ratelimit(
-        self, *, group: str, tier: str, result: Admission, limited_by: Unit | None = None
+        self,
+        *,
+        group: str,
+        tier: str,
+        result: Admission,
+        limited_by: Unit | None = None,
+        mode: PoolsMode = "redis",
     ) -> None:
         """Counts an admission or refusal; `group` is the pool's, or the route's first."""
         limit = "none" if limited_by is None else _LIMIT_NAMES[limited_by]
-        self._ratelimit[group, tier, result, limit].inc()
+        self._ratelimit[group, tier, result, limit, mode].inc()
 
-    def pools_call(self, op: PoolCall, status: CallStatus, duration_us: int) -> None:
-        """Records one round trip to the pools."""
-        self._redis[op, status].observe(duration_us / 1e6)
+    def pools_call(self, op: PoolCall, answered: bool, duration_us: int) -> None:
+        """Records one call to Redis's pools, and whether it was answered in time."""
+        self._redis[op, "ok" if answered else "error"].observe(duration_us / 1e6)
 
     def reserved(self, demands: Iterable[Demand]) -> None:
         """Counts a reservation in; `settled` must follow with the same demands."""
@@ -381,9 +385,9 @@ class Metrics:
         """Counts reservations of dead holders that a call took back."""
         self._reaped.inc(count)
 
-    def degraded(self, is_degraded: bool) -> None:
-        """Says whether the pools can be reached."""
-        self._degraded.set(1 if is_degraded else 0)
+    def pools_stand(self, report: PoolsReport) -> None:
+        """Takes how things stand with Redis."""
+        self._outages.report = report
 
     # Sockets
 

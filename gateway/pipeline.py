@@ -15,7 +15,7 @@ from backends.contract import (
     Usage,
 )
 from backends.prompt import measure
-from gateway.admit import Admitted, admit, settle_late
+from gateway.admit import Admitted, admit
 from gateway.context import load_task
 from gateway.dispatch import Outcome, Run
 from gateway.errors import ProtocolError
@@ -25,7 +25,6 @@ from gateway.metrics import Outcome as OutcomeLabel
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending
 from gateway.routing import routing_view
-from router.redis_pools import PoolsUnavailable
 from router.task import Task
 
 logger = logging.getLogger("lanewise")
@@ -140,13 +139,8 @@ def _settle(gw: Gateway, admitted: Admitted, usages: Sequence[Usage]) -> "asynci
     }
 
     async def settle() -> None:
-        started_us = gw.clock_us()
         try:
             await gw.pools.settle(reservation, used_tokens)
-            gw.metrics.pools_call("settle", "ok", gw.clock_us() - started_us)
-        except PoolsUnavailable:
-            gw.metrics.pools_call("settle", "error", gw.clock_us() - started_us)
-            gw.spawn(settle_late(gw, reservation, used_tokens))
         finally:
             gw.metrics.settled(reservation.demands, used_tokens)
 

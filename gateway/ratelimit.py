@@ -3,18 +3,24 @@
 import math
 
 from backends.contract import BackendGroup
-from router.pools import Balance
+from router.pools import Balance, PoolsMode
+
+MODE_HEADER = "x-lanewise-ratelimit-mode"
 
 
 def rate_limit_headers(
-    balances: tuple[Balance, ...], groups: tuple[BackendGroup, ...]
+    balances: tuple[Balance, ...],
+    groups: tuple[BackendGroup, ...],
+    mode: PoolsMode = "redis",
 ) -> dict[str, str]:
     """Headers for the pools of `groups`; where there are two, OpenAI's name the tighter one.
+
+    `mode`: whose pools these are, for a header of ours.
 
     The IETF fields are those of draft-ietf-httpapi-ratelimit-headers-10; it has no unit for
     tokens yet, so theirs is a parameter of ours.
     """
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = {MODE_HEADER: mode}
     policies: list[str] = []
     states: list[str] = []
     mine = [balance for balance in balances if balance.group in groups]

@@ -27,7 +27,6 @@ from gateway.http import (
 from gateway.items import wire_item
 from gateway.metrics import CONTENT_TYPE
 from gateway.wire import decode_body
-from router.redis_pools import PoolsUnavailable
 from router.task import Tenant
 
 logger = logging.getLogger("lanewise")
@@ -271,15 +270,16 @@ async def get_health() -> ASGIResponse:
 
 @get("/readyz")
 async def get_readiness(request: AnyRequest) -> ASGIResponse:
-    """Ready for tasks: not draining, and the pools answer."""
+    """Ready for tasks: not draining, and Redis has answered at least once.
+
+    One that only lost Redis stays ready: it limits tasks by itself, and there may be no better one.
+    """
     gw = _services(request).gw
     if gw.draining:
         return json_response({"status": "draining"}, 503)
-    try:
-        await gw.pools.ping()
-    except PoolsUnavailable as error:
-        return json_response({"status": "pools unavailable", "detail": str(error)}, 503)
-    return json_response({"status": "ready"})
+    if not gw.pools.ready:
+        return json_response({"status": "blind", "detail": "Redis has not answered yet."}, 503)
+    return json_response({"status": "ready", "pools": gw.pools.mode})
 
 
 HANDLERS: list[Any] = [

@@ -57,6 +57,7 @@ def routing_view(
             for balance in decision.balances
             if balance.group in chosen.route.groups
         ],
+        "ratelimit_mode": decision.mode,
         "context": {
             "used_tokens": task.request.num_prompt_tokens + num_output,
             "window_tokens": min(info.window_tokens for info in infos),

@@ -9,10 +9,12 @@ Records expire; under memory pressure Redis may drop them earlier (`volatile-lru
 reading a dropped one answers "not found", and the official clients then resend the full context.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from backends.contract import ContextItem
@@ -27,22 +29,32 @@ class ResponseStore:
         ProtocolError: `server_is_overloaded` where Redis does not answer; cancelling is safe.
     """
 
-    def __init__(self, redis: Redis, ttl_s: int) -> None:
-        self._redis = redis
+    def __init__(
+        self, redis: Redis, ttl_s: int, is_reachable: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`is_reachable`: false while it is known that asking would be waiting in vain."""
+        self._client = redis
+        self._is_reachable = is_reachable
         self._ttl_s = ttl_s
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(StoredResponse)
+
+    @property
+    def _redis(self) -> Redis:
+        if not self._is_reachable():
+            raise RedisConnectionError("Redis is away")
+        return self._client
 
     async def save(
         self, tenant_id: str, response_id: str, stored: StoredResponse, *, only_new: bool = False
     ) -> None:
         """Keep it, and its ancestors as long; `only_new` leaves an existing record alone."""
-        pipe = self._redis.pipeline(transaction=False)
         record = self._encoder.encode(stored)
-        pipe.set(_key(tenant_id, response_id), record, ex=self._ttl_s, nx=only_new)
-        for ancestor in stored.ancestors:
-            pipe.expire(_key(tenant_id, ancestor), self._ttl_s)
         try:
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.set(_key(tenant_id, response_id), record, ex=self._ttl_s, nx=only_new)
+            for ancestor in stored.ancestors:
+                pipe.expire(_key(tenant_id, ancestor), self._ttl_s)
             await pipe.execute()
         except RedisError as error:
             raise _unavailable(error) from error

@@ -44,6 +44,10 @@ def decide(
         # It was ranked for this case; now the case is there.
         taken = ", ".join(route.route.value for route in ranked[: grant.index])
         why = f"The tenant's pools for {taken} are full: {chosen.route.value} instead."
+        if grant.mode == "degraded" and len(ranked[0].route.groups) > 1:
+            why = (
+                f"One engine instead of two while the shared pools are away: {chosen.route.value}."
+            )
         chosen = msgspec.structs.replace(chosen, why=why)
     return RouteDecision(
         task_id=task.id,
@@ -53,6 +57,7 @@ def decide(
         chosen=chosen,
         reservation=grant.reservation,
         balances=grant.balances,
+        mode=grant.mode,
         refusal=_refusal(grant, demands(task, task_class, ranked)) if chosen is None else None,
     )
 

@@ -4,7 +4,7 @@ import enum
 
 import msgspec
 
-from router.pools import Balance, Reservation
+from router.pools import Balance, PoolsMode, Reservation
 from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
 from router.task import Route, Strategy, TaskClass
 
@@ -55,4 +55,5 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     chosen: RankedRoute | None = None
     reservation: Reservation | None = None
     balances: tuple[Balance, ...] = ()  # of the pools asked, after the reservation or refusal
+    mode: PoolsMode = "redis"  # whose pools these are
     refusal: Refusal | None = None

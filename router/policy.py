@@ -18,8 +18,10 @@ import tomllib
 
 import msgspec
 
+from backends.contract import BackendGroup
 from router.classify import Band
 from router.conditions import When
+from router.local_pools import WhenAway
 from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
 from router.task import Label, Route, Strategy
 
@@ -73,6 +75,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             fallback=(Route.DEEP,),
         ),
     )
+    when_away: dict[BackendGroup, WhenAway] = {}  # while Redis is away; else the configuration's
     aliases: dict[str, Choice] = {}  # model name -> choice; hides a backend's model of that name
 
     def choice_of(self, label: Label) -> Choice:

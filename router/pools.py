@@ -21,6 +21,7 @@ from router import bucket
 from router.task import GroupLimits, Tenant
 
 Unit = Literal["requests", "tokens", "concurrent"]
+PoolsMode = Literal["redis", "degraded"]  # the shared pools, or this process's own
 
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
 UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent")
@@ -64,6 +65,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     wait_us: int = 0  # refused: until the soonest of the ranked demands would fit
     limited_by: tuple[BackendGroup, Unit] | None = None  # refused: the pool that sets `wait_us`
     num_reaped: int = 0  # expired leases this call gave back: their gateways crashed
+    mode: PoolsMode = "redis"  # whose pools these were
 
 
 def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:

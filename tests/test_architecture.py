@@ -36,9 +36,9 @@ EDGES = frozenset(
                 "outbox",
             ),
             *("pipeline", "preview", "routes", "server", "store", "terminal"),
-            *("admin_guard",),
+            *("admin_guard", "outage_metrics"),
         ),
-        "router": (*("policy_store", "redis_pools"),),
+        "router": (*("failover_pools", "heartbeat", "policy_store", "redis_pools"),),
         "backends": (
             *("driver", "gpu", "link", "simulated", "wafer"),
             *("upstream", "upstream_http", "upstream_socket"),
@@ -55,7 +55,10 @@ IMPURE = frozenset(
 THIRD_PARTY = {
     "msgspec": ("gateway.*", "router.*", "backends.*", "wafer_engine.*"),
     "numpy": ("router.*", "backends.*", "wafer_engine.*"),
-    "redis": ("router.redis_pools", "router.policy_store", "gateway.store", "gateway.app"),
+    "redis": (
+        *("router.heartbeat", "router.policy_store", "router.redis_pools"),
+        *("gateway.app", "gateway.store"),
+    ),
     "litestar": (
         *("gateway.admin", "gateway.app", "gateway.background", "gateway.chat"),
         *("gateway.connection", "gateway.engine_link", "gateway.http", "gateway.routes"),
@@ -63,7 +66,7 @@ THIRD_PARTY = {
     ),
     "uvicorn": ("gateway.server", "gateway.engine_command"),
     "uvloop": ("gateway.server", "gateway.engine_command"),
-    "prometheus_client": ("gateway.metrics", "gateway.backend_metrics"),
+    "prometheus_client": ("gateway.backend_metrics", "gateway.metrics", "gateway.outage_metrics"),
     "websockets": (
         *("gateway.client", "gateway.server", "gateway.terminal"),
         *("backends.link", "backends.upstream_socket"),

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from backends.contract import (
@@ -171,8 +171,10 @@ class AwaitedPools(RedisPools):
         self.memory = MemoryPools()
         self.available = True
         self.granted: list[Reservation] = []
+        self.adopted: list[str] = []
         self.settled: list[tuple[str, dict[BackendGroup, int]]] = []
         self.now_us = 1_000_000
+        self.num_calls = 0
 
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
@@ -193,12 +195,23 @@ class AwaitedPools(RedisPools):
         await asyncio.sleep(0)
         return balances
 
-    async def settle_until_expiry(
-        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> tuple[Balance, ...]:
-        return await self.settle(reservation, actual_tokens)  # as when the lease is over already
+    async def adopt(self, tenant: Tenant, reservation: Reservation) -> Grant:
+        await self._round_trip()
+        self.adopted.append(reservation.id)
+        return self.memory.adopt(tenant, reservation, self.now_us)
+
+    async def renew(self, reservations: Iterable[Reservation]) -> None:
+        await self._round_trip()
+        self.memory.renew(reservations, self.now_us)
+
+    async def ping(self) -> None:
+        await self._round_trip()
+
+    async def close(self) -> None:
+        """Nothing to close."""
 
     async def _round_trip(self) -> None:
+        self.num_calls += 1
         await asyncio.sleep(0)
         if not self.available:
             raise PoolsUnavailable("the test took them away")

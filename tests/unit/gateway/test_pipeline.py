@@ -28,6 +28,7 @@ from gateway.metrics import Metrics
 from gateway.pipeline import handle_task
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending, ResponseStream
+from router.failover_pools import FailoverPools
 from router.policy import DEFAULT_POLICY
 from router.task import GroupLimits, Strategy, Tenant
 from tests.e2e.events import TERMINALS, check_event, check_response
@@ -94,12 +95,19 @@ class World:
         self.store = DictStore()
         self.tenant = tenant
         clock = itertools.count(1_000_000, 10)
+        metrics = Metrics(version="", backends=tuple)
+        self.failover = FailoverPools(
+            self.pools,
+            clock_us=lambda: next(clock),
+            on_call=metrics.pools_call,
+            on_report=metrics.pools_stand,
+        )
         self.gw = Gateway(
             backends={"wafer": self.fast, "gpu": self.deep},
-            pools=self.pools,
+            pools=self.failover,
             store=self.store,
             policy=DEFAULT_POLICY,
-            metrics=Metrics(version="", backends=tuple),
+            metrics=metrics,
             clock_us=lambda: next(clock),
             wall_s=lambda: 100,
         )
@@ -131,7 +139,9 @@ class World:
         """Nothing is left over, and everything that began has ended once."""
         await self.gw.settled()
         granted = [reservation.id for reservation in self.pools.granted]
-        assert sorted(granted) == sorted(name for name, _ in self.pools.settled), "each once"
+        if self.pools.available:
+            settled = sorted(name for name, _ in self.pools.settled)
+            assert sorted(granted + self.pools.adopted) == settled, "each once"
         assert len(set(granted)) == len(granted)
         assert self.pools.held(self.tenant) == 0
         assert self.gw.live == {}
@@ -306,54 +316,44 @@ async def test_a_refusal_by_the_pools() -> None:
     assert (headers["retry-after"], headers["x-ratelimit-remaining-requests"]) == ("60", "0")
     assert world.outcomes() == {("fast", "ok"): 1, ("none", "rate_limited"): 1}
     refused = {"route": "fast", "tier": "default", "result": "reject", "limit": "rpm"}
+    refused["mode"] = "redis"
     assert world.sample("lanewise_ratelimit_decisions_total", **refused) == 1
 
 
-async def test_pools_that_do_not_answer() -> None:
+async def test_pools_that_never_answered() -> None:
     world = World()
     world.pools.available = False
+    await world.failover.greet()
+    num_calls = world.pools.num_calls
     assert await world.run() is None
-    assert (world.refusal.code, world.refusal.headers["retry-after"]) == (
-        "server_is_overloaded",
-        "1",
-    )
+    assert world.pools.num_calls == num_calls, "nobody waits for what is known to be away"
+    headers = world.refusal.headers
+    assert (world.refusal.code, headers["retry-after"]) == ("server_is_overloaded", "1")
+    assert headers["x-lanewise-ratelimit-mode"] == "degraded"
     assert world.fast.generations == []
     assert world.outcomes() == {("none", "shed"): 1}
     assert world.sample("lanewise_ratelimit_degraded") == 1
-    world.pools.available = True
-    await world.run()
-    assert world.sample("lanewise_ratelimit_degraded") == 0
 
 
-async def test_pools_that_go_away_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_its_pools_a_gateway_limits_tasks_by_itself() -> None:
     world = World()
-    caplog.set_level("INFO", "lanewise")
+    await world.run()
+    world.heard.take()
     world.pools.available = False
-    for _ in range(3):
-        await world.run()
-    world.pools.available = True
-    for _ in range(3):
-        await world.run()
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert "503" in caplog.text
-    assert "answer again" in caplog.text
-
-
-async def test_a_settlement_that_fails_is_left_to_the_lease() -> None:
-    world = World([text("x")])
-    job = world.job(metadata={"route": "fast"})
-    pump = asyncio.create_task(handle_task(world.gw, job))
-    await until(lambda: job.writer.num_events > 2)
-    world.pools.available = False
-    job.stop("cancelled")
-    ended = await pump
+    ended = await world.run()
     assert ended is not None
-    assert world.terminal["status"] == "incomplete"
-    await world.gw.settled()
-    assert world.sample("lanewise_ratelimit_leases", route="fast") == 0
+    assert world.terminal["status"] == "completed"
+    assert world.terminal["routing"]["ratelimit_mode"] == "degraded"
+    admitted = {"route": "fast", "tier": "default", "result": "admit", "limit": "none"}
+    for mode in ("redis", "degraded"):
+        assert world.sample("lanewise_ratelimit_decisions_total", **admitted, mode=mode) == 1
     assert world.sample("lanewise_ratelimit_redis_seconds_count", op="settle", status="error") == 1
-    assert len(world.pools.granted) == 1
-    assert world.pools.settled == []
+    assert world.failover.report.num_unsettled == 1
+    world.pools.available = True
+    await world.failover.check()
+    assert world.failover.report.num_unsettled == 0
+    assert len(world.pools.adopted) == 1
+    assert world.charged == [{"fast": 12}, {"fast": 12}], "each once"
 
 
 REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str | None, str]] = [

@@ -59,6 +59,7 @@ BOTH = (
 
 def test_one_groups_pools() -> None:
     assert rate_limit_headers(BOTH, ("fast",)) == {
+        "x-lanewise-ratelimit-mode": "redis",
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "30",
         "x-ratelimit-reset-requests": "30s",
@@ -83,8 +84,9 @@ def test_of_two_groups_the_tighter_one_is_named() -> None:
 
 
 def test_no_pools_no_headers() -> None:
-    assert rate_limit_headers((), ("fast",)) == {}
-    assert rate_limit_headers(BOTH[:3], ("deep",)) == {}
+    headers = rate_limit_headers((), ("fast",), "degraded")
+    assert headers == {"x-lanewise-ratelimit-mode": "degraded"}
+    assert list(rate_limit_headers(BOTH[:3], ("deep",))) == ["x-lanewise-ratelimit-mode"]
 
 
 def test_a_limit_of_zero() -> None:

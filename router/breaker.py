@@ -1,0 +1,101 @@
+"""Whether to ask Redis at all: a circuit breaker, pure, driven by the outcomes of calls and probes.
+
+- **closed**: every call goes out. `MAX_FAILED_ROUNDS` failed rounds in a row, or more than a fifth
+  of a second's rounds, open it.
+- **open**: no call goes out; the edge probes every `PROBE_PAUSE_US`. One good probe half-opens it.
+- **half open**: still no call. A second good probe says that the edge may bring Redis up to date
+  and then `close` it; a bad one opens it again.
+
+A round is all calls that were under way together: they share one connection and one fate, so a
+hiccup that fails a hundred of them counts once.
+"""
+
+from typing import Literal
+
+MAX_FAILED_ROUNDS = 3  # in a row
+MIN_ROUNDS = 5  # in a window, before its share of failures means anything
+MAX_FAILED_SHARE = 0.2
+WINDOW_US = 1_000_000
+PROBE_PAUSE_US = 250_000  # while something is wrong: back within two of them, and a look
+CHECK_PAUSE_US = 1_000_000  # while nothing is
+
+BreakerState = Literal["closed", "open", "half_open"]
+
+
+class Breaker:
+    """See the module. Begins closed, having seen nothing."""
+
+    def __init__(self) -> None:
+        self.state: BreakerState = "closed"
+        self.seen = False  # whether Redis has ever answered
+        self._failed_in_row = 0
+        self._failed_us = -1  # when the last counted failure ended
+        self._good_us = -1  # when the last counted success ended
+        self._window_us = 0  # where the current window began
+        self._window_good = 0
+        self._window_failed = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether calls go out."""
+        return self.state == "closed"
+
+    @property
+    def pause_us(self) -> int:
+        """How long until the edge should look again by itself."""
+        return CHECK_PAUSE_US if self.is_closed and not self._failed_in_row else PROBE_PAUSE_US
+
+    def succeeded(self, started_us: int, now_us: int) -> None:
+        """A call that began at `started_us` was answered."""
+        self.seen = True
+        if not self.is_closed:
+            return  # it was sent before
+        self._failed_in_row = 0
+        if started_us >= self._good_us:
+            self._good_us = now_us
+            self._count(now_us, good=True)
+
+    def failed(self, started_us: int, now_us: int) -> bool:
+        """A call that began at `started_us` was not answered in time; whether that opened it."""
+        if not self.is_closed or started_us < self._failed_us:
+            return False
+        self._failed_us = now_us
+        self._failed_in_row += 1
+        self._count(now_us, good=False)
+        num_rounds = self._window_good + self._window_failed
+        if self._failed_in_row >= MAX_FAILED_ROUNDS or (
+            num_rounds >= MIN_ROUNDS and self._window_failed > MAX_FAILED_SHARE * num_rounds
+        ):
+            self.trip()
+            return True
+        return False
+
+    def trip(self) -> None:
+        """Open it, whatever was counted."""
+        self.state = "open"
+
+    def probed(self, *, good: bool) -> bool:
+        """The outcome of a probe while it is not closed; true: two in a row were good."""
+        if not good:
+            self.state = "open"
+            return False
+        self.seen = True
+        if self.state == "half_open":
+            return True
+        self.state = "half_open"
+        return False
+
+    def close(self) -> None:
+        """Let calls go out again, with nothing held against Redis."""
+        self.state = "closed"
+        self._failed_in_row = 0
+        self._window_good = self._window_failed = 0
+
+    def _count(self, now_us: int, *, good: bool) -> None:
+        if now_us - self._window_us >= WINDOW_US:
+            self._window_us = now_us
+            self._window_good = self._window_failed = 0
+        if good:
+            self._window_good += 1
+        else:
+            self._window_failed += 1

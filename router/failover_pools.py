@@ -1,0 +1,381 @@
+"""The pools a gateway uses: Redis while it answers, pools of its own while it does not.
+
+A breaker decides which. While it is closed every call goes to Redis; a call that gets no answer
+within its budget is served locally, so no task is refused for it and none waits longer. While it is
+open nothing waits for Redis at all; `check`, called again and again, probes it. Before calls go
+back to Redis it is brought up to date: what runs here is adopted (also what it knew and forgot),
+and what ended meanwhile is charged, each once.
+
+Exactly once: a reservation that Redis may know is settled under its lease, and that is idempotent.
+One it cannot know is adopted first, and never again once its settlement was sent. A settlement
+counts for a minute, since by then a pool that holds a minute's worth would be full again.
+
+`blind`: Redis has never answered since this process began. Then nothing is known about who else
+takes tasks, and `on_blind` says whether to refuse (`PoolsUnavailable`) or to go on alone.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from backends.contract import BackendGroup
+from router.breaker import Breaker
+from router.heartbeat import Pulse
+from router.local_pools import LocalPools, OnBlind, WhenAway
+from router.pools import Balance, Demand, Grant, PoolsMode, Reservation
+from router.redis_pools import PoolsUnavailable, RedisPools
+from router.task import Tenant
+
+logger = logging.getLogger("lanewise")
+
+Call = Literal["admit", "settle", "renew"]
+
+MAX_CHARGE_AGE_US = 60_000_000  # a settlement older than that finds its pool full anyway
+MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond them the oldest is charged to none
+MAX_AT_ONCE = 256  # calls under way while Redis is brought up to date
+COUNTS_KEPT = 10  # heartbeats: a gateway count falls only once that many agree
+
+
+class PoolsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How things stand, for metrics."""
+
+    mode: PoolsMode
+    num_gateways: int  # that live, this one included, as Redis last said
+    num_unsettled: int  # settlements that wait for Redis
+    num_uncharged: int  # settlements given up since start
+    num_recoveries: int  # returns to Redis since start
+
+
+class _Held(msgspec.Struct):
+    """A reservation of a task that runs here."""
+
+    tenant: Tenant
+    reservation: Reservation
+    is_local: bool  # granted here, so that local pools were charged
+    in_redis: bool  # Redis knows it, or may
+
+
+class _Unsettled(msgspec.Struct):
+    held: _Held
+    used_tokens: dict[BackendGroup, int]
+    ended_us: int
+
+
+class FailoverPools:
+    """See the module. Calls are for one event loop; cancelling one undoes nothing."""
+
+    def __init__(
+        self,
+        redis: RedisPools,
+        *,
+        clock_us: Callable[[], int],
+        beat: Callable[[], Awaitable[Pulse]] | None = None,
+        when_away: Callable[[], Mapping[BackendGroup, WhenAway]] = dict,
+        on_blind: OnBlind = "closed",
+        on_call: Callable[[Call, bool, int], None] = lambda call, answered, duration_us: None,
+        on_report: Callable[[PoolsReport], None] = lambda report: None,
+    ) -> None:
+        """Asks nobody yet.
+
+        Args:
+            redis: The shared pools. Closed with this.
+            clock_us: Monotonic.
+            beat: Says that this gateway lives, and hears how many do; None: it is the only one.
+            when_away: What each group does without Redis; one not named goes on locally.
+            on_blind: Whether to go on alone if Redis has never answered.
+            on_call: Hears of each call to Redis: which, whether it was answered, microseconds.
+            on_report: Hears how things stand, whenever that may have changed.
+        """
+        self._redis = redis
+        self._clock_us = clock_us
+        self._beat = beat
+        self._when_away = when_away
+        self._on_blind = on_blind
+        self._on_call = on_call
+        self._on_report = on_report
+        self._breaker = Breaker()
+        self._local = LocalPools()
+        self._held: dict[str, _Held] = {}  # by lease
+        self._strangers: dict[str, _Held] = {}  # those of them that Redis cannot know
+        self._unsettled: deque[_Unsettled] = deque()
+        self._counts: deque[int] = deque([1], maxlen=COUNTS_KEPT)
+        self._num_uncharged = 0
+        self._num_recoveries = 0
+
+    @property
+    def mode(self) -> PoolsMode:
+        """Whose pools a task that came now would meet."""
+        return "redis" if self._breaker.is_closed else "degraded"
+
+    @property
+    def blind(self) -> bool:
+        """Whether Redis has never answered."""
+        return not self._breaker.seen
+
+    @property
+    def ready(self) -> bool:
+        """Whether tasks are taken at all."""
+        return not self.blind or self._on_blind == "local"
+
+    @property
+    def pause_us(self) -> int:
+        """How long to wait until the next `check`."""
+        return self._breaker.pause_us
+
+    @property
+    def report(self) -> PoolsReport:
+        """How things stand."""
+        return PoolsReport(
+            mode=self.mode,
+            num_gateways=max(self._counts),
+            num_unsettled=len(self._unsettled),
+            num_uncharged=self._num_uncharged,
+            num_recoveries=self._num_recoveries,
+        )
+
+    # -- what a task calls ---------------------------------------------------------------------
+
+    async def reserve_first(
+        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+    ) -> Grant:
+        """Reserve the first of the ranked demands that fits, whole, or nothing.
+
+        The grant's `mode` says whose pools were asked.
+
+        Raises:
+            PoolsUnavailable: Redis is away, and what is to be done then is to refuse.
+        """
+        if not self._breaker.is_closed:
+            return self._reserve_locally(tenant, reservation_id, ranked_demands)
+        started_us = self._clock_us()
+        try:
+            grant = await self._redis.reserve_first(tenant, reservation_id, ranked_demands)
+        except PoolsUnavailable as error:
+            self._failed("admit", started_us, error)
+            return self._reserve_locally(tenant, reservation_id, ranked_demands)
+        self._answered("admit", started_us)
+        self._local.note(tenant.id, grant.balances, self._clock_us())
+        if grant.reservation is not None:
+            self._hold(_Held(tenant, grant.reservation, is_local=False, in_redis=True))
+        return grant
+
+    async def settle(
+        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
+    ) -> None:
+        """Give the places back and charge actual tokens; a group not named used none.
+
+        It never fails: what Redis does not hear now it hears when it is back.
+        """
+        held = self._held.pop(reservation.lease, None)
+        if held is None:
+            return  # settled before
+        self._strangers.pop(reservation.lease, None)
+        self._local.release(reservation)
+        if held.is_local:
+            self._local.settle(reservation, actual_tokens)
+        entry = _Unsettled(held, dict(actual_tokens), self._clock_us())
+        if not self._breaker.is_closed:
+            self._put_off(entry)
+            return
+        started_us = self._clock_us()
+        try:
+            await self._charge(entry)
+        except PoolsUnavailable as error:
+            self._failed("settle", started_us, error)
+            self._put_off(entry)
+        except asyncio.CancelledError:
+            self._put_off(entry)  # settling twice is harmless
+            raise
+        else:
+            self._answered("settle", started_us)
+
+    async def renew(self) -> None:
+        """Let the leases of everything that runs here run from now again.
+
+        Call it every third of a lease. Without Redis there is nothing to renew: what runs is
+        adopted when it is back.
+        """
+        held = [held.reservation for held in self._held.values() if held.in_redis]
+        if not held or not self._breaker.is_closed:
+            return
+        started_us = self._clock_us()
+        try:
+            await self._redis.renew(held)
+        except PoolsUnavailable as error:
+            self._failed("renew", started_us, error)
+        else:
+            self._answered("renew", started_us)
+
+    async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
+        """The tenant's pools as Redis has them.
+
+        Raises:
+            PoolsUnavailable: Redis is away.
+        """
+        if not self._breaker.is_closed:
+            raise PoolsUnavailable("Redis is away, and only it knows the shared pools")
+        return await self._redis.balances(tenant)
+
+    # -- what the gateway does again and again -------------------------------------------------
+
+    async def check(self) -> None:
+        """Look whether Redis answers; go back to it once it has, twice. Call it after `pause_us`.
+
+        Cancelling is safe: what was not said yet is said next time.
+        """
+        started_us = self._clock_us()
+        try:
+            is_forgotten = await self._probe()
+            if self._breaker.is_closed:
+                self._breaker.succeeded(started_us, self._clock_us())
+                unknown = self._held if is_forgotten else self._strangers
+                await self._bring_up_to_date(unknown.values())
+            elif self._breaker.probed(good=True):
+                await self._redis.ping()  # over the connection that tasks use
+                await self._bring_up_to_date(self._held.values())
+                self._come_back()
+        except PoolsUnavailable as error:
+            if not self._breaker.is_closed:
+                self._breaker.probed(good=False)
+            elif self._breaker.failed(started_us, self._clock_us()):
+                self._say_away(error)
+        self._on_report(self.report)
+
+    async def greet(self) -> None:
+        """The first look, before any task: if Redis does not answer, no task need find out."""
+        await self.check()
+        if self.blind:
+            self._breaker.trip()
+            rest = "are limited locally" if self.ready else "are refused with 503"
+            logger.warning("Redis has not answered yet: until it does, tasks %s", rest)
+        self._on_report(self.report)
+
+    async def close(self) -> None:
+        """Charge what can still be charged, then close the connections."""
+        if self._breaker.is_closed and self._unsettled:
+            try:
+                await self._charge_unsettled()
+            except PoolsUnavailable:
+                logger.warning("%d settlements are left to their leases", len(self._unsettled))
+        await self._redis.close()
+
+    # -- inside --------------------------------------------------------------------------------
+
+    async def _probe(self) -> bool:
+        """Whether Redis answers, and has forgotten what it knew: then it was started again."""
+        if self._beat is None:
+            await self._redis.ping()
+            return False
+        pulse = await self._beat()
+        self._counts.append(pulse.num_gateways)
+        return pulse.is_new
+
+    def _reserve_locally(
+        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+    ) -> Grant:
+        if not self.ready:
+            raise PoolsUnavailable("Redis has not answered since this gateway started")
+        grant = self._local.reserve_first(
+            tenant,
+            reservation_id,
+            ranked_demands,
+            when_away=self._when_away(),
+            num_gateways=max(self._counts),
+            now_us=self._clock_us(),
+        )
+        if grant is None:
+            groups = sorted({demand.group for demands in ranked_demands for demand in demands})
+            raise PoolsUnavailable(
+                f"Redis is away, and the {' and '.join(groups)} engines are closed meanwhile"
+            )
+        if grant.reservation is not None:
+            # If Redis was asked and did reserve, it did so under this very lease.
+            self._hold(_Held(tenant, grant.reservation, is_local=True, in_redis=False))
+        return grant
+
+    def _hold(self, held: _Held) -> None:
+        lease = held.reservation.lease
+        if lease not in self._held:
+            self._held[lease] = held
+            self._local.hold(held.reservation)
+            if not held.in_redis:
+                self._strangers[lease] = held
+
+    def _put_off(self, entry: _Unsettled) -> None:
+        if len(self._unsettled) >= MAX_UNSETTLED:
+            self._unsettled.popleft()
+            self._num_uncharged += 1
+        self._unsettled.append(entry)
+
+    async def _adopt_live(self, held: _Held) -> None:
+        """Adopt it unless it was settled meanwhile: what is settled must not come back."""
+        if held.reservation.lease in self._held:
+            await self._adopt(held)
+
+    async def _adopt(self, held: _Held) -> None:
+        await self._redis.adopt(held.tenant, held.reservation)
+        held.in_redis = True
+        self._strangers.pop(held.reservation.lease, None)
+
+    async def _charge(self, entry: _Unsettled) -> None:
+        """Make Redis know the reservation if it cannot, then settle it there."""
+        if not entry.held.in_redis:
+            await self._adopt(entry.held)
+        await self._redis.settle(entry.held.reservation, entry.used_tokens)
+
+    async def _bring_up_to_date(self, held: Iterable[_Held]) -> None:
+        """Adopt these, then charge what waits; a failure leaves the rest for the next time."""
+        adopted = list(held)
+        for start in range(0, len(adopted), MAX_AT_ONCE):
+            await _all(self._adopt_live(each) for each in adopted[start : start + MAX_AT_ONCE])
+        await self._charge_unsettled()
+
+    async def _charge_unsettled(self) -> None:
+        while self._unsettled:
+            due = [self._unsettled.popleft() for _ in range(min(MAX_AT_ONCE, len(self._unsettled)))]
+            oldest_us = self._clock_us() - MAX_CHARGE_AGE_US
+            young = [entry for entry in due if entry.ended_us > oldest_us]
+            self._num_uncharged += len(due) - len(young)
+            left = set(map(id, young))
+
+            async def charge(entry: _Unsettled, left: set[int] = left) -> None:
+                await self._charge(entry)
+                left.discard(id(entry))
+
+            try:
+                await _all(charge(entry) for entry in young)
+            finally:
+                self._unsettled.extendleft(entry for entry in reversed(young) if id(entry) in left)
+
+    def _come_back(self) -> None:
+        """From here on calls go to Redis; nothing awaits between the last look and this."""
+        self._breaker.close()
+        self._num_recoveries += 1
+        logger.info("Redis answers again: tasks meet the shared pools")
+
+    def _answered(self, call: Call, started_us: int) -> None:
+        now_us = self._clock_us()
+        self._breaker.succeeded(started_us, now_us)
+        self._on_call(call, True, now_us - started_us)
+
+    def _failed(self, call: Call, started_us: int, error: PoolsUnavailable) -> None:
+        now_us = self._clock_us()
+        self._on_call(call, False, now_us - started_us)
+        if self._breaker.failed(started_us, now_us):
+            self._say_away(error)
+            self._on_report(self.report)
+
+    def _say_away(self, error: PoolsUnavailable) -> None:
+        logger.warning("Redis does not answer, so this gateway limits tasks by itself: %s", error)
+
+
+async def _all(calls: Iterable[Awaitable[None]]) -> None:
+    """Await all, then raise the first failure: none is left running behind."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -1,0 +1,183 @@
+"""The way to Redis over real servers: frozen, killed, restarted empty, read-only, out of memory."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from backends.driver import monotonic_us
+from gateway.embedded_redis import EmbeddedRedis
+from router.failover_pools import FailoverPools
+from router.heartbeat import KEY, Heartbeat
+from router.pools import Demand, Reservation
+from router.redis_pools import RedisPools
+from router.task import GroupLimits, Tenant
+
+LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=40)
+TENANT = Tenant(id="acme", tier="pro", limits={"fast": LIMITS, "deep": LIMITS})
+FAST = [(Demand(group="fast", tokens=1_000),)]
+PATIENCE_S = 20.0  # bounds a hang; never decides whether something was fast enough
+
+
+class Gateway:
+    """The pools of one gateway, watched as a gateway watches them."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._redis = AsyncRedis.from_url(
+            url, socket_timeout=0.05, socket_connect_timeout=0.05, retry=Retry(NoBackoff(), 0)
+        )
+        self.heartbeat = Heartbeat(self._redis, name)
+        self.pools = FailoverPools(RedisPools(url), clock_us=monotonic_us, beat=self.heartbeat.beat)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Watch Redis until something is so."""
+        give_up_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < give_up_s
+            await asyncio.sleep(0.01)
+            await self.pools.check()
+
+    async def until_away(self) -> None:
+        await self.until(lambda: self.pools.mode == "degraded")
+
+    async def until_back(self) -> None:
+        await self.until(lambda: self.pools.mode == "redis")
+
+    async def reserve(self, name: str) -> Reservation:
+        grant = await self.pools.reserve_first(TENANT, name, FAST)
+        assert grant.reservation is not None
+        return grant.reservation
+
+    async def close(self) -> None:
+        await self.pools.close()
+        await self._redis.aclose()
+
+
+@asynccontextmanager
+async def gateway(url: str, name: str = "one") -> AsyncIterator[Gateway]:
+    made = Gateway(url, name)
+    await made.pools.greet()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def places_held(url: str) -> int:
+    with Redis.from_url(url) as client:
+        return int(client.hget("lw1:{acme}:p:fast", "n") or 0)
+
+
+async def test_a_frozen_redis_is_gone_around_and_then_brought_up_to_date() -> None:
+    server = EmbeddedRedis()
+    url = await server.start()
+    try:
+        async with gateway(url) as one:
+            assert server.pid is not None
+            before = await one.reserve("before")
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                # All at once: they wait for one budget together, and none is refused.
+                during = await asyncio.gather(*(one.reserve(f"during-{n}") for n in range(10)))
+                await one.until_away()
+                late = await one.reserve("late")
+                for reservation in (before, *during[:5]):
+                    await one.pools.settle(reservation, {"fast": 10})
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+            await one.until_back()
+            assert one.pools.report.num_unsettled == 0
+            assert places_held(url) == 6
+            for reservation in (*during[5:], late):
+                await one.pools.settle(reservation, {"fast": 10})
+            assert places_held(url) == 0
+            balances = await one.pools.balances(TENANT)
+            spent = next(b for b in balances if (b.group, b.unit) == ("fast", "tokens"))
+            assert spent.remaining >= LIMITS.tokens_per_min - 12 * 10
+    finally:
+        await server.stop()
+
+
+async def test_a_killed_redis_comes_back_empty_and_learns_what_runs() -> None:
+    server = EmbeddedRedis(first_pause_s=0.05)
+    url = await server.start()
+    try:
+        async with gateway(url) as one:
+            assert server.pid is not None
+            before, ending = await one.reserve("before"), await one.reserve("ending")
+            os.kill(server.pid, signal.SIGKILL)
+            during = await one.reserve("during")  # whether it is up again already or not
+            await one.pools.settle(ending, {"fast": 10})
+            await one.until(lambda: one.pools.mode == "redis" and places_held(url) == 2)
+            for reservation in (before, during):
+                await one.pools.settle(reservation, {"fast": 10})
+            await one.until(lambda: one.pools.report.num_unsettled == 0)
+            assert places_held(url) == 0
+            with Redis.from_url(url) as client:
+                assert client.zcard("lw1:{acme}:lease") == 0
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("trouble", ["readonly", "memory"])
+async def test_a_redis_that_takes_no_writes_is_away(trouble: str) -> None:
+    server = EmbeddedRedis()
+    url = await server.start()
+    try:
+        async with gateway(url) as one:
+            running = await one.reserve("running")
+            with Redis.from_url(url) as client:
+                if trouble == "readonly":
+                    client.replicaof("127.0.0.1", "1")
+                else:
+                    client.config_set("maxmemory-policy", "noeviction")
+                    client.config_set("maxmemory", "1")
+                await one.until_away()
+                meanwhile = await one.reserve("meanwhile")
+                if trouble == "readonly":
+                    client.replicaof("NO", "ONE")
+                else:
+                    client.config_set("maxmemory", "0")
+                await one.until_back()
+            assert places_held(url) == 2
+            for reservation in (running, meanwhile):
+                await one.pools.settle(reservation, {"fast": 10})
+            assert places_held(url) == 0
+    finally:
+        await server.stop()
+
+
+async def test_gateways_count_each_other(redis_url: str) -> None:
+    async with gateway(redis_url, "one") as one, gateway(redis_url, "two") as two:
+        await one.pools.check()
+        assert (one.pools.report.num_gateways, two.pools.report.num_gateways) == (2, 2)
+        await two.heartbeat.leave()
+        assert (await one.heartbeat.beat()).num_gateways == 1
+        with Redis.from_url(redis_url) as client:
+            client.zadd(KEY, {"long gone": 1})
+        assert (await one.heartbeat.beat()).num_gateways == 1
+
+
+async def test_a_redis_that_forgot_us_says_so(redis_url: str) -> None:
+    async with gateway(redis_url) as one:
+        await one.reserve("running")
+        assert not (await one.heartbeat.beat()).is_new
+        with Redis.from_url(redis_url) as client:
+            client.flushall()
+        assert places_held(redis_url) == 0
+        await one.pools.check()
+        assert places_held(redis_url) == 1
+
+
+async def test_a_gateway_without_any_redis_is_blind() -> None:
+    async with gateway("unix:///nowhere/redis.sock") as one:
+        assert one.pools.blind
+        assert not one.pools.ready
