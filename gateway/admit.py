@@ -11,6 +11,7 @@ from gateway.ratelimit import MODE_HEADER, rate_limit_headers
 from router.admission import decide, demands
 from router.classify import classify, features
 from router.decision import RankedRoute, Refusal, RouteDecision
+from router.policy import Policy
 from router.pools import Demand, Grant, Reservation
 from router.ranking import rank
 from router.redis_pools import PoolsUnavailable
@@ -31,10 +32,11 @@ async def admit(gw: Gateway, task: Task) -> Admitted:
     Raises:
         ProtocolError: No route is allowed, none fits its pools, or the pools do not answer.
     """
-    task_class, ranked = rank_task(gw, task)
+    policy = gw.policy.for_tenant(task.tenant.id)  # once: a task sees one policy
+    task_class, ranked = rank_task(gw, task, policy)
     started_us = gw.clock_us()
     grant = await _reserve(gw, task, demands(task, task_class, ranked))
-    decision = decide(task, task_class, ranked, grant, gw.policy)
+    decision = decide(task, task_class, ranked, grant, policy)
     gw.metrics.stage("admit", gw.clock_us() - started_us)
     if grant.num_reaped:
         gw.metrics.reaped(grant.num_reaped)
@@ -48,16 +50,16 @@ async def admit(gw: Gateway, task: Task) -> Admitted:
     return admitted
 
 
-def rank_task(gw: Gateway, task: Task) -> tuple[TaskClass, tuple[RankedRoute, ...]]:
+def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple[RankedRoute, ...]]:
     """The task's class and the routes it may take, best first.
 
     Raises:
         ProtocolError: There is none.
     """
     started_us = gw.clock_us()
-    task_class = classify(features(task), gw.policy.band)
+    task_class = classify(features(task), policy.band)
     classified_us = gw.clock_us()
-    ranked = rank(gw.policy, task, task_class, gw.backend_stats())
+    ranked = rank(policy, task, task_class, gw.backend_stats())
     gw.metrics.stage("classify", classified_us - started_us)
     gw.metrics.stage("policy", gw.clock_us() - classified_us)
     gw.metrics.confidence(task_class.label, max(task_class.p_deep, 1 - task_class.p_deep))
@@ -125,6 +127,7 @@ def _count_admission(gw: Gateway, task: Task, admitted: Admitted) -> None:
         policy=admitted.decision.policy_version,
         rule=chosen.rule or chosen.reason.value,
         route=chosen.route,
+        mode="canary" if chosen.canary else "live",
     )
     if chosen.route is not first.route:
         reason = chosen.reason.value

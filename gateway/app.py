@@ -48,6 +48,7 @@ from router.failover_pools import FailoverPools
 from router.heartbeat import Heartbeat
 from router.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.redis_pools import BUDGET_US, PoolsUnavailable, RedisPools
+from router.task import Tenant
 
 logger = logging.getLogger("lanewise")
 
@@ -64,13 +65,18 @@ class Services:
     gw: Gateway
     keys: Keys
     background: BackgroundRuns
-    catalogue: dict[str, Any]
+    started_s: int  # Unix time
     admin_keys: AdminKeys
 
     @property
     def flush_interval_s(self) -> float:
         """Between two deltas of a stream."""
         return self.config.server.flush_interval_ms / 1e3
+
+    def catalogue(self, tenant: Tenant) -> dict[str, Any]:
+        """What a tenant's `model` may be, by the policy in force."""
+        policy = self.gw.policy.for_tenant(tenant.id)
+        return model_list(self.gw.infos.values(), policy, self.started_s)
 
 
 def wall_s() -> int:
@@ -128,10 +134,8 @@ async def services(config: Config) -> AsyncIterator[Services]:
         await _greet_pools(gw)
         background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
         stack.push_async_callback(background.close)
-        infos = [backend.info for backend in backends.values()]
-        catalogue = model_list(infos, policy, wall_s())
         admins = AdminKeys(admin_keys(config))
-        made = Services(config, gw, Keys(config.tenants), background, catalogue, admins)
+        made = Services(config, gw, Keys(config.tenants), background, wall_s(), admins)
         server = config.server
         for duty in (
             _every(RENEW_INTERVAL_S, pools.renew),

@@ -38,6 +38,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         job.tenant,
         last_backend=job.last_backend,
         arrived_us=job.arrived_us,
+        arrived_unix_s=gw.wall_s(),
     )
 
 

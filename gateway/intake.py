@@ -125,6 +125,7 @@ def parse_hints(body: CreateBody) -> Hints:
         deadline_us=int(deadline_ms) * 1000 if deadline_ms else None,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         service_tier=body.service_tier,
+        metadata=metadata,
     )
 
 
@@ -160,6 +161,7 @@ def make_task(
     *,
     last_backend: str | None,
     arrived_us: int,
+    arrived_unix_s: float,
 ) -> Task:
     """The task for a request whose whole context is `items`, its own input included."""
     body = parsed.body
@@ -199,8 +201,18 @@ def make_task(
         has_images=any(_has_image(entry) for entry in items),
         last_backend=last_backend,
         arrived_us=arrived_us,
+        arrived_unix_s=arrived_unix_s,
+        conversation=_conversation(body.prompt_cache_key, items),
         generate=parsed.generate,
     )
+
+
+def _conversation(prompt_cache_key: str | None, items: tuple[ContextItem, ...]) -> str:
+    """What all turns of a conversation have in common, however its client sends them: the cache key
+    if there is one, else the first thing the user said."""
+    if prompt_cache_key:
+        return prompt_cache_key
+    return next((f"{entry.digest:x}" for entry in items if _is_user(entry)), "")
 
 
 def _is_user(entry: ContextItem) -> bool:

@@ -1,6 +1,7 @@
 """Where a prompt would go, and why, without running it: `lanewise route`."""
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
@@ -35,7 +36,9 @@ def preview(
         raise ConfigError(f"--tenant {tenant_id!r}: expected one of {', '.join(tenants)}")
     parsed = parse_create(CreateBody(model=model, input=prompt), f"resp_{new_id()}")
     items = tuple(item for item in parsed.input.items if not isinstance(item, ItemReference))
-    task = make_task(parsed, items, tenant, last_backend=None, arrived_us=0)
+    task = make_task(
+        parsed, items, tenant, last_backend=None, arrived_us=0, arrived_unix_s=time.time()
+    )
     return asyncio.run(_decide(config, load_policy(config.policy_path), tenant, task))
 
 

@@ -240,16 +240,15 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
 async def get_models(request: AnyRequest) -> ASGIResponse:
     """What `model` may be."""
     services = _services(request)
-    _tenant(services, request)
-    return json_response(services.catalogue)
+    return json_response(services.catalogue(_tenant(services, request)))
 
 
 @get("/v1/models/{model:str}")
 async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
     """One of them."""
     services = _services(request)
-    _tenant(services, request)
-    return json_response(find_model(services.catalogue, model))
+    catalogue = services.catalogue(_tenant(services, request))
+    return json_response(find_model(catalogue, model))
 
 
 # -- operations --------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
     why: str  # one sentence for people
     options: StrategyOptions = DEFAULT_OPTIONS  # of the strategy
     rule: str | None = None  # the policy's rule that asked for it, if one did
+    canary: bool = False  # that rule takes a share of the conversations only
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,8 +24,10 @@ from backends.contract import (
     CustomToolCallOutput,
     FunctionCallOutput,
 )
+from router.conditions import Situation, load_of
 from router.decision import RankedRoute, Reason, Refusal
-from router.policy import AUTO, Choice, Policy
+from router.policy import AUTO, Choice, Policy, Rule
+from router.rules import first_rule
 from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
 from router.task import Hints, Route, Strategy, Task, TaskClass
 
@@ -42,7 +44,9 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     cause: str  # the beginning of a sentence
     rule: str | None = None
+    canary: bool = False
     model: str | None = None  # only backends of this model
+    backends: tuple[str, ...] = ()  # of a group that has one of these, no others
     bound: bool = False  # these routes and no others: a pin, or the security rule
 
 
@@ -53,6 +57,7 @@ def rank(
 
     Deterministic: the same arguments give the same answer. `stats` is one snapshot of all backends.
     """
+    policy = policy.for_tenant(task.tenant.id)
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
@@ -61,6 +66,7 @@ def rank(
     # Best is a window with room for the expected answer; room for one token is what must be.
     for room_tokens in (1,) if wish.bound else (expected, 1):
         candidates = [s for s in stats if _obstacle(s, task, wish, room_tokens) is None]
+        candidates = _named(candidates, stats, wish.backends)
         picks = {group: _pick(candidates, group, task) for group in _GROUPS}
         ranked = _routes(wish, task, stats, picks, room_tokens)
         if ranked:
@@ -97,11 +103,12 @@ def _wish(
             cause=f"The client asked for route {hints.route.value}",
             bound=True,
         )
-    choice, reason, cause, rule = _unpinned_choice(policy, task, task_class)
+    choice, reason, cause, rule = _unpinned_choice(policy, task, task_class, stats)
+    canary = isinstance(choice, Rule) and choice.percent is not None
     if choice.route is Route.PARALLEL and _answers_tools(task):
         # A second engine's commentary on every step of a tool loop would only be noise.
         group = next((s.info.group for s in stats if s.info.name == task.last_backend), "deep")
-        choice = Choice(route=Route(group), fallback=choice.fallback)
+        choice = Choice(route=Route(group), fallback=choice.fallback, backends=choice.backends)
         reason, cause = Reason.STICKY, "In the middle of its tool calls a task stays where it is"
     return _Wish(
         route=choice.route,
@@ -110,6 +117,8 @@ def _wish(
         reason=reason,
         cause=cause,
         rule=rule,
+        canary=canary,
+        backends=choice.backends,
     )
 
 
@@ -146,12 +155,12 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
 
 
 def _unpinned_choice(
-    policy: Policy, task: Task, task_class: TaskClass
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
 ) -> tuple[Choice, Reason, str, str | None]:
     """What the client's strategy means where it named no route, else the policy's own choice."""
     hints = task.hints
     if hints.strategy is None or hints.model != AUTO:
-        return _policy_choice(policy, task, task_class)
+        return _policy_choice(policy, task, task_class, stats)
     choice = Choice(route=Route.PARALLEL, fallback=(Route.DEEP, Route.FAST))
     return choice, Reason.HINT, f"The client asked for strategy {hints.strategy}", None
 
@@ -169,15 +178,15 @@ def _options(options: StrategyOptions, hints: Hints) -> StrategyOptions:
 
 
 def _policy_choice(
-    policy: Policy, task: Task, task_class: TaskClass
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
 ) -> tuple[Choice, Reason, str, str | None]:
     """The policy's own choice: alias, else rule, else class; with its reason, cause and rule."""
     model = task.hints.model
     if model in policy.aliases:
         return policy.aliases[model], Reason.MODEL, f"The policy's alias {model!r} says so", None
-    for rule in policy.rules:
-        if rule.when.holds(task, task_class):
-            return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so", rule.name
+    rule = first_rule(policy, Situation(task, task_class, stats))
+    if rule is not None:
+        return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so", rule.name
     cause = f"Classified as {task_class.label} (p_deep {task_class.p_deep:.2f})"
     return policy.choice_of(task_class.label), Reason.CLASS, cause, None
 
@@ -201,23 +210,25 @@ def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) ->
     return None
 
 
+def _named(
+    candidates: list[BackendStats], stats: Sequence[BackendStats], names: tuple[str, ...]
+) -> list[BackendStats]:
+    """The candidates among the backends that a policy names, in each group that has any of them."""
+    groups = {s.info.group for s in stats if s.info.name in names}
+    return [s for s in candidates if s.info.group not in groups or s.info.name in names]
+
+
 def _pick(
     candidates: Sequence[BackendStats], group: BackendGroup, task: Task
 ) -> BackendStats | None:
     """The best backend of a group: the one with the conversation's prefix, else the idlest."""
 
     def order(stats: BackendStats) -> tuple[bool, float, str]:
-        load = _load(stats)
+        load = load_of(stats)
         sticky = stats.info.name == task.last_backend and load < 1
         return (not sticky, load, stats.info.name)
 
     return min((s for s in candidates if s.info.group == group), key=order, default=None)
-
-
-def _load(stats: BackendStats) -> float:
-    """Share of the batch or of the KV cache in use, whichever is larger; 1 and more: tasks wait."""
-    batch = (stats.num_running + stats.num_waiting) / max(1, stats.max_num_seqs)
-    return max(batch, stats.kv_used_tokens / max(1, stats.kv_capacity_tokens))
 
 
 def _routes(
@@ -260,6 +271,7 @@ def _routes(
                 reason=reason,
                 why=f"{why}: {route.value} on {' and '.join(names)}{held}.",
                 rule=wish.rule,
+                canary=wish.canary,
             )
         )
     return tuple(ranked)

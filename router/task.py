@@ -57,6 +57,7 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     deadline_us: int | None = None  # metadata.deadline_ms, from arrival
     reasoning_effort: str | None = None
     service_tier: str | None = None
+    metadata: dict[str, str] = {}  # as sent, for policies' conditions
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +73,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     has_images: bool
     last_backend: str | None  # the one that holds the conversation's KV prefix, if known
     arrived_us: int
+    arrived_unix_s: float = 0.0  # the same instant by the wall clock: policies have hours
+    conversation: str = ""  # the same for all its turns: whose share of a canary it is
     generate: bool = True  # false: a warm-up, which produces nothing
 
 

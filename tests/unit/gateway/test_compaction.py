@@ -31,7 +31,9 @@ ITEMS: tuple[Item, ...] = (
 
 def test_a_context_is_folded() -> None:
     context = tuple(measure(item) for item in ITEMS)
-    task = make_task(parsed_create(), context, TENANT, last_backend=None, arrived_us=0)
+    task = make_task(
+        parsed_create(), context, TENANT, last_backend=None, arrived_us=0, arrived_unix_s=0
+    )
     found = compact(task, "resp_1", 100)
     *kept, folded = found["output"]
     # The SDK's type of the whole object knows no user messages, though OpenAI's answers hold them.
@@ -59,6 +61,6 @@ def test_a_context_is_folded() -> None:
 
 
 def test_an_empty_context() -> None:
-    task = make_task(parsed_create(), (), TENANT, last_backend=None, arrived_us=0)
+    task = make_task(parsed_create(), (), TENANT, last_backend=None, arrived_us=0, arrived_unix_s=0)
     (folded,) = compact(task, "resp_1", 100)["output"]
     assert folded["type"] == "compaction"

@@ -85,23 +85,26 @@ HINTS: list[tuple[dict[str, Any], Hints]] = [
     ({}, Hints()),
     ({"model": "m"}, Hints(model="m")),
     (
-        {"metadata": {"route": "parallel", "strategy": "race", "deadline_ms": "250", "x": "y"}},
-        Hints(route=Route.PARALLEL, strategy="race", deadline_us=250_000),
+        {"metadata": (every := {"route": "parallel", "strategy": "race", "deadline_ms": "250"})},
+        Hints(route=Route.PARALLEL, strategy="race", deadline_us=250_000, metadata=every),
     ),
     (
-        {"metadata": {"route": "fast", "strategy": "brief"}},
-        Hints(route=Route.FAST, strategy="brief"),
+        {"metadata": (brief := {"route": "fast", "strategy": "brief", "x": "y"})},
+        Hints(route=Route.FAST, strategy="brief", metadata=brief),
     ),
     (
-        {"metadata": {"strategy": "breadth", "n": "10", "judge": "false"}},
-        Hints(strategy="breadth", num_variations=10, judged=False),
+        {"metadata": (late := {"deadline_ms": "999999999"})},
+        Hints(deadline_us=999_999_999_000, metadata=late),
     ),
     (
-        {"metadata": {"strategy": "hedge", "hedge_after_ms": "0", "n": "queued"}},
-        Hints(strategy="hedge", hedge_after_ms=0),
+        {"metadata": (wide := {"strategy": "breadth", "n": "10", "judge": "false"})},
+        Hints(strategy="breadth", num_variations=10, judged=False, metadata=wide),
     ),
-    ({"metadata": {"n": "queued", "judge": "Judy"}}, Hints()),
-    ({"metadata": {"deadline_ms": "999999999"}}, Hints(deadline_us=999_999_999_000)),
+    (
+        {"metadata": (hedge := {"strategy": "hedge", "hedge_after_ms": "0", "n": "queued"})},
+        Hints(strategy="hedge", hedge_after_ms=0, metadata=hedge),
+    ),
+    ({"metadata": (odd := {"n": "queued", "judge": "Judy"})}, Hints(metadata=odd)),
     (
         {"reasoning": {"effort": "high"}, "service_tier": "flex"},
         Hints(reasoning_effort="high", service_tier="flex"),
@@ -167,7 +170,7 @@ def context(*items: Item) -> tuple[ContextItem, ...]:
 def test_defaults_of_a_task() -> None:
     create = parsed(input="Say hi.")
     items = tuple(item for item in create.input.items if isinstance(item, ContextItem))
-    task = make_task(create, items, TENANT, last_backend=None, arrived_us=5)
+    task = make_task(create, items, TENANT, last_backend=None, arrived_us=5, arrived_unix_s=0)
     request = task.request
     assert (task.id, request.id, task.tenant, task.arrived_us) == ("resp_1", "resp_1", TENANT, 5)
     assert request.max_output_tokens == DEFAULT_MAX_OUTPUT_TOKENS
@@ -185,6 +188,24 @@ def test_defaults_of_a_task() -> None:
     assert (task.num_turns, task.has_images, task.generate) == (1, False, True)
 
 
+def test_all_turns_of_a_conversation_are_of_it() -> None:
+    first = Message("user", (TextPart("Hi."),))
+    answer = Message("assistant", (TextPart("Hello."),))
+    system = Message("system", (TextPart("Be brief."),))
+
+    def of(*items: Item, key: str | None = None) -> str:
+        create = parsed(input="x", **({"prompt_cache_key": key} if key else {}))
+        made = make_task(
+            create, context(*items), TENANT, last_backend=None, arrived_us=0, arrived_unix_s=0
+        )
+        return made.conversation
+
+    assert of(system, first) == of(first, answer, Message("user", (TextPart("And?"),)))
+    assert of(first) != of(Message("user", (TextPart("Ho."),)))
+    assert of(first, key="c1") == of(answer, key="c1") == "c1"
+    assert of(system) == ""
+
+
 def test_a_task_carries_what_was_asked() -> None:
     create = parsed(
         input="x",
@@ -197,7 +218,7 @@ def test_a_task_carries_what_was_asked() -> None:
         prompt_cache_key="k",
         text={"format": {"type": "json_object"}},
     )
-    task = make_task(create, (), TENANT, last_backend="wafer", arrived_us=0)
+    task = make_task(create, (), TENANT, last_backend="wafer", arrived_us=0, arrived_unix_s=0)
     request = task.request
     assert (request.instructions, request.max_output_tokens) == ("Be brief.", 7)
     assert (request.temperature, request.top_p, request.parallel_tool_calls) == (0, 0.5, False)
@@ -226,7 +247,9 @@ def test_what_the_router_is_shown(
     items: tuple[Item, ...], ask: str, num_turns: int, has_images: bool
 ) -> None:
     measured = context(*items)
-    task = make_task(parsed(input="x"), measured, TENANT, last_backend=None, arrived_us=0)
+    task = make_task(
+        parsed(input="x"), measured, TENANT, last_backend=None, arrived_us=0, arrived_unix_s=0
+    )
     assert (task.ask, task.num_turns, task.has_images) == (ask, num_turns, has_images)
     own = [entry.num_tokens for entry in measured if entry.item.__class__ is Message]
     assert task.num_ask_tokens <= sum(own)

@@ -1,7 +1,6 @@
 """Ranking: precedence, hard rules, pins, fallbacks, load, stickiness, refusals."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 import pytest
@@ -9,10 +8,10 @@ import pytest
 from backends.contract import BackendStats
 from router.conditions import When
 from router.decision import RankedRoute, Reason, Refusal
-from router.policy import DEFAULT_POLICY, Choice, Policy, Rule
+from router.policy import DEFAULT_POLICY, Choice, Policy, Rule, TenantPolicy
 from router.ranking import rank
 from router.task import Hints, Route, Task, TaskClass, Tenant
-from tests.unit.router.tasks import FAST_ONLY, LIMITS, TOOL, TOOL_OUTPUT, backend, of_class, task
+from tests.unit.router.tasks import FAST_ONLY, LIMITS, PRO, TOOL_OUTPUT, backend, of_class, task
 
 WAFER = backend("wafer-0", "fast")
 GPU = backend("gpu-0", "deep", window_tokens=262_144, images=True)
@@ -304,43 +303,24 @@ def test_rules_of_the_default_policy(hints: Hints, rule: str | None) -> None:
     assert first.route is (Route.FAST if rule else Route.DEEP)
 
 
-HOLDS: list[tuple[When, dict[str, Any], bool]] = [
-    (When(), {}, True),
-    (When(tenants=("acme",)), {}, True),
-    (When(tenants=("other",)), {}, False),
-    (When(labels=("deep",)), {}, False),
-    (When(labels=("interactive",)), {}, True),
-    (When(p_deep_from=0.1), {}, True),
-    (When(p_deep_below=0.1), {}, False),
-    (When(security_sensitive=False), {}, True),
-    (When(security_sensitive=True), {}, False),
-    (When(reasoning_effort=("high",)), {}, False),
-    (When(service_tier=("flex",)), {"hints": Hints(service_tier="flex")}, True),
-    (When(context_tokens_from=100), {}, True),
-    (When(context_tokens_below=100), {}, False),
-    (When(turns_from=2), {"num_turns": 1}, False),
-    (When(turns_from=2), {"num_turns": 2}, True),
-    (When(deadline_ms_below=10), {}, False),
-    (When(has_tools=True), {"tools": (TOOL,)}, True),
-    (When(has_tools=True), {}, False),
-    (When(has_images=True), {"has_images": True}, True),
-    (When(tenants=("acme",), has_images=True), {}, False),
-]
+def test_a_rule_may_name_its_backends() -> None:
+    stats = [backend("wafer-a", "fast"), backend("wafer-b", "fast", running=5), GPU]
+    rule = Rule(name="pinned", route=Route.FAST, fallback=(Route.DEEP,), backends=("wafer-b",))
+    result = ranked(task(), stats=stats, policy=Policy(rules=(rule,)))
+    assert [route.backends for route in result] == [("wafer-b",), ("gpu-0",)]
+    stats[1] = backend("wafer-b", "fast", healthy=False)
+    result = ranked(task(), stats=stats, policy=Policy(rules=(rule,)))
+    assert [route.backends for route in result] == [("gpu-0",)], "never on another of the group"
 
 
-@pytest.mark.parametrize(("when", "fields", "expected"), HOLDS)
-def test_conditions(when: When, fields: dict[str, Any], expected: bool) -> None:
-    assert when.holds(task(**fields), of_class()) is expected
-
-
-def test_every_condition_is_tested() -> None:
-    given = {
-        field
-        for when, _, _ in HOLDS
-        for field in When.__struct_fields__
-        if getattr(when, field) is not None
-    }
-    assert given | {"tiers"} == set(When.__struct_fields__)
+def test_a_tenants_own_rules_come_first() -> None:
+    policy = Policy(
+        rules=(Rule(name="all", route=Route.DEEP),),
+        tenants={"acme": TenantPolicy(rules=(Rule(name="own", route=Route.FAST),))},
+    )
+    assert ranked(task(), policy=policy)[0].rule == "own"
+    other = msgspec.structs.replace(PRO, id="other")
+    assert ranked(task(tenant=other), policy=policy)[0].rule == "all"
 
 
 # -- degrading ---------------------------------------------------------------------------------

@@ -1,0 +1,78 @@
+"""Windows of time in a policy: days and hours in a zone, and a first and a last instant."""
+
+import datetime
+import functools
+import zoneinfo
+from typing import Annotated, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+DAYS: tuple[Day, ...] = get_args(Day)  # in `datetime`'s order
+DAY_MIN = 24 * 60
+
+Clock = Annotated[
+    str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description='a time of day like "09:00"')
+]
+Instant = Annotated[
+    datetime.datetime,
+    Meta(tz=True, description="an instant with its zone, like 2026-01-15T09:00:00Z"),
+]
+
+
+class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
+    """When a rule holds. All that are given must; hours may run past midnight.
+
+    A night that began on a day belongs to that day: with `days = ["fri"]`, `from = "22:00"` and
+    `until = "06:00"`, Saturday at 5 is inside.
+    """
+
+    zone: str = "UTC"  # a name of the IANA time zone database
+    days: tuple[Day, ...] | None = None
+    from_: Clock = "00:00"
+    until: Clock = "00:00"  # the same as `from`: all day
+    since: Instant | None = None  # from this instant on
+    before: Instant | None = None  # up to, but not including, this instant
+
+    def holds(self, unix_s: float) -> bool:
+        """Whether an instant is inside."""
+        now = datetime.datetime.fromtimestamp(unix_s, zone_of(self.zone))
+        if self.since is not None and now < self.since:
+            return False
+        if self.before is not None and now >= self.before:
+            return False
+        start_min, end_min = _minutes(self.from_), _minutes(self.until)
+        now_min = now.hour * 60 + now.minute
+        if end_min <= start_min:
+            end_min += DAY_MIN
+        day = now.weekday()
+        if start_min <= now_min < end_min:
+            return self._on(day)
+        return now_min + DAY_MIN < end_min and self._on(day - 1)
+
+    def _on(self, day: int) -> bool:
+        return self.days is None or DAYS[day % 7] in self.days
+
+
+@functools.lru_cache(maxsize=64)
+def zone_of(name: str) -> zoneinfo.ZoneInfo:
+    """A time zone by its IANA name.
+
+    Raises:
+        ValueError: There is none of that name, here.
+    """
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"no time zone {name!r}") from error
+
+
+def zone_names() -> frozenset[str]:
+    """All names there are."""
+    return frozenset(zoneinfo.available_timezones())
+
+
+def _minutes(clock: str) -> int:
+    hours, _, minutes = clock.partition(":")
+    return int(hours) * 60 + int(minutes)

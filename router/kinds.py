@@ -1,0 +1,94 @@
+"""What kind of work an ask is about, by its words: for policies' conditions and for the record.
+
+A rule of thumb that people can foresee, not a model: the first word that names a kind of work
+decides ("Refactor the parser and add tests" is a refactoring, "Explain this refactoring" is not).
+Words that only say that something is to be made ("add", "write") leave it to what is made: "add
+unit tests" is about tests.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+Kind = Literal[
+    "refactor",
+    "fix",
+    "test",
+    "explain",
+    "review",
+    "document",
+    "implement",
+    "design",
+    "optimise",
+    "migrate",
+    "translate",
+    "summarise",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+MADE_WITHIN = 4  # words after a making word in which what is made is looked for
+
+# Kind -> the beginnings of its words; English, as public asks are.
+_STEMS: dict[Kind, tuple[str, ...]] = {
+    "refactor": (
+        *("refactor", "restructur", "renam", "reorganis", "reorganiz", "simplif", "tidy"),
+        *("decoupl", "deduplicat", "modularis", "modulariz", "cleanup", "untangl"),
+    ),
+    "fix": ("fix", "bug", "debug", "repair", "troubleshoot", "diagnos", "crash", "broken"),
+    "test": ("test", "pytest", "unittest", "coverage"),
+    "explain": ("explain", "describ", "why", "clarif", "understand"),
+    "review": ("review", "audit", "critiqu", "inspect"),
+    "document": ("document", "docstring", "readme", "changelog", "comment"),
+    "implement": ("implement", "add", "write", "creat", "build", "generat", "develop", "make"),
+    "design": ("design", "architect", "plan", "propos", "rfc", "brainstorm"),
+    "optimise": ("optimi", "profil", "speed", "faster", "accelerat", "benchmark"),
+    "migrate": ("migrat", "upgrad", "port", "moderni", "convert"),
+    "translate": ("translat",),
+    "summarise": ("summar", "tldr", "condens"),
+}
+_MADE: tuple[Kind, ...] = ("test", "document", "design", "optimise", "summarise")
+
+# Words that begin like a stem and mean something else.
+_OTHER_WORDS = frozenset(
+    b"additional additionally address addresses adder portal portals portable portfolio portion "
+    b"portrait planet planets plane planes plant plants plain testament testimony testosterone "
+    b"makefile makeup fixture fixtures commented port ports tester testers".split()
+)
+# `port` is a noun more often than not: it is a migration only in front of these.
+_PORT_TO = frozenset(b"to it this the our from".split())
+
+
+def _table() -> dict[bytes, tuple[tuple[bytes, Kind], ...]]:
+    """First two letters -> (stem, kind): a word is compared with few stems."""
+    table: dict[bytes, list[tuple[bytes, Kind]]] = {}
+    for kind, stems in _STEMS.items():
+        for stem in stems:
+            table.setdefault(stem.encode()[:2], []).append((stem.encode(), kind))
+    return {start: tuple(stems) for start, stems in table.items()}
+
+
+_TABLE = _table()
+
+
+def kind_of(words: Sequence[bytes]) -> Kind | None:
+    """The kind of work that an ask's words (lower case, in order) name first; None if none."""
+    for place, word in enumerate(words):
+        kind = _kind_of_word(word, words[place + 1] if place + 1 < len(words) else b"")
+        if kind == "implement":
+            made = (_kind_of_word(w, b"") for w in words[place + 1 : place + 1 + MADE_WITHIN])
+            return next((kind for kind in made if kind in _MADE), "implement")
+        if kind is not None:
+            return kind
+    return None
+
+
+def _kind_of_word(word: bytes, following: bytes) -> Kind | None:
+    if word == b"port" and following in _PORT_TO:
+        return "migrate"
+    if word in _OTHER_WORDS:
+        return None
+    if word == b"clean" and following in (b"up", b"this", b"it", b"the"):
+        return "refactor"
+    for stem, kind in _TABLE.get(word[:2], ()):
+        if word.startswith(stem):
+            return kind
+    return None

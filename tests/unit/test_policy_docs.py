@@ -1,0 +1,26 @@
+"""docs/policies.md: its examples are valid, and it names every field and condition there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from router.conditions import When
+from router.kinds import KINDS
+from router.policy import Choice, Policy, Rule, TenantPolicy, parse_policy
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "policies.md").read_text()
+EXAMPLES = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_examples_are_valid(example: str) -> None:
+    assert parse_policy(example.encode()) != Policy()
+
+
+def test_everything_is_named() -> None:
+    kinds = (When, Choice, Rule, Policy, TenantPolicy)
+    names = {name for kind in kinds for name in kind.__struct_encode_fields__} | set(KINDS)
+    prose = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
+    named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]+)`", prose))))
+    assert names <= named, sorted(names - named)
