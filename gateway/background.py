@@ -163,5 +163,5 @@ async def _until(run: _Run, outbox: Outbox) -> None:
         run.readers.discard(outbox)
 
 
-async def _nothing(frame: bytes) -> None:
+async def _nothing(frames: list[bytes]) -> None:
     """The flusher writes nothing itself."""

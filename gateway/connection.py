@@ -15,6 +15,7 @@ from gateway.job import Ended, Job
 from gateway.outbox import Outbox
 from gateway.pipeline import handle_task
 from gateway.session import Action, Session, Start
+from gateway.socket_protocol import ABORT, WRITE
 from gateway.wire import BadFrameError, decode_event
 from router.task import Tenant
 
@@ -135,11 +136,10 @@ class Connection:
         ended: Ended | None = await handle_task(self._gw, job)
         self._act(self._session.ended(job, ended))
 
-    async def _write(self, frame: bytes) -> None:
-        self._gw.metrics.ws_message("out", len(frame))
-        await self._websocket.send(
-            {"type": "websocket.send", "bytes": None, "text": frame.decode()}
-        )
+    async def _write(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            self._gw.metrics.ws_message("out", len(frame))
+        await self._websocket.scope["state"][WRITE](frames)
 
     def _expire(self, reader: "asyncio.Future[None]") -> None:
         """The connection is too old: say so, and take nothing new."""
@@ -186,9 +186,7 @@ class Connection:
 
     def abort(self) -> None:
         """Drop the transport with whatever it holds; the reader then sees a disconnect."""
-        abort = self._websocket.scope["state"].get("abort")
-        if abort is not None:
-            abort()
+        self._websocket.scope["state"][ABORT]()
 
 
 def new_id() -> str:

@@ -26,6 +26,7 @@ from backends.frames import (
     gateway_frames,
 )
 from gateway.outbox import Outbox
+from gateway.socket_protocol import WRITE
 
 MAX_GENERATIONS = 16_384  # per link
 STATS_INTERVAL_US = 100_000  # between two reports of the engine's load
@@ -116,8 +117,8 @@ class EngineLink:
         if step is not None:
             self._outbox.send(encode(step))
 
-    async def _write(self, frame: bytes) -> None:
-        await self._websocket.send({"type": "websocket.send", "bytes": frame, "text": None})
+    async def _write(self, frames: list[bytes]) -> None:
+        await self._websocket.scope["state"][WRITE](frames, binary=True)
 
 
 class _Sink:

@@ -140,8 +140,9 @@ class EventStream(ASGIResponse):
     async def send_body(self, send: Send, receive: Receive) -> None:
         """Write what the outbox gets, while watching whether anyone is there."""
 
-        async def write(chunk: bytes) -> None:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        async def write(events: list[bytes]) -> None:
+            body = b"".join(events)
+            await send({"type": "http.response.body", "body": body, "more_body": True})
 
         self._pump.add_done_callback(lambda _: self._outbox.close())
         writer = asyncio.ensure_future(self._outbox.run(write))

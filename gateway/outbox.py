@@ -13,6 +13,7 @@ from typing import Protocol
 # Finished frames a connection may have queued before its client's next frame is read. Text that
 # still gathers is not among them: it is bounded by its responses.
 MAX_QUEUED_BYTES = 4 << 20
+MAX_WRITE_BYTES = 256 << 10  # handed on at once; in between the transport can say that it is full
 
 
 class Flushable(Protocol):
@@ -77,18 +78,30 @@ class Outbox:
         for stream in dirty:
             stream.flush()
 
-    async def run(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Write until closed; `write` waits for a full transport. Cancelling drops the rest."""
+    def _take(self) -> tuple[list[bytes], int]:
+        """The next frames to write, and their size."""
+        frames = [self._frames.popleft()]
+        num_bytes = len(frames[0])
+        while self._frames and num_bytes + len(self._frames[0]) <= MAX_WRITE_BYTES:
+            frames.append(self._frames.popleft())
+            num_bytes += len(frames[-1])
+        return frames, num_bytes
+
+    async def run(self, write: Callable[[list[bytes]], Awaitable[None]]) -> None:
+        """Write until closed, whatever is queued together.
+
+        `write` waits for a full transport. Cancelling drops the rest.
+        """
         while True:
             await self._wake.wait()
             self._wake.clear()
             self._flush()
             while self._frames:
                 self.blocked_since_s = self._loop.time()
-                frame = self._frames.popleft()
-                await write(frame)
+                frames, num_bytes = self._take()
+                await write(frames)
                 self.blocked_since_s = None
-                self._queued_bytes -= len(frame)
+                self._queued_bytes -= num_bytes
                 if self._queued_bytes <= MAX_QUEUED_BYTES:
                     self._room.set()
             if self._closed and not self._dirty:

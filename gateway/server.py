@@ -16,8 +16,6 @@ import uvloop
 from litestar import Litestar
 from litestar.enums import ScopeType
 from litestar.types import Message, Receive, Scope, Send
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.http11 import Request
 
 from gateway.app import Services, make_app, services
 from gateway.config import (
@@ -28,6 +26,7 @@ from gateway.config import (
     ServerConfig,
 )
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
+from gateway.socket_protocol import SocketProtocol
 
 logger = logging.getLogger("lanewise")
 
@@ -38,15 +37,6 @@ PING_INTERVAL_S = 20.0
 BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
 KEEP_ALIVE_S = 75  # idle HTTP connections; longer than most clients and balancers keep them
 CLOSE_TIMEOUT_S = 3  # for connections to say goodbye after the drain
-
-
-class SocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's protocol, with a way to drop a transport that a stalled reader keeps full."""
-
-    def handle_connect(self, event: Request) -> None:
-        super().handle_connect(event)
-        if self.handshake_initiated and not self.handshake_complete:
-            self.scope["state"]["abort"] = self.transport.abort
 
 
 class StandardHeaders:

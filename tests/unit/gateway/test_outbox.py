@@ -22,9 +22,9 @@ class Written:
         self.room = asyncio.Event()
         self.room.set()
 
-    async def write(self, frame: bytes) -> None:
+    async def write(self, frames: list[bytes]) -> None:
         await self.room.wait()
-        self.frames.append(frame)
+        self.frames += frames
 
 
 class Counted:
