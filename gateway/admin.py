@@ -84,12 +84,12 @@ async def get_backends(request: AnyRequest) -> list[BackendView]:
 
 @get("/pools/{tenant_id:str}")
 async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
-    """A configured tenant's pools."""
+    """A tenant's pools."""
     services = services_of(request)
-    tenants = {tenant.id: tenant.tenant() for tenant in services.config.tenants}
-    tenant = tenants.get(tenant_id)
+    roster = services.access.keys.roster
+    tenant = roster.tenant(tenant_id)
     if tenant is None:
-        known = ", ".join(tenants)
+        known = ", ".join(list(roster.tenants)[:20])
         raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
     try:
         balances = await services.gw.pools.balances(tenant)

@@ -27,8 +27,8 @@ from backends.link import LinkBackend
 from backends.upstream import UpstreamBackend
 from backends.wafer import WaferBackend
 from gateway import __version__
+from gateway.access import Access, follow_access
 from gateway.admin_keys import AdminKeys
-from gateway.auth import Keys
 from gateway.background import BackgroundRuns
 from gateway.catalogue import model_list
 from gateway.config import (
@@ -63,7 +63,7 @@ class Services:
 
     config: Config
     gw: Gateway
-    keys: Keys
+    access: Access
     background: BackgroundRuns
     started_s: int  # Unix time
     admin_keys: AdminKeys
@@ -135,7 +135,10 @@ async def services(config: Config) -> AsyncIterator[Services]:
         background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
         stack.push_async_callback(background.close)
         admins = AdminKeys(admin_keys(config))
-        made = Services(config, gw, Keys(config.tenants), background, wall_s(), admins)
+        access = await stack.enter_async_context(
+            follow_access(store_redis, config, gw.holders, wall_s)
+        )
+        made = Services(config, gw, access, background, wall_s(), admins)
         server = config.server
         for duty in (
             _every(RENEW_INTERVAL_S, pools.renew),

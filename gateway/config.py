@@ -14,6 +14,17 @@ from backends.gpu import GpuOptions
 from backends.link import LinkOptions
 from backends.upstream_options import UpstreamOptions
 from backends.wafer import WaferOptions
+from gateway.keys import DEVELOPMENT_PEPPERS, Peppers, parse_peppers
+from gateway.tenants import (
+    DEFAULT_TIERS,
+    TENANT_ID,
+    TenantRecord,
+    Tier,
+    TierConfig,
+    Weight,
+    fault_of_tier,
+    resolve,
+)
 from router.local_pools import OnBlind, WhenAway
 from router.task import GroupLimits, Tenant
 
@@ -21,7 +32,6 @@ DEVELOPMENT_KEY = "sk-lanewise-dev"
 DEVELOPMENT_ADMIN_KEY = "sk-lanewise-admin-dev"
 MAX_PORT = 65_535
 
-_TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")  # part of Redis keys, so nothing that could split one
 _ADMIN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
@@ -74,17 +84,39 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: tuple[AdminKeyConfig, ...] | None = None
 
 
+class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Keys that are made while the gateway runs. Their peppers: `version:secret`, the current one
+    first, from `$LANEWISE_KEY_PEPPERS` or a file."""
+
+    environment: Annotated[str, Meta(pattern="^[a-z0-9]{1,16}$")] = "dev"  # part of every key
+    peppers: str | None = None
+    peppers_path: str | None = None
+    max_stale_s: Annotated[float, Meta(ge=1)] = 3600.0  # how long keys hold while Redis is away
+
+
 class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A tenant with its keys; `limits` names the groups of backends it may use."""
+    """A tenant with its keys. It may use the groups that its tier or `limits` name, no others."""
 
     id: str
-    keys: tuple[Annotated[str, Meta(min_length=8)], ...]
+    keys: tuple[Annotated[str, Meta(min_length=8)], ...] = ()
     tier: str = "default"
-    limits: dict[BackendGroup, GroupLimits]
+    limits: dict[BackendGroup, GroupLimits] = {}  # each instead of the tier's for that group
+    access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all that have limits
+    weight: Weight | None = None  # None: the tier's
 
-    def tenant(self) -> Tenant:
+    def record(self) -> TenantRecord:
+        """The tenant as it would be kept."""
+        return TenantRecord(
+            id=self.id,
+            tier=self.tier,
+            limits={g: msgspec.structs.asdict(limits) for g, limits in self.limits.items()},
+            access=self.access,
+            weight=self.weight,
+        )
+
+    def tenant(self, tiers: Mapping[str, Tier] = DEFAULT_TIERS) -> Tenant:
         """The tenant as the router knows it."""
-        return Tenant(id=self.id, tier=self.tier, limits=self.limits)
+        return resolve(self.record(), tiers)
 
 
 class WaferBackendConfig(
@@ -148,6 +180,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerConfig = ServerConfig()
     redis: RedisConfig = RedisConfig()
     store: StoreConfig = StoreConfig()
+    auth: AuthConfig = AuthConfig()
+    tiers: dict[str, TierConfig] = msgspec.field(default_factory=lambda: dict(DEFAULT_TIERS))
     tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)
     backends: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
     policy_path: str | None = None  # TOML; without it the default policy rules
@@ -185,7 +219,11 @@ def load_config(
         )
     redis = msgspec.structs.replace(config.redis, url=redis_url)
     config = msgspec.structs.replace(
-        config, server=server, redis=redis, admin=_admin(config.admin, environ)
+        config,
+        server=server,
+        redis=redis,
+        admin=_admin(config.admin, environ),
+        auth=_auth(config.auth, environ),
     )
     check_config(config)
     return config
@@ -207,12 +245,21 @@ def check_config(config: Config) -> None:
     if len(set(ids)) != len(ids):
         raise ConfigError(f"tenants: ids must be unique, got {', '.join(ids)}")
     for tenant in config.tenants:
-        if not _TENANT_ID.fullmatch(tenant.id):
+        if not TENANT_ID.fullmatch(tenant.id):
             raise ConfigError(f"tenants: id {tenant.id!r} must be 1 to 64 of a-z, 0-9 and '-'")
         for key in tenant.keys:
             if key in seen:
                 raise ConfigError(f"tenants: {tenant.id!r} and {seen[key]!r} have the same key")
             seen[key] = tenant.id
+        if not tenant.limits and tenant.tier not in (*config.tiers, "default"):
+            raise ConfigError(
+                f"tenants: {tenant.id!r} has no limits, and its tier {tenant.tier!r} is not in "
+                f"tiers: expected one of {', '.join(config.tiers)}"
+            )
+    for name, tier in config.tiers.items():
+        if (fault := fault_of_tier(name, tier)) is not None:
+            raise ConfigError(f"tiers: {fault}")
+    peppers(config)
     _check_admin_keys(config, seen)
     if config.redis.url is not None:
         _check_redis_url(config.redis.url)
@@ -239,6 +286,34 @@ def admin_keys(config: Config) -> tuple[AdminKeyConfig, ...]:
     if any(DEVELOPMENT_KEY in tenant.keys for tenant in config.tenants):
         return (AdminKeyConfig(name="development", key=DEVELOPMENT_ADMIN_KEY),)
     return ()
+
+
+def peppers(config: Config, from_file: str | None = None) -> Peppers:
+    """The peppers of keys made at run time; none: no keys can be made.
+
+    The development pepper is for an embedded Redis, which forgets such keys when it ends.
+
+    Raises:
+        ConfigError: They are not in their form.
+    """
+    text = from_file if from_file is not None else config.auth.peppers
+    if text is None and config.redis.url is None:
+        text = DEVELOPMENT_PEPPERS
+    try:
+        return Peppers() if text is None else parse_peppers(text)
+    except ValueError as error:
+        raise ConfigError(f"auth.peppers: {error}") from None
+
+
+def _auth(configured: AuthConfig, environ: Mapping[str, str]) -> AuthConfig:
+    """With the environment's peppers, and its name in keys where the configuration gives none."""
+    from_environ = environ.get("LANEWISE_KEY_PEPPERS")
+    if from_environ:
+        configured = msgspec.structs.replace(configured, peppers=from_environ, peppers_path=None)
+    label = re.sub("[^a-z0-9]", "", environ.get("LANEWISE_ENV", "").lower())[:16]
+    if label and configured.environment == AuthConfig().environment:
+        configured = msgspec.structs.replace(configured, environment=label)
+    return configured
 
 
 def _admin(configured: AdminConfig, environ: Mapping[str, str]) -> AdminConfig:

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import secrets
+from functools import partial
 from typing import Any, cast
 
 from litestar import WebSocket
 from litestar.exceptions import WebSocketDisconnect
 
+from gateway.auth import Keys
 from gateway.config import ServerConfig
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
@@ -27,7 +29,7 @@ VANISHED = 1006
 
 _OURS = {  # closes that we begin, and what they tell whoever reads the code's reason
     UNSUPPORTED_DATA: "send JSON in text messages; binary ones are not part of the protocol",
-    POLICY: "",
+    POLICY: "the API key no longer holds",
     TOO_BIG: "the message is larger than allowed",
     FAULT: "the gateway failed; connect again",
     RESTART: "connect again",
@@ -35,6 +37,8 @@ _OURS = {  # closes that we begin, and what they tell whoever reads the code's r
 
 # How long responses may go on after a connection reached its age limit.
 AGE_GRACE_S = 30.0
+# For a client whose key was revoked to take the error that says so.
+REVOKED_GRACE_S = 0.5
 
 
 class Connection:
@@ -44,11 +48,14 @@ class Connection:
         self,
         gw: Gateway,
         config: ServerConfig,
+        keys: Keys,
         tenant: Tenant,
         websocket: "WebSocket[Any, Any, Any]",
     ) -> None:
         self._gw = gw
         self._config = config
+        self._keys = keys
+        self._tenant = tenant
         self._websocket = websocket
         self._outbox = Outbox(config.flush_interval_ms / 1e3)
         self._session = Session(
@@ -57,6 +64,7 @@ class Connection:
         self._pumps: set[asyncio.Task[None]] = set()
         self._close_code = NORMAL
         self._age_error: ProtocolError | None = None  # set once the connection is too old
+        self._key_error: ProtocolError | None = None  # set once its key no longer holds
 
     async def serve(self) -> int:
         """Run until the connection is over; returns the close code.
@@ -68,6 +76,7 @@ class Connection:
         writer = asyncio.ensure_future(self._outbox.run(self._write))
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
         self._gw.outboxes[self._outbox] = self._cut
+        let_go = self._gw.holders.add(self._tenant, partial(self._lose_key, reader))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if writer.done():
@@ -80,6 +89,7 @@ class Connection:
             reader.cancel()
             await self._end_jobs()
             await self._end_writer(writer)
+            let_go()
             del self._gw.outboxes[self._outbox]
         return self._close_code
 
@@ -117,6 +127,7 @@ class Connection:
         except BadFrameError as bad:
             self._session.reject(bad)
             return True
+        self._session.tenant = self._keys.latest(self._tenant)
         actions = self._session.receive(event, num_bytes, started_us)
         self._gw.metrics.stage("parse", self._gw.clock_us() - started_us)
         self._act(actions)
@@ -134,6 +145,7 @@ class Connection:
     async def _run(self, job: Job) -> None:
         """One response; its end lets the next on its stream begin."""
         ended: Ended | None = await handle_task(self._gw, job)
+        self._session.tenant = self._keys.latest(self._tenant)
         self._act(self._session.ended(job, ended))
 
     async def _write(self, frames: list[bytes]) -> None:
@@ -153,12 +165,23 @@ class Connection:
         self._session.close(error)
         reader.cancel()
 
+    def _lose_key(self, reader: "asyncio.Future[None]", error: ProtocolError) -> None:
+        """The key no longer holds: stop what runs, say so, and close at once."""
+        self._key_error = error
+        self._close_code = POLICY
+        self._session.close(error)
+        for pump in self._pumps:
+            pump.cancel()
+        reader.cancel()
+
     async def _end_jobs(self) -> None:
         """Stop what runs; after the age limit, let it end within the grace first."""
         if self._age_error is not None:
-            if self._pumps:
+            if self._pumps and self._key_error is None:
                 await asyncio.wait(self._pumps, timeout=AGE_GRACE_S)
             self._outbox.send(self._age_error.event(None))
+        if self._key_error is not None:
+            self._outbox.send(self._key_error.event(None))
         pumps = list(self._pumps)
         for pump in pumps:
             pump.cancel()
@@ -168,7 +191,9 @@ class Connection:
         """Write what is queued where someone still reads it, then close."""
         self._outbox.close()
         if self._close_code in _OURS:
-            await asyncio.wait((writer,), timeout=self._config.send_timeout_s)
+            revoked = self._key_error is not None
+            timeout_s = REVOKED_GRACE_S if revoked else self._config.send_timeout_s
+            await asyncio.wait((writer,), timeout=timeout_s)
             if not writer.done():
                 self.abort()
         writer.cancel()

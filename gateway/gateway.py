@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backends.contract import Backend, BackendInfo, BackendStats
+from gateway.holders import Holders
 from gateway.job import Job
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
@@ -26,6 +27,7 @@ class Gateway:
     metrics: Metrics
     clock_us: Callable[[], int]  # monotonic: the engines' clock
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
+    holders: Holders = field(default_factory=Holders)  # who works under which key
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
     num_tasks: int = 0  # between arrival and terminal event

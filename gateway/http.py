@@ -61,6 +61,8 @@ class Exchange:
         )
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
+        let_go = gw.holders.add(tenant, lambda _: self.job.stop("cancelled"))
+        self.pump.add_done_callback(lambda _: let_go())
 
     def _refuse(self, error: ProtocolError) -> None:
         self.refusal = error

@@ -30,7 +30,7 @@ def preview(
     Raises:
         ConfigError: The tenant is unknown, or the policy cannot be read.
     """
-    tenants = {tenant.id: tenant.tenant() for tenant in config.tenants}
+    tenants = {tenant.id: tenant.tenant(config.tiers) for tenant in config.tenants}
     tenant = tenants.get(tenant_id) if tenant_id else next(iter(tenants.values()))
     if tenant is None:
         raise ConfigError(f"--tenant {tenant_id!r}: expected one of {', '.join(tenants)}")

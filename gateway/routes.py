@@ -40,7 +40,7 @@ def _services(connection: "Request[Any, Any, Any] | WebSocket[Any, Any, Any]") -
 
 
 def _tenant(services: Services, request: AnyRequest) -> Tenant:
-    return services.keys.tenant(request.headers)
+    return services.access.keys.tenant(request.headers, services.gw.wall_s())
 
 
 # -- responses ---------------------------------------------------------------------------------
@@ -52,13 +52,14 @@ async def responses_socket(socket: "WebSocket[Any, Any, Any]") -> None:
     services = _services(socket)
     try:
         _check_origin(services, socket)
-        tenant = services.keys.tenant(socket.headers)
+        keys = services.access.keys
+        tenant = keys.tenant(socket.headers, services.gw.wall_s())
     except ProtocolError as error:
         # Before the upgrade, so that clients see a status and not a socket that closes.
         await _deny(socket, error)
         return
     await socket.accept(headers={"x-request-id": f"req_{new_id()}"})
-    connection = Connection(services.gw, services.config.server, tenant, socket)
+    connection = Connection(services.gw, services.config.server, keys, tenant, socket)
     services.gw.metrics.ws_opened()
     code = 1011
     try:
@@ -72,7 +73,7 @@ async def engine_link(socket: "WebSocket[Any, Any, Any]") -> None:
     """The first backend for gateways, where the configuration offers it."""
     services = _services(socket)
     try:
-        services.keys.tenant(socket.headers)
+        services.access.keys.tenant(socket.headers, services.gw.wall_s())
         if not services.config.server.serves_link:
             raise ProtocolError("not_found", "This server does not offer its engine.")
     except ProtocolError as error:

@@ -43,6 +43,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # [a-z0-9-]{1,64}: part of Redis keys
     tier: str
     limits: dict[BackendGroup, GroupLimits]
+    weight: float = 1.0  # share when tenants wait for the same engines
+    key_id: str = ""  # the key it came with, for the usage ledger
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):

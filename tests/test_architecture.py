@@ -37,6 +37,7 @@ EDGES = frozenset(
             ),
             *("pipeline", "preview", "routes", "server", "socket_protocol", "store", "terminal"),
             *("admin_guard", "outage_metrics"),
+            *("access", "directory"),
         ),
         "router": (*("failover_pools", "heartbeat", "policy_store", "redis_pools"),),
         "backends": (
@@ -58,6 +59,7 @@ THIRD_PARTY = {
     "redis": (
         *("router.heartbeat", "router.policy_store", "router.redis_pools"),
         *("gateway.app", "gateway.store"),
+        *("gateway.access", "gateway.directory"),
     ),
     "litestar": (
         *("gateway.admin", "gateway.app", "gateway.background", "gateway.chat"),
