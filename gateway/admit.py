@@ -16,6 +16,7 @@ from router.pools import Demand, Grant, Reservation
 from router.ranking import rank
 from router.redis_pools import PoolsUnavailable
 from router.task import Task, TaskClass
+from router.weighing import weigh
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ async def admit(gw: Gateway, task: Task) -> Admitted:
     started_us = gw.clock_us()
     grant = await _reserve(gw, task, demands(task, task_class, ranked))
     decision = decide(task, task_class, ranked, grant, policy)
+    gw.experience.note_balances(task.tenant.id, decision.balances, started_us)
     gw.metrics.stage("admit", gw.clock_us() - started_us)
     if grant.num_reaped:
         gw.metrics.reaped(grant.num_reaped)
@@ -59,7 +61,10 @@ def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple
     started_us = gw.clock_us()
     task_class = classify(features(task), policy.band)
     classified_us = gw.clock_us()
-    ranked = rank(policy, task, task_class, gw.backend_stats())
+    stats = gw.backend_stats()
+    facts = gw.experience.facts(task, stats, classified_us)
+    task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
+    ranked = rank(policy, task, task_class, stats)
     gw.metrics.stage("classify", classified_us - started_us)
     gw.metrics.stage("policy", gw.clock_us() - classified_us)
     gw.metrics.confidence(task_class.label, max(task_class.p_deep, 1 - task_class.p_deep))

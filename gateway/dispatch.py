@@ -6,7 +6,7 @@ nothing else, is kept here.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -53,11 +53,15 @@ class Pace(msgspec.Struct):
 class Branch:
     """One generation of a run, and its sink."""
 
-    __slots__ = ("_run", "begin", "cancelled", "failed", "generation", "number", "pace", "usage")
+    __slots__ = (
+        *("_run", "begin", "cancelled", "failed", "generation"),
+        *("number", "pace", "started_us", "usage"),
+    )
 
-    def __init__(self, run: "Run", begin: Begin) -> None:
+    def __init__(self, run: "Run", begin: Begin, started_us: int) -> None:
         self._run = run
         self.begin = begin
+        self.started_us = started_us
         self.number = begin.branch
         self.generation: Generation | None = None  # None: it was refused
         self.usage: Usage | None = None  # once it is over
@@ -165,6 +169,15 @@ class Run:
             return None
         return branch.pace.tpot_us(branch.usage or Usage())
 
+    def timings(self) -> Iterator[tuple[str, int, float]]:
+        """Backend, time to its first token and mean time between the others, of whole answers."""
+        for branch in self._branches.values():
+            if branch.state == "finished" and branch.pace is not None:
+                tpot_us = branch.pace.tpot_us(branch.usage or Usage())
+                if tpot_us is not None:
+                    ttft_us = max(0, branch.pace.first_at_us - branch.started_us)
+                    yield self._chosen.backends[branch.begin.backend], ttft_us, tpot_us
+
     def generations(self) -> list[dict[str, Any]]:
         """What became of each branch, in the order they began."""
         return [
@@ -232,7 +245,7 @@ class Run:
         assert self._request is not None
         name = self._chosen.backends[begin.backend]
         backend = self._backends[name]
-        branch = self._branches[begin.branch] = Branch(self, begin)
+        branch = self._branches[begin.branch] = Branch(self, begin, self._clock_us())
         alone = len(self._chosen.backends) == 1
         asked = branch_request(self._request, begin, backend.info, alone=alone)
         try:

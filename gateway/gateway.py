@@ -11,6 +11,7 @@ from gateway.job import Job
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.store import ResponseStore
+from router.experience import Experience
 from router.failover_pools import FailoverPools
 from router.policy import Policy
 from router.pools import Reservation
@@ -28,6 +29,7 @@ class Gateway:
     clock_us: Callable[[], int]  # monotonic: the engines' clock
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
     holders: Holders = field(default_factory=Holders)  # who works under which key
+    experience: Experience = field(default_factory=Experience)
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
     num_tasks: int = 0  # between arrival and terminal event

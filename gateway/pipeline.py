@@ -162,6 +162,8 @@ async def _finish(
     usages = dict(zip(chosen.backends, account.run.usages, strict=True))
     ending = _ending(outcome, job, sum(usages.values(), Usage()))
     account.ended(ending)
+    for name, ttft_us, tpot_us in account.run.timings():
+        gw.experience.paces.note(name, ttft_us, tpot_us)
     for error in outcome.errors:
         gw.metrics.backend_error(error.backend, error.code)
     job.writer.close_items(ending)

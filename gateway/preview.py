@@ -20,6 +20,7 @@ from router.policy import Policy
 from router.pools import MemoryPools
 from router.ranking import rank
 from router.task import Task, Tenant
+from router.weighing import weigh
 
 
 def preview(
@@ -45,6 +46,7 @@ def preview(
 async def _decide(
     config: Config, policy: Policy, tenant: Tenant, task: Task
 ) -> tuple[list[str], dict[str, Any]]:
+    policy = policy.for_tenant(tenant.id)
     backends = make_backends(config.backends)
     try:
         stats = [backend.stats() for backend in backends.values()]
@@ -52,6 +54,7 @@ async def _decide(
         for backend in backends.values():
             await backend.close()
     task_class = classify(features(task), policy.band)
+    task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
     ranked = rank(policy, task, task_class, stats)
     if isinstance(ranked, Refusal):
         return [f"Refused ({ranked.code}): {ranked.message}"], msgspec.to_builtins(ranked)

@@ -15,8 +15,11 @@ class Reason(enum.StrEnum):
     MODEL = "model"  # the client's model pins a backend
     HINT = "hint"  # metadata, service_tier or reasoning.effort
     RULE = "rule"  # a rule of the policy; `RankedRoute.rule` names it
-    STICKY = "sticky"  # the conversation's KV prefix is there
-    CLASS = "class"  # the classifier
+    STICKY = "sticky"  # it stays where it is: mid-task, or the KV prefix is there
+    CLASS = "class"  # the classifier, and what else is known of the task
+    EVIDENCE = "evidence"  # the conversation shows that the fast engine's answer did not do
+    DEADLINE = "deadline"  # only there is the answer in time
+    EXPLORE = "explore"  # an uncertain task that tries one engine alone, to learn from
     SECURITY = "security"  # security-sensitive work goes deep
     WINDOW = "window"  # only there does the context fit
     IMAGES = "images"  # only there are images taken

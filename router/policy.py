@@ -42,6 +42,7 @@ from router.places import Path
 from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
 from router.task import Label, Route, Strategy
 from router.text_features import words_of
+from router.tradeoff import Tradeoff
 
 MAX_POLICY_BYTES = 262_144
 MAX_RULES = 64  # common ones, and as many of each tenant
@@ -89,6 +90,7 @@ class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What is different for one tenant; what it leaves out is as for all."""
 
     band: Band | None = None
+    tradeoff: Tradeoff | None = None
     strategy: Strategy | None = None
     security_goes_deep: bool | None = None
     interactive: Choice | None = None
@@ -104,6 +106,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     version: Annotated[str, Meta(max_length=64)] = "default"
     description: str = ""
     band: Band = Band()
+    tradeoff: Tradeoff = Tradeoff()
     strategy: Strategy = "brief"
     strategies: StrategyOptions = DEFAULT_OPTIONS
     security_goes_deep: bool = True

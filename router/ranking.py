@@ -188,7 +188,11 @@ def _policy_choice(
     if rule is not None:
         return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so", rule.name
     cause = f"Classified as {task_class.label} (p_deep {task_class.p_deep:.2f})"
-    return policy.choice_of(task_class.label), Reason.CLASS, cause, None
+    choice = policy.choice_of(task_class.label)
+    if task_class.cautious:
+        deep_first = sorted(choice.fallback, key=lambda route: route is Route.FAST)
+        choice = msgspec.structs.replace(choice, fallback=tuple(deep_first))
+    return choice, Reason(task_class.decided_by), task_class.because or cause, None
 
 
 def _answers_tools(task: Task) -> bool:

@@ -10,6 +10,7 @@ from router.text_features import Reading
 
 Strategy = Literal["brief", "race", "hedge", "refine", "breadth"]
 Label = Literal["interactive", "deep", "uncertain"]
+Decider = Literal["class", "sticky", "evidence", "deadline", "explore"]  # what settled a label
 
 
 class Route(enum.StrEnum):
@@ -103,3 +104,6 @@ class TaskClass(msgspec.Struct, frozen=True, kw_only=True):
     expected_output_tokens: int
     p_gain: float = 0.0  # 0..1: a large model gets it right and a small one does not
     signals: tuple[str, ...]  # which signals counted, strongest first
+    decided_by: Decider = "class"
+    because: str = ""  # how the label came about; empty: by `p_deep` and the policy's band alone
+    cautious: bool = False  # drift: rather deep than fast where the choice is open

@@ -1,0 +1,88 @@
+"""How long a backend takes for a task, from what tasks before it took and from who waits there."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from backends.contract import BackendGroup, BackendStats
+
+MIN_SAMPLES = 5  # before a backend's measured pace counts
+RECENT = 0.1  # of an average that a new sample makes up
+FORGETTING = 1.003  # per sample that the quickest pace known is forgotten by
+NOISE = 1.5  # a slowdown below this is what prompts' lengths do, not load
+
+
+class Pace(msgspec.Struct):
+    """One backend's times: lately, and at its quickest."""
+
+    ttft_us: float = 0.0
+    tpot_us: float = 0.0
+    quick_ttft_us: float = 0.0
+    quick_tpot_us: float = 0.0
+    num_samples: int = 0
+
+    def note(self, ttft_us: float, tpot_us: float) -> None:
+        """Take in a finished task: time to its first token, and mean time between the others."""
+        self.num_samples += 1
+        if self.num_samples == 1:
+            self.ttft_us = self.quick_ttft_us = ttft_us
+            self.tpot_us = self.quick_tpot_us = tpot_us
+            return
+        self.ttft_us += RECENT * (ttft_us - self.ttft_us)
+        self.tpot_us += RECENT * (tpot_us - self.tpot_us)
+        self.quick_ttft_us = min(self.ttft_us, self.quick_ttft_us * FORGETTING)
+        self.quick_tpot_us = min(self.tpot_us, self.quick_tpot_us * FORGETTING)
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """How long a task would take."""
+
+    now_us: float
+    usual_us: float  # with an idle engine
+
+
+class Paces:
+    """The paces of all backends; as many as are configured."""
+
+    def __init__(self) -> None:
+        self._paces: dict[str, Pace] = {}
+
+    def note(self, backend: str, ttft_us: float, tpot_us: float) -> None:
+        """Take in how a task went on a backend."""
+        self._paces.setdefault(backend, Pace()).note(ttft_us, tpot_us)
+
+    def estimate(self, stats: BackendStats, num_output_tokens: int) -> Estimate | None:
+        """The time to a whole answer; None until enough tasks were measured there."""
+        pace = self._paces.get(stats.info.name)
+        if pace is None or pace.num_samples < MIN_SAMPLES:
+            return None
+        usual_us = pace.quick_ttft_us + num_output_tokens * pace.quick_tpot_us
+        now_us = pace.ttft_us + num_output_tokens * pace.tpot_us
+        # As many as run leave in the time that one takes, and make room for those who wait.
+        return Estimate(now_us * (1 + stats.num_waiting / max(1, stats.max_num_seqs)), usual_us)
+
+    def quickest(
+        self, stats: Sequence[BackendStats], group: BackendGroup, num_output_tokens: int
+    ) -> Estimate | None:
+        """The best estimate among a group's healthy backends; None if one of them is unknown."""
+        found = [
+            self.estimate(s, num_output_tokens)
+            for s in stats
+            if s.info.group == group and s.healthy
+        ]
+        known = [estimate for estimate in found if estimate is not None]
+        if not known or len(known) < len(found):
+            return None
+        return min(known, key=lambda estimate: estimate.now_us)
+
+
+def extra_wait(fast: Estimate, deep: Estimate) -> float:
+    """How many times its usual length the wait for deep rather than fast has now.
+
+    A slowdown within what prompts of different length do is none.
+    """
+    usual_us = max(1.0, deep.usual_us - fast.usual_us)
+    multiple = max(0.0, deep.now_us - fast.now_us) / usual_us
+    if multiple > NOISE:
+        return multiple / NOISE
+    return min(1.0, multiple * NOISE)

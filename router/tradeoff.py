@@ -1,0 +1,133 @@
+"""Quality, speed and cost as one dial: how sure the router must be before it spends, or saves.
+
+Three ways to run a task of which the fast engine fails with probability p, in units of what one
+right answer is worth, with the deep engine's extra wait w, and prices f and d of the two engines:
+
+    FAST costs p + f      DEEP costs w + d      PARALLEL costs p w + f + d
+
+(with both, whom the fast answer suffices does not wait). PARALLEL is best for p between
+
+    low = d / (1 - w)     and     high = 1 - f / w
+
+and where low is above high, there is one cut between FAST and DEEP, at w + d - f. So a band of
+uncertainty is a statement of prices, and the other way round: a policy names the band that it
+wants when engines are idle and pools full (by `quality`, by a preset, or directly), `prices_of`
+reads the prices out of it, and `band_at` says where the band is when waiting or an engine costs
+more than that. Under those usual conditions it is the band itself, to the digit.
+"""
+
+from bisect import bisect_right
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Preset = Literal["economy", "balanced", "careful"]
+
+# Bands by quality, along the measured trade-off: docs/policies.md has what each of them costs.
+_DIAL: tuple[tuple[float, float, float], ...] = (
+    (0.0, 0.5, 0.5),
+    (0.3, 0.25, 0.75),
+    (0.6, 0.15, 0.6),
+    (1.0, 0.1, 0.5),
+)
+PRESETS: dict[Preset, float] = {"economy": 0.3, "balanced": 0.6, "careful": 1.0}
+
+MIN_P, MAX_P = 0.02, 0.98  # no condition moves an edge of the band beyond
+MAX_MULTIPLE = 4.0  # of a wait or a price over the usual one, and its inverse
+MAX_EXPLORATION = 0.1
+_DRIFT_STEP = 0.35  # of the way to certainty that each alarm moves the band's edges
+_MAX_DRIFT_STEPS = 2
+
+
+class Tradeoff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A policy's dial. Without `quality` and `preset` the policy's `band` says it directly."""
+
+    quality: Annotated[float, Meta(ge=0, le=1)] | None = None  # 0: cheap and quick; 1: careful
+    preset: Preset | None = None  # a quality by name; `quality` goes before
+    # A task's price on the fast engine over its price on the deep one.
+    price_ratio: Annotated[float, Meta(gt=0, le=1)] = 0.5
+    # Count waiting times, deadlines and what is left in the pools; off: the band as it stands.
+    follow_load: bool = True
+    learn: bool = True  # count what this tenant's outcomes taught
+    # Of the uncertain tasks, the share that tries one engine alone, so that outcomes are unbiased.
+    exploration: Annotated[float, Meta(ge=0, le=MAX_EXPLORATION)] = 0.0
+
+    def edges(self, low: float, high: float) -> tuple[float, float]:
+        """The band under usual conditions; `low` and `high` are the policy's own."""
+        quality = self.quality
+        if quality is None:
+            if self.preset is None:
+                return low, high
+            quality = PRESETS[self.preset]
+        return band_of(quality)
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """How far things are from usual; all multiples, 1 being usual."""
+
+    wait: float = 1.0  # of the deep engine's extra wait
+    fast_price: float = 1.0  # rises as the tenant's pools run low
+    deep_price: float = 1.0
+    num_alarms: int = 0  # of drift: each widens the band
+
+
+USUAL = Conditions()
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """What a band says things cost, in right answers."""
+
+    wait: float  # for the deep engine rather than the fast one
+    fast: float
+    deep: float
+
+
+def band_of(quality: float) -> tuple[float, float]:
+    """The edges of the band for a quality from 0 to 1, linear between the measured points."""
+    at = min(len(_DIAL) - 1, max(1, bisect_right([point[0] for point in _DIAL], quality)))
+    (start, *below), (end, *above) = _DIAL[at - 1], _DIAL[at]
+    part = (quality - start) / (end - start)
+    low, high = (a + part * (b - a) for a, b in zip(below, above, strict=True))
+    return low, high
+
+
+def prices_of(low: float, high: float, price_ratio: float) -> Prices | None:
+    """The prices that make this the best band; None if it is open at an end, and has none."""
+    if low <= 0 or high >= 1:
+        return None
+    wait = low * price_ratio / (1 - high + low * price_ratio)
+    deep = low * (1 - wait)
+    return Prices(wait, price_ratio * deep, deep)
+
+
+def band_at(
+    low: float, high: float, price_ratio: float, conditions: Conditions = USUAL
+) -> tuple[float, float]:
+    """Where the band (low, high) of usual conditions is under these; equal edges: one cut."""
+    if conditions == USUAL:
+        return low, high
+    prices = prices_of(low, high, price_ratio)
+    if prices is not None:
+        wait = prices.wait * _bounded(conditions.wait)
+        fast = prices.fast * _bounded(conditions.fast_price)
+        deep = prices.deep * _bounded(conditions.deep_price)
+        low = deep / (1 - wait) if wait < 1 else 1.0
+        high = 1 - fast / wait
+        if low > high:
+            low = high = wait + deep - fast
+    for _ in range(min(conditions.num_alarms, _MAX_DRIFT_STEPS)):
+        low, high = low * (1 - _DRIFT_STEP), high + (1 - high) * _DRIFT_STEP
+    return max(MIN_P, min(MAX_P, low)), max(MIN_P, min(MAX_P, high))
+
+
+def scarcity(share_left: float) -> float:
+    """The multiple of an engine's price when so much of the tenant's pool is left: 1 to 4."""
+    return 1 + (MAX_MULTIPLE - 1) * max(0.0, 1 - max(0.0, share_left) / SCARCE_SHARE)
+
+
+SCARCE_SHARE = 0.25  # of a pool; with more left, nobody needs to save
+
+
+def _bounded(multiple: float) -> float:
+    return max(1 / MAX_MULTIPLE, min(MAX_MULTIPLE, multiple))
