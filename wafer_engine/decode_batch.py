@@ -54,13 +54,28 @@ class DecodeBatch:
         self.sum_context_tokens += sign * (kv_tokens + 1)
         self._phases[(kv_tokens - self.num_steps) % self._block_tokens] += sign
 
+    @property
+    def blocks_for_next(self) -> int:
+        """KV blocks the next step will take."""
+        return self._phases[-self.num_steps % self._block_tokens]
+
     def blocks_for(self, num_steps: int) -> int:
         """KV blocks the next so many steps will take."""
+        if num_steps == 1:
+            return self.blocks_for_next
         cycles, rest = divmod(num_steps, self._block_tokens)
         num_blocks = cycles * self.num_seqs
         for step in range(rest):
             num_blocks += self._phases[-(self.num_steps + step) % self._block_tokens]
         return num_blocks
+
+    def steps_ahead(self, num_blocks: int) -> int:
+        """Steps until a sequence finishes, or so many KV blocks run out; there must be one."""
+        to_finish = self.steps_to_finish()
+        # Most often blocks abound: no sequence begins more of them than this.
+        if self.num_seqs * (to_finish // self._block_tokens + 1) <= num_blocks:
+            return to_finish
+        return min(to_finish, self.steps_within(num_blocks))
 
     def steps_within(self, num_blocks: int) -> int:
         """The most steps that take no more than so many KV blocks; there must be a sequence."""

@@ -213,10 +213,10 @@ class Engine:
         self._first_step_us = self._cost.step_us(run.shape)
         assert self._first_step_us > 0, run.shape
         self._growth_us = 0.0
+        self._step_end_us = self._run_end_us = self._end_us(1)
         if self._run_steps > 1:
             self._growth_us = self._cost.growth_us(run.shape.num_decode_seqs)
-        self._step_end_us = self._end_us(1)
-        self._run_end_us = self._end_us(self._run_steps)
+            self._run_end_us = self._end_us(self._run_steps)
 
     def _complete(self, run: ScheduledStep, num_done: int) -> None:
         started, finished = self._scheduler.complete(run, num_done - self._run_done)

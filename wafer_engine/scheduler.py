@@ -84,10 +84,7 @@ class Scheduler:
         if not chunks:
             if not batch.num_seqs:
                 return None
-            max_steps = 1
-            if not preempted:
-                within = batch.steps_within(self.kv.available_blocks)
-                max_steps = min(batch.steps_to_finish(), within)
+            max_steps = 1 if preempted else batch.steps_ahead(self.kv.available_blocks)
             shape = StepShape(batch.num_seqs, batch.sum_context_tokens)
             return ScheduledStep(shape, max_steps, (), tuple(preempted))
         num_tokens = num_pairs = 0
@@ -136,7 +133,7 @@ class Scheduler:
 
     def _preempt_for_growth(self) -> list[Sequence]:
         preempted: list[Sequence] = []
-        while self.batch.blocks_for(1) > self.kv.available_blocks:
+        while self.batch.blocks_for_next > self.kv.available_blocks:
             sequence = next(reversed(self.running.values()))
             self._release(sequence)
             sequence.status = SequenceStatus.WAITING
@@ -172,7 +169,7 @@ class Scheduler:
         kv = self.kv
         kept = kv.find(reversed(sequence.prefix)) if sequence.prefix else None
         num_blocks = kv.blocks(sequence.prefill_tokens, kept)
-        if num_blocks + self.batch.blocks_for(1) > kv.available_if_pinned(kept):
+        if num_blocks + self.batch.blocks_for_next > kv.available_if_pinned(kept):
             return False
         kv.pin(kept)
         kv.take(num_blocks)
