@@ -2,6 +2,7 @@
 
 python -m wafer_engine speed --model Llama-3.3-70B
 python -m wafer_engine place --model Llama-3.3-70B --out llama.svg
+python -m wafer_engine models
 python -m wafer_engine decode --weights FOLDER --prompt "def add(" --side 8
 python -m wafer_engine validate [--rows FILE]
 python -m wafer_engine calibrate [--rows FILE] [--out FOLDER]
@@ -17,7 +18,7 @@ import numpy as np
 from wafer_engine.calibrate import calibrate, leave_models_out, write_constants
 from wafer_engine.cost import DEFAULT_MODEL, WaferCost
 from wafer_engine.mesh import Mesh
-from wafer_engine.models import find_model
+from wafer_engine.models import MODELS, find_model
 from wafer_engine.picture import placement_table, svg
 from wafer_engine.placement import place
 from wafer_engine.report import REFERENCE_FOLDER, find_reference, read_rows
@@ -66,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     speed.add_argument("--draft-tokens", type=int, help="the service's where not given; 0: none")
     speed.add_argument("--acceptance", type=float, help="chance that a drafted token is right")
     speed.add_argument("--draft-cost", type=float, help="of one drafted token, in passes")
+    models = commands.add_parser("models", help="list the model shapes that have a name")
+    models.set_defaults(run=_models)
     decode = commands.add_parser("decode", help="compute a small model on the simulated mesh")
     decode.set_defaults(run=_decode)
     decode.add_argument("--weights", required=True, help="folder with config.json and safetensors")
@@ -131,6 +134,18 @@ def _speculation(options: argparse.Namespace) -> Speculation | None:
     if options.draft_tokens and options.acceptance is None:
         raise ValueError("--draft-tokens needs --acceptance")
     return Speculation(options.draft_tokens, options.acceptance or 0.0, options.draft_cost or 0.0)
+
+
+def _models(_options: argparse.Namespace) -> int:
+    print(
+        f"{'model':30}  {'params, B':>9}  {'active':>6}  {'layers':>6}  {'KV B/token':>10}  source"
+    )
+    for name, model in MODELS.items():
+        print(
+            f"{name:30}  {model.params_total_b:9,.1f}  {model.params_active_b:6,.1f}  "
+            f"{model.num_layers:6}  {model.kv_bytes_per_token():10,.0f}  {model.source}"
+        )
+    return 0
 
 
 def _place(options: argparse.Namespace) -> int:

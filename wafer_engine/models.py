@@ -1,8 +1,16 @@
 """Shapes of public models: what their weights, KV cache and arithmetic amount to.
 
-Sources: each model's published `config.json` and model card (2023-08 to 2026-08); every shape's
-parameter count was recomputed from its dimensions. A name says the shape, nothing about quality.
+The shapes are in `model_shapes.csv`, each with the published `config.json` it is from (2022-05 to
+2026-08); a test recomputes every parameter count from the dimensions. Active parameters count the
+input table, as total ones do. A name says the shape, nothing about quality.
 """
+
+import csv
+import difflib
+import io
+import re
+from collections.abc import Iterable, Mapping
+from importlib import resources
 
 import msgspec
 
@@ -37,6 +45,7 @@ class ModelShape(msgspec.Struct, frozen=True):
     sliding_layers: int = 0  # layers that attend to a window only
     sliding_window_tokens: int = 0
     native_expert_bits: float = 0.0  # published width of expert weights; 0: as the rest
+    source: str = ""  # the repository on Hugging Face whose config.json has the dimensions
 
     @property
     def num_params(self) -> float:
@@ -120,225 +129,99 @@ class ModelShape(msgspec.Struct, frozen=True):
         return sliding * self.sliding_window_tokens, 1.0 - sliding
 
 
-# name, total and active parameters (1e9), layers, hidden, heads, KV heads, head size, FFN, vocab
-_SHAPES = (
-    ModelShape("Llama-2-7B", 6.74, 6.74, 32, 4_096, 32, 32, 128, 11_008, 32_000),
-    ModelShape("Llama-2-13B", 13.02, 13.02, 40, 5_120, 40, 40, 128, 13_824, 32_000),
-    ModelShape("Llama-2-70B", 68.98, 68.98, 80, 8_192, 64, 8, 128, 28_672, 32_000),
-    ModelShape("Llama-3-8B", 8.03, 8.03, 32, 4_096, 32, 8, 128, 14_336, 128_256),
-    ModelShape("Llama-3.1-8B", 8.03, 8.03, 32, 4_096, 32, 8, 128, 14_336, 128_256),
-    ModelShape("Llama-3-70B", 70.55, 70.55, 80, 8_192, 64, 8, 128, 28_672, 128_256),
-    ModelShape("Llama-3.1-70B", 70.55, 70.55, 80, 8_192, 64, 8, 128, 28_672, 128_256),
-    ModelShape("Llama-3.3-70B", 70.55, 70.55, 80, 8_192, 64, 8, 128, 28_672, 128_256),
-    ModelShape(
-        "DeepSeek-R1-Distill-Llama-70B", 70.55, 70.55, 80, 8_192, 64, 8, 128, 28_672, 128_256
-    ),
-    ModelShape("Llama-3.1-405B", 405.85, 405.85, 126, 16_384, 128, 8, 128, 53_248, 128_256),
-    ModelShape("CodeLlama-34B", 33.74, 33.74, 48, 8_192, 64, 8, 128, 22_016, 32_000),
-    ModelShape("Qwen2-72B", 72.71, 72.71, 80, 8_192, 64, 8, 128, 29_568, 152_064),
-    ModelShape(
-        "Qwen2.5-0.5B", 0.494, 0.494, 24, 896, 14, 2, 64, 4_864, 151_936, tied_embeddings=True
-    ),
-    ModelShape("Qwen3-32B", 32.76, 32.76, 64, 5_120, 64, 8, 128, 25_600, 151_936),
-    ModelShape(
-        "Qwen3-30B-A3B",
-        30.53,
-        3.35,
-        48,
-        2_048,
-        32,
-        4,
-        128,
-        0,
-        151_936,
-        moe=Experts(128, 8, 768, 0, 48),
-    ),
-    ModelShape(
-        "Qwen3-235B-A22B",
-        235.1,
-        22.2,
-        94,
-        4_096,
-        64,
-        4,
-        128,
-        0,
-        151_936,
-        moe=Experts(128, 8, 1_536, 0, 94),
-    ),
-    ModelShape(
-        "Qwen3-Coder-480B-A35B",
-        480.2,
-        35.4,
-        62,
-        6_144,
-        96,
-        8,
-        128,
-        0,
-        151_936,
-        moe=Experts(160, 8, 2_560, 0, 62),
-    ),
-    ModelShape("Mistral-7B", 7.24, 7.24, 32, 4_096, 32, 8, 128, 14_336, 32_000),
-    ModelShape(
-        "Mixtral-8x7B",
-        46.7,
-        12.9,
-        32,
-        4_096,
-        32,
-        8,
-        128,
-        0,
-        32_000,
-        moe=Experts(8, 2, 14_336, 0, 32),
-    ),
-    ModelShape(
-        "Mixtral-8x22B",
-        140.6,
-        39.1,
-        56,
-        6_144,
-        48,
-        8,
-        128,
-        0,
-        32_768,
-        moe=Experts(8, 2, 16_384, 0, 56),
-    ),
-    ModelShape("GPT-J-6B", 6.05, 6.05, 28, 4_096, 16, 16, 256, 16_384, 50_400, ffn_mats=2),
-    ModelShape("Falcon-180B", 179.5, 179.5, 80, 14_848, 232, 8, 64, 59_392, 65_024, ffn_mats=2),
-    ModelShape(
-        "BLOOM-176B",
-        176.2,
-        176.2,
-        70,
-        14_336,
-        112,
-        112,
-        128,
-        57_344,
-        250_880,
-        ffn_mats=2,
-        tied_embeddings=True,
-    ),
-    ModelShape(
-        "gpt-oss-120b",
-        116.8,
-        5.13,
-        36,
-        2_880,
-        64,
-        8,
-        64,
-        0,
-        201_088,
-        moe=Experts(128, 4, 2_880, 0, 36),
-        sliding_layers=18,
-        sliding_window_tokens=128,
-        native_expert_bits=4.25,
-    ),
-    ModelShape(
-        "Llama-4-Scout",
-        108.6,
-        17.2,
-        48,
-        5_120,
-        40,
-        8,
-        128,
-        16_384,
-        202_048,
-        moe=Experts(16, 1, 8_192, 8_192, 48),
-    ),
-    ModelShape(
-        "Llama-4-Maverick",
-        401.6,
-        17.2,
-        48,
-        5_120,
-        40,
-        8,
-        128,
-        16_384,
-        202_048,
-        moe=Experts(128, 1, 8_192, 8_192, 24),
-    ),
-    ModelShape(
-        "GLM-4.6",
-        356.8,
-        32.0,
-        92,
-        5_120,
-        96,
-        8,
-        128,
-        12_288,
-        151_552,
-        moe=Experts(160, 8, 1_536, 1_536, 89),
-    ),
-    ModelShape(
-        "GLM-4.7",
-        358.0,
-        32.0,
-        92,
-        5_120,
-        96,
-        8,
-        128,
-        12_288,
-        151_552,
-        moe=Experts(160, 8, 1_536, 1_536, 89),
-    ),
-    ModelShape(
-        "Kimi-K2.6",
-        1026.0,
-        32.6,
-        61,
-        7_168,
-        64,
-        64,
-        192,
-        18_432,
-        163_840,
-        moe=Experts(384, 8, 2_048, 2_048, 60),
-        latent_kv=576,
-    ),
-    ModelShape(
-        "DeepSeek-R1",
-        671.0,
-        37.6,
-        61,
-        7_168,
-        128,
-        128,
-        192,
-        18_432,
-        129_280,
-        moe=Experts(256, 8, 2_048, 2_048, 58),
-        latent_kv=576,
-    ),
+_EXPERTS = {
+    "num_experts": "num_experts",
+    "top_k": "top_k",
+    "expert_ffn": "ffn",
+    "shared_ffn": "shared_ffn",
+    "moe_layers": "num_layers",
+}
+
+
+def _shape(row: Mapping[str, str]) -> ModelShape:
+    """A line of the file; empty cells are what a plain dense model has."""
+    cells: dict[str, object] = {name: cell for name, cell in row.items() if cell}
+    experts = {field: row[column] for column, field in _EXPERTS.items() if row[column]}
+    if experts:
+        cells["moe"] = experts
+    cells.setdefault("params_active_b", row["params_total_b"])
+    return msgspec.convert(cells, ModelShape, strict=False)
+
+
+def _read_shapes() -> dict[str, ModelShape]:
+    text = (resources.files("wafer_engine") / "model_shapes.csv").read_text(encoding="utf-8")
+    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(text))}
+    return {
+        name: msgspec.structs.replace(_shape(rows[row["same_as"] or name]), name=name)
+        for name, row in rows.items()
+    }
+
+
+MODELS = _read_shapes()
+
+# Public models that are known by name but not modelled, and why.
+_DIMENSIONS_UNKNOWN = "its dimensions are not published"
+_HYBRID = "most of its layers are no attention layers"
+NOT_MODELLED = {
+    "GPT-5.3-Codex-Spark": _DIMENSIONS_UNKNOWN,
+    "GPT-5.6-Sol": _DIMENSIONS_UNKNOWN,
+    "Gemma-4-31B": _DIMENSIONS_UNKNOWN,
+    "Qwen-3.8-27B": _DIMENSIONS_UNKNOWN,
+    "Qwen3-Next-80B-A3B": _HYBRID,
+    "Kimi-Linear-48B-A3B": _HYBRID,
+}
+
+# What people add to a model's name without changing its shape: tuning, precision, file format.
+_ADDED = frozenset(
+    (
+        *("meta", "hf", "instruct", "it", "chat", "base", "thinking", "preview", "latest", "turbo"),
+        *("fast", "dynamic", "quantized", "quant", "awq", "gptq", "gguf", "4bit", "8bit"),
+        *("fp4", "nvfp4", "mxfp4", "fp8", "fp16", "bf16", "int4", "int8", "w4a16", "w8a8", "w8a16"),
+        *("4k", "8k", "16k", "32k", "64k", "128k", "1m"),
+    )
 )
+_RELEASE = re.compile(r"v0\.\d|\d{4}|\d{8}|q\d(?:-\w+)?")  # v0.3, 2507, 20250528, q4
 
-MODELS = {shape.name: shape for shape in _SHAPES}
-_BY_FOLDED_NAME = {shape.name.lower(): shape for shape in _SHAPES}
 
-# Public models whose dimensions are not published: known by name, not modelled.
-UNKNOWN_SHAPES = ("GPT-5.3-Codex-Spark", "GPT-5.6-Sol", "Gemma-4-31B", "Qwen-3.8-27B")
+def _folded(name: str) -> str:
+    """A model's name as its shape is known by: no organisation, tuning, precision or release."""
+    plain = re.sub(r"\([^)]*\)", " ", name.rsplit("/", 1)[-1]).lower()
+    words = re.split(r"[\s_\-:]+|(?<=[a-z])\.(?=[a-z])", plain)
+    kept = [word for word in words if word not in _ADDED and not _RELEASE.fullmatch(word)]
+    return re.sub(r"[^a-z0-9.]", "", "".join(kept)).replace("metallama", "llama")
+
+
+def _dotless(folded: Iterable[str]) -> dict[str, str]:
+    """For names whose dots got lost (`llama_3_1_8b`): those that still mean one model only."""
+    found: dict[str, list[str]] = {}
+    for name in folded:
+        found.setdefault(name.replace(".", ""), []).append(name)
+    return {dotless: names[0] for dotless, names in found.items() if len(names) == 1}
+
+
+_BY_FOLDED_NAME = {_folded(name): shape for name, shape in MODELS.items()}
+_BY_DOTLESS_NAME = _dotless(_BY_FOLDED_NAME)
+_REASONS = {_folded(name): reason for name, reason in NOT_MODELLED.items()}
 
 
 def find_model(name: str) -> ModelShape:
-    """Find a shape by model name; case and an `-Instruct` or organisation prefix do not matter.
+    """Find a shape by model name, as people write it.
+
+    An organisation, blanks, hyphens and case do not matter, nor do words that say how a model was
+    tuned, quantized or released: `nvidia/Llama-3.1-8B-Instruct-FP8` is `Llama-3.1-8B`.
 
     Raises:
-        ValueError: No such model, or one whose dimensions are not public.
+        ValueError: No such model, or one that is known but cannot be modelled.
     """
-    folded = name.rsplit("/", 1)[-1].lower().removesuffix("-instruct")
-    shape = _BY_FOLDED_NAME.get(folded) or _BY_FOLDED_NAME.get(
-        folded.replace("meta-llama", "llama")
-    )
+    folded = _folded(name)
+    shape = _BY_FOLDED_NAME.get(_BY_DOTLESS_NAME.get(folded, folded))
     if shape is not None:
         return shape
-    if folded in (closed.lower() for closed in UNKNOWN_SHAPES):
-        raise ValueError(f"model {name!r}: its dimensions are not published, so it is not modelled")
-    raise ValueError(f"unknown model {name!r}: expected one of {', '.join(MODELS)}")
+    if folded in _REASONS:
+        raise ValueError(f"model {name!r}: {_REASONS[folded]}, so it is not modelled")
+    near = difflib.get_close_matches(folded, _BY_FOLDED_NAME, n=4, cutoff=0.5)
+    names = ", ".join(_BY_FOLDED_NAME[key].name for key in near)
+    nearest = f"the nearest of {len(MODELS)} known ones are {names}" if names else "none is near"
+    raise ValueError(
+        f"unknown model {name!r}: {nearest}; `python -m wafer_engine models` lists all"
+    )

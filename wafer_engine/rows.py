@@ -37,7 +37,11 @@ LAUNCH_DATE = "2024-08"  # rows of the first public software; later rows are fas
 
 # Widths of weights by a service row's precision; its first word where it names two. Arithmetic
 # stays 16 bits wide.
-_WEIGHT_BITS = {"fp16": 16.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.0, "int4": 4.0}
+_WEIGHT_BITS = {
+    **dict.fromkeys(("fp16", "bf16", "float16", "bfloat16"), 16.0),
+    **dict.fromkeys(("fp8", "int8", "w8a8", "w8a16"), 8.0),
+    **dict.fromkeys(("fp4", "nvfp4", "mxfp4", "int4", "w4a16"), 4.0),
+}
 
 
 class WaferRows:

@@ -77,12 +77,13 @@ SYSTEMS = {"CS-2": WSE2, "CS-3": WSE3}
 
 
 def find_wafer(name: str) -> WaferSpec:
-    """Find a wafer by its own name or its system's (`WSE-3`, `CS-3`).
+    """Find a wafer by its own name or its system's (`WSE-3`, `CS-3`), in any case.
 
     Raises:
         ValueError: The name is none of the known ones.
     """
-    wafer = WAFERS.get(name) or SYSTEMS.get(name)
+    folded = name.strip().upper()
+    wafer = WAFERS.get(folded) or SYSTEMS.get(folded)
     if wafer is None:
         known = ", ".join([*WAFERS, *SYSTEMS])
         raise ValueError(f"unknown wafer {name!r}: expected one of {known}")

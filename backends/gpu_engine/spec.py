@@ -125,6 +125,13 @@ _GPUS = (
 GPUS = {gpu.name: gpu for gpu in _GPUS}
 _ALIASES = {
     "A100": "A100-80GB-SXM",
+    "A100-80GB": "A100-80GB-SXM",
+    "A100-40GB": "A100-40GB-SXM",
+    "A800": "A800-80GB-SXM",
+    "H100-80GB": "H100-80GB-SXM",
+    "H100-PCIe": "H100-80GB-PCIe",
+    "H200-141GB": "H200-141GB-SXM",
+    "B200-180GB": "B200-180GB-SXM",
     "A100-SXM": "A100-80GB-SXM",
     "H100": "H100-80GB-SXM",
     "H100-SXM": "H100-80GB-SXM",
@@ -141,23 +148,30 @@ _ALIASES = {
 }
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_-]+", "-", name.strip()).upper().removeprefix("NVIDIA-")
+_MAKERS = frozenset({"NVIDIA", "TESLA", "GEFORCE"})
 
 
-_SPELLINGS = {_plain(name): gpu for name, gpu in GPUS.items()}
-_SPELLINGS |= {_plain(alias): GPUS[name] for alias, name in _ALIASES.items()}
+def _words(name: str) -> frozenset[str]:
+    """What a name says of a card, in whatever order: `SXM5` is `SXM`; the kind of memory is not."""
+    words = re.split(r"[\s_-]+", name.strip().upper())
+    kept = (re.sub(r"^SXM\d$", "SXM", word) for word in words if word not in _MAKERS)
+    return frozenset(word for word in kept if not word.startswith("HBM"))
+
+
+_SPELLINGS = {_words(name): gpu for name, gpu in GPUS.items()}
+_SPELLINGS |= {_words(alias): GPUS[name] for alias, name in _ALIASES.items()}
 
 
 def find_gpu(name: str) -> GpuSpec:
     """Find a GPU by its full or short name (`H100-80GB-SXM`, `H100`), as people spell it.
 
-    Case, a leading `NVIDIA`, and blanks or underscores for hyphens do not matter.
+    Case, the order of the words, a leading `NVIDIA`, and blanks or underscores for hyphens do not
+    matter: `NVIDIA H100 80GB HBM3` and `h100-sxm5-80gb` are the same card.
 
     Raises:
         ValueError: The name is none of the known ones.
     """
-    gpu = _SPELLINGS.get(_plain(name))
+    gpu = _SPELLINGS.get(_words(name))
     if gpu is None:
         known = ", ".join([*GPUS, *_ALIASES])
         raise ValueError(f"unknown GPU {name!r}: expected one of {known}")

@@ -19,7 +19,7 @@ def test_sram_and_fabric_agree_with_the_core_count(wafer) -> None:
 
 def test_systems_and_wafers_are_found_by_name() -> None:
     assert find_wafer("CS-3") is WSE3
-    assert find_wafer("WSE-2") is WSE2
+    assert find_wafer("wse-2") is WSE2
     with pytest.raises(ValueError, match="expected one of WSE-2"):
         find_wafer("WSE-9")
 

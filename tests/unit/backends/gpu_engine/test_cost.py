@@ -84,6 +84,9 @@ def test_cards_without_constants_take_the_nearest_ones(gpu: str, source: str) ->
     [
         ("h100", "H100-80GB-SXM"),
         ("NVIDIA H100 80GB SXM", "H100-80GB-SXM"),
+        ("NVIDIA H100 80GB HBM3", "H100-80GB-SXM"),
+        ("A100-SXM4-40GB", "A100-40GB-SXM"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
         ("rtx_pro_6000", "RTX-PRO-6000"),
         ("NVIDIA L40S", "L40S"),
         ("h20", "H20-96GB-SXM"),
