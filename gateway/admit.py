@@ -36,8 +36,8 @@ async def admit(gw: Gateway, task: Task) -> Admitted:
     policy = gw.policy.for_tenant(task.tenant.id)  # once: a task sees one policy
     task_class, ranked = rank_task(gw, task, policy)
     started_us = gw.clock_us()
-    grant = await _reserve(gw, task, demands(task, task_class, ranked))
-    decision = decide(task, task_class, ranked, grant, policy)
+    grant = await _reserve(gw, task, demands(task, task_class, ranked, gw.weights))
+    decision = decide(task, task_class, ranked, grant, policy, gw.weights)
     gw.experience.note_balances(task.tenant.id, decision.balances, started_us)
     gw.metrics.stage("admit", gw.clock_us() - started_us)
     if grant.num_reaped:

@@ -42,6 +42,7 @@ from gateway.config import (
 )
 from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
+from gateway.leases import extend_outgrown
 from gateway.metrics import Metrics
 from gateway.store import ResponseStore
 from router.failover_pools import FailoverPools
@@ -129,6 +130,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             metrics=metrics,
             clock_us=monotonic_us,
             wall_s=wall_s,
+            weights=config.cost_weights,
         )
         stack.push_async_callback(gw.settled)
         await _greet_pools(gw)
@@ -143,6 +145,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
         for duty in (
             _every(RENEW_INTERVAL_S, pools.renew),
             _check_pools(pools),
+            _every(CHECK_INTERVAL_S, partial(extend_outgrown, gw)),
             _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, server.send_timeout_s)),
             _every(server.heartbeat_s, partial(_heartbeats, gw)),
             gw.metrics.watch_loop(),

@@ -25,6 +25,7 @@ from gateway.tenants import (
     fault_of_tier,
     resolve,
 )
+from router.cost import CostWeights
 from router.local_pools import OnBlind, WhenAway
 from router.task import GroupLimits, Tenant
 
@@ -184,6 +185,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tiers: dict[str, TierConfig] = msgspec.field(default_factory=lambda: dict(DEFAULT_TIERS))
     tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)
     backends: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
+    cost_weights: dict[BackendGroup, CostWeights] = {}
     policy_path: str | None = None  # TOML; without it the default policy rules
     admin: AdminConfig = AdminConfig()
 

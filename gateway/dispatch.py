@@ -54,8 +54,8 @@ class Branch:
     """One generation of a run, and its sink."""
 
     __slots__ = (
-        *("_run", "begin", "cancelled", "failed", "generation"),
-        *("number", "pace", "started_us", "usage"),
+        *("_run", "begin", "cancelled", "failed", "generation", "num_prompt_tokens"),
+        *("num_streamed_tokens", "number", "pace", "started_us", "usage"),
     )
 
     def __init__(self, run: "Run", begin: Begin, started_us: int) -> None:
@@ -66,6 +66,8 @@ class Branch:
         self.generation: Generation | None = None  # None: it was refused
         self.usage: Usage | None = None  # once it is over
         self.pace: Pace | None = None  # once it has a token
+        self.num_prompt_tokens = 0
+        self.num_streamed_tokens = 0
         self.cancelled = False
         self.failed = False
 
@@ -161,6 +163,16 @@ class Run:
             totals[branch.begin.backend] += branch.usage or Usage()
         return totals
 
+    def usages_so_far(self) -> list[Usage]:
+        """`usages` while it runs; what is cached is known of what has ended only."""
+        totals = [Usage()] * len(self._chosen.backends)
+        for branch in self._branches.values():
+            totals[branch.begin.backend] += branch.usage or Usage(
+                num_input_tokens=branch.num_prompt_tokens,
+                num_output_tokens=branch.num_streamed_tokens,
+            )
+        return totals
+
     @property
     def first_tpot_us(self) -> float | None:
         """Mean time between the tokens of the branch that was seen first."""
@@ -195,6 +207,7 @@ class Run:
         if pace is None:
             branch.pace = pace = Pace(branch.begin.backend, delta.at_us, delta.at_us)
         pace.last_at_us = delta.at_us
+        branch.num_streamed_tokens += delta.num_tokens
         if self._transparent:
             if self.first is None:
                 self._see(branch)
@@ -248,6 +261,7 @@ class Run:
         branch = self._branches[begin.branch] = Branch(self, begin, self._clock_us())
         alone = len(self._chosen.backends) == 1
         asked = branch_request(self._request, begin, backend.info, alone=alone)
+        branch.num_prompt_tokens = asked.num_prompt_tokens
         try:
             branch.generation = backend.start(asked, branch)
         except BackendError as error:

@@ -5,12 +5,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from backends.contract import Backend, BackendInfo, BackendStats
+from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
 from gateway.holders import Holders
 from gateway.job import Job
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.store import ResponseStore
+from router.cost import Weights
 from router.experience import Experience
 from router.failover_pools import FailoverPools
 from router.policy import Policy
@@ -30,6 +31,7 @@ class Gateway:
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
     holders: Holders = field(default_factory=Holders)  # who works under which key
     experience: Experience = field(default_factory=Experience)
+    weights: Weights = field(default_factory=dict)  # what tokens cost, by group
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
     num_tasks: int = 0  # between arrival and terminal event
@@ -65,8 +67,9 @@ class Gateway:
 
 @dataclass(slots=True)
 class Live:
-    """A reservation in use: renewed while it lives, and its client kept awake."""
+    """A reservation in use: extended while it lives, and its client kept awake."""
 
-    reservation: Reservation
+    reservation: Reservation  # as the latest extension left it
     job: Job
+    used: Callable[[], Mapping[BackendGroup, int]]  # weighted tokens so far, by group
     num_events: int = 0  # the writer's, at the last heartbeat

@@ -374,6 +374,11 @@ class Metrics:
             self._leases[(demand.group,)].inc()
             self._reserved[(demand.group,)].inc(demand.tokens)
 
+    def extended(self, before: Iterable[Demand], after: Iterable[Demand]) -> None:
+        """Counts a reservation's growth; `settled` must follow with `after`."""
+        for held, grown in zip(before, after, strict=True):
+            self._reserved[(grown.group,)].inc(grown.tokens - held.tokens)
+
     def settled(self, demands: Iterable[Demand], used_tokens: Mapping[BackendGroup, int]) -> None:
         """Counts a reservation out; `used_tokens`: group -> tokens charged, absent for none."""
         for demand in demands:
@@ -436,7 +441,12 @@ class Metrics:
         return "other"
 
 
-_LIMIT_NAMES: dict[Unit, str] = {"requests": "rpm", "tokens": "tpm", "concurrent": "conc"}
+_LIMIT_NAMES: dict[Unit, str] = {
+    "requests": "rpm",
+    "tokens": "tpm",
+    "concurrent": "conc",
+    "tokens_day": "tpd",
+}
 
 
 def metric_names() -> frozenset[str]:

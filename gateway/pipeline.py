@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from backends.contract import (
     BackendError,
+    BackendGroup,
     ContextItem,
     CustomToolCall,
     FinishReason,
@@ -25,6 +27,7 @@ from gateway.metrics import Outcome as OutcomeLabel
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending
 from gateway.routing import routing_view
+from router.cost import cost_by_group
 from router.task import Task
 
 logger = logging.getLogger("lanewise")
@@ -121,22 +124,28 @@ def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -
         raise ProtocolError(
             "server_is_overloaded", f"{error}. Try again in 1s.", retry_after_us=1_000_000
         ) from error
-    gw.live[admitted.reservation.id] = Live(admitted.reservation, job)
     infos = gw.infos
+    used = partial(_costs, gw, admitted, run.usages_so_far)
+    gw.live[admitted.reservation.id] = Live(admitted.reservation, job, used)
     model = infos[admitted.chosen.backends[-1]].model
     job.writer.open(gw.wall_s(), model, routing_view(task, admitted.decision, infos))
     job.begin(run.stop)
     gw.metrics.stage("dispatch", gw.clock_us() - started_us)
 
 
+def _costs(
+    gw: Gateway, admitted: Admitted, usages: Callable[[], Sequence[Usage]]
+) -> dict[BackendGroup, int]:
+    """What usages in the route's order are charged, by group."""
+    groups = (gw.backends[name].info.group for name in admitted.chosen.backends)
+    return cost_by_group(zip(groups, usages(), strict=False), gw.weights)
+
+
 def _settle(gw: Gateway, admitted: Admitted, usages: Sequence[Usage]) -> "asyncio.Task[None]":
     """Start the settlement: a task of its own, so that no cancellation reaches it."""
-    reservation = admitted.reservation
-    gw.live.pop(reservation.id, None)
-    used_tokens = {
-        gw.backends[name].info.group: usage.num_input_tokens + usage.num_output_tokens
-        for name, usage in zip(admitted.chosen.backends, usages, strict=False)
-    }
+    live = gw.live.pop(admitted.reservation.id, None)
+    reservation = admitted.reservation if live is None else live.reservation
+    used_tokens = _costs(gw, admitted, lambda: usages)
 
     async def settle() -> None:
         try:

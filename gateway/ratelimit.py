@@ -25,16 +25,17 @@ def rate_limit_headers(
     states: list[str] = []
     mine = [balance for balance in balances if balance.group in groups]
     for balance in mine:
-        name = f'"{balance.group}-{balance.unit}"'
+        name = f'"{balance.group}-{balance.unit.replace("_", "-")}"'
         reset_s = math.ceil(balance.reset_us / 1e6)
         if balance.unit == "concurrent":
             policies.append(f'{name};q={balance.limit};qu="concurrent-requests"')
         else:
-            unit = ';lanewise-unit="tokens"' if balance.unit == "tokens" else ""
-            policies.append(f"{name};q={balance.limit};w=60{unit}")
+            unit = "" if balance.unit == "requests" else ';lanewise-unit="tokens"'
+            window_s = 86_400 if balance.unit == "tokens_day" else 60
+            policies.append(f"{name};q={balance.limit};w={window_s}{unit}")
         states.append(f"{name};r={balance.remaining};t={reset_s}")
     for unit in ("requests", "tokens"):
-        of_unit = [balance for balance in mine if balance.unit == unit]
+        of_unit = [balance for balance in mine if balance.unit.removesuffix("_day") == unit]
         if of_unit:
             tightest = min(of_unit, key=lambda balance: balance.remaining / max(1, balance.limit))
             headers[f"x-ratelimit-limit-{unit}"] = str(tightest.limit)

@@ -1,34 +1,67 @@
 """From ranked routes to a decision: what each route asks of the pools, and what the grant means."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 
+from backends.contract import BackendGroup
+from router.cost import EVEN, Weights, cost_tokens
 from router.decision import RankedRoute, Reason, Refusal, RouteDecision
 from router.policy import Policy
-from router.pools import Demand, Grant
-from router.strategies.asks import strategy_tokens
+from router.pools import Demand, Grant, Reservation, Unit, extended
+from router.strategies.asks import strategy_usage
 from router.task import Task, TaskClass
 
 
 def demands(
-    task: Task, task_class: TaskClass, ranked: tuple[RankedRoute, ...]
+    task: Task,
+    task_class: TaskClass,
+    ranked: tuple[RankedRoute, ...],
+    weights: Weights = MappingProxyType({}),
 ) -> tuple[tuple[Demand, ...], ...]:
     """What each ranked route asks of the pools, in the same order.
 
     A task asks each group for its prompt and the output that is expected of it, not for the whole
-    `max_output_tokens`, times what its strategy makes of it; `settle` charges what it really used.
-    A warm-up asks for no tokens.
+    `max_output_tokens`, times what its strategy makes of it; `extend` and `settle` charge what it
+    really used. What is cached is not known yet, so all input counts as uncached. A warm-up asks
+    for no tokens.
     """
     if not task.generate:
         return tuple(
             tuple(Demand(group=group, tokens=0) for group in route.route.groups) for route in ranked
         )
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
-    return tuple(_demands(route, task.request.num_prompt_tokens, expected) for route in ranked)
+    prompt = task.request.num_prompt_tokens
+    return tuple(_demands(route, prompt, expected, weights) for route in ranked)
 
 
-def _demands(route: RankedRoute, num_prompt_tokens: int, expected: int) -> tuple[Demand, ...]:
-    tokens = strategy_tokens(route.strategy, route.options, num_prompt_tokens, expected)
-    return tuple(Demand(group=group, tokens=tokens[group]) for group in route.route.groups)
+def _demands(
+    route: RankedRoute, num_prompt_tokens: int, expected: int, weights: Weights
+) -> tuple[Demand, ...]:
+    usage = strategy_usage(route.strategy, route.options, num_prompt_tokens, expected)
+    return tuple(
+        Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
+        for group in route.route.groups
+    )
+
+
+def outgrown(
+    reservation: Reservation, used_tokens: Mapping[BackendGroup, int]
+) -> Reservation | None:
+    """What to extend a reservation to if a task has used more than it holds; None if it has not.
+
+    By half of what was used, so that a stream of any length asks a handful of times. While an
+    extension has no answer yet it is to be repeated as it is.
+    """
+    if reservation.former is not None:
+        return reservation
+    more = {
+        demand.group: used + used // 2
+        for demand in reservation.demands
+        if (used := used_tokens.get(demand.group, 0)) > demand.tokens
+    }
+    return extended(reservation, more) if more else None
 
 
 def decide(
@@ -37,6 +70,7 @@ def decide(
     ranked: tuple[RankedRoute, ...],
     grant: Grant,
     policy: Policy,
+    weights: Weights = MappingProxyType({}),
 ) -> RouteDecision:
     """The route that the pools granted, or a refusal that says which pool and how long to wait."""
     chosen = None if grant.index is None else ranked[grant.index]
@@ -58,7 +92,9 @@ def decide(
         reservation=grant.reservation,
         balances=grant.balances,
         mode=grant.mode,
-        refusal=_refusal(grant, demands(task, task_class, ranked)) if chosen is None else None,
+        refusal=_refusal(grant, demands(task, task_class, ranked, weights))
+        if chosen is None
+        else None,
     )
 
 
@@ -85,6 +121,14 @@ def explain(decision: RouteDecision) -> list[str]:
     return lines
 
 
+_NOUNS: dict[Unit, str] = {
+    "requests": "requests per min",
+    "tokens": "tokens per min",
+    "concurrent": "concurrent tasks",
+    "tokens_day": "tokens per day (UTC)",
+}
+
+
 def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Refusal:
     """The client's error: the pool that is empty, its limit, what was asked, the true wait."""
     assert grant.limited_by is not None, "a refused grant names its pool"
@@ -100,9 +144,8 @@ def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Re
         demand = next(d for ds in ranked_demands for d in ds if d.group == group)
         asked = 1 if unit == "requests" else demand.tokens
         state = f"Limit {limit}, Remaining {remaining}, Requested {asked}."
-    noun = "concurrent tasks" if unit == "concurrent" else f"{unit} per min"
     message = (
-        f"Rate limit reached for the {group} engines on {noun}: {state} "
+        f"Rate limit reached for the {group} engines on {_NOUNS[unit]}: {state} "
         f"Please try again in {_seconds(grant.wait_us)}."
     )
     return Refusal(

@@ -32,7 +32,7 @@ from router.task import Tenant
 
 logger = logging.getLogger("lanewise")
 
-Call = Literal["admit", "settle", "renew"]
+Call = Literal["admit", "extend", "settle", "renew"]
 
 MAX_CHARGE_AGE_US = 60_000_000  # a settlement older than that finds its pool full anyway
 MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond them the oldest is charged to none
@@ -99,7 +99,7 @@ class FailoverPools:
         self._on_report = on_report
         self._breaker = Breaker()
         self._local = LocalPools()
-        self._held: dict[str, _Held] = {}  # by lease
+        self._held: dict[str, _Held] = {}  # by reservation id
         self._strangers: dict[str, _Held] = {}  # those of them that Redis cannot know
         self._unsettled: deque[_Unsettled] = deque()
         self._counts: deque[int] = deque([1], maxlen=COUNTS_KEPT)
@@ -170,13 +170,13 @@ class FailoverPools:
 
         It never fails: what Redis does not hear now it hears when it is back.
         """
-        held = self._held.pop(reservation.lease, None)
+        held = self._held.pop(reservation.id, None)
         if held is None:
             return  # settled before
-        self._strangers.pop(reservation.lease, None)
+        self._strangers.pop(reservation.id, None)
         self._local.release(reservation)
         if held.is_local:
-            self._local.settle(reservation, actual_tokens)
+            self._local.settle(held.reservation, actual_tokens)
         entry = _Unsettled(held, dict(actual_tokens), self._clock_us())
         if not self._breaker.is_closed:
             self._put_off(entry)
@@ -193,6 +193,36 @@ class FailoverPools:
         else:
             self._answered("settle", started_us)
 
+    async def extend(self, reservation: Reservation) -> Reservation:
+        """Hold what `extended` added; returns what is held now.
+
+        That is what it was before where Redis is away, and still both where it gave no answer:
+        then extend it again.
+        """
+        held = self._held.get(reservation.id)
+        if held is None:
+            return reservation  # settled meanwhile
+        known = held.reservation
+        certain = msgspec.structs.replace(reservation, former=None)
+        if not held.in_redis:
+            if held.is_local:
+                self._local.extend(known, certain)
+            held.reservation = certain  # adopted as it is then
+            return certain
+        if not self._breaker.is_closed:
+            return known
+        held.reservation = reservation
+        started_us = self._clock_us()
+        try:
+            await self._redis.extend(reservation)
+        except PoolsUnavailable as error:
+            self._failed("extend", started_us, error)
+            return reservation
+        self._answered("extend", started_us)
+        if held.reservation is reservation:
+            held.reservation = certain
+        return held.reservation
+
     async def renew(self) -> None:
         """Let the leases of everything that runs here run from now again.
 
@@ -204,11 +234,18 @@ class FailoverPools:
             return
         started_us = self._clock_us()
         try:
-            await self._redis.renew(held)
+            renewal = await self._redis.renew(held)
         except PoolsUnavailable as error:
             self._failed("renew", started_us, error)
         else:
             self._answered("renew", started_us)
+            if renewal.num_anew:
+                logger.warning(
+                    "%d of %d leases were gone and have been taken anew: renewals came too late, "
+                    "Redis lost its last writes, or its clock stepped forward",
+                    renewal.num_anew,
+                    len(held),
+                )
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
         """The tenant's pools as Redis has them.
@@ -298,12 +335,12 @@ class FailoverPools:
         return grant
 
     def _hold(self, held: _Held) -> None:
-        lease = held.reservation.lease
-        if lease not in self._held:
-            self._held[lease] = held
+        name = held.reservation.id
+        if name not in self._held:
+            self._held[name] = held
             self._local.hold(held.reservation)
             if not held.in_redis:
-                self._strangers[lease] = held
+                self._strangers[name] = held
 
     def _put_off(self, entry: _Unsettled) -> None:
         if len(self._unsettled) >= MAX_UNSETTLED:
@@ -313,13 +350,16 @@ class FailoverPools:
 
     async def _adopt_live(self, held: _Held) -> None:
         """Adopt it unless it was settled meanwhile: what is settled must not come back."""
-        if held.reservation.lease in self._held:
+        if held.reservation.id in self._held:
             await self._adopt(held)
 
     async def _adopt(self, held: _Held) -> None:
+        if held.reservation.former is not None:
+            await self._redis.extend(held.reservation)  # first to know under which lease it is
+            held.reservation = msgspec.structs.replace(held.reservation, former=None)
         await self._redis.adopt(held.tenant, held.reservation)
         held.in_redis = True
-        self._strangers.pop(held.reservation.lease, None)
+        self._strangers.pop(held.reservation.id, None)
 
     async def _charge(self, entry: _Unsettled) -> None:
         """Make Redis know the reservation if it cannot, then settle it there."""

@@ -128,14 +128,26 @@ class LocalPools:
             mode="degraded",
         )
 
+    def extend(self, before: Reservation, after: Reservation) -> None:
+        """Charge what a task holds more than before."""
+        states = self._buckets.get(before.tenant_id, {})
+        for held, grown in zip(before.demands, after.demands, strict=True):
+            state = states.get(held.group)
+            if state is not None:
+                more = grown.tokens - held.tokens
+                state.tokens_level -= more * bucket.LEVEL_PER_UNIT
+                state.held_tokens += more
+
     def settle(self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]) -> None:
         """Charge what a task used instead of what it had reserved here."""
         states = self._buckets.get(reservation.tenant_id, {})
         for demand in reservation.demands:
             state = states.get(demand.group)
             if state is not None:
-                change = demand.tokens - actual_tokens.get(demand.group, 0)
-                state.tokens_level += change * bucket.LEVEL_PER_UNIT
+                used = actual_tokens.get(demand.group, 0)
+                state.tokens_level += (demand.tokens - used) * bucket.LEVEL_PER_UNIT
+                state.held_tokens = max(0, state.held_tokens - demand.tokens)
+                state.day_tokens += used
 
     def _at(
         self,
@@ -181,6 +193,10 @@ class LocalPools:
         for balance in known.balances:
             if balance.group != group or balance.unit == "concurrent":
                 continue
+            if balance.unit == "tokens_day":
+                left = balance.remaining // (PARTS * num_gateways)
+                state.day_tokens = max(0, (here.tokens_per_day or 0) - left)
+                continue
             whole = balance.remaining * bucket.LEVEL_PER_UNIT + elapsed_ms * balance.limit
             part = whole // (PARTS * num_gateways)
             if balance.unit == "requests":
@@ -222,6 +238,7 @@ def local_limits(
         requests_per_min=rates[0],
         tokens_per_min=rates[1],
         max_concurrent=part(limits.max_concurrent),
+        tokens_per_day=None if limits.tokens_per_day is None else part(limits.tokens_per_day),
     )
 
 

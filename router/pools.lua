@@ -1,41 +1,55 @@
--- Pools of one tenant: reserve, settle, renew, read. Version 1, key prefix "lw1".
+-- Pools of one tenant: reserve, extend, settle, renew, reap, read. Version 2, key prefix "lw1".
 --
 -- The arithmetic of bucket.py, atomic; a differential test binds the two. Everything a call
 -- touches is in KEYS and shares the tenant's hash tag, so that one slot of a Cluster holds it.
--- Runs on Redis 6.2 and later. Work is bounded: 8 leases reaped, 8 ranked demands.
+-- Runs on Redis 6.2 and later. Work is bounded: 8 leases reaped on the way, 8 ranked demands.
+-- Releases run side by side on the same keys: docs/pools.md says what a new version may change.
 --
--- KEYS  1 lease   sorted set: member "id|fast tokens|deep tokens" (-1: group not used),
---                 score = when it expires, in ms
+-- KEYS  1 lease   sorted set: member "2:id|fast tokens|deep tokens" (-1: group not used),
+--                 score = when it expires, in ms. Version 1 wrote "id|fast tokens|deep tokens" and
+--                 did not count what is held.
 --       2 fast    hash: r, t    levels of requests and tokens, in 1/60000 units
 --       3 deep          at      when they held, ms
 --                       n       places taken
---                       rpm, tpm, max   the limits, as the latest call gave them
+--                       d, dt   the day that is counted, and the tokens charged on it
+--                       h       tokens reserved by tasks in flight, whose day is when they end
+--                       rpm, tpm, max, tpd   the limits, as the latest call gave them
 -- These keys carry no TTL: an eviction policy that spares keys without one never drops them.
 --
 -- ARGV  1 operation, 2 now in ms (0: the server's clock, the only one used in production), then
---   reserve  lease_ms; rpm, tpm, max of fast and of deep (-1: the tenant has no such group);
---            then for each ranked demand: lease, fast tokens, deep tokens
+--   reserve  lease_ms, LIMITS, id, then for each ranked demand: fast tokens, deep tokens
 --   adopt    as reserve, but the first demand is taken whether it fits or not
---   settle   lease, tokens used of fast, of deep
+--   extend   lease_ms, lease, former: `former` becomes `lease`, which holds more
+--   settle   tokens used of fast, of deep; lease, and former where an extension is in doubt
 --   renew    lease_ms, lease...
---   read     limits as in reserve
+--   reap     how many at most
+--   read     LIMITS
+--   LIMITS   rpm, tpm, max, tpd of fast, then of deep; rpm -1: the tenant has no such group;
+--            tpd -1: no daily budget. They come into force.
 --
 -- Returns integers only:
 --   reserve  status, place, wait_ms, limited_by, expires_ms, reaped, then the state
 --            status 1 granted, 2 held already (a repeated call), 0 refused; place counts from 0;
---            limited_by = 10 * group + unit, both from 1 (fast, deep; requests, tokens, places)
---   settle   1, or 0 if settled or reaped before; then the state
---   renew    how many were still held
---   read     0, then the state
---   state    for fast and deep: r, t, n, rpm, tpm, max; six times -1 where there is no pool
+--            limited_by = 10 * group + unit, both from 1 (fast, deep; requests, tokens, places,
+--            the day's tokens)
+--   extend   1 extended, 2 extended before, 0 settled, reaped or forgotten before
+--   settle   1, or 0 if settled or reaped before
+--   renew    how many were held, how many were not and are taken anew; one whose pools are
+--            forgotten too is neither
+--   reap     how many expired leases were given back, and when the next one expires, 0: none
+--   read     the state
+--   state    for fast and deep: r, t, n, rpm, tpm, max, tpd, dt, h, ms left of the day; ten times
+--            -1 where there is no pool
 --
 -- Numbers go to redis.call as numbers, never through tostring, which would round large ones.
 
 local PER_UNIT = 60000
 local MAX_PER_MIN = 1000000000
+local MAX_PER_DAY = 1000000000000000
 local MAX_DEBT_MIN = 60
 local PLACE_WAIT_MS = 1000
 local BLOCKED_WAIT_MS = 3600000
+local DAY_MS = 86400000
 local MAX_REAPED = 8
 
 local operation = ARGV[1]
@@ -44,6 +58,7 @@ if now_ms == 0 then
   local time = redis.call('TIME')
   now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
+local today = math.floor(now_ms / DAY_MS)
 
 local pools = {}
 
@@ -54,6 +69,10 @@ end
 local function bounded(level, limit)
   local whole = per_min(limit) * PER_UNIT
   return math.max(-MAX_DEBT_MIN * whole, math.min(whole, level))
+end
+
+local function day_bounded(tokens)
+  return math.max(0, math.min(MAX_PER_DAY, tokens))
 end
 
 local function refilled(level, limit, elapsed_ms)
@@ -70,10 +89,16 @@ local function wait_ms(level, limit, amount)
   return math.ceil(missing / rate)
 end
 
-local function save(group)
-  local pool = pools[group]
-  redis.call('HSET', KEYS[group + 1], 'r', pool.r, 't', pool.t, 'at', now_ms, 'n', pool.n,
-             'rpm', pool.rpm, 'tpm', pool.tpm, 'max', pool.max)
+local function day_left_ms(pool)
+  return (pool.d + 1) * DAY_MS - now_ms
+end
+
+local function day_wait_ms(pool, tokens)
+  if pool.tpd < 0 or tokens == 0 then return 0 end
+  local limit = math.min(pool.tpd, MAX_PER_DAY)
+  if limit == 0 then return BLOCKED_WAIT_MS end
+  if pool.dt + pool.h + math.min(tokens, limit) <= limit then return 0 end
+  return day_left_ms(pool)
 end
 
 local function refill(pool, elapsed_ms)
@@ -81,64 +106,127 @@ local function refill(pool, elapsed_ms)
   pool.t = refilled(pool.t, pool.tpm, elapsed_ms)
 end
 
--- Reads a pool and brings it to now, then to new limits if the call gives any: `argument` is
--- where ARGV has them. A refill is exact, so it need not be saved; new limits must be, and so
--- must a clock that stepped back, or the pool would stand still until it catches up.
+-- Reads a pool and brings it to now. A refill is exact, so it need not be saved; a clock that
+-- stepped back must be, or the pool would stand still until it catches up. `argument` is where
+-- ARGV has the limits, nil if the call has none.
 local function load(group, argument)
-  local stored = redis.call('HMGET', KEYS[group + 1], 'r', 't', 'at', 'n', 'rpm', 'tpm', 'max')
+  local stored = redis.call('HMGET', KEYS[group + 1], 'r', 't', 'at', 'n', 'rpm', 'tpm', 'max',
+                            'tpd', 'd', 'dt', 'h')
   local pool
   if stored[1] then
     pool = {r = tonumber(stored[1]), t = tonumber(stored[2]), n = tonumber(stored[4]),
-            rpm = tonumber(stored[5]), tpm = tonumber(stored[6]), max = tonumber(stored[7])}
+            rpm = tonumber(stored[5]), tpm = tonumber(stored[6]), max = tonumber(stored[7]),
+            tpd = tonumber(stored[8] or -1), d = tonumber(stored[9] or today),
+            dt = tonumber(stored[10] or 0), h = tonumber(stored[11] or 0)}
     pools[group] = pool
     local elapsed_ms = now_ms - tonumber(stored[3])
     refill(pool, math.max(0, elapsed_ms))
-    if elapsed_ms < 0 then save(group) end
+    if today > pool.d then
+      pool.d, pool.dt = today, 0
+    elseif today < pool.d - 1 then
+      pool.d = today
+    end
+    if pool.n == 0 then pool.h = 0 end
+    if elapsed_ms < 0 then pool.changed = true end
   end
-  local rpm = tonumber(argument and ARGV[argument] or -1)
+  if not argument then return end
+  local rpm = tonumber(ARGV[argument])
   if rpm < 0 then return end
-  local tpm, max = tonumber(ARGV[argument + 1]), tonumber(ARGV[argument + 2])
+  local tpm, max, tpd = tonumber(ARGV[argument + 1]), tonumber(ARGV[argument + 2]),
+                        tonumber(ARGV[argument + 3])
   if not pool then
     pools[group] = {r = per_min(rpm) * PER_UNIT, t = per_min(tpm) * PER_UNIT, n = 0,
-                    rpm = rpm, tpm = tpm, max = max}
-    save(group)
-  elseif pool.rpm ~= rpm or pool.tpm ~= tpm or pool.max ~= max then
-    pool.rpm, pool.tpm, pool.max = rpm, tpm, max
+                    rpm = rpm, tpm = tpm, max = max, tpd = tpd, d = today, dt = 0,
+                    h = 0, changed = true, limited = true}
+  elseif pool.rpm ~= rpm or pool.tpm ~= tpm or pool.max ~= max or pool.tpd ~= tpd then
+    pool.rpm, pool.tpm, pool.max, pool.tpd = rpm, tpm, max, tpd
     refill(pool, 0)
-    save(group)
+    pool.changed, pool.limited = true, true
   end
 end
 
-local function settle(group, reserved, used)
+-- Writes what changed, once per call.
+local function save()
+  for group = 1, 2 do
+    local pool = pools[group]
+    if pool and pool.limited then
+      redis.call('HSET', KEYS[group + 1], 'r', pool.r, 't', pool.t, 'at', now_ms, 'n', pool.n,
+                 'd', pool.d, 'dt', pool.dt, 'h', pool.h, 'rpm', pool.rpm, 'tpm', pool.tpm,
+                 'max', pool.max, 'tpd', pool.tpd)
+    elseif pool and pool.changed then
+      redis.call('HSET', KEYS[group + 1], 'r', pool.r, 't', pool.t, 'at', now_ms, 'n', pool.n,
+                 'd', pool.d, 'dt', pool.dt, 'h', pool.h)
+    end
+  end
+end
+
+local function extend(group, tokens)
   local pool = pools[group]
-  if pool and reserved >= 0 then
-    pool.t = bounded(pool.t + (reserved - used) * PER_UNIT, pool.tpm)
-    pool.n = math.max(0, pool.n - 1)
-    save(group)
+  pool.t = bounded(pool.t - tokens * PER_UNIT, pool.tpm)
+  pool.h = day_bounded(pool.h + tokens)
+  pool.changed = true
+end
+
+local function adopt(group, tokens)
+  extend(group, tokens)
+  pools[group].n = pools[group].n + 1
+end
+
+local function settle(group, reserved, used, counted)
+  local pool = pools[group]
+  if not pool or reserved < 0 then return end
+  pool.t = bounded(pool.t + (reserved - used) * PER_UNIT, pool.tpm)
+  if counted then pool.h = day_bounded(pool.h - reserved) end
+  pool.dt = day_bounded(pool.dt + used)
+  pool.n = math.max(0, pool.n - 1)
+  pool.changed = true
+end
+
+-- What a lease of any version holds: tokens of fast, of deep, and whether `h` counts them. Nothing
+-- if it is no lease.
+local function held_by(lease)
+  local fast, deep = string.match(lease, '|(-?%d+)|(-?%d+)$')
+  if not fast then return nil end
+  return tonumber(fast), tonumber(deep), string.sub(lease, 1, 2) == '2:'
+end
+
+local function give_back(lease, used_fast, used_deep)
+  local fast, deep, counted = held_by(lease)
+  if fast then
+    settle(1, fast, used_fast, counted)
+    settle(2, deep, used_deep, counted)
   end
 end
 
-local function tokens_of(lease)
-  local fast, deep = string.match(lease, '|(-?%d+)|(-?%d+)$')
-  return tonumber(fast), tonumber(deep)
+-- Holds a lease again that was given back too early; not without the pools it was taken from.
+local function take_anew(lease, expires_ms)
+  local fast, deep = held_by(lease)
+  if (fast >= 0 and not pools[1]) or (deep >= 0 and not pools[2]) then return 0 end
+  if fast >= 0 then adopt(1, fast) end
+  if deep >= 0 then adopt(2, deep) end
+  return redis.call('ZADD', KEYS[1], expires_ms, lease)
 end
 
-local function reap()
-  local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'LIMIT', 0, MAX_REAPED)
+local function reap(most)
+  local expired = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'LIMIT', 0, most)
   for _, lease in ipairs(expired) do
-    local fast, deep = tokens_of(lease)
     redis.call('ZREM', KEYS[1], lease)
-    settle(1, fast, 0)
-    settle(2, deep, 0)
+    give_back(lease, 0, 0)
   end
   return #expired
 end
 
-local function add_state(reply)
+local function answer(reply)
+  save()
   for group = 1, 2 do
-    local pool = pools[group] or {r = -1, t = -1, n = -1, rpm = -1, tpm = -1, max = -1}
-    for _, field in ipairs({'r', 't', 'n', 'rpm', 'tpm', 'max'}) do
-      reply[#reply + 1] = pool[field]
+    local pool = pools[group]
+    if pool then
+      for _, field in ipairs({'r', 't', 'n', 'rpm', 'tpm', 'max', 'tpd', 'dt', 'h'}) do
+        reply[#reply + 1] = pool[field]
+      end
+      reply[#reply + 1] = day_left_ms(pool)
+    else
+      for _ = 1, 10 do reply[#reply + 1] = -1 end
     end
   end
   return reply
@@ -148,15 +236,16 @@ end
 local function tightest(argument)
   local longest_ms, limited_by = 0, 0
   for group = 1, 2 do
-    local tokens = tonumber(ARGV[argument + group])
+    local tokens = tonumber(ARGV[argument + group - 1])
     if tokens >= 0 then
       local pool = pools[group]
       local waits = {
         wait_ms(pool.r, pool.rpm, 1),
         wait_ms(pool.t, pool.tpm, tokens),
         pool.n < pool.max and 0 or PLACE_WAIT_MS,
+        day_wait_ms(pool, tokens),
       }
-      for unit = 1, 3 do
+      for unit = 1, 4 do
         if waits[unit] > longest_ms then
           longest_ms, limited_by = waits[unit], 10 * group + unit
         end
@@ -166,74 +255,105 @@ local function tightest(argument)
   return longest_ms, limited_by
 end
 
+local function lease_at(argument)
+  return '2:' .. ARGV[12] .. '|' .. ARGV[argument] .. '|' .. ARGV[argument + 1]
+end
+
 local function take(argument, expires_ms)
-  redis.call('ZADD', KEYS[1], expires_ms, ARGV[argument])
+  redis.call('ZADD', KEYS[1], expires_ms, lease_at(argument))
   for group = 1, 2 do
-    local tokens = tonumber(ARGV[argument + group])
+    local tokens = tonumber(ARGV[argument + group - 1])
     if tokens >= 0 then
-      local pool = pools[group]
-      pool.r = bounded(pool.r - PER_UNIT, pool.rpm)
-      pool.t = bounded(pool.t - tokens * PER_UNIT, pool.tpm)
-      pool.n = pool.n + 1
-      save(group)
+      pools[group].r = bounded(pools[group].r - PER_UNIT, pools[group].rpm)
+      adopt(group, tokens)
     end
   end
 end
 
 local function reserve()
   load(1, 4)
-  load(2, 7)
-  local reaped = reap()
-  local first, place = 10, 0
-  for argument = first, #ARGV, 3 do
-    local held = redis.call('ZSCORE', KEYS[1], ARGV[argument])
-    if held then
-      return add_state({2, (argument - first) / 3, 0, 0, tonumber(held), reaped})
-    end
+  load(2, 8)
+  local reaped = reap(MAX_REAPED)
+  for argument = 13, #ARGV, 2 do
+    local held = redis.call('ZSCORE', KEYS[1], lease_at(argument))
+    if held then return answer({2, (argument - 13) / 2, 0, 0, tonumber(held), reaped}) end
   end
-  local soonest_ms, limited_by = nil, 0
-  for argument = first, #ARGV, 3 do
+  local expires_ms = now_ms + tonumber(ARGV[3])
+  local soonest_ms, limited_by
+  for argument = 13, #ARGV, 2 do
     local wait, pool = tightest(argument)
     if wait == 0 or operation == 'adopt' then
-      local expires_ms = now_ms + tonumber(ARGV[3])
       take(argument, expires_ms)
-      return add_state({1, place, 0, 0, expires_ms, reaped})
+      return answer({1, (argument - 13) / 2, 0, 0, expires_ms, reaped})
     end
     if not soonest_ms or wait < soonest_ms then
       soonest_ms, limited_by = wait, pool
     end
-    place = place + 1
   end
-  return add_state({0, 0, soonest_ms, limited_by, 0, reaped})
+  return answer({0, 0, soonest_ms, limited_by, 0, reaped})
 end
 
 if operation == 'reserve' or operation == 'adopt' then
   return reserve()
 end
 
+if operation == 'read' then
+  load(1, 3)
+  load(2, 7)
+  reap(MAX_REAPED)
+  return answer({})
+end
+
+load(1)
+load(2)
+
 if operation == 'settle' then
-  load(1)
-  load(2)
-  local known = redis.call('ZREM', KEYS[1], ARGV[3])
-  if known == 1 then
-    local fast, deep = tokens_of(ARGV[3])
-    settle(1, fast, tonumber(ARGV[4]))
-    settle(2, deep, tonumber(ARGV[5]))
+  for argument = 5, #ARGV do
+    if redis.call('ZREM', KEYS[1], ARGV[argument]) == 1 then
+      give_back(ARGV[argument], tonumber(ARGV[3]), tonumber(ARGV[4]))
+      save()
+      return 1
+    end
   end
-  return add_state({known})
+  save()
+  return 0
+end
+
+if operation == 'extend' then
+  local lease, former, status = ARGV[4], ARGV[5], 0
+  if redis.call('ZREM', KEYS[1], former) == 1 then
+    status = 1
+    local fast, deep = held_by(former)
+    local more_fast, more_deep = held_by(lease)
+    if fast >= 0 and pools[1] then extend(1, more_fast - fast) end
+    if deep >= 0 and pools[2] then extend(2, more_deep - deep) end
+  elseif redis.call('ZSCORE', KEYS[1], lease) then
+    status = 2
+  end
+  if status > 0 then redis.call('ZADD', KEYS[1], now_ms + tonumber(ARGV[3]), lease) end
+  save()
+  return status
 end
 
 if operation == 'renew' then
   local expires_ms = now_ms + tonumber(ARGV[3])
-  local renewed = 0
+  local held, anew = 0, 0
   for argument = 4, #ARGV do
-    -- XX: a lease that was settled or reaped stays gone. CH counts the changed ones.
-    renewed = renewed + redis.call('ZADD', KEYS[1], 'XX', 'CH', expires_ms, ARGV[argument])
+    local lease = ARGV[argument]
+    if redis.call('ZSCORE', KEYS[1], lease) then
+      redis.call('ZADD', KEYS[1], expires_ms, lease)
+      held = held + 1
+    else
+      anew = anew + take_anew(lease, expires_ms)
+    end
   end
-  return renewed
+  save()
+  return {held, anew}
 end
 
-load(1, 3)
-load(2, 6)
-reap()
-return add_state({0})
+if operation == 'reap' then
+  local reaped = reap(tonumber(ARGV[3]))
+  save()
+  local next_lease = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+  return {reaped, tonumber(next_lease[2] or 0)}
+end

@@ -1,15 +1,17 @@
 """Pools: what limits a tenant, what a task asks of them, and what it was granted.
 
-Each tenant has three pools per group of backends: requests per minute, tokens per minute, and
-tasks at once. `reserve_first` takes what the first ranked route that fits demands, all of it or
-nothing; `settle` puts the real usage in its place. A reservation is a lease: a gateway renews it
-while the task lives, and if the gateway dies the lease runs out and everything comes back.
+Each tenant has pools per group of backends: requests per minute, tokens per minute, tasks at once,
+and tokens per day. `reserve_first` takes what the first ranked route that fits demands, all of it
+or nothing; `extend` takes more for a task that outgrows it; `settle` puts the real usage in its
+place. A reservation is a lease: a gateway renews it while the task lives, and if the gateway dies
+the lease runs out and everything comes back.
 
 `MemoryPools` keeps them in a dict, for tests and back-tests on virtual time. `RedisPools` has the
 same methods, awaited, for production.
 """
 
 import heapq
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Literal
@@ -20,43 +22,46 @@ from backends.contract import BackendGroup
 from router import bucket
 from router.task import GroupLimits, Tenant
 
-Unit = Literal["requests", "tokens", "concurrent"]
+Unit = Literal["requests", "tokens", "concurrent", "tokens_day"]
 PoolsMode = Literal["redis", "degraded"]  # the shared pools, or this process's own
+Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that sets it
 
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
-UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent")
+UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent", "tokens_day")
 LEASE_US = 30_000_000  # three renewals' worth: one lost renewal must not cost a live task its place
-MAX_REAPED = 8  # expired leases one call gives back, so that its work stays bounded
+_LEASE = re.compile(r".*\|(-?\d+)\|(-?\d+)", re.DOTALL)
+MAX_REAPED = 8  # expired leases one call gives back on its way, so that its work stays bounded
 
 
-class Demand(msgspec.Struct, frozen=True, kw_only=True):
+class Demand(msgspec.Struct, frozen=True):
     """What one route asks of one group's pools: one request, one place, and these tokens."""
 
     group: BackendGroup
-    tokens: int  # prompt plus expected output; 0 for a warm-up
+    tokens: int  # weighted: prompt plus expected output; 0 for a warm-up
 
 
-class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """What was granted, and must be settled exactly once; `lease` is opaque to callers."""
+class Reservation(msgspec.Struct, frozen=True):
+    """What was granted, and must be settled exactly once; the leases are opaque to callers."""
 
     id: str
     tenant_id: str
     demands: tuple[Demand, ...]
     lease: str
     expires_us: int  # Redis server time; renewed while the task lives
+    former: str | None = None  # the lease it still has if its extension did not get through
 
 
-class Balance(msgspec.Struct, frozen=True, kw_only=True):
+class Balance(msgspec.Struct, frozen=True):
     """One pool as it stands: what a client is told in headers."""
 
     group: BackendGroup
     unit: Unit
-    limit: int  # per minute; for `concurrent`, at once
+    limit: int  # per minute or day; for `concurrent`, at once
     remaining: int  # never negative
     reset_us: int  # until it is full again; 0 for `concurrent`
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class Grant(msgspec.Struct, frozen=True):
     """The answer to `reserve_first`: which of the ranked demands was taken, or how long to wait."""
 
     index: int | None  # into the ranked demands; None: none fits now
@@ -68,14 +73,56 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     mode: PoolsMode = "redis"  # whose pools these were
 
 
-def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
-    """The lease of these demands: what must come back, so that anyone can return it.
+class Renewal(msgspec.Struct, frozen=True):
+    """What `renew` found of the leases it was given."""
 
-    `id|tokens of fast|tokens of deep`, -1 for a group that is not part of it. The format belongs
-    to the key prefix `lw1`: change one with the other.
+    num_held: int
+    num_anew: int  # given back too early, and taken anew
+
+
+def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
+    """The lease of these demands: what must come back, so that whoever meets it can return it.
+
+    `2:id|fast tokens|deep tokens`, -1 for a group that is not part of it; the same for a repeated
+    call, so that it is charged once. `pools.lua` reads and writes the same. Whatever a later
+    version puts before the first `|`, every lease ends in the two numbers: a release that does not
+    know the rest still gives places and tokens back.
     """
-    tokens = {demand.group: demand.tokens for demand in demands}
-    return "|".join([reservation_id, *(str(tokens.get(group, -1)) for group in GROUPS)])
+    fast = deep = -1
+    for demand in demands:
+        if demand.group == "fast":
+            fast = demand.tokens
+        else:
+            deep = demand.tokens
+    return f"2:{reservation_id}|{fast}|{deep}"
+
+
+def parse_lease(lease: str) -> dict[BackendGroup, int] | None:
+    """What a lease of any version holds, by group; None if it is no lease."""
+    match = _LEASE.fullmatch(lease)
+    if match is None:
+        return None
+    tokens = zip(GROUPS, match.groups(), strict=True)
+    return {group: int(number) for group, number in tokens if number != "-1"}
+
+
+def extended(reservation: Reservation, tokens: Mapping[BackendGroup, int]) -> Reservation:
+    """The reservation as it is to become by `extend`: each named group holds that many tokens.
+
+    Until `extend` has returned it may be under either lease; both are in it, so it can be settled
+    at any time. Only one extension at a time: repeat one without an answer before the next.
+    """
+    assert reservation.former is None, "the extension before has no answer yet"
+    demands = tuple(
+        Demand(demand.group, max(demand.tokens, tokens.get(demand.group, 0)))
+        for demand in reservation.demands
+    )
+    return msgspec.structs.replace(
+        reservation,
+        demands=demands,
+        lease=lease_of(reservation.id, demands),
+        former=reservation.lease,
+    )
 
 
 def group_balances(
@@ -83,29 +130,34 @@ def group_balances(
 ) -> tuple[Balance, ...]:
     """What to tell a client about one group's pools, refilled before."""
     requests, tokens = limits.requests_per_min, limits.tokens_per_min
-    return (
+    balances = (
         Balance(
-            group=group,
-            unit="requests",
-            limit=requests,
-            remaining=max(0, state.requests_level // bucket.LEVEL_PER_UNIT),
-            reset_us=bucket.reset_ms(state.requests_level, requests) * 1_000,
+            group,
+            "requests",
+            requests,
+            max(0, state.requests_level // bucket.LEVEL_PER_UNIT),
+            bucket.reset_ms(state.requests_level, requests) * 1_000,
         ),
         Balance(
-            group=group,
-            unit="tokens",
-            limit=tokens,
-            remaining=max(0, state.tokens_level // bucket.LEVEL_PER_UNIT),
-            reset_us=bucket.reset_ms(state.tokens_level, tokens) * 1_000,
+            group,
+            "tokens",
+            tokens,
+            max(0, state.tokens_level // bucket.LEVEL_PER_UNIT),
+            bucket.reset_ms(state.tokens_level, tokens) * 1_000,
         ),
         Balance(
-            group=group,
-            unit="concurrent",
-            limit=limits.max_concurrent,
-            remaining=max(0, limits.max_concurrent - state.num_held),
-            reset_us=0,
+            group,
+            "concurrent",
+            limits.max_concurrent,
+            max(0, limits.max_concurrent - state.num_held),
+            0,
         ),
     )
+    if limits.tokens_per_day is None:
+        return balances
+    left = max(0, limits.tokens_per_day - state.day_tokens - state.held_tokens)
+    day_left_us = bucket.day_left_ms(state) * 1_000
+    return (*balances, Balance(group, "tokens_day", limits.tokens_per_day, left, day_left_us))
 
 
 class MemoryPools:
@@ -126,84 +178,106 @@ class MemoryPools:
 
         The same reservation id with the same demands gets the same reservation again.
         """
-        pools = self._at(tenant, now_us)
-        num_reaped = pools.reap(now_us // 1_000)
-        index, wait_ms, limited_by = pools.find(reservation_id, ranked_demands)
+        now_ms = now_us // 1_000
+        pools = self._at(tenant, now_ms)
+        num_reaped = pools.reap(now_ms, MAX_REAPED)
+        index, (wait_ms, limited_by) = pools.find(reservation_id, ranked_demands)
         if index is None:
-            return Grant(
-                index=None,
-                reservation=None,
-                balances=pools.balances(),
-                wait_us=wait_ms * 1_000,
-                limited_by=limited_by,
-                num_reaped=num_reaped,
-            )
+            return Grant(None, None, pools.balances(), wait_ms * 1_000, limited_by, num_reaped)
         demands = ranked_demands[index]
         lease = lease_of(reservation_id, demands)
         if lease not in pools.expiry_ms:
-            for demand in demands:
-                pools.reserve(demand)
-            pools.hold(lease, now_us // 1_000 + self._lease_ms)
-        reservation = Reservation(
-            id=reservation_id,
-            tenant_id=tenant.id,
-            demands=demands,
-            lease=lease,
-            expires_us=pools.expiry_ms[lease] * 1_000,
-        )
-        return Grant(
-            index=index,
-            reservation=reservation,
-            balances=pools.balances(),
-            num_reaped=num_reaped,
-        )
+            pools.reserve(demands)
+            pools.hold(lease, now_ms + self._lease_ms)
+        expires_us = pools.expiry_ms[lease] * 1_000
+        reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_us)
+        return Grant(index, reservation, pools.balances(), num_reaped=num_reaped)
 
     def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> Grant:
         """Take what a reservation that was granted elsewhere holds, whether it fits or not.
 
         One that is held already is left as it is, so adopting twice is harmless.
         """
-        pools = self._at(tenant, now_us)
-        num_reaped = pools.reap(now_us // 1_000)
+        now_ms = now_us // 1_000
+        pools = self._at(tenant, now_ms)
+        num_reaped = pools.reap(now_ms, MAX_REAPED)
         if reservation.lease not in pools.expiry_ms:
+            pools.reserve(reservation.demands)
+            pools.hold(reservation.lease, now_ms + self._lease_ms)
+        expires_us = pools.expiry_ms[reservation.lease] * 1_000
+        adopted = msgspec.structs.replace(reservation, expires_us=expires_us)
+        return Grant(0, adopted, pools.balances(), num_reaped=num_reaped)
+
+    def extend(self, reservation: Reservation, now_us: int) -> bool:
+        """Hold what `extended` added, in debt if it does not fit; the lease runs from now again.
+
+        A reservation that was settled, has expired or was forgotten is left alone (False).
+        """
+        now_ms = now_us // 1_000
+        pools = self._tenants[reservation.tenant_id]
+        pools.load({}, now_ms)
+        former = reservation.former
+        if former is not None and pools.expiry_ms.pop(former, None) is not None:
+            held = parse_lease(former)
+            assert held is not None, "only leases of ours are held"
             for demand in reservation.demands:
-                pools.reserve(demand)
-            pools.hold(reservation.lease, now_us // 1_000 + self._lease_ms)
-        adopted = msgspec.structs.replace(
-            reservation, expires_us=pools.expiry_ms[reservation.lease] * 1_000
-        )
-        return Grant(index=0, reservation=adopted, balances=pools.balances(), num_reaped=num_reaped)
+                pools.extend(demand.group, demand.tokens - held[demand.group])
+        elif reservation.lease not in pools.expiry_ms:
+            return False
+        pools.hold(reservation.lease, now_ms + self._lease_ms)
+        return True
 
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
-    ) -> tuple[Balance, ...]:
+    ) -> bool:
         """Give the places back and charge actual tokens; a group not named used none.
 
-        A reservation that was settled or has expired is left alone: settling twice is harmless.
+        A reservation that was settled or has expired is left alone (False): settling twice is
+        harmless.
         """
         pools = self._tenants[reservation.tenant_id]
         pools.load({}, now_us // 1_000)
-        if pools.expiry_ms.pop(reservation.lease, None) is not None:
-            for demand in reservation.demands:
-                pools.settle(demand, actual_tokens.get(demand.group, 0))
-        return pools.balances()
+        for lease in (reservation.lease, reservation.former):
+            if lease is not None and pools.expiry_ms.pop(lease, None) is not None:
+                pools.give_back(lease, actual_tokens)
+                return True
+        return False
 
-    def renew(self, reservations: Iterable[Reservation], now_us: int) -> None:
-        """Let these leases run from now again; one that was settled or reaped stays gone."""
+    def renew(self, reservations: Iterable[Reservation], now_us: int) -> Renewal:
+        """Let these leases run from now again; one that was given back too early is taken anew.
+
+        Not without the pools it was taken from: then Redis was started again, see `adopt`.
+        """
+        now_ms = now_us // 1_000
+        num_held = num_anew = 0
         for reservation in reservations:
-            pools = self._tenants[reservation.tenant_id]
+            pools = self._tenants.setdefault(reservation.tenant_id, _TenantPools())
+            pools.load({}, now_ms)
             if reservation.lease in pools.expiry_ms:
-                pools.hold(reservation.lease, now_us // 1_000 + self._lease_ms)
+                num_held += 1
+            elif pools.has(reservation.demands):
+                num_anew += 1
+                pools.adopt(reservation.demands)
+            else:
+                continue
+            pools.hold(reservation.lease, now_ms + self._lease_ms)
+        return Renewal(num_held, num_anew)
 
     def balances(self, tenant: Tenant, now_us: int) -> tuple[Balance, ...]:
         """The tenant's pools as they stand."""
-        pools = self._at(tenant, now_us)
-        pools.reap(now_us // 1_000)
+        pools = self._at(tenant, now_us // 1_000)
+        pools.reap(now_us // 1_000, MAX_REAPED)
         return pools.balances()
 
-    def _at(self, tenant: Tenant, now_us: int) -> "_TenantPools":
+    def reap(self, tenant_id: str, most: int, now_us: int) -> int:
+        """Give back what expired leases of a tenant hold, at most so many; returns how many."""
+        pools = self._tenants.setdefault(tenant_id, _TenantPools())
+        pools.load({}, now_us // 1_000)
+        return pools.reap(now_us // 1_000, most)
+
+    def _at(self, tenant: Tenant, now_ms: int) -> "_TenantPools":
         pools = self._tenants.setdefault(tenant.id, _TenantPools())
-        pools.load(tenant.limits, now_us // 1_000)
+        pools.load(tenant.limits, now_ms)
         return pools
 
 
@@ -243,40 +317,35 @@ class _TenantPools:
     def _keep(self, group: BackendGroup) -> None:
         self._kept[group] = copy(self._states[group])
 
-    def reap(self, now_ms: int) -> int:
-        """Return what expired leases hold, soonest first; at most `MAX_REAPED` of them."""
+    def reap(self, now_ms: int, most: int) -> int:
+        """Return what expired leases hold, soonest first; at most `most` of them."""
         num_reaped = 0
-        while self._by_expiry and self._by_expiry[0][0] <= now_ms and num_reaped < MAX_REAPED:
+        while self._by_expiry and self._by_expiry[0][0] <= now_ms and num_reaped < most:
             expires_ms, lease = heapq.heappop(self._by_expiry)
-            if self.expiry_ms.get(lease) != expires_ms:
-                continue
-            del self.expiry_ms[lease]
-            num_reaped += 1
-            for group, tokens in zip(GROUPS, lease.rsplit("|", 2)[1:], strict=True):
-                if tokens != "-1":
-                    self.settle(Demand(group=group, tokens=int(tokens)), 0)
+            if self.expiry_ms.get(lease) == expires_ms:
+                del self.expiry_ms[lease]
+                num_reaped += 1
+                self.give_back(lease, {})
         return num_reaped
 
     def find(
         self, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
-    ) -> tuple[int | None, int, tuple[BackendGroup, Unit] | None]:
+    ) -> tuple[int | None, Waits]:
         """The demands held already or the first that fit; else the shortest wait and its pool."""
         for index, demands in enumerate(ranked_demands):
             if lease_of(reservation_id, demands) in self.expiry_ms:
-                return index, 0, None
-        soonest: tuple[int, tuple[BackendGroup, Unit] | None] | None = None
+                return index, (0, None)
+        soonest: Waits | None = None
         for index, demands in enumerate(ranked_demands):
             wait_ms, pool = self._tightest(demands)
             if wait_ms == 0:
-                return index, 0, None
+                return index, (0, None)
             if soonest is None or wait_ms < soonest[0]:
                 soonest = wait_ms, pool
         assert soonest is not None, "nothing was demanded"
-        return None, *soonest
+        return None, soonest
 
-    def _tightest(
-        self, demands: tuple[Demand, ...]
-    ) -> tuple[int, tuple[BackendGroup, Unit] | None]:
+    def _tightest(self, demands: tuple[Demand, ...]) -> Waits:
         longest_ms: int = 0
         tightest: tuple[BackendGroup, Unit] | None = None
         for demand in demands:
@@ -287,14 +356,30 @@ class _TenantPools:
                     longest_ms, tightest = wait_ms, (demand.group, unit)
         return longest_ms, tightest
 
-    def reserve(self, demand: Demand) -> None:
-        bucket.reserve(self._states[demand.group], self._limits[demand.group], demand.tokens)
-        self._keep(demand.group)
+    def reserve(self, demands: tuple[Demand, ...]) -> None:
+        for demand in demands:
+            bucket.reserve(self._states[demand.group], self._limits[demand.group], demand.tokens)
+            self._keep(demand.group)
 
-    def settle(self, demand: Demand, tokens: int) -> None:
-        state, limits = self._states[demand.group], self._limits[demand.group]
-        bucket.settle(state, limits, demand.tokens, tokens)
-        self._keep(demand.group)
+    def adopt(self, demands: tuple[Demand, ...]) -> None:
+        for demand in demands:
+            bucket.adopt(self._states[demand.group], self._limits[demand.group], demand.tokens)
+            self._keep(demand.group)
+
+    def has(self, demands: tuple[Demand, ...]) -> bool:
+        return all(demand.group in self._states for demand in demands)
+
+    def extend(self, group: BackendGroup, tokens: int) -> None:
+        bucket.extend(self._states[group], self._limits[group], tokens)
+        self._keep(group)
+
+    def give_back(self, lease: str, actual_tokens: Mapping[BackendGroup, int]) -> None:
+        held = parse_lease(lease)
+        assert held is not None, "only leases of ours are held"
+        for group, tokens in held.items():
+            state, limits = self._states[group], self._limits[group]
+            bucket.settle(state, limits, tokens, actual_tokens.get(group, 0))
+            self._keep(group)
 
     def hold(self, lease: str, expires_ms: int) -> None:
         self.expiry_ms[lease] = expires_ms

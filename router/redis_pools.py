@@ -15,11 +15,8 @@ for a slow Redis, costs no task.
 
 import asyncio
 import contextlib
-import hashlib
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
 from redis.asyncio import Redis
@@ -30,36 +27,32 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from backends.contract import BackendGroup
-from router.bucket import BucketState
-from router.pools import (
-    GROUPS,
-    LEASE_US,
-    UNITS,
-    Balance,
-    Demand,
-    Grant,
-    Reservation,
-    Unit,
-    group_balances,
-    lease_of,
+from router.pool_calls import (
+    MAX_RENEWED,
+    NUM_KEYS,
+    SCRIPT,
+    SHA,
+    Arguments,
+    adopt_call,
+    balances_of,
+    day_tokens_of,
+    extend_call,
+    grant_of,
+    read_call,
+    reap_call,
+    renew_call,
+    reserve_call,
+    settle_call,
 )
-from router.task import GroupLimits, Tenant
+from router.pools import LEASE_US, Balance, Demand, Grant, Renewal, Reservation
+from router.task import Tenant
 
 BUDGET_US = 50_000  # for one attempt; two are made at most
 MAX_BATCH = 64  # calls in one round trip
 MAX_QUEUE = 10_000  # calls waiting for theirs; more are refused at once
-MAX_RANKED = 8  # ranked demands in one call
-MAX_RENEWED = 500  # leases in one call
+MAX_SWEPT = 100  # expired leases that one call of `sweep` gives back
 FIRST_PAUSE_S = 0.05  # before a settlement's second try; each further pause is twice as long
 MAX_PAUSE_S = 2.0  # so that some 20 tries fit a lease
-
-_SCRIPT = resources.files("router").joinpath("pools.lua").read_bytes()
-_SHA = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest()
-_TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
-_NUM_KEYS = 3
-_STATE_FIELDS = 6
-
-Arguments = list[str | int]
 
 
 class PoolsUnavailable(Exception):  # noqa: N818 - says what is the case, as TimeoutError does
@@ -94,8 +87,8 @@ class RedisPools:
         Raises:
             PoolsUnavailable: Redis is away. What it may have reserved expires with its lease.
         """
-        arguments = reserve_arguments(tenant, reservation_id, ranked_demands, self._lease_ms, 0)
-        reply = await self._call(arguments)
+        call = reserve_call(tenant, reservation_id, ranked_demands, self._lease_ms)
+        reply = await self._call(call)
         return grant_of(reply, tenant, reservation_id, ranked_demands)
 
     async def adopt(self, tenant: Tenant, reservation: Reservation) -> Grant:
@@ -106,26 +99,36 @@ class RedisPools:
         Raises:
             PoolsUnavailable: Redis is away. Adopt it again; if never settled, its lease expires.
         """
-        ranked = [reservation.demands]
-        arguments = adopt_arguments(tenant, reservation, self._lease_ms, 0)
-        return grant_of(await self._call(arguments), tenant, reservation.id, ranked)
+        reply = await self._call(adopt_call(tenant, reservation, self._lease_ms))
+        return grant_of(reply, tenant, reservation.id, [reservation.demands])
+
+    async def extend(self, reservation: Reservation) -> bool:
+        """Hold what `extended` added, in debt if it does not fit; the lease runs from now again.
+
+        Safe to repeat, and to be repeated until it has returned once; False if the reservation was
+        settled, has expired or was forgotten.
+
+        Raises:
+            PoolsUnavailable: Redis is away; the reservation is under one of its two leases.
+        """
+        return bool(await self._call(extend_call(reservation, self._lease_ms)))
 
     async def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> tuple[Balance, ...]:
+    ) -> bool:
         """Give the places back and charge actual tokens; a group not named used none.
 
-        A reservation that was settled or has expired is left alone: settling twice is harmless.
+        A reservation that was settled or has expired is left alone (False): settling twice is
+        harmless.
 
         Raises:
             PoolsUnavailable: Redis is away. Go on with `settle_until_expiry`.
         """
-        reply = await self._call(settle_arguments(reservation, actual_tokens, 0))
-        return balances_of(reply[1:])
+        return bool(await self._call(settle_call(reservation, actual_tokens)))
 
     async def settle_until_expiry(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> tuple[Balance, ...]:
+    ) -> bool:
         """`settle`, at once and again after growing pauses, until the lease must have run out.
 
         It may take a whole lease, so let nobody wait for it; stop renewing the lease first. It ends
@@ -152,24 +155,46 @@ class RedisPools:
         """Let each settlement try once more, now, then give up: the gateway is stopping."""
         self._hurried.set()
 
-    async def renew(self, reservations: Iterable[Reservation]) -> None:
-        """Let these leases run from now again; one that was settled or reaped stays gone.
+    async def renew(self, reservations: Iterable[Reservation]) -> Renewal:
+        """Let these leases run from now again; one that was given back too early is taken anew.
+
+        Not without the pools it was taken from: then Redis was started again, see `adopt`.
 
         Call it every third of a lease for all tasks in flight: one call per tenant, all batched.
+        A reservation whose extension has no answer yet is extended again instead.
 
         Raises:
             PoolsUnavailable: Redis is away; call again before the leases run out.
         """
-        leases: dict[str, list[str]] = defaultdict(list)
+        leases_of: dict[str, list[str]] = defaultdict(list)
+        calls: list[Arguments] = []
         for reservation in reservations:
-            leases[reservation.tenant_id].append(reservation.lease)
-        await asyncio.gather(
-            *(
-                self._call(renew_arguments(tenant_id, chunk, self._lease_ms, 0))
-                for tenant_id, held in leases.items()
-                for chunk in _chunks(held)
-            )
+            if reservation.former is not None:
+                calls.append(extend_call(reservation, self._lease_ms))
+                continue
+            leases_of[reservation.tenant_id].append(reservation.lease)
+        calls += (
+            renew_call(tenant_id, chunk, self._lease_ms)
+            for tenant_id, leases in leases_of.items()
+            for chunk in _chunks(leases)
         )
+        replies = await asyncio.gather(*(self._call(call) for call in calls))
+        found = [reply for reply in replies if isinstance(reply, list)]
+        return Renewal(sum(held for held, _ in found), sum(anew for _, anew in found))
+
+    async def sweep(self, tenant_id: str) -> int:
+        """Give back every expired lease of a tenant, `MAX_SWEPT` per call; returns how many.
+
+        Admissions give back a few on their way; this is for tenants that ask for nothing.
+
+        Raises:
+            PoolsUnavailable: Redis is away.
+        """
+        num_swept, num_reaped = 0, MAX_SWEPT
+        while num_reaped == MAX_SWEPT:
+            num_reaped, _ = await self._call(reap_call(tenant_id, MAX_SWEPT))
+            num_swept += num_reaped
+        return num_swept
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
         """The tenant's pools as they stand.
@@ -177,8 +202,15 @@ class RedisPools:
         Raises:
             PoolsUnavailable: Redis is away.
         """
-        reply = await self._call([*_head("read", tenant.id, 0), *_limits(tenant)])
-        return balances_of(reply[1:])
+        return balances_of(await self._call(read_call(tenant)))
+
+    async def day_tokens(self, tenant: Tenant) -> dict[BackendGroup, int]:
+        """Weighted tokens charged since midnight UTC, by group.
+
+        Raises:
+            PoolsUnavailable: Redis is away.
+        """
+        return day_tokens_of(await self._call(read_call(tenant)))
 
     async def ping(self) -> None:
         """Returns if Redis answers within the budget.
@@ -242,130 +274,21 @@ class RedisPools:
         except (RedisTimeoutError, RedisConnectionError):
             replies = await self._attempt(batch)
         if any(isinstance(reply, NoScriptError) for reply in replies):
-            await self._redis.script_load(script())
+            await self._redis.script_load(SCRIPT)
             replies = await self._attempt(batch)
         return replies
 
     async def _attempt(self, batch: list[Arguments]) -> list[Any]:
         if len(batch) == 1:
             try:
-                return [await self._redis.evalsha(_SHA, _NUM_KEYS, *batch[0])]
+                return [await self._redis.evalsha(SHA, NUM_KEYS, *batch[0])]
             except ResponseError as error:
                 return [error]
         pipeline = self._redis.pipeline(transaction=False)
         for arguments in batch:
-            pipeline.evalsha(_SHA, _NUM_KEYS, *arguments)
+            pipeline.evalsha(SHA, NUM_KEYS, *arguments)
         replies: list[Any] = await pipeline.execute(raise_on_error=False)
         return replies
-
-
-def script() -> str:
-    """The source of `pools.lua`."""
-    return _SCRIPT.decode()
-
-
-def reserve_arguments(
-    tenant: Tenant,
-    reservation_id: str,
-    ranked_demands: Sequence[tuple[Demand, ...]],
-    lease_ms: int,
-    now_ms: int,
-) -> Arguments:
-    """A `reserve` call for the script; `now_ms` 0 means the server's clock."""
-    assert 1 <= len(ranked_demands) <= MAX_RANKED, f"1 to {MAX_RANKED} ranked demands"
-    arguments = [*_head("reserve", tenant.id, now_ms), lease_ms, *_limits(tenant)]
-    for demands in ranked_demands:
-        lease = lease_of(reservation_id, demands)
-        arguments += [lease, *lease.rsplit("|", 2)[1:]]
-    return arguments
-
-
-def adopt_arguments(
-    tenant: Tenant, reservation: Reservation, lease_ms: int, now_ms: int
-) -> Arguments:
-    """An `adopt` call for the script."""
-    assert reservation.lease == lease_of(reservation.id, reservation.demands), "one lease format"
-    arguments = [*_head("adopt", tenant.id, now_ms), lease_ms, *_limits(tenant)]
-    return [*arguments, reservation.lease, *reservation.lease.rsplit("|", 2)[1:]]
-
-
-def settle_arguments(
-    reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_ms: int
-) -> Arguments:
-    """A `settle` call for the script."""
-    used = [actual_tokens.get(group, 0) for group in GROUPS]
-    return [*_head("settle", reservation.tenant_id, now_ms), reservation.lease, *used]
-
-
-def renew_arguments(tenant_id: str, leases: Sequence[str], lease_ms: int, now_ms: int) -> Arguments:
-    """A `renew` call for the script."""
-    return [*_head("renew", tenant_id, now_ms), lease_ms, *leases]
-
-
-def grant_of(
-    reply: Sequence[int],
-    tenant: Tenant,
-    reservation_id: str,
-    ranked_demands: Sequence[tuple[Demand, ...]],
-) -> Grant:
-    """What the script's answer to `reserve` means."""
-    status, place, wait_ms, limited_by, expires_ms, num_reaped = reply[:6]
-    balances = balances_of(reply[6:])
-    if status == 0:
-        group, unit = divmod(limited_by, 10)
-        pool: tuple[BackendGroup, Unit] = (GROUPS[group - 1], UNITS[unit - 1])
-        return Grant(
-            index=None,
-            reservation=None,
-            balances=balances,
-            wait_us=wait_ms * 1_000,
-            limited_by=pool,
-            num_reaped=num_reaped,
-        )
-    reservation = Reservation(
-        id=reservation_id,
-        tenant_id=tenant.id,
-        demands=ranked_demands[place],
-        lease=lease_of(reservation_id, ranked_demands[place]),
-        expires_us=expires_ms * 1_000,
-    )
-    return Grant(index=place, reservation=reservation, balances=balances, num_reaped=num_reaped)
-
-
-def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
-    """What the script's state of a tenant's pools means."""
-    balances: list[Balance] = []
-    for place, group in enumerate(GROUPS):
-        start = place * _STATE_FIELDS
-        requests_level, tokens_level, num_held, *limits = state[start : start + _STATE_FIELDS]
-        if num_held < 0:
-            continue
-        bucket_state = BucketState(requests_level, tokens_level, 0, num_held)
-        group_limits = GroupLimits(
-            requests_per_min=limits[0], tokens_per_min=limits[1], max_concurrent=limits[2]
-        )
-        balances += group_balances(group, bucket_state, group_limits)
-    return tuple(balances)
-
-
-def _head(operation: str, tenant_id: str, now_ms: int) -> Arguments:
-    """Keys, operation and clock. The tenant's hash tag keeps its keys in one slot of a Cluster."""
-    if not _TENANT_ID.fullmatch(tenant_id):
-        # Anything else could name another tenant's keys, or leave the hash tag.
-        raise ValueError(f"a tenant id matches [a-z0-9-]{{1,64}}; got {tenant_id[:80]!r}")
-    tag = f"lw1:{{{tenant_id}}}:"
-    return [f"{tag}lease", f"{tag}p:fast", f"{tag}p:deep", operation, now_ms]
-
-
-def _limits(tenant: Tenant) -> list[int]:
-    numbers: list[int] = []
-    for group in GROUPS:
-        limits = tenant.limits.get(group)
-        if limits is None:
-            numbers += [-1, -1, -1]
-        else:
-            numbers += [limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent]
-    return numbers
 
 
 def _chunks(leases: list[str]) -> Iterable[list[str]]:

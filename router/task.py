@@ -31,11 +31,12 @@ class Route(enum.StrEnum):
 
 
 class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant's limits on one group of backends."""
+    """A tenant's limits on one group of backends. Tokens are weighted (`router.cost`)."""
 
     requests_per_min: int
     tokens_per_min: int
     max_concurrent: int
+    tokens_per_day: int | None = None  # of the UTC day; None: no such limit
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ EDGES = frozenset(
                 "eval_command",
                 "gateway",
                 "http",
+                "leases",
                 "metrics",
                 "outbox",
             ),

@@ -15,6 +15,7 @@ from backends.contract import (
     Message,
     TextPart,
     ToolChoice,
+    Usage,
 )
 from backends.prompt import measure, prompt_size
 from router.strategies.actions import (
@@ -67,31 +68,35 @@ def branch_request(
     return request
 
 
-def strategy_tokens(
+def strategy_usage(
     strategy: Strategy | None,
     options: StrategyOptions,
     num_prompt_tokens: int,
     num_output_tokens: int,
-) -> dict[BackendGroup, int]:
+) -> dict[BackendGroup, Usage]:
     """What a strategy is expected to use of each group: prompts and outputs of all its branches.
 
     One that stands in for a failed branch is not expected. Without a strategy the answer is the
     same for either group.
     """
-    once = num_prompt_tokens + num_output_tokens
+    once = _usage(num_prompt_tokens, num_output_tokens)
     if strategy == "brief":
-        comment = num_prompt_tokens + min(num_output_tokens, BRIEF_MAX_OUTPUT_TOKENS)
-        return {"fast": comment + ADDED_TOKENS, "deep": once}
+        num_said = min(num_output_tokens, BRIEF_MAX_OUTPUT_TOKENS)
+        return {"fast": _usage(num_prompt_tokens + ADDED_TOKENS, num_said), "deep": once}
     if strategy == "refine":
         num_drafted = min(num_output_tokens, DRAFT_MAX_OUTPUT_TOKENS)
-        fast = num_prompt_tokens + num_drafted
-        return {"fast": fast, "deep": once + num_drafted + ADDED_TOKENS}
+        read = _usage(num_drafted + ADDED_TOKENS, 0)
+        return {"fast": _usage(num_prompt_tokens, num_drafted), "deep": once + read}
     if strategy == "breadth":
-        num_varied = min(num_output_tokens, VARIATION_MAX_OUTPUT_TOKENS)
-        fast = options.num_variations * (num_prompt_tokens + num_varied)
-        read = options.num_variations * num_varied + ADDED_TOKENS if options.judged else 0
-        return {"fast": fast, "deep": once + read}
+        number = options.num_variations
+        num_varied = number * min(num_output_tokens, VARIATION_MAX_OUTPUT_TOKENS)
+        read = _usage(num_varied + ADDED_TOKENS if options.judged else 0, 0)
+        return {"fast": _usage(number * num_prompt_tokens, num_varied), "deep": once + read}
     return {"fast": once, "deep": once}
+
+
+def _usage(num_input_tokens: int, num_output_tokens: int) -> Usage:
+    return Usage(num_input_tokens=num_input_tokens, num_output_tokens=num_output_tokens)
 
 
 def _rewritten(request: GenerateRequest, ask: Ask) -> GenerateRequest:

@@ -1,80 +1,161 @@
 """pools.lua and bucket.py are one arithmetic: the same operations give the same answers."""
 
 import random
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import hiredis
 import pytest
 from redis import Redis
 
 from backends.contract import BackendGroup
-from router.pools import GROUPS, Demand, Grant, MemoryPools, Reservation, lease_of
-from router.redis_pools import (
+from gateway.embedded_redis import server_binaries
+from router.pool_calls import (
+    SCRIPT,
+    SHA,
     Arguments,
-    adopt_arguments,
+    adopt_call,
     balances_of,
+    extend_call,
     grant_of,
-    renew_arguments,
-    reserve_arguments,
-    script,
-    settle_arguments,
+    read_call,
+    reap_call,
+    renew_call,
+    reserve_call,
+    settle_call,
+)
+from router.pools import (
+    GROUPS,
+    Demand,
+    Grant,
+    MemoryPools,
+    Reservation,
+    extended,
+    lease_of,
 )
 from router.task import GroupLimits, Tenant
 
-NUM_OPERATIONS = 24_000
-BATCH = 200
+NUM_OPERATIONS = 100_000  # on the first server; a fifth on each further one
+BATCH = 400
 LEASE_US = 5_000_000
+PREVIOUS = Path(__file__).parent / "releases" / "pools_v1.lua"
+
+
+class RawRedis:
+    """Calls in flight over one blocking socket: what a property test has time for."""
+
+    def __init__(self, url: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(url.removeprefix("unix://"))
+        self._socket.settimeout(60.0)
+        self._reader = hiredis.Reader()
+
+    def send(self, calls: Sequence[Arguments]) -> None:
+        packed = [hiredis.pack_command(("EVALSHA", SHA, 3, *call)) for call in calls]
+        self._socket.sendall(b"".join(packed))
+
+    def replies(self, count: int) -> Iterator[Any]:
+        while count:
+            reply = self._reader.gets()
+            if reply is False:
+                self._reader.feed(self._socket.recv(1 << 16))
+                continue
+            if isinstance(reply, Exception):
+                raise reply
+            yield reply
+            count -= 1
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def raw_redis(url: str) -> Iterator[RawRedis]:
+    with Redis.from_url(url) as client:
+        assert client.script_load(SCRIPT) == SHA
+    raw = RawRedis(url)
+    try:
+        yield raw
+    finally:
+        raw.close()
 
 
 class BothPools:
-    """Applies each operation to memory, queues it for Redis, and compares in batches."""
+    """Applies each operation to memory and sends it to Redis; answers are compared a batch later.
 
-    def __init__(self, client: "Redis") -> None:
-        self._client = client
-        self._sha = client.script_load(script())
+    While Redis works on one batch, memory does the next.
+    """
+
+    def __init__(self, raw: RawRedis) -> None:
+        self._raw = raw
         self._memory = MemoryPools(LEASE_US)
-        self._pipeline = client.pipeline(transaction=False)
-        self._expected: list[tuple[str, Any, Any]] = []
+        self._calls: list[Arguments] = []
+        self._checks: list[Callable[[Any], None]] = []
+        self._sent: list[Callable[[Any], None]] = []
 
     def reserve(
         self, tenant: Tenant, name: str, ranked: Sequence[tuple[Demand, ...]], now_us: int
     ) -> Grant:
         grant = self._memory.reserve_first(tenant, name, ranked, now_us)
-        arguments = reserve_arguments(tenant, name, ranked, LEASE_US // 1_000, now_us // 1_000)
-        self._queue(arguments, ("reserve", grant, (tenant, name, ranked)))
+        call = reserve_call(tenant, name, ranked, LEASE_US // 1_000, now_us // 1_000)
+        self._queue(call, lambda reply: _same(grant_of(reply, tenant, name, ranked), grant))
         return grant
+
+    def settle(self, reservation: Reservation, fast: int, deep: int, now_us: int) -> None:
+        used: dict[BackendGroup, int] = {"fast": fast, "deep": deep}
+        known = self._memory.settle(reservation, used, now_us)
+        call = settle_call(reservation, used, now_us // 1_000)
+        self._queue(call, lambda reply: _same(reply, int(known)))
+
+    def extend(self, reservation: Reservation, now_us: int) -> None:
+        known = self._memory.extend(reservation, now_us)
+        call = extend_call(reservation, LEASE_US // 1_000, now_us // 1_000)
+        self._queue(call, lambda reply: _same(bool(reply), known))
 
     def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> None:
         """What another process granted: whether it fits or not."""
         grant = self._memory.adopt(tenant, reservation, now_us)
-        arguments = adopt_arguments(tenant, reservation, LEASE_US // 1_000, now_us // 1_000)
-        self._queue(arguments, ("reserve", grant, (tenant, reservation.id, [reservation.demands])))
-
-    def settle(self, reservation: Reservation, fast: int, deep: int, now_us: int) -> None:
-        balances = self._memory.settle(reservation, {"fast": fast, "deep": deep}, now_us)
-        arguments = settle_arguments(reservation, {"fast": fast, "deep": deep}, now_us // 1_000)
-        self._queue(arguments, ("settle", balances, None))
+        call = adopt_call(tenant, reservation, LEASE_US // 1_000, now_us // 1_000)
+        ranked = [reservation.demands]
+        self._queue(
+            call, lambda reply: _same(grant_of(reply, tenant, reservation.id, ranked), grant)
+        )
 
     def renew(self, reservation: Reservation, now_us: int) -> None:
-        self._memory.renew([reservation], now_us)
-        arguments = renew_arguments(
+        found = self._memory.renew([reservation], now_us)
+        call = renew_call(
             reservation.tenant_id, [reservation.lease], LEASE_US // 1_000, now_us // 1_000
         )
-        self._queue(arguments, ("renew", None, None))
+        self._queue(call, lambda reply: _same(reply, [found.num_held, found.num_anew]))
 
-    def compare(self) -> None:
-        replies = self._pipeline.execute()
-        assert len(replies) == len(self._expected)
-        for reply, (operation, expected, call) in zip(replies, self._expected, strict=True):
-            if operation == "reserve":
-                assert grant_of(reply, *call) == expected
-            elif operation == "settle":
-                assert balances_of(reply[1:]) == expected
-        self._expected.clear()
+    def reap(self, tenant: Tenant, most: int, now_us: int) -> None:
+        num_reaped = self._memory.reap(tenant.id, most, now_us)
+        call = reap_call(tenant.id, most, now_us // 1_000)
+        self._queue(call, lambda reply: _same(reply[0], num_reaped))
 
-    def _queue(self, arguments: Arguments, expected: tuple[str, Any, Any]) -> None:
-        self._pipeline.evalsha(self._sha, 3, *arguments)
-        self._expected.append(expected)
+    def read(self, tenant: Tenant, now_us: int) -> None:
+        balances = self._memory.balances(tenant, now_us)
+        call = read_call(tenant, now_us // 1_000)
+        self._queue(call, lambda reply: _same(balances_of(reply), balances))
+
+    def turn(self) -> None:
+        """Compare what was sent a turn ago, and send what has gathered since."""
+        replies = list(self._raw.replies(len(self._sent)))
+        self._raw.send(self._calls)
+        for check, reply in zip(self._sent, replies, strict=True):
+            check(reply)
+        self._sent, self._calls, self._checks = self._checks, [], []
+
+    def _queue(self, call: Arguments, check: Callable[[Any], None]) -> None:
+        self._calls.append(call)
+        self._checks.append(check)
+
+
+def _same(from_redis: object, from_memory: object) -> None:
+    assert from_redis == from_memory
 
 
 def random_tenant(chance: random.Random, tenant_id: str) -> Tenant:
@@ -83,6 +164,7 @@ def random_tenant(chance: random.Random, tenant_id: str) -> Tenant:
             requests_per_min=chance.choice([0, 1, 7, 60, 600, 10**6, 10**12]),
             tokens_per_min=chance.choice([0, 13, 1_000, 123_457, 10**9]),
             max_concurrent=chance.randrange(6),
+            tokens_per_day=chance.choice([None, None, 0, 500, 10**6, 10**18]),
         )
 
     choices: list[tuple[BackendGroup, ...]] = [("fast",), ("deep",), GROUPS, GROUPS]
@@ -101,79 +183,144 @@ def random_ranked(chance: random.Random, tenant: Tenant) -> list[tuple[Demand, .
     return chance.sample(sets, chance.randrange(1, len(sets) + 1))
 
 
-def test_lua_and_python_agree(redis_url: str) -> None:
+class RandomTasks:
+    """Tenants and tasks at random: some settled twice, some never, some of a changed tenant."""
+
+    # Mostly short; now and then a lease, a day, or back: over midnight, or by days.
+    STEPS_US = (
+        *(0, 0, 400, 1_000, 30_000, 700_000, 20_000_000, -90_000_000),
+        *(1_000_000,) * 4,
+        *(40_000_000_000, -7_200_000_000),
+    )
+
+    def __init__(self, chance: random.Random, pools: BothPools) -> None:
+        self._chance = chance
+        self._pools = pools
+        self._tenants = [random_tenant(chance, f"tenant-{n}") for n in range(12)]
+        self._live: list[Reservation] = []
+        self._now_us = 1_800_000_000_000_000
+        self.num_granted = 0
+
+    def act(self, number: int) -> None:
+        chance = self._chance
+        self._now_us += chance.choice(self.STEPS_US)
+        if chance.random() < 0.001:
+            self._now_us += chance.choice([-5, 5]) * 86_400_000_000
+        action = chance.random()
+        if action < 0.02:
+            place = chance.randrange(len(self._tenants))
+            self._tenants[place] = random_tenant(chance, f"tenant-{place}")
+        if action < 0.55 or not self._live:
+            self._reserve(number)
+        elif action < 0.8:
+            self._settle()
+        elif action < 0.87:
+            self._extend()
+        elif action < 0.9:
+            self._adopt(number)
+        elif action < 0.96:
+            self._pools.renew(chance.choice(self._live), self._now_us)
+        elif action < 0.98:
+            self._pools.reap(chance.choice(self._tenants), chance.randrange(1, 12), self._now_us)
+        else:
+            self._pools.read(chance.choice(self._tenants), self._now_us)
+        del self._live[:-100]
+
+    def _reserve(self, number: int) -> None:
+        tenant = self._chance.choice(self._tenants)
+        name = f"r{number}" if self._chance.random() < 0.95 else f"r{number - 1}"
+        ranked = random_ranked(self._chance, tenant)
+        grant = self._pools.reserve(tenant, name, ranked, self._now_us)
+        if grant.reservation is not None:
+            self.num_granted += 1
+            self._live.append(grant.reservation)
+
+    def _settle(self) -> None:
+        reservation = self._chance.choice(self._live)
+        if self._chance.random() < 0.9:
+            self._live.remove(reservation)
+        largest = 2 * max(demand.tokens for demand in reservation.demands) + 2
+        fast, deep = (self._chance.randrange(largest) for _ in range(2))
+        self._pools.settle(reservation, fast, deep, self._now_us)
+
+    def _adopt(self, number: int) -> None:
+        """One that this server never saw, or has forgotten, or holds."""
+        tenant = self._chance.choice(self._tenants)
+        demands = random_ranked(self._chance, tenant)[0]
+        lease = lease_of(f"a{number}", demands)
+        strange = Reservation(f"a{number}", tenant.id, demands, lease, 0)
+        ours = [held for held in self._live if held.tenant_id == tenant.id]
+        reservation = self._chance.choice([strange, *ours])
+        if all(demand.group in tenant.limits for demand in reservation.demands):
+            self._pools.adopt(tenant, reservation, self._now_us)
+            self._live.append(reservation)
+
+    def _extend(self) -> None:
+        place = self._chance.randrange(len(self._live))
+        held = self._live[place]
+        grown: dict[BackendGroup, int] = {
+            demand.group: demand.tokens + self._chance.randrange(1_000) for demand in held.demands
+        }
+        reservation = extended(held, grown)
+        if reservation.lease == held.lease:
+            return
+        outcome = self._chance.random()
+        if outcome < 0.9:  # else it never arrives
+            self._pools.extend(reservation, self._now_us)
+        if outcome < 0.1:
+            self._pools.extend(reservation, self._now_us)
+        if outcome < 0.8:  # else nobody hears the answer
+            self._live[place] = Reservation(
+                held.id, held.tenant_id, reservation.demands, reservation.lease, held.expires_us
+            )
+        else:
+            largest = self._chance.randrange(3_000)
+            self._pools.settle(reservation, largest, largest, self._now_us)
+            del self._live[place]
+
+
+def test_lua_and_python_agree(redis_url: str, request: pytest.FixtureRequest) -> None:
+    is_first = request.node.callspec.params["redis_server"] == server_binaries()[0]
+    num_operations = NUM_OPERATIONS if is_first else NUM_OPERATIONS // 5
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)
-    chance = random.Random(seed)
-    now_us = 1_800_000_000_000_000
-    tenants = [random_tenant(chance, f"tenant-{n}") for n in range(12)]
-    live: list[Reservation] = []
-    granted = 0
-    with Redis.from_url(redis_url) as client:
-        pools = BothPools(client)
-        for number in range(NUM_OPERATIONS):
-            now_us += chance.choice([0, 0, 400, 1_000, 30_000, 700_000, 20_000_000, -90_000_000])
-            action = chance.random()
-            if action < 0.02:
-                place = chance.randrange(len(tenants))
-                tenants[place] = random_tenant(chance, f"tenant-{place}")
-            if action < 0.6 or not live:
-                tenant = chance.choice(tenants)
-                name = f"r{number}" if chance.random() < 0.95 else f"r{number - 1}"
-                grant = pools.reserve(tenant, name, random_ranked(chance, tenant), now_us)
-                if grant.reservation is not None:
-                    granted += 1
-                    live.append(grant.reservation)
-            elif action < 0.9:
-                # Some are settled twice, some never: their leases run out.
-                reservation = chance.choice(live)
-                if chance.random() < 0.9:
-                    live.remove(reservation)
-                largest = 2 * max(demand.tokens for demand in reservation.demands) + 2
-                used = [chance.randrange(largest) for _ in range(2)]
-                pools.settle(reservation, used[0], used[1], now_us)
-            elif action < 0.95:
-                pools.renew(chance.choice(live), now_us)
-            else:
-                # One that this server never saw, or has forgotten, or holds.
-                tenant = chance.choice(tenants)
-                ours = [held for held in live if held.tenant_id == tenant.id]
-                ranked = random_ranked(chance, tenant)
-                name = f"a{number}"
-                lease = lease_of(name, ranked[0])
-                strange = Reservation(
-                    id=name, tenant_id=tenant.id, demands=ranked[0], lease=lease, expires_us=0
-                )
-                reservation = chance.choice([strange, *ours])
-                if all(demand.group in tenant.limits for demand in reservation.demands):
-                    pools.adopt(tenant, reservation, now_us)
-                    live.append(reservation)
+    with raw_redis(redis_url) as raw:
+        pools = BothPools(raw)
+        tasks = RandomTasks(random.Random(seed), pools)
+        for number in range(num_operations):
+            tasks.act(number)
             if number % BATCH == BATCH - 1:
-                pools.compare()
-                del live[:-100]
-        pools.compare()
-    assert granted > NUM_OPERATIONS // 10  # the run exercised both outcomes
+                pools.turn()
+        pools.turn()
+        pools.turn()
+    assert tasks.num_granted > num_operations // 10  # the run exercised both outcomes
 
 
-@pytest.mark.parametrize("step_us", [-3_600_000_000, 3_600_000_000])
+ACME = Tenant(
+    id="acme",
+    tier="any",
+    limits={
+        "fast": GroupLimits(
+            requests_per_min=60, tokens_per_min=600, max_concurrent=3, tokens_per_day=5_000
+        )
+    },
+)
+ONE = [(Demand("fast", 1),)]
+
+
+@pytest.mark.parametrize("step_us", [-60_000_000, 60_000_000, -3_600_000_000, 3_600_000_000])
 def test_a_stepped_server_clock_neither_locks_out_nor_overfills(
     redis_url: str, step_us: int
 ) -> None:
     """The stamp is edited instead of the clock: a stamp in the future is a clock stepped back."""
-    limits = GroupLimits(requests_per_min=60, tokens_per_min=600, max_concurrent=9)
-    tenant = Tenant(id="acme", tier="any", limits={"fast": limits})
-    one = [(Demand(group="fast", tokens=1),)]
-
-    def arguments(name: str, ranked: Sequence[tuple[Demand, ...]]) -> Arguments:
-        return reserve_arguments(tenant, name, ranked, 30_000, 0)
-
     with Redis.from_url(redis_url) as client:
-        sha = client.script_load(script())
-        large = [(Demand(group="fast", tokens=500),)]
-        assert client.evalsha(sha, 3, *arguments("a", large))[0] == 1
+        sha = client.script_load(SCRIPT)
+        large = [(Demand("fast", 500),)]
+        assert client.evalsha(sha, 3, *reserve_call(ACME, "a", large, 30_000))[0] == 1
         stamp_ms = int(client.hget("lw1:{acme}:p:fast", "at") or 0)
         client.hset("lw1:{acme}:p:fast", "at", stamp_ms - step_us // 1_000)
-        grant = grant_of(client.evalsha(sha, 3, *arguments("b", one)), tenant, "b", one)
+        reply = client.evalsha(sha, 3, *reserve_call(ACME, "b", ONE, 30_000))
+        grant = grant_of(reply, ACME, "b", ONE)
         assert grant.index == 0
         tokens = next(b for b in grant.balances if b.unit == "tokens")
         if step_us < 0:
@@ -183,3 +330,113 @@ def test_a_stepped_server_clock_neither_locks_out_nor_overfills(
         stamp_ms = int(client.hget("lw1:{acme}:p:fast", "at") or 0)
         seconds, _ = client.time()
         assert abs(stamp_ms // 1_000 - int(seconds)) < 60
+
+
+@pytest.mark.parametrize("step_ms", [-60_000, 60_000])
+def test_a_clock_that_steps_under_running_tasks_costs_them_nothing(
+    redis_url: str, step_ms: int
+) -> None:
+    """A step of two leases forward reaps live leases; their next renewal takes them anew."""
+    now_ms = 1_800_000_000_000
+    with raw_redis(redis_url) as raw:
+
+        def call(arguments: Arguments) -> Any:
+            raw.send([arguments])
+            return next(raw.replies(1))
+
+        def reserve(name: str, at_ms: int) -> Grant:
+            return grant_of(call(reserve_call(ACME, name, ONE, 30_000, at_ms)), ACME, name, ONE)
+
+        held = [reserve(name, now_ms).reservation for name in "ab"]
+        now_ms += step_ms
+        assert held[0] is not None
+        assert held[1] is not None
+        renewal = call(renew_call("acme", [r.lease for r in held if r], 30_000, now_ms))
+        assert sum(renewal) == 2
+        assert reserve("c", now_ms).index == 0
+        refused = reserve("d", now_ms)
+        assert refused.limited_by == ("fast", "concurrent")
+        assert call(settle_call(held[0], {"fast": 1}, now_ms)) == 1
+        assert call(settle_call(held[0], {"fast": 1}, now_ms)) == 0
+        assert reserve("d", now_ms).index == 0
+
+
+def test_what_is_no_lease_locks_nobody_out(redis_url: str) -> None:
+    with Redis.from_url(redis_url) as client:
+        client.script_load(SCRIPT)
+        client.zadd("lw1:{acme}:lease", {"rubbish": 1, "9:some:later version|100|-1": 2})
+        reply = client.evalsha(SHA, 3, *reserve_call(ACME, "a", ONE, 30_000))
+        assert grant_of(reply, ACME, "a", ONE).num_reaped == 2
+        assert client.zcard("lw1:{acme}:lease") == 1
+
+
+class Release1:
+    """A gateway of the previous release: its script, and the calls that it made."""
+
+    LIMITS = (60, 600, 3, -1, -1, -1)
+
+    def __init__(self, client: "Redis", lease_ms: int) -> None:
+        self._script = client.register_script(PREVIOUS.read_text())
+        self._lease_ms = lease_ms
+
+    def _call(self, *arguments: str | int) -> Any:
+        keys = ["lw1:{acme}:lease", "lw1:{acme}:p:fast", "lw1:{acme}:p:deep"]
+        return self._script(keys=keys, args=[*arguments])
+
+    def reserve(self, name: str, tokens: int, now_ms: int) -> bool:
+        lease = f"{name}|{tokens}|-1"
+        reply = self._call("reserve", now_ms, self._lease_ms, *self.LIMITS, lease, tokens, -1)
+        return bool(reply[0])
+
+    def settle(self, name: str, tokens: int, used: int, now_ms: int) -> bool:
+        return bool(self._call("settle", now_ms, f"{name}|{tokens}|-1", used, 0)[0])
+
+    def renew(self, name: str, tokens: int, now_ms: int) -> int:
+        return int(self._call("renew", now_ms, self._lease_ms, f"{name}|{tokens}|-1"))
+
+
+def test_two_releases_share_one_tenants_pools(redis_url: str) -> None:
+    """In a rolling upgrade each settles its own leases and gives back the other's when it dies."""
+    now_ms = 1_800_000_000_000
+    with Redis.from_url(redis_url) as client:
+        client.script_load(SCRIPT)
+        old = Release1(client, 30_000)
+
+        def reserve(name: str, tokens: int, at_ms: int) -> Grant:
+            ranked = [(Demand("fast", tokens),)]
+            reply = client.evalsha(SHA, 3, *reserve_call(ACME, name, ranked, 30_000, at_ms))
+            return grant_of(reply, ACME, name, ranked)
+
+        def levels(at_ms: int) -> dict[str, int]:
+            reply = client.evalsha(SHA, 3, *read_call(ACME, at_ms))
+            return {balance.unit: balance.remaining for balance in balances_of(reply)}
+
+        assert old.reserve("old", 100, now_ms)
+        new = reserve("new", 50, now_ms)
+        assert new.reservation is not None
+        assert levels(now_ms)["tokens"] == 450  # one level, whoever takes
+        assert old.reserve("third", 0, now_ms)
+        assert reserve("fourth", 0, now_ms).limited_by == ("fast", "concurrent")
+        assert not old.reserve("fourth", 0, now_ms)
+        assert old.settle("third", 0, 0, now_ms)
+        assert old.settle("old", 100, 40, now_ms)
+        assert client.evalsha(SHA, 3, *settle_call(new.reservation, {"fast": 10}, now_ms)) == 1
+        assert levels(now_ms)["tokens"] == 550
+
+        # Both die, but for one task: whoever comes next gives back what the others held.
+        assert old.reserve("o0", 20, now_ms)
+        assert old.reserve("o1", 20, now_ms)
+        assert reserve("n", 30, now_ms).index == 0
+        assert levels(now_ms)["concurrent"] == 0
+        assert old.renew("o1", 20, now_ms + 10_000) == 1
+        later_ms = now_ms + 30_000
+        assert levels(later_ms)["concurrent"] == 2
+        assert old.settle("o1", 20, 0, later_ms)
+        assert levels(later_ms)["concurrent"] == 3
+        assert levels(later_ms + 60_000)["tokens"] == 600
+
+        # The other way round: the previous release gives back what this one reserved.
+        assert reserve("n2", 60, later_ms).index == 0
+        assert old.reserve("o3", 0, later_ms + 30_000)
+        assert old.settle("o3", 0, 0, later_ms + 30_000)
+        assert levels(later_ms + 30_000)["concurrent"] == 3

@@ -14,7 +14,7 @@ from redis.crc import key_slot
 
 from backends.contract import BackendGroup
 from gateway.embedded_redis import EmbeddedRedis
-from router.pools import Balance, Demand, Grant, Unit
+from router.pools import Balance, Demand, Grant, Renewal, Unit
 from router.redis_pools import PoolsUnavailable, RedisPools
 from router.task import GroupLimits, Tenant
 
@@ -53,9 +53,10 @@ async def test_reserve_settle_and_what_is_left_in_redis(pools: RedisPools, redis
     assert grant.index == 0
     assert grant.reservation is not None
     assert places(grant.balances) == (6, 1)
-    balances = await pools.settle(grant.reservation, {"fast": 1_000_100, "deep": 500})
+    assert await pools.settle(grant.reservation, {"fast": 2_000_000, "deep": 500})
+    balances = await pools.balances(TENANT)
     assert places(balances) == (7, 2)
-    assert remaining(balances, "fast", "tokens") == 0  # 100 in debt
+    assert remaining(balances, "fast", "tokens") == 0  # in debt
     with Redis.from_url(redis_url, decode_responses=True) as client:
         assert client.zcard("lw1:{acme}:lease") == 0
         keys = sorted(client.scan_iter("*"))
@@ -71,8 +72,9 @@ async def test_replay_and_double_settlement(pools: RedisPools) -> None:
     assert again.reservation == first.reservation
     assert places(again.balances) == (6, 1)
     assert first.reservation is not None
-    await pools.settle(first.reservation, {})
-    assert places(await pools.settle(first.reservation, {})) == (7, 2)
+    assert await pools.settle(first.reservation, {})
+    assert not await pools.settle(first.reservation, {})
+    assert places(await pools.balances(TENANT)) == (7, 2)
 
 
 async def test_limits_hold_across_processes_and_nothing_is_lost(redis_url: str) -> None:
@@ -149,13 +151,14 @@ def out_of_reach(url: str) -> Iterator[None]:
 async def test_a_settlement_outlasts_an_outage(pools: RedisPools, redis_url: str) -> None:
     reservation = (await pools.reserve_first(TENANT, "a", [PARALLEL])).reservation
     assert reservation is not None
-    used: dict[BackendGroup, int] = {"fast": 1_000_100, "deep": 500}
+    used: dict[BackendGroup, int] = {"fast": 2_000_000, "deep": 500}
     with out_of_reach(redis_url):
         settlement = asyncio.ensure_future(pools.settle_until_expiry(reservation, used))
         with pytest.raises(PoolsUnavailable):
             await pools.settle(reservation, used)  # the same batch: the other has failed too
         assert not settlement.done()
-    balances = await asyncio.wait_for(settlement, PATIENCE_S)
+    assert await asyncio.wait_for(settlement, PATIENCE_S)
+    balances = await pools.balances(TENANT)
     assert places(balances) == (7, 2)
     assert remaining(balances, "fast", "tokens") == 0  # charged, and charged once
     with Redis.from_url(redis_url) as client:
@@ -180,20 +183,23 @@ async def test_a_settlement_gives_up_with_its_lease_or_when_told(
     await pools.close()
 
 
-async def test_renewing_moves_the_expiry_of_live_leases_only(
+async def test_renewing_moves_the_expiry_and_takes_anew_what_came_back_too_early(
     pools: RedisPools, redis_url: str
 ) -> None:
     short = RedisPools(redis_url, lease_us=60_000)
-    live = (await short.reserve_first(TENANT, "live", [FAST])).reservation
-    over = (await short.reserve_first(TENANT, "over", [FAST])).reservation
+    held = [(await short.reserve_first(TENANT, name, [FAST])).reservation for name in "ab"]
+    live, lost = held
     assert live is not None
-    assert over is not None
-    await short.settle(over, {"fast": 1})
-    await pools.renew([live, over])
+    assert lost is not None
     with Redis.from_url(redis_url, decode_responses=True) as client:
+        client.zadd("lw1:{acme}:lease", {lost.lease: 1}, xx=True)
+        assert await pools.sweep("acme") == 1
+        assert places(await pools.balances(TENANT)) == (6, 2)
+        assert await pools.renew([live, lost]) == Renewal(1, 1)
         leases = dict(client.zrange("lw1:{acme}:lease", 0, -1, withscores=True))
-    assert list(leases) == [live.lease]
-    assert leases[live.lease] * 1_000 > live.expires_us + 20_000_000
+    assert set(leases) == {live.lease, lost.lease}
+    assert min(leases.values()) * 1_000 > live.expires_us + 20_000_000
+    assert places(await pools.balances(TENANT)) == (5, 2)
     await short.close()
 
 
@@ -203,7 +209,7 @@ async def test_a_flushed_redis_heals_itself(pools: RedisPools, redis_url: str) -
     with Redis.from_url(redis_url) as client:
         client.flushall()
         client.script_flush()
-    assert await pools.settle(before.reservation, {"fast": 1}) == ()  # it knows of no pools
+    assert not await pools.settle(before.reservation, {"fast": 1})  # it knows of no pools
     after = await pools.reserve_first(TENANT, "b", [PARALLEL])
     assert places(after.balances) == (6, 1)
 

@@ -23,7 +23,7 @@ from gateway.intake import ParsedCreate, parse_create
 from gateway.records import Context, Lineage, StoredResponse
 from gateway.store import ResponseStore
 from gateway.wire import decode_body
-from router.pools import Balance, Demand, Grant, MemoryPools, Reservation
+from router.pools import Demand, Grant, MemoryPools, Renewal, Reservation
 from router.redis_pools import PoolsUnavailable, RedisPools
 from router.task import GroupLimits, Tenant
 from tests.e2e.events import Event
@@ -188,21 +188,27 @@ class AwaitedPools(RedisPools):
 
     async def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> tuple[Balance, ...]:
+    ) -> bool:
         await self._round_trip()
         self.settled.append((reservation.id, dict(actual_tokens)))
-        balances = self.memory.settle(reservation, actual_tokens, self.now_us)
+        known = self.memory.settle(reservation, actual_tokens, self.now_us)
         await asyncio.sleep(0)
-        return balances
+        return known
 
     async def adopt(self, tenant: Tenant, reservation: Reservation) -> Grant:
         await self._round_trip()
         self.adopted.append(reservation.id)
         return self.memory.adopt(tenant, reservation, self.now_us)
 
-    async def renew(self, reservations: Iterable[Reservation]) -> None:
+    async def extend(self, reservation: Reservation) -> bool:
         await self._round_trip()
-        self.memory.renew(reservations, self.now_us)
+        known = self.memory.extend(reservation, self.now_us)
+        await asyncio.sleep(0)
+        return known
+
+    async def renew(self, reservations: Iterable[Reservation]) -> Renewal:
+        await self._round_trip()
+        return self.memory.renew(reservations, self.now_us)
 
     async def ping(self) -> None:
         await self._round_trip()

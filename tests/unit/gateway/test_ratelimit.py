@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gateway.ratelimit import go_duration, rate_limit_headers
-from router.pools import Balance, MemoryPools
+from router.pools import Balance, Demand, MemoryPools
 from router.task import GroupLimits, Tenant
 
 DURATIONS = [
@@ -101,3 +101,19 @@ def test_real_balances() -> None:
     headers = rate_limit_headers(balances, ("fast",))
     assert headers["x-ratelimit-remaining-tokens"] == "600"
     assert headers["x-ratelimit-reset-tokens"] == "0s"
+
+
+def test_a_days_budget_is_named_and_counts_as_tokens_where_it_is_tighter() -> None:
+    limits = GroupLimits(
+        requests_per_min=60, tokens_per_min=600, max_concurrent=1, tokens_per_day=100
+    )
+    tenant = Tenant(id="a", tier="t", limits={"fast": limits})
+    pools, noon_us = MemoryPools(), 20_000 * 86_400_000_000 + 43_200_000_000
+    pools.reserve_first(tenant, "a", [(Demand("fast", 60),)], noon_us)
+    headers = rate_limit_headers(pools.balances(tenant, noon_us), ("fast",))
+    assert headers["x-ratelimit-limit-tokens"] == "100"
+    assert headers["x-ratelimit-remaining-tokens"] == "40"
+    assert headers["x-ratelimit-reset-tokens"] == "12h0m0s"
+    policy = '"fast-tokens-day";q=100;w=86400;lanewise-unit="tokens"'
+    assert policy in headers["ratelimit-policy"]
+    assert '"fast-tokens-day";r=40;t=43200' in headers["ratelimit"]

@@ -52,16 +52,16 @@ def test_refill_is_exact_however_often_it_is_asked() -> None:
 @pytest.mark.parametrize(
     ("pool", "tokens", "waits"),
     [
-        (state(), 6_000, (0, 0, 0)),
-        (state(0, 100), 101, (1_000, 10, 0)),
-        (state(60, 6_000, held=2), 1, (0, 0, bucket.PLACE_WAIT_MS)),
-        (state(60, 6_000), 50_000, (0, 0, 0)),  # more than a whole bucket: from a full one only
-        (state(60, 5_999), 50_000, (0, 10, 0)),
-        (state(60, -6_000), 1, (0, 60_010, 0)),
-        (state(60, -6_000), 0, (0, 0, 0)),  # a warm-up asks nothing of the tokens
+        (state(), 6_000, (0, 0, 0, 0)),
+        (state(0, 100), 101, (1_000, 10, 0, 0)),
+        (state(60, 6_000, held=2), 1, (0, 0, bucket.PLACE_WAIT_MS, 0)),
+        (state(60, 6_000), 50_000, (0, 0, 0, 0)),  # more than a whole bucket: from a full one only
+        (state(60, 5_999), 50_000, (0, 10, 0, 0)),
+        (state(60, -6_000), 1, (0, 60_010, 0, 0)),
+        (state(60, -6_000), 0, (0, 0, 0, 0)),  # a warm-up asks nothing of the tokens
     ],
 )
-def test_waits(pool: BucketState, tokens: int, waits: tuple[int, int, int]) -> None:
+def test_waits(pool: BucketState, tokens: int, waits: tuple[int, int, int, int]) -> None:
     assert bucket.waits_ms(pool, LIMITS, tokens) == waits
 
 
@@ -73,6 +73,7 @@ def test_a_limit_of_zero_admits_nothing() -> None:
         bucket.BLOCKED_WAIT_MS,
         bucket.BLOCKED_WAIT_MS,
         bucket.PLACE_WAIT_MS,
+        0,
     )
 
 
@@ -115,4 +116,4 @@ def test_who_waits_as_told_gets_in_and_not_a_millisecond_sooner() -> None:
             bucket.refill(pool, limits, wait_ms - 1)
             assert max(bucket.waits_ms(pool, limits, tokens)) == 1
         bucket.refill(pool, limits, wait_ms)
-        assert bucket.waits_ms(pool, limits, tokens) == (0, 0, 0)
+        assert bucket.waits_ms(pool, limits, tokens) == (0, 0, 0, 0)

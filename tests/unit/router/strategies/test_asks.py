@@ -36,7 +36,7 @@ from router.strategies.asks import (
     REVISE_INSTRUCTIONS,
     VARIATION_MAX_OUTPUT_TOKENS,
     branch_request,
-    strategy_tokens,
+    strategy_usage,
 )
 from router.strategies.options import MAX_VARIATIONS, StrategyOptions
 from router.task import Strategy
@@ -178,8 +178,10 @@ def test_what_a_strategy_asks_of_the_pools(
     fast: int,
     deep: int,
 ) -> None:
-    tokens = strategy_tokens(strategy, StrategyOptions(**options), prompt, output)
-    assert tokens == {"fast": fast, "deep": deep}
+    usage = strategy_usage(strategy, StrategyOptions(**options), prompt, output)
+    assert {
+        group: used.num_input_tokens + used.num_output_tokens for group, used in usage.items()
+    } == {"fast": fast, "deep": deep}
 
 
 def test_the_most_that_a_judge_may_have_to_read_fits_an_engines_window() -> None:

@@ -1,0 +1,51 @@
+"""What tokens cost a tenant: input, cached and output tokens, each with its group's weight.
+
+The tokens pools and the daily budget hold weighted tokens. With every weight 1, the default, that
+is simply tokens: a cached one counts like any other input.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from backends.contract import BackendGroup, Usage
+
+MAX_WEIGHT = 1_000.0
+_PER_UNIT = 1_000  # weights are applied in thousandths, so that sums are exact
+
+Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
+
+
+class CostWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one token of each kind counts; three decimals matter."""
+
+    input: Weight = 1.0
+    cached: Weight = 1.0  # input that was served from a KV prefix
+    output: Weight = 1.0
+
+
+EVEN = CostWeights()
+Weights = Mapping[BackendGroup, CostWeights]
+
+
+def cost_by_group(
+    used: Iterable[tuple[BackendGroup, Usage]], weights: Weights
+) -> dict[BackendGroup, int]:
+    """What each group charges for what was used there."""
+    usages: dict[BackendGroup, Usage] = {}
+    for group, usage in used:
+        usages[group] = usages.get(group, Usage()) + usage
+    return {group: cost_tokens(usage, weights.get(group, EVEN)) for group, usage in usages.items()}
+
+
+def cost_tokens(usage: Usage, weights: CostWeights) -> int:
+    """What a usage is charged, in weighted tokens, rounded up."""
+    cached = min(usage.num_cached_tokens, usage.num_input_tokens)
+    total = (
+        (usage.num_input_tokens - cached) * round(weights.input * _PER_UNIT)
+        + cached * round(weights.cached * _PER_UNIT)
+        + usage.num_output_tokens * round(weights.output * _PER_UNIT)
+    )
+    return -(-total // _PER_UNIT)
