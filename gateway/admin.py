@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from litestar import Router, get
 
-from gateway import __version__
+from gateway import __version__, key_admin, tenant_admin
 from gateway.admin_guard import require_admin, services_of
 from gateway.errors import ProtocolError
 from gateway.http import AnyRequest
@@ -108,7 +108,11 @@ async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
     ]
 
 
-HANDLERS: list[Any] = [get_admin_health, get_backends, get_pools]
+HANDLERS: list[Any] = [
+    *(get_admin_health, get_backends, get_pools),
+    *key_admin.HANDLERS,
+    *tenant_admin.HANDLERS,
+]
 
 ADMIN = Router(
     path="/admin",

@@ -293,13 +293,15 @@ def admin_keys(config: Config) -> tuple[AdminKeyConfig, ...]:
 def peppers(config: Config, from_file: str | None = None) -> Peppers:
     """The peppers of keys made at run time; none: no keys can be made.
 
-    The development pepper is for an embedded Redis, which forgets such keys when it ends.
+    The development pepper is for an embedded Redis, which forgets such keys when it ends, and
+    where the development key works, which is on loopback only.
 
     Raises:
         ConfigError: They are not in their form.
     """
     text = from_file if from_file is not None else config.auth.peppers
-    if text is None and config.redis.url is None:
+    in_development = any(DEVELOPMENT_KEY in tenant.keys for tenant in config.tenants)
+    if text is None and (config.redis.url is None or in_development):
         text = DEVELOPMENT_PEPPERS
     try:
         return Peppers() if text is None else parse_peppers(text)

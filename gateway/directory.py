@@ -179,6 +179,17 @@ class Directory:
             raise ProtocolError("conflict", message)
         logger.info("%s %s by %s", audit.action, audit.subject, audit.author)
 
+    async def catch_up(self) -> None:
+        """`refresh`, for who is about to change what others may just have changed.
+
+        Raises:
+            ProtocolError: Redis does not answer.
+        """
+        try:
+            await self.refresh()
+        except (RedisError, OSError) as error:
+            raise unavailable(error) from error
+
     async def _run(self, arguments: list[str | bytes | int]) -> int:
         try:
             version: Any = await self._redis.evalsha(_SHA, len(_KEYS), *_KEYS, *arguments)

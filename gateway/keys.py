@@ -27,7 +27,7 @@ _KEY = re.compile(
 )
 _PEPPER = re.compile(r"([a-z0-9]{1,16}):(\S+)")
 
-# For embedded and development setups only, where Redis forgets every key when it ends.
+# For an embedded Redis, and for setups with the development key: never reachable from elsewhere.
 DEVELOPMENT_PEPPERS = "dev:lanewise-development-pepper-not-for-production"
 
 KeyState = Literal["active", "expired", "revoked"]

@@ -57,6 +57,10 @@ class Roster:
             found = self._resolved[tenant_id] = resolve(record, self.tiers)
         return found
 
+    def is_configured_tier(self, name: str) -> bool:
+        """Whether the configuration has a tier of this name, whatever a record says."""
+        return name in self._configured_tiers
+
     def keys_of(self, tenant_id: str) -> Iterator[KeyRecord]:
         """The tenant's keys, also those that hold no longer; configured ones are not among them."""
         return (record for record in self.keys.values() if record.tenant_id == tenant_id)

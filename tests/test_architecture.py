@@ -38,7 +38,7 @@ EDGES = frozenset(
             ),
             *("pipeline", "preview", "routes", "server", "socket_protocol", "store", "terminal"),
             *("admin_guard", "outage_metrics"),
-            *("access", "directory"),
+            *("access", "directory", "key_admin", "tenant_admin", "tenant_command"),
         ),
         "router": (*("failover_pools", "heartbeat", "policy_store", "redis_pools"),),
         "backends": (
@@ -65,7 +65,7 @@ THIRD_PARTY = {
     "litestar": (
         *("gateway.admin", "gateway.app", "gateway.background", "gateway.chat"),
         *("gateway.connection", "gateway.engine_link", "gateway.http", "gateway.routes"),
-        *("gateway.server", "gateway.admin_guard"),
+        *("gateway.server", "gateway.admin_guard", "gateway.key_admin", "gateway.tenant_admin"),
     ),
     "uvicorn": ("gateway.server", "gateway.socket_protocol", "gateway.engine_command"),
     "uvloop": ("gateway.server", "gateway.engine_command"),

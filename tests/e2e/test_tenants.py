@@ -1,0 +1,265 @@
+"""Tenants, tiers and keys made at run time: a real gateway, a real Redis, the official SDK."""
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import openai
+import pytest
+import redis
+import websockets.sync.client
+from openai import OpenAI
+from websockets.exceptions import ConnectionClosed
+
+from tests.e2e.admin_api import ask
+from tests.e2e.gateway_process import GatewayProcess
+
+LONG = {"model": "lanewise-deep", "input": "Write an essay on locks.", "max_output_tokens": 100_000}
+
+
+class Admin:
+    """The admin API of the gateway, with what it made."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self.gateway = gateway
+
+    def do(self, method: str, path: str, **body: Any) -> Any:
+        status, answer = ask(self.gateway, method, f"/admin{path}", body if body else b"{}")
+        assert status < 300, answer
+        return answer
+
+    def refused(self, method: str, path: str, **body: Any) -> tuple[int, str]:
+        status, answer = ask(self.gateway, method, f"/admin{path}", body if body else b"{}")
+        return status, answer["error"]["message"]
+
+    def key(self, tenant: str, **fields: Any) -> tuple[str, str]:
+        """A new key's id, and the key."""
+        made = self.do("POST", "/keys", tenant=tenant, **fields)
+        return made["record"]["id"], made["key"]
+
+    def client(self, key: str) -> OpenAI:
+        return OpenAI(base_url=self.gateway.base_url, api_key=key, max_retries=0)
+
+
+def until_closed(connection: Any) -> list[Any]:
+    """What comes before the gateway closes the connection."""
+    events: list[Any] = []
+    with suppress(ConnectionClosed):
+        for event in connection:
+            events.append(event)  # noqa: PERF402 - the close must not lose them
+    return events
+
+
+@pytest.fixture
+def admin(gateway: GatewayProcess) -> Iterator[Admin]:
+    admin = Admin(gateway)
+    yield admin
+    for tenant in admin.do("GET", "/tenants"):
+        if not tenant["configured"]:
+            admin.do("DELETE", f"/tenants/{tenant['id']}")
+
+
+def test_a_tenant_and_its_key_are_made_used_and_revoked(admin: Admin) -> None:
+    made = admin.do("POST", "/tenants", id="acme", tier="pro")
+    assert set(made["limits"]) == {"fast", "deep"}
+    key_id, key = admin.key("acme", name="ci")
+    with admin.client(key) as client:
+        assert client.responses.create(model="auto", input="Hi.").output_text
+        shown = admin.do("GET", "/keys?tenant=acme")[0]
+        assert (shown["id"], shown["state"], shown["name"]) == (key_id, "active", "ci")
+        assert shown["last_used_at"] is not None
+        assert key not in json.dumps(shown)
+        assert admin.do("POST", f"/keys/{key_id}/revoke")["state"] == "revoked"
+        with pytest.raises(openai.AuthenticationError) as caught:
+            client.responses.create(model="auto", input="Hi.")
+    assert caught.value.code == "invalid_api_key"
+    audit = [(entry["action"], entry["author"]) for entry in admin.do("GET", "/audit?limit=3")]
+    assert audit == [
+        ("keys.revoke", "development"),
+        ("keys.create", "development"),
+        ("tenants.create", "development"),
+    ]
+
+
+def test_a_revoked_key_ends_what_runs_under_it(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="enterprise")
+    key_id, key = admin.key("acme")
+    _, other = admin.key("acme")
+    with (
+        admin.client(key) as client,
+        admin.client(other) as bystander,
+        client.responses.connect() as connection,
+        bystander.responses.connect() as kept,
+    ):
+        connection.response.create(**LONG)
+        kept.response.create(model="lanewise-fast", input="Hi.")
+        stream = client.responses.create(**LONG, stream=True)
+        next(iter(stream))
+        for event in connection:
+            if event.type == "response.output_text.delta":
+                break
+        revoker = threading.Thread(target=admin.do, args=("POST", f"/keys/{key_id}/revoke"))
+        revoker.start()
+        last = until_closed(connection)[-1]
+        revoker.join()
+        assert (last.type, last.error.code) == ("error", "invalid_api_key")
+        assert [event.type for event in stream][-1] == "response.incomplete"
+        assert any(event.type == "response.completed" for event in kept)
+
+
+def test_the_close_code_says_that_it_is_about_the_key(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="pro")
+    key_id, key = admin.key("acme")
+    headers = {"Authorization": f"Bearer {key}"}
+    url = admin.gateway.socket_url
+    with websockets.sync.client.connect(url, additional_headers=headers) as socket:
+        admin.do("POST", f"/keys/{key_id}/revoke")
+        error = json.loads(socket.recv(timeout=20))
+        assert (error["type"], error["status"]) == ("error", 401)
+        with pytest.raises(ConnectionClosed) as caught:
+            socket.recv(timeout=20)
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.code == 1008
+
+
+def test_a_key_that_expires_ends_its_connections(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="pro")
+    _, key = admin.key("acme", expires_in_s=2)
+    with admin.client(key) as client, client.responses.connect() as connection:
+        events = until_closed(connection)
+        assert [event.type for event in events] == ["error"]
+        assert "expired" in events[0].error.message
+        with pytest.raises(openai.AuthenticationError):
+            client.models.list()
+
+
+def test_both_keys_hold_while_one_is_rotated(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="pro")
+    old_id, old = admin.key("acme")
+    made = admin.do("POST", f"/keys/{old_id}/rotate", overlap_s=3600)
+    assert made["record"]["replaces"] == old_id
+    for key in (old, made["key"]):
+        with admin.client(key) as client:
+            client.models.list()
+    now = admin.do("POST", f"/keys/{made['record']['id']}/rotate", overlap_s=0)
+    with admin.client(now["key"]) as client:
+        client.models.list()
+    with admin.client(made["key"]) as client, pytest.raises(openai.AuthenticationError):
+        client.models.list()
+    assert admin.refused("POST", f"/keys/{made['record']['id']}/rotate", overlap_s=0)[0] == 409
+
+
+def test_fast_is_for_pro_only_and_a_new_tier_holds_from_the_next_task_on(admin: Admin) -> None:
+    admin.do("POST", "/tenants", id="acme", tier="free")
+    _, key = admin.key("acme")
+    with admin.client(key) as client, client.responses.connect() as connection:
+
+        def turn(**fields: Any) -> Any:
+            connection.response.create(input="Reverse a string.", **fields)
+            return next(e for e in connection if e.type in ("response.completed", "error"))
+
+        for refused in (
+            turn(model="lanewise-fast"),
+            turn(model="auto", metadata={"route": "fast"}),
+            turn(model="auto", metadata={"route": "parallel"}),
+        ):
+            assert refused.error.code == "insufficient_permissions"
+        assert turn(model="auto").response.routing["route"] == "deep"
+        admin.do("PATCH", "/tenants/acme", tier="pro")
+        assert turn(model="lanewise-fast").response.routing["route"] == "fast"
+        admin.do("PATCH", "/tenants/acme", limits={"fast": {"requests_per_min": 0}})
+        assert turn(model="lanewise-fast").error.code == "rate_limit_exceeded"
+        admin.do("PATCH", "/tenants/acme", limits=None, access=["deep"])
+        assert turn(model="lanewise-fast").error.code == "insufficient_permissions"
+
+
+def test_a_tier_is_made_changed_and_not_taken_from_under_its_tenants(admin: Admin) -> None:
+    limits = {"requests_per_min": 5, "tokens_per_min": 1000, "max_concurrent": 1}
+    admin.do("PUT", "/tiers/trial", limits={"deep": limits}, weight=0.5)
+    admin.do("POST", "/tenants", id="acme", tier="trial")
+    admin.do("PUT", "/tiers/trial", limits={"fast": limits}, weight=2)
+    acme = admin.do("GET", "/tenants/acme")
+    assert (set(acme["limits"]), acme["weight"]) == ({"fast"}, 2)
+    status, message = admin.refused("DELETE", "/tiers/trial")
+    assert (status, "acme" in message) == (409, True)
+    admin.do("DELETE", "/tenants/acme")
+    admin.do("DELETE", "/tiers/trial")
+    assert "trial" not in {tier["name"] for tier in admin.do("GET", "/tiers")}
+
+
+REFUSED = [
+    ("POST", "/tenants", {"id": "small", "tier": "pro"}, 409),  # configured
+    ("POST", "/tenants", {"id": "x", "tier": "gold"}, 400),
+    ("POST", "/tenants", {"id": "X{}", "tier": "pro"}, 400),
+    ("POST", "/tenants", {"id": "x", "tier": "pro", "limits": {"slow": {}}}, 400),
+    ("POST", "/tenants", {"id": "x", "tier": "pro", "limits": {"fast": {"rpm": 1}}}, 400),
+    ("POST", "/tenants", {"id": "x", "tier": "pro", "colour": "red"}, 400),
+    ("PATCH", "/tenants/small", {"tier": "pro"}, 409),
+    ("PATCH", "/tenants/nobody", {"tier": "pro"}, 404),
+    ("DELETE", "/tenants/small", {}, 409),
+    ("POST", "/keys", {"tenant": "nobody"}, 404),
+    ("POST", "/keys", {"tenant": "small", "expires_in_s": 0}, 400),
+    ("POST", "/keys/nokey/revoke", {}, 404),
+    ("DELETE", "/tiers/pro", {}, 404),
+    ("PUT", "/tiers/x", {"limits": {"fast": {"requests_per_min": 1}}}, 400),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), REFUSED)
+def test_refused(admin: Admin, method: str, path: str, body: dict[str, Any], status: int) -> None:
+    assert admin.refused(method, path, **body)[0] == status
+
+
+def test_no_key_is_found_in_logs_metrics_or_redis(
+    admin: Admin, redis_client: "redis.Redis[bytes]"
+) -> None:
+    _, key = admin.key("small", name="canary")
+    secret = key.rpartition("_")[2]
+    with admin.client(key) as client:
+        client.models.list()
+    for wrong in (key[:-1], key[:-1] + ("a" if key[-1] != "a" else "b"), f"Bearer {key}"):
+        status, answer = ask(admin.gateway, "GET", "/v1/models", key=wrong)
+        assert status == 401
+        assert secret[:20] not in json.dumps(answer)
+    _, metrics = ask_text(admin.gateway, "/metrics")
+    texts = [admin.gateway.log, metrics]
+    for name in redis_client.keys("lw1:{directory}*"):
+        texts += [str(redis_client.dump(name)), name.decode()]
+    for text in texts:
+        assert secret[:20] not in text
+
+
+def ask_text(gateway: GatewayProcess, path: str) -> tuple[int, str]:
+    """A page as text."""
+    with urllib.request.urlopen(gateway.url + path) as answer:
+        return answer.status, answer.read().decode()
+
+
+def test_one_tenant_never_finds_what_is_another_s(admin: Admin) -> None:
+    for tenant in ("acme", "beta"):
+        admin.do("POST", "/tenants", id=tenant, tier="enterprise")
+    with (
+        admin.client(admin.key("acme")[1]) as acme,
+        admin.client(admin.key("beta")[1]) as beta,
+    ):
+        mine = acme.responses.create(model="auto", input="The code word is opal-2.").id
+        running = acme.responses.create(**LONG, background=True).id
+        for response_id in (mine, running, "resp_" + "0" * 48):
+            continued = {"input": "What?", "model": "auto", "previous_response_id": response_id}
+            answers: list[Any] = []
+            for question, arguments in (
+                (beta.responses.retrieve, {"response_id": response_id}),
+                (beta.responses.delete, {"response_id": response_id}),
+                (beta.responses.cancel, {"response_id": response_id}),
+                (beta.responses.input_items.list, {"response_id": response_id}),
+                (beta.responses.create, continued),
+            ):
+                with pytest.raises(openai.APIStatusError) as caught:
+                    question(**arguments)
+                answers.append(caught.value.code)
+            assert answers == ["response_not_found"] * 4 + ["previous_response_not_found"]
+        assert acme.responses.retrieve(mine).id == mine
+        acme.responses.cancel(running)
