@@ -22,6 +22,7 @@ from wafer_engine.step import CostModel
 PREDICTED = "predicted"
 REASON = "not_modelled"
 CONSTANTS = "constants"
+_NEEDED = ("hardware", "metric")
 
 
 def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
@@ -41,8 +42,21 @@ def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 
 
 def predict_file(path: Path) -> str:
-    """The CSV text of a file's rows with their predictions."""
-    return write_rows(predict_rows(read_rows(path)))
+    """The CSV text of a file's rows with their predictions.
+
+    Raises:
+        ValueError: The file holds no rows, or lacks columns that every row needs.
+    """
+    rows = read_rows(path)
+    if not rows:
+        raise ValueError("expected CSV with a header line and rows, found none")
+    missing = [column for column in _NEEDED if column not in rows[0]]
+    if missing:
+        raise ValueError(
+            f"no column {' or '.join(map(repr, missing))}: expected the columns of wse.csv or "
+            f"gpu.csv, separated by commas; found {', '.join(map(repr, list(rows[0])[:8]))}"
+        )
+    return write_rows(predict_rows(rows))
 
 
 def replay_file(path: Path, cost: CostModel) -> tuple[str, str]:

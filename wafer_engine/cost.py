@@ -29,6 +29,7 @@ from wafer_engine.step import EngineLimits, StepShape
 
 ALLREDUCES_DENSE = 10  # per layer, as the measured code
 ALLREDUCES_MOE = 12  # assumed: two more to dispatch to experts and gather from them
+ALLREDUCES_HEAD = 2  # the final norm's and the output product's, as `transformer.py` does them
 WEIGHT_FRACTION = 0.85  # of SRAM that weights may fill; assumed
 DRAFTED_PARAMS = 20e9  # smaller models, which one CS-3 holds (published), run without a draft: [A]
 LINK_LATENCY_US = 1.0  # per crossing between wafers; assumed, no published figure
@@ -195,7 +196,9 @@ class WaferCost:
         allreduce_us = wafer.cycles_to_us(fit.allreduce + fit.hop * self.region_side)
         num_moe = model.moe.num_layers if model.moe else 0
         num_allreduces = (
-            ALLREDUCES_DENSE * (model.num_layers - num_moe) + ALLREDUCES_MOE * num_moe + 1
+            ALLREDUCES_DENSE * (model.num_layers - num_moe)
+            + ALLREDUCES_MOE * num_moe
+            + ALLREDUCES_HEAD
         )
         fixed_tokens, context_fraction = self._span
         # Vector starts, as in `kernels.Tiling.vectors_per_row`: what bounds the WSE-2.

@@ -39,8 +39,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Read a CSV file with a header line; every cell stays text."""
-    with path.open(newline="", encoding="utf-8") as file:
+    """Read a CSV file with a header line; every cell stays text. A byte order mark is skipped."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
         return list(csv.DictReader(file))
 
 

@@ -52,7 +52,7 @@ def read_log(path: Path) -> list[dict[str, str]]:
     """
     raw = path.read_bytes()
     text = gzip.decompress(raw) if path.suffix == ".gz" else raw
-    rows = list(csv.DictReader(io.StringIO(text.decode())))
+    rows = list(csv.DictReader(io.StringIO(text.decode("utf-8-sig"))))
     for column in ("arrival_s", "input_tokens", "output_tokens"):
         if rows and column not in rows[0]:
             raise ValueError(f"{path}: no column {column!r}")

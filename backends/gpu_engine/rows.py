@@ -72,7 +72,7 @@ class GpuRows:
         predictor = self._by_load.get(row.get("load", ""))
         try:
             if predictor is None:
-                raise NotModelledError(f"no model for the load {row.get('load', '')!r}")
+                raise NotModelledError(_unknown_load(row))
             check_row(row)
             value = finite(predictor(row))
             return Prediction(group, value, bar=bar, constants=self._constants_of(row))
@@ -88,17 +88,25 @@ class GpuRows:
 
         Raises:
             ValueError: An unknown GPU, model, precision or engine, or weights that do not fit.
-            NotModelledError: No constants were fitted for the row's engine on its GPU.
+            NotModelledError: No constants were fitted for the row's engine, or its GPUs are several
+                replicas.
         """
         gpu = find_gpu(row["hardware"])
         model = find_model(row["model"])
-        tp, pp = whole(row, "tp", 1), whole(row, "pp", 1)
+        pp = whole(row, "pp", 1)
+        layer_split = row["engine"].startswith("llama.cpp")
+        # A row that names GPUs but not how a model is spread means one model over all of them.
+        tp = whole(row, "tp", 1 if layer_split else max(1, whole(row, "count", pp) // pp))
         count = whole(row, "count", tp * pp)
+        if count != tp * pp and not layer_split:
+            raise NotModelledError(
+                f"{count} GPUs are not tp x pp = {tp} x {pp}: give the row of one replica"
+            )
         dp, expert_parallel = 1, False
         if model.moe is not None and _MOE_DP in row.get("note", "") and tp > 1:
             tp, dp, expert_parallel = 1, tp, True
-        if row["engine"].startswith("llama.cpp") and count > 1:
-            pp = count  # its layer split
+        if layer_split and count > 1:
+            pp = count
         engine = self._engines.get(engine_file(row))
         if engine is None:
             raise NotModelledError(f"no constants were fitted for {row['engine']}")
@@ -225,6 +233,12 @@ class GpuRows:
             requests = [Request(at_us, round(prompt), round(output)) for at_us in arrivals]
             self._runs[key] = replay(self._bounded_cost(row, prompt + output), requests)
         return _metric_of(row, self._runs[key])
+
+
+def _unknown_load(row: Row) -> str:
+    load = row.get("load", "")
+    known = "offline, static, closed or poisson"
+    return f"no model for the load {load!r}: {known}" if load else f"no load is given: {known}"
 
 
 def _check_kv(num_seqs: int, tokens: float, capacity_tokens: int) -> None:

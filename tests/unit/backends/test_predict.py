@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from backends.predict import predict_file, predict_rows
 from wafer_engine.report import read_rows, write_rows
 
@@ -49,6 +51,23 @@ def test_exactly_one_added_cell_is_filled_whatever_the_row() -> None:
     rows += [{**GPU, column: "?"} for column in GPU] + [{**WAFER, column: "?"} for column in WAFER]
     for row in predict_rows(rows):
         assert bool(row["predicted"]) != bool(row["not_modelled"]), row
+
+
+def test_a_file_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("\ufeff" + write_rows([GPU]), encoding="utf-8")
+    assert ",trtllm_0_17" in predict_file(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("", "found none"), ("hardware;metric\nH100;ttft\n", "no column 'hardware' or 'metric'")],
+)
+def test_a_file_without_rows_to_predict_says_so(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=reason):
+        predict_file(path)
 
 
 IMPOSSIBLE = ("-5", "0", "nan", "inf", "-inf", "1e10", "1e400", "0.5", "x", "1e-300")

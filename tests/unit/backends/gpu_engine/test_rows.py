@@ -97,10 +97,17 @@ def test_known_rows(row: dict[str, str], published: float, tolerance: float) -> 
     assert prediction.value == pytest.approx(published, rel=tolerance)
 
 
+def test_gpus_without_a_stated_spread_hold_one_model_together() -> None:
+    stated, unstated = (
+        GpuRows().predict(changed(model="Llama-3.1-405B", count="8", tp=tp)) for tp in ("8", "")
+    )
+    assert stated.value == unstated.value is not None
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({}, "no model for the load"),
+        ({}, "no load is given"),
         ({"load": "offline"}, "no prompt and output lengths"),
         ({"load": "offline", "input_len": "1", "output_len": "1", **MAX}, "no column"),
         (changed(hardware="TPU"), "unknown GPU"),
@@ -120,6 +127,7 @@ def test_known_rows(row: dict[str, str], published: float, tolerance: float) -> 
         (changed(tp="nan"), "tp is 'nan'"),
         (changed(pp="0.5"), "pp is '0.5'"),
         (changed(count="0"), "count is '0'"),
+        (changed(tp="2", count="8"), "8 GPUs are not tp x pp"),
         (changed(load="closed", engine="vLLM 0.19", input_len="-5"), "input_len is '-5'"),
         (changed(load="closed", output_len="0", metric="tpot_mean"), "output_len is '0'"),
         (changed(output_len="1e10"), "to 10,000,000"),
@@ -136,7 +144,7 @@ def test_known_rows(row: dict[str, str], published: float, tolerance: float) -> 
         ({**ONLINE, "metric": "ttft_p999"}, "no model for ttft_p999"),
         ({**ONLINE, "metric": "tpot_p99", "output_len": "1"}, "no time per further token"),
         (changed(load="static", batch_or_concurrency="4", metric="x"), "no model for x"),
-        ({**ONLINE, "hardware": "L4", "tp": "1"}, "too little"),
+        ({**ONLINE, "hardware": "L4", "tp": "1", "count": "1"}, "too little"),
     ],
 )
 def test_rows_that_cannot_be_modelled_say_why(row: dict[str, str], reason: str) -> None:
