@@ -21,7 +21,7 @@ run: $(VENV)/.run ## Set up and serve on http://127.0.0.1:8080 (PORT=9000 for an
 	@exec $(BIN)/lanewise serve --port $(PORT) $(ARGS)
 
 test: setup ## Set up and run every test (ARGS="-k name" for some).
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@exec $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 check: $(VENV)/.dev ## Lint, check formatting and types.
 	$(BIN)/ruff check .

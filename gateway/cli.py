@@ -19,7 +19,7 @@ from gateway.terminal import run as run_terminal
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `lanewise`; the process's exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)
     except (ConfigError, EmbeddedRedisError) as error:
@@ -33,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Every command with its options; each help shows an example."""
     parser = argparse.ArgumentParser(
         prog="lanewise", description="A gateway for fast and deep models side by side."
     )

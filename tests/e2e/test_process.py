@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -111,17 +110,6 @@ def test_route_explains_without_running(tmp_path: Path) -> None:
         "route", "Find the deadlock in our lock manager and prove the fix.", folder=tmp_path
     )
     assert "deep" in deep.stdout
-
-
-def test_every_command_has_help_with_an_example() -> None:
-    def told_by(*arguments: str) -> str:
-        command = [str(LANEWISE), *arguments, "--help"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    commands = re.findall(r"^ {4}(\w+) ", told_by(), re.M)
-    assert {"serve", "chat", "route"} <= set(commands)
-    for command in commands:
-        assert f"example: lanewise {command}" in told_by(command)
 
 
 async def test_a_connection_that_is_too_old_is_told_and_closed(
