@@ -321,6 +321,9 @@ class ChatStream:
             self._texts.append(text)
             self._chunk({"content": text})
 
+    def update(self, routing: dict[str, Any]) -> None:
+        """Only the first chunk and the whole answer have a place for it."""
+
     def heartbeat(self) -> None:
         """A chunk without content, for clients that count silence."""
         if self._is_open and not self._ended:

@@ -16,7 +16,7 @@ from gateway.gateway import Gateway
 from gateway.job import Ended, Job
 from gateway.outbox import Outbox
 from gateway.pipeline import handle_task
-from gateway.session import Action, Session, Start
+from gateway.session import Action, Session, Start, Stop
 from gateway.socket_protocol import ABORT, WRITE
 from gateway.wire import BadFrameError, decode_event
 from router.task import Tenant
@@ -139,8 +139,10 @@ class Connection:
                 pump = asyncio.create_task(self._run(action.job))
                 self._pumps.add(pump)
                 pump.add_done_callback(self._pumps.discard)
-            else:
+            elif isinstance(action, Stop):
                 action.job.stop(action.reason)
+            elif action.job.redirect is not None:
+                action.job.redirect(action.number, action.items)
 
     async def _run(self, job: Job) -> None:
         """One response; its end lets the next on its stream begin."""

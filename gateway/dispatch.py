@@ -14,6 +14,7 @@ import msgspec
 from backends.contract import (
     Backend,
     BackendError,
+    ContextItem,
     Delta,
     Finish,
     FinishReason,
@@ -21,11 +22,15 @@ from backends.contract import (
     Generation,
     Usage,
 )
+from gateway.errors import ProtocolError
 from gateway.response import ResponseWriter
+from gateway.settlement import SideReservation, SideReservations
 from router.decision import RankedRoute
-from router.strategies.actions import Action, Begin, Cancel, End, Forward, WakeAt
+from router.strategies.actions import Action, Begin, Cancel, End, Forward, Merge, WakeAt
 from router.strategies.asks import branch_request
+from router.strategies.delegate import Delegate
 from router.strategies.merging import merge
+from router.strategies.race import Single
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -55,7 +60,7 @@ class Branch:
 
     __slots__ = (
         *("_run", "begin", "cancelled", "failed", "generation", "num_prompt_tokens"),
-        *("num_streamed_tokens", "number", "pace", "started_us", "usage"),
+        *("num_streamed_tokens", "number", "pace", "reservation", "started_us", "usage"),
     )
 
     def __init__(self, run: "Run", begin: Begin, started_us: int) -> None:
@@ -63,7 +68,8 @@ class Branch:
         self.begin = begin
         self.started_us = started_us
         self.number = begin.branch
-        self.generation: Generation | None = None  # None: it was refused
+        self.generation: Generation | None = None  # None: not started, or refused
+        self.reservation: SideReservation | None = None  # its own, where it has one
         self.usage: Usage | None = None  # once it is over
         self.pace: Pace | None = None  # once it has a token
         self.num_prompt_tokens = 0
@@ -85,9 +91,21 @@ class Branch:
 
     def cancel(self) -> None:
         """Stop it now; harmless once it is over."""
-        if self.generation is not None and self.usage is None:
+        if self.usage is None:
             self.cancelled = True
-            self.usage = self.generation.cancel()
+            self.over(Usage() if self.generation is None else self.generation.cancel())
+
+    def over(self, usage: Usage) -> None:
+        """It will use no more than this."""
+        self.usage = usage
+        if self.reservation is not None:
+            self.reservation.settle(usage)
+
+    def usage_so_far(self) -> Usage:
+        """Its usage while it runs; what is cached is known once it has ended."""
+        return self.usage or Usage(
+            num_input_tokens=self.num_prompt_tokens, num_output_tokens=self.num_streamed_tokens
+        )
 
     @property
     def state(self) -> str:
@@ -102,8 +120,13 @@ class Run:
     """One task's generations. `ended` resolves once; `close` may be called at any time."""
 
     def __init__(
-        self, chosen: RankedRoute, writer: ResponseWriter, clock_us: Callable[[], int]
+        self,
+        chosen: RankedRoute,
+        writer: ResponseWriter,
+        clock_us: Callable[[], int],
+        apart: SideReservations | None = None,
     ) -> None:
+        """`apart` reserves for sub-tasks; only `delegate` has any."""
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Outcome] = self._loop.create_future()
         self.first: Pace | None = None  # of the branch whose token the client saw first
@@ -111,8 +134,11 @@ class Run:
         self._clock_us = clock_us
         self._writer = writer
         self._chosen = chosen
-        self._merge = merge(chosen.strategy, chosen.options)
-        self._transparent = self._merge.transparent
+        self._apart = apart
+        self._merge: Merge = Single()
+        self._delegate: Delegate | None = None
+        self._delegations: list[str] = []  # their states, as last told of
+        self.on_delegations: Callable[[], None] | None = None  # called when one changes its state
         self._branches: dict[int, Branch] = {}
         self._first_branch: Branch | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -128,6 +154,9 @@ class Run:
         """
         self._backends = backends
         self._request = request
+        self._merge = merge(self._chosen.strategy, self._chosen.options, request)
+        if isinstance(self._merge, Delegate):
+            self._delegate = self._merge
         self._act(self._merge.start(self._clock_us()))
         if self.ended.done():  # backends push later, so this can only be refusals
             finish = self.ended.result().finish
@@ -167,10 +196,7 @@ class Run:
         """`usages` while it runs; what is cached is known of what has ended only."""
         totals = [Usage()] * len(self._chosen.backends)
         for branch in self._branches.values():
-            totals[branch.begin.backend] += branch.usage or Usage(
-                num_input_tokens=branch.num_prompt_tokens,
-                num_output_tokens=branch.num_streamed_tokens,
-            )
+            totals[branch.begin.backend] += branch.usage_so_far()
         return totals
 
     @property
@@ -202,13 +228,53 @@ class Run:
             for branch in self._branches.values()
         ]
 
+    # -- sub-tasks -------------------------------------------------------------------------
+
+    def redirect(self, number: int, items: tuple[ContextItem, ...] | None) -> None:
+        """Steer one sub-task, or cancel it (None); harmless where it does not run."""
+        if self._delegate is None or self._closed:
+            return
+        if items is None:
+            self._act(self._delegate.cancel_delegation(number))
+        else:
+            self._act(self._delegate.steer_delegation(number, items))
+
+    def delegations(self) -> list[dict[str, Any]]:
+        """The sub-tasks and how they stand; `id` is what a client steers or cancels one by."""
+        if self._delegate is None or self._request is None:
+            return []
+        return [
+            {
+                "id": f"{self._request.id}-d{delegation.number}",
+                "task": delegation.task,
+                "state": delegation.state,
+            }
+            for delegation in self._delegate.delegations
+        ]
+
+    @property
+    def running_delegations(self) -> frozenset[int]:
+        """The numbers of the sub-tasks under way."""
+        if self._delegate is None or self._closed:
+            return frozenset()
+        return frozenset(d.number for d in self._delegate.delegations if d.state == "running")
+
+    def _tell_of_delegations(self, delegate: Delegate) -> None:
+        states: list[str] = [delegation.state for delegation in delegate.delegations]
+        if states != self._delegations:
+            self._delegations = states
+            if self.on_delegations is not None:
+                self.on_delegations()
+
+    # -- what engines push -----------------------------------------------------------------
+
     def on_delta(self, branch: Branch, delta: Delta) -> None:
         pace = branch.pace
         if pace is None:
             branch.pace = pace = Pace(branch.begin.backend, delta.at_us, delta.at_us)
         pace.last_at_us = delta.at_us
         branch.num_streamed_tokens += delta.num_tokens
-        if self._transparent:
+        if self._merge.transparent:
             if self.first is None:
                 self._see(branch)
             self._writer.push(delta, None)
@@ -216,7 +282,9 @@ class Run:
             self._act(self._merge.on_delta(branch.number, delta))
 
     def on_finish(self, branch: Branch, finish: Finish) -> None:
-        branch.usage = finish.usage
+        if branch.usage is not None:
+            return  # cancelled: what comes too late counts no more
+        branch.over(finish.usage)
         branch.failed = finish.error is not None
         if not self._closed:
             self._act(self._merge.on_finish(branch.number, finish, self._clock_us()))
@@ -253,6 +321,8 @@ class Run:
                 self._set_timer(action.at_us)
             else:
                 self._end(action)
+        if self._delegate is not None:
+            self._tell_of_delegations(self._delegate)
 
     def _begin(self, begin: Begin) -> None:
         assert self._request is not None
@@ -262,11 +332,54 @@ class Run:
         alone = len(self._chosen.backends) == 1
         asked = branch_request(self._request, begin, backend.info, alone=alone)
         branch.num_prompt_tokens = asked.num_prompt_tokens
+        if begin.apart:
+            self._reserve(branch, backend, asked)
+        else:
+            self._start_branch(branch, backend, asked)
+
+    def _start_branch(self, branch: Branch, backend: Backend, asked: GenerateRequest) -> None:
         try:
             branch.generation = backend.start(asked, branch)
         except BackendError as error:
-            refused = Finish(FinishReason.ERROR, Usage(), self._clock_us(), error)
-            self.on_finish(branch, refused)
+            self._refuse(branch, error)
+
+    def _refuse(self, branch: Branch, error: BackendError) -> None:
+        self.on_finish(branch, Finish(FinishReason.ERROR, Usage(), self._clock_us(), error))
+
+    def _reserve(self, branch: Branch, backend: Backend, asked: GenerateRequest) -> None:
+        """Start it once it has its own reservation; the rest of the response goes on meanwhile."""
+        assert self._apart is not None
+
+        def granted(reservation: SideReservation) -> None:
+            if branch.usage is not None:  # cancelled in the meantime
+                reservation.settle(Usage())
+                return
+            branch.reservation = reservation
+            try:
+                self._start_branch(branch, backend, asked)
+            except Exception as error:
+                self.break_off(error)
+
+        def refused(error: ProtocolError) -> None:
+            if branch.usage is None:
+                name = backend.info.name
+                branch.finish(
+                    Finish(
+                        FinishReason.ERROR,
+                        Usage(),
+                        self._clock_us(),
+                        BackendError(name, error.code, error.message, retryable=True),
+                    )
+                )
+
+        self._apart.take(
+            asked.id,
+            backend.info.group,
+            Usage(asked.num_prompt_tokens, 0, asked.max_output_tokens),
+            branch.usage_so_far,
+            granted,
+            refused,
+        )
 
     def _set_timer(self, at_us: int) -> None:
         if self._timer is not None:

@@ -14,6 +14,7 @@ from router.decision import RouteDecision
 from router.task import Tenant
 
 StopReason = Literal["steered", "cancelled"]
+Redirect = Callable[[int, tuple[ContextItem, ...] | None], None]  # a sub-task; None: cancel it
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,8 @@ class Job:
         self._on_open = on_open  # called once the response has begun
         self.decision: RouteDecision | None = None  # once admitted
         self.stopped: StopReason | None = None
+        self.delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
+        self.redirect: Redirect | None = None  # how a steer or a cancel reaches one of them
         self._on_stop: Callable[[], None] | None = None  # set while it generates
 
     def begin(self, on_stop: Callable[[], None]) -> None:

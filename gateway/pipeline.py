@@ -27,6 +27,7 @@ from gateway.metrics import Outcome as OutcomeLabel
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending
 from gateway.routing import routing_view
+from gateway.settlement import SideReservations, start_settlement
 from router.cost import cost_by_group
 from router.task import Task
 
@@ -49,7 +50,8 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         gw.metrics.queue_wait(admitted.chosen.route, started_us - job.arrived_us)
         if not task.generate:
             return await _warm_up(gw, job, task, admitted, account)
-        run = account.run = Run(admitted.chosen, job.writer, gw.clock_us)
+        account.apart = SideReservations(gw, job)
+        run = account.run = Run(admitted.chosen, job.writer, gw.clock_us, account.apart)
         try:
             _dispatch(gw, job, task, admitted, run)
             outcome = await run.ended
@@ -77,6 +79,7 @@ class _Account:
     outcome: OutcomeLabel = "cancelled"  # until something else is known
     admitted: Admitted | None = None
     run: Run | None = None
+    apart: SideReservations | None = None
 
     def refused(self, error: ProtocolError) -> None:
         if error.code == "rate_limit_exceeded":
@@ -129,6 +132,14 @@ def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -
     gw.live[admitted.reservation.id] = Live(admitted.reservation, job, used)
     model = infos[admitted.chosen.backends[-1]].model
     job.writer.open(gw.wall_s(), model, routing_view(task, admitted.decision, infos))
+    job.redirect = run.redirect
+
+    def tell() -> None:
+        job.delegations = run.running_delegations
+        routing = routing_view(task, admitted.decision, infos)
+        job.writer.update(routing | {"delegations": run.delegations()})
+
+    run.on_delegations = tell
     job.begin(run.stop)
     gw.metrics.stage("dispatch", gw.clock_us() - started_us)
 
@@ -143,17 +154,7 @@ def _costs(
 
 def _settle(gw: Gateway, admitted: Admitted, usages: Sequence[Usage]) -> "asyncio.Task[None]":
     """Start the settlement: a task of its own, so that no cancellation reaches it."""
-    live = gw.live.pop(admitted.reservation.id, None)
-    reservation = admitted.reservation if live is None else live.reservation
-    used_tokens = _costs(gw, admitted, lambda: usages)
-
-    async def settle() -> None:
-        try:
-            await gw.pools.settle(reservation, used_tokens)
-        finally:
-            gw.metrics.settled(reservation.demands, used_tokens)
-
-    return gw.spawn(settle())
+    return start_settlement(gw, admitted.reservation, _costs(gw, admitted, lambda: usages))
 
 
 async def _finish(
@@ -167,6 +168,7 @@ async def _finish(
     """Settle, store, then say that it is over: what a client does next finds both done."""
     assert account.run is not None
     assert account.admitted is not None
+    assert account.apart is not None
     decision, chosen = account.admitted.decision, account.admitted.chosen
     usages = dict(zip(chosen.backends, account.run.usages, strict=True))
     ending = _ending(outcome, job, sum(usages.values(), Usage()))
@@ -181,11 +183,14 @@ async def _finish(
     routing = routing_view(task, decision, gw.infos, usages, errors) | {"answered_by": backend}
     if chosen.strategy is not None:
         routing["generations"] = account.run.generations()
+    if chosen.strategy == "delegate":
+        routing["delegations"] = account.run.delegations()
     job.writer.answered_by(gw.infos[backend].model)
     body = job.writer.finish(ending, gw.wall_s(), routing)
     output = tuple(measure(item) for item in job.writer.output)
     lineage = await _store(gw, job, task, output, body, backend, ending)
     await asyncio.shield(settlement)
+    await account.apart.settled()
     job.writer.send_terminal()
     return Ended(
         ending=ending,

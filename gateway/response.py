@@ -37,6 +37,8 @@ class ResponseWriter(Protocol):
 
     def flush(self) -> None: ...
 
+    def update(self, routing: dict[str, Any]) -> None: ...
+
     def heartbeat(self) -> None: ...
 
     def close_items(self, ending: Ending) -> None: ...
@@ -163,6 +165,12 @@ class ResponseStream:
         item.pieces.append(text)
         item.num_sent += 1
         self._event(_DELTA_TYPES[item.kind], item.head + _encode(text))
+
+    def update(self, routing: dict[str, Any]) -> None:
+        """Say what has changed in `routing`: `response.in_progress` again."""
+        if self._is_open and not self._ended:
+            self._body = self._response("in_progress", None, None, None, routing, None)
+            self.heartbeat()
 
     def heartbeat(self) -> None:
         """An event for clients that count silence; Codex's idle timer sees only events."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from backends.contract import ContextItem
 from gateway.errors import ProtocolError
 from gateway.intake import ParsedCreate, parse_create
 from gateway.job import Ended, Job, StopReason
@@ -49,7 +50,15 @@ class Stop(msgspec.Struct, frozen=True):
     reason: StopReason
 
 
-Action = Start | Stop
+class Redirect(msgspec.Struct, frozen=True):
+    """Steer one sub-task of this job, or cancel it (None)."""
+
+    job: Job
+    number: int
+    items: tuple[ContextItem, ...] | None
+
+
+Action = Start | Stop | Redirect
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -197,18 +206,34 @@ class Session:
         active = self._active.get(event.response_id)
         if active is not None:
             return [Stop(active.job, "cancelled")]
+        subtask = self._subtask(event.response_id)
+        if subtask is not None:
+            return [Redirect(subtask[0].job, subtask[1], None)]
         message = f"No response '{event.response_id[:80]}' is running on this connection."
         error = ProtocolError("response_not_found", message, param="response_id")
         self._send(error.event(None))
         return []
+
+    def _subtask(self, subtask_id: str) -> tuple[_Active, int] | None:
+        """The response whose sub-task of that id is running, and the sub-task's number."""
+        response_id, _, number = subtask_id.rpartition("-d")
+        active = self._active.get(response_id)
+        if active is None or not number.isdecimal() or len(number) > 4:
+            return None
+        return (active, int(number)) if int(number) in active.job.delegations else None
 
     # -- steering ----------------------------------------------------------------------------
 
     def _steer(self, event: ResponseSteer, now_us: int) -> list[Action]:
         target = event.previous_response_id
         active = self._active.get(target) if isinstance(target, str) else None
+        subtask = self._subtask(target) if isinstance(target, str) else None
         try:
             items = parse_steer(event, self._max_context_tokens)
+            if subtask is not None:
+                steer = Steer(f"steer_{self._new_id()}", target, items, event.input, now_us)
+                subtask[0].writer.send_about("response.steer.accepted", steer.fields())
+                return [Redirect(subtask[0].job, subtask[1], items)]
             if active is None or not active.writer.is_open:
                 raise self._not_steerable(target)
             if len(active.steers) >= MAX_PENDING_STEERS:

@@ -43,6 +43,7 @@ def _demands(
     return tuple(
         Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
         for group in route.route.groups
+        if group in usage
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 from backends.contract import BackendGroup, GenerateRequest
 from router.text_features import Reading
 
-Strategy = Literal["brief", "race", "hedge", "refine", "breadth"]
+Strategy = Literal["brief", "race", "hedge", "refine", "breadth", "delegate"]
 Label = Literal["interactive", "deep", "uncertain"]
 Decider = Literal["class", "sticky", "evidence", "deadline", "explore"]  # what settled a label
 

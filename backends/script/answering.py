@@ -1,8 +1,8 @@
 """The script that answers: decides what a request calls for and puts the answer together.
 
-In this order: calls of the client's tools; JSON where the format demands it; what the conversation
-itself tells; small talk and sums; and else code or prose of a fitting length. Where a deep engine
-was asked to think, reasoning comes first.
+In this order: sub-tasks to hand on, where that is offered; calls of the client's tools; JSON where
+the format demands it; what the conversation itself tells; small talk and sums; and else code or
+prose of a fitting length. Where a deep engine was asked to think, reasoning comes first.
 """
 
 import re
@@ -13,6 +13,7 @@ from backends.contract import DeltaKind, GenerateRequest
 from backends.script.ask import Ask, read_ask
 from backends.script.chance import Chance
 from backends.script.compose import compose
+from backends.script.delegating import about_subtasks, handed_on
 from backends.script.dialogue import dialogue_answer, relevant_fact
 from backends.script.length import Length, wanted_length, wants_short_answers
 from backends.script.playback import Answer, AnswerItem, Script, message_item
@@ -42,7 +43,7 @@ def answer_script(seed: int, *, reasons: bool) -> Script:
         prompt_hash = request.prefix[-1][0] if request.prefix else 0
         chance = Chance(seed if request.seed is None else request.seed, prompt_hash)
         items = _reasoning(request, ask, chance) if reasons else []
-        calls = tool_calls(request, ask, chance)
+        calls = handed_on(request, ask) or tool_calls(request, ask, chance)
         return Answer((*items, *(calls or (message_item(_text(request, ask, chance)),))))
 
     return script
@@ -60,7 +61,9 @@ def _text(request: GenerateRequest, ask: Ask, chance: Chance) -> str:
 
 
 def _plain_text(request: GenerateRequest, ask: Ask, chance: Chance) -> str:
-    said = dialogue_answer(request, ask) or small_talk(ask.gist, chance)
+    said = (
+        about_subtasks(ask, chance) or dialogue_answer(request, ask) or small_talk(ask.gist, chance)
+    )
     if said:
         return said
     text = _ATTACHMENT.sub("", ask.gist)

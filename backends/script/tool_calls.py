@@ -11,6 +11,7 @@ import re
 import msgspec
 
 from backends.contract import CustomTool, DeltaKind, FunctionTool, GenerateRequest, Tool
+from backends.delegation import DELEGATE_TOOL
 from backends.script.ask import Ask
 from backends.script.chance import Chance
 from backends.script.playback import AnswerItem, call_id, call_item
@@ -65,7 +66,8 @@ def tool_calls(request: GenerateRequest, ask: Ask, chance: Chance) -> list[Answe
     choice = request.tool_choice
     if choice.mode == "none" or not request.tools:
         return []
-    allowed = [t for t in request.tools if not choice.names or t.name in choice.names]
+    offered = [t for t in request.tools if t.name != DELEGATE_TOOL]
+    allowed = [t for t in offered if not choice.names or t.name in choice.names]
     if not allowed:
         return []
     wanted = _wanted_calls(ask, allowed)[:MAX_CALLS]

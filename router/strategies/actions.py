@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from backends.contract import BackendError, Delta, Finish
+from backends.contract import BackendError, Delta, Finish, Item
 
 Phase = Literal["commentary", "final_answer"]
 
@@ -44,7 +44,21 @@ class Judge(msgspec.Struct, frozen=True):
     answers: tuple[str, ...]
 
 
-Ask = Answer | Comment | Draft | Revise | Vary | Judge
+class Converse(msgspec.Struct, frozen=True):
+    """The task, with a tool that hands sub-tasks on; `said` is what came after the task's items."""
+
+    part: Literal["opening", "meanwhile", "closing"]
+    said: tuple[Item, ...] = ()
+
+
+class Subtask(msgspec.Struct, frozen=True):
+    """A part of the task, handed on; `said` is what it has said, and what was said to it."""
+
+    task: str
+    said: tuple[Item, ...] = ()
+
+
+Ask = Answer | Comment | Draft | Revise | Vary | Judge | Converse | Subtask
 
 
 class Begin(msgspec.Struct, frozen=True):
@@ -53,6 +67,7 @@ class Begin(msgspec.Struct, frozen=True):
     branch: int
     backend: int  # place in the route's backends
     ask: Ask = Answer()
+    apart: bool = False  # with a reservation of its own, to be had before it starts
 
 
 class Forward(msgspec.Struct, frozen=True, gc=False):

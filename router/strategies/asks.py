@@ -13,19 +13,23 @@ from backends.contract import (
     GenerateRequest,
     Item,
     Message,
+    TextFormat,
     TextPart,
     ToolChoice,
     Usage,
 )
+from backends.delegation import DELEGATE
 from backends.prompt import measure, prompt_size
 from router.strategies.actions import (
     Answer,
     Ask,
     Begin,
     Comment,
+    Converse,
     Draft,
     Judge,
     Revise,
+    Subtask,
     Vary,
 )
 from router.strategies.options import StrategyOptions
@@ -36,7 +40,9 @@ BRIEF_MAX_OUTPUT_TOKENS = 256
 # What another engine has to read besides the conversation is bounded.
 DRAFT_MAX_OUTPUT_TOKENS = 4_096
 VARIATION_MAX_OUTPUT_TOKENS = 2_048
+SUBTASK_MAX_OUTPUT_TOKENS = 4_096
 ADDED_TOKENS = 64  # at most, of each instruction below
+TOOL_TOKENS = 160  # at most, of the tool that delegates
 
 BRIEF_INSTRUCTIONS = (
     "Answer in one short paragraph, from what you know now. "
@@ -92,6 +98,8 @@ def strategy_usage(
         num_varied = number * min(num_output_tokens, VARIATION_MAX_OUTPUT_TOKENS)
         read = _usage(num_varied + ADDED_TOKENS if options.judged else 0, 0)
         return {"fast": _usage(number * num_prompt_tokens, num_varied), "deep": once + read}
+    if strategy == "delegate":  # each sub-task asks for its own
+        return {"fast": _usage(num_prompt_tokens + TOOL_TOKENS, num_output_tokens)}
     return {"fast": once, "deep": once}
 
 
@@ -122,6 +130,29 @@ def _rewritten(request: GenerateRequest, ask: Ask) -> GenerateRequest:
             instructions = JUDGE_INSTRUCTIONS.format(number=len(answers))
             text = "\n\n".join((instructions, *numbered))
             return _behind(request, Message("developer", (TextPart(text),)))
+        case Converse(part, said):
+            return _conversing(request, part, said)
+        case Subtask(task, said):
+            words = _in_words(request, SUBTASK_MAX_OUTPUT_TOKENS, request.instructions)
+            # Reasoning is what it is handed on for; a format belongs to the answer.
+            words = msgspec.structs.replace(
+                words,
+                text_format=TextFormat(),
+                reasoning_effort=request.reasoning_effort,
+                reasoning_summary=request.reasoning_summary,
+            )
+            return _behind(words, Message("user", (TextPart(task),)), *said)
+
+
+def _conversing(request: GenerateRequest, part: str, said: tuple[Item, ...]) -> GenerateRequest:
+    """The same tools in every round, so that the prompt's beginning stays the same."""
+    choice = request.tool_choice
+    if part == "meanwhile" or (part == "closing" and not request.tools):
+        choice = ToolChoice("none")
+    elif part == "closing" and not choice.names:
+        choice = ToolChoice("auto", tuple(tool.name for tool in request.tools))
+    request = msgspec.structs.replace(request, tools=(*request.tools, DELEGATE), tool_choice=choice)
+    return _behind(request, *said)
 
 
 def _in_words(

@@ -25,7 +25,7 @@ class Items:
         """The branch of the latest item; None before the first."""
         return None if self._own is None else self._own[0]
 
-    def forward(self, branch: int, delta: Delta, phase: Phase) -> Forward:
+    def forward(self, branch: int, delta: Delta, phase: Phase | None) -> Forward:
         """The delta under its number in the response; an item keeps the phase it began with."""
         own = (branch, delta.index)
         if own != self._own:

@@ -34,14 +34,17 @@ BROKEN_OFF: dict[str, tuple[str, ...]] = {
     "hedge": ("failed",),
     "refine": ("failed",),
     "breadth": ("failed",),
+    "delegate": ("completed",),  # it was not asked
 }
 
 
 class Site:
     """A gateway over two fault servers: chat completions the fast one, Responses the deep one."""
 
-    def __init__(self, fast: FaultServer, deep: FaultServer) -> None:
+    def __init__(self, fast: FaultServer, deep: FaultServer, faults: dict[str, str]) -> None:
         self.servers = {"fast": fast, "deep": deep}
+        for group, plan in faults.items():
+            self.servers[group].plan = [plan]
         self.world = World()
         self.upstreams = {
             group: UpstreamBackend(
@@ -54,8 +57,9 @@ class Site:
                     group=group,
                     probe_path=None,
                     max_retries=0,
-                    first_token_timeout_s=0.4,
-                    idle_timeout_s=0.3,
+                    # Only a wait that will be in vain is short: load must not decide a test.
+                    first_token_timeout_s=0.3 if "before" in faults.get(group, "") else WAIT_S,
+                    idle_timeout_s=0.3 if "midway" in faults.get(group, "") else WAIT_S,
                 ),
             )
             for group, name, protocol in (
@@ -82,9 +86,10 @@ class Site:
             assert (stats.num_running, stats.num_waiting) == (0, 0)
 
 
-async def with_site(stack: AsyncExitStack) -> Site:
-    servers = [await stack.enter_async_context(FaultServer.running()) for _ in GROUPS]
-    site = Site(*servers)
+async def with_site(stack: AsyncExitStack, **faults: str) -> Site:
+    """`faults`: group -> what its server does."""
+    fast, deep = [await stack.enter_async_context(FaultServer.running()) for _ in GROUPS]
+    site = Site(fast, deep, faults)
     for upstream in site.upstreams.values():
         stack.push_async_callback(upstream.close)
     return site
@@ -92,13 +97,14 @@ async def with_site(stack: AsyncExitStack) -> Site:
 
 async def check_fault(strategy: Strategy, group: BackendGroup, plan: str) -> None:
     async with AsyncExitStack() as stack:
-        site = await with_site(stack)
-        site.servers[group].plan = [plan]
+        site = await with_site(stack, **{group: plan})
         terminal = await site.run(strategy)
     case = f"{strategy}, {group}: {plan}"
     expected: tuple[str, ...] = ("completed",)
     if group == "deep" and plan in MIDWAY:
         expected = BROKEN_OFF[strategy]
+    if strategy == "delegate" and group == "fast" and plan in MIDWAY:
+        expected = ("failed",)  # it holds the conversation: what it says is the answer
     assert terminal["status"] in expected, case
     routing = terminal["routing"]
     name = "wafer" if group == "fast" else "gpu"
@@ -120,9 +126,7 @@ async def test_each_fault_of_either_engine(strategy: Strategy) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_both_engines_fail(strategy: Strategy) -> None:
     async with AsyncExitStack() as stack:
-        site = await with_site(stack)
-        for server in site.servers.values():
-            server.plan = ["status 500"]
+        site = await with_site(stack, fast="status 500", deep="status 500")
         terminal = await site.run(strategy)
     assert terminal["status"] == "failed"
     assert terminal["error"]["code"] == "server_error"
@@ -145,7 +149,7 @@ async def test_a_client_that_vanishes_takes_all_generations_with_it(
         metadata = {"route": "parallel", "strategy": strategy, "hedge_after_ms": "0"}
         pump = asyncio.create_task(handle_task(site.world.gw, site.world.job(metadata=metadata)))
         asked = [s for g, s in site.servers.items() if strategy != "refine" or g == "fast"]
-        if strategy == "breadth":
+        if strategy in ("breadth", "delegate"):
             asked = [site.servers["fast"]]
         async with asyncio.timeout(WAIT_S):
             for server in asked:

@@ -27,6 +27,7 @@ from gateway.session import (
     MAX_WAITING,
     MAX_WAITING_BYTES,
     Action,
+    Redirect,
     Session,
     Start,
     Stop,
@@ -50,6 +51,7 @@ class Peer:
         self.heard = Transcript()
         self.running: list[Job] = []
         self.stops: list[Stop] = []
+        self.redirects: list[Redirect] = []
         self.now_us = 0
         self.session = Session(TENANT, self.heard.send, lambda stream: None, numbered_ids())
 
@@ -113,8 +115,10 @@ class Peer:
         for action in actions:
             if isinstance(action, Start):
                 self.running.append(action.job)
-            else:
+            elif isinstance(action, Stop):
                 self.stops.append(action)
+            else:
+                self.redirects.append(action)
 
     def _answered(self) -> list[Event]:
         events = self.heard.take()
@@ -439,6 +443,59 @@ def test_cancel_stops_a_running_response() -> None:
     (error,) = peer.send(type="response.cancel", response_id=job.parsed.id)
     assert error["error"]["code"] == "response_not_found"
     assert (error["error"]["param"], "stream_id" in error) == ("response_id", False)
+
+
+# -- sub-tasks of a response ---------------------------------------------------------------------
+
+
+def handing(peer: Peer, **fields: Any) -> tuple[Job, str]:
+    """A response with its second sub-task under way, and that one's id."""
+    job = running(peer, **fields)
+    job.delegations = frozenset((2,))
+    return job, f"{job.parsed.id}-d2"
+
+
+def test_one_sub_task_is_cancelled() -> None:
+    peer = Peer()
+    job, subtask_id = handing(peer, stream_id="s")
+    assert peer.send(type="response.cancel", response_id=subtask_id) == []
+    assert peer.redirects == [Redirect(job, 2, None)]
+    assert peer.stops == []
+
+
+def test_one_sub_task_is_steered() -> None:
+    peer = Peer()
+    job, subtask_id = handing(peer, stream_id="s")
+    (accepted,) = peer.steer(subtask_id)
+    assert accepted["type"] == "response.steer.accepted"
+    assert accepted["steer"]["previous_response_id"] == subtask_id
+    assert accepted["stream_id"] == "s"
+    (redirect,) = peer.redirects
+    assert (redirect.job, redirect.number) == (job, 2)
+    assert redirect.items == (measure(Message("user", (TextPart("Shorter."),))),)
+    assert peer.stops == []
+    peer.end(job)
+    assert peer.running == [], "no successor: the response itself went on"
+
+
+@pytest.mark.parametrize("tail", ["-d1", "-d3", "-d", "-dx", "-d²", "-d99999", "-2", ""])
+def test_other_sub_tasks_are_not_found(tail: str) -> None:
+    peer = Peer()
+    handing(peer)
+    target = "resp_other-d2" if not tail else f"{peer.only.parsed.id}{tail}"
+    (failed,) = peer.steer(target)
+    assert failed["error"]["code"] == "response_not_found"
+    (error,) = peer.send(type="response.cancel", response_id=target)
+    assert error["error"]["code"] == "response_not_found"
+    assert peer.redirects == []
+
+
+def test_a_bad_steer_of_a_sub_task_is_refused() -> None:
+    peer = Peer()
+    _, subtask_id = handing(peer)
+    (failed,) = peer.steer(subtask_id, "")
+    assert failed["error"]["code"] == "invalid_input"
+    assert peer.redirects == []
 
 
 # -- steering ----------------------------------------------------------------------------------

@@ -4,12 +4,14 @@ import random
 from typing import Literal
 
 from backends.contract import BackendError, Delta, DeltaKind, Finish, FinishReason, Usage
+from backends.delegation import DELEGATE_TOOL
 from router.strategies.actions import (
     Action,
     Ask,
     Begin,
     Cancel,
     Comment,
+    Converse,
     Draft,
     End,
     Forward,
@@ -30,6 +32,11 @@ Row = tuple[str, list[Event], list[object]]
 
 def delta(text: str, index: int = 0, kind: DeltaKind = TEXT, at_us: int = 1) -> Delta:
     return Delta(index, kind, text, len(text), at_us)
+
+
+def handing(arguments: str, index: int = 0) -> Delta:
+    """A call of the tool that delegates."""
+    return Delta(index, CALL, arguments, 1, 1, f"call_{index}", DELEGATE_TOOL)
 
 
 def done(tokens: int = 1, reason: FinishReason = FinishReason.STOP) -> Finish:
@@ -82,7 +89,13 @@ def random_side(chance: random.Random, branch: int, ask: Ask) -> list[Delta | Fi
             index += 1
             kind = chance.choice([TEXT, TEXT, REASONING, CALL])
         events.append(delta(f"{branch}:{index}:{number};", index, kind))
-    if isinstance(ask, Comment | Draft | Vary) and chance.random() < 0.15:
+    if isinstance(ask, Converse):  # it hands on, sometimes with arguments that make no sense
+        for _ in range(chance.randrange(4)):
+            index += 1
+            events.append(handing(chance.choice(['{"task":"t"}', "{", "{}"]), index))
+    helps = isinstance(ask, Comment | Draft | Vary)
+    helps = helps or (isinstance(ask, Converse) and ask.part == "meanwhile")
+    if helps and chance.random() < 0.15:
         return events  # a helper hangs: the strategy itself must see to it
     finish = failed(str(branch)) if chance.random() < 0.25 else done(len(events))
     return [*events, finish]
@@ -123,8 +136,11 @@ def play_at_random(merging: Merge, chance: random.Random) -> list[Action]:
             return actions
 
 
-def check_forwards(forwards: list[Forward]) -> None:
-    """Indexes rise by one from 0; an item has one branch, one own index, kind and phase."""
+def check_forwards(forwards: list[Forward], unphased: int | None = None) -> None:
+    """Indexes rise by one from 0; an item has one branch, one own index, kind and phase.
+
+    Messages have a phase, but for those of the branch `unphased`.
+    """
     expected = -1
     item: tuple[object, ...] | None = None
     texts: list[str] = []
@@ -136,7 +152,8 @@ def check_forwards(forwards: list[Forward]) -> None:
             assert forward.delta.index == expected
             item = (*own, forward.delta.kind, forward.phase)
         assert item == (*own, forward.delta.kind, forward.phase)
-        assert (forward.phase is None) == (forward.delta.kind is not TEXT)
+        has_phase = forward.delta.kind is TEXT and forward.branch != unphased
+        assert (forward.phase is not None) == has_phase
         texts += [piece for piece in forward.delta.text.split(";") if piece]
     for branch in {text.partition(":")[0] for text in texts}:  # each one's words keep their order
         own_texts = [t for t in texts if t.startswith(branch + ":")]

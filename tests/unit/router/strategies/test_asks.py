@@ -13,7 +13,9 @@ from backends.contract import (
     TextFormat,
     TextPart,
     ToolChoice,
+    Usage,
 )
+from backends.delegation import DELEGATE
 from backends.prompt import measure, prompt_size
 from router.strategies.actions import (
     DEEP,
@@ -22,9 +24,11 @@ from router.strategies.actions import (
     Ask,
     Begin,
     Comment,
+    Converse,
     Draft,
     Judge,
     Revise,
+    Subtask,
     Vary,
 )
 from router.strategies.asks import (
@@ -34,6 +38,8 @@ from router.strategies.asks import (
     DRAFT_MAX_OUTPUT_TOKENS,
     JUDGE_INSTRUCTIONS,
     REVISE_INSTRUCTIONS,
+    SUBTASK_MAX_OUTPUT_TOKENS,
+    TOOL_TOKENS,
     VARIATION_MAX_OUTPUT_TOKENS,
     branch_request,
     strategy_usage,
@@ -186,3 +192,53 @@ def test_what_a_strategy_asks_of_the_pools(
 
 def test_the_most_that_a_judge_may_have_to_read_fits_an_engines_window() -> None:
     assert MAX_VARIATIONS * VARIATION_MAX_OUTPUT_TOKENS < 32_768
+
+
+def test_every_round_has_the_same_tools_so_that_prompts_begin_alike() -> None:
+    said = (Message("assistant", (TextPart("so far"),)),)
+    plain = {"tool_choice": ToolChoice()}
+    opening = asked(Converse("opening"), **plain)
+    assert opening.tools == (*request().tools, DELEGATE)
+    assert opening.tool_choice == ToolChoice()
+    for part, choice in (
+        ("meanwhile", ToolChoice("none")),
+        ("closing", ToolChoice("auto", ("look", "shell"))),
+    ):
+        later = asked(Converse(part, said), 2, **plain)  # type: ignore[arg-type]
+        assert later.tools == opening.tools
+        assert later.prefix[: len(opening.prefix)] == opening.prefix
+        assert later.items[-1].item == said[0]
+        assert later.tool_choice == choice, "it is not to hand on once more"
+    alone = {"tools": (), "tool_choice": ToolChoice()}
+    assert asked(Converse("closing", said), **alone).tool_choice == ToolChoice("none")
+    kept = {"tool_choice": ToolChoice("auto", ("look",))}
+    assert asked(Converse("closing", said), **kept).tool_choice == ToolChoice("auto", ("look",))
+
+
+def test_the_tool_costs_what_is_reserved_for_it() -> None:
+    alone = {"tools": (), "tool_choice": ToolChoice()}
+    plain = request(**alone)
+    made = asked(Converse("opening"), **alone)
+    assert (
+        made.num_prompt_tokens - prompt_size(None, (), TextFormat(), plain.items)[0] <= TOOL_TOKENS
+    )
+
+
+def test_a_sub_task_has_the_conversation_and_no_tools() -> None:
+    made = asked(Subtask("Prove it."), 1, text_format=TextFormat("json_object"))
+    assert (made.tools, made.tool_choice) == ((), ToolChoice("none"))
+    assert made.text_format == TextFormat(), "the form is the answer's"
+    assert made.reasoning_effort == "high"
+    assert made.items[:1] == request().items
+    assert made.items[-1].item == Message("user", (TextPart("Prove it."),))
+    assert made.max_output_tokens == SUBTASK_MAX_OUTPUT_TOKENS
+    size = prompt_size(None, (), TextFormat(), made.items)
+    assert (made.num_prompt_tokens, made.prefix) == size
+    said = (Message("assistant", (TextPart("By"),)), Message("user", (TextPart("Shorter."),)))
+    steered = asked(Subtask("Prove it.", said), 2)
+    assert [entry.item for entry in steered.items[-2:]] == list(said)
+
+
+def test_delegation_asks_the_fast_pools_only() -> None:
+    usage = strategy_usage("delegate", StrategyOptions(), 100, 500)
+    assert usage == {"fast": Usage(100 + TOOL_TOKENS, 0, 500)}

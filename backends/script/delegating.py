@@ -1,0 +1,69 @@
+"""When a simulated engine hands a sub-task on, and what it says with one under way or done."""
+
+import re
+
+import msgspec
+
+from backends.contract import DeltaKind, GenerateRequest
+from backends.delegation import DELEGATE_TOOL, RUNNING
+from backends.script.ask import Ask
+from backends.script.chance import Chance
+from backends.script.playback import AnswerItem, call_id, call_item, message_item
+from backends.script.prose import Prose
+from backends.script.topic import read_topic
+
+MAX_SUBTASKS = 3  # of one answer
+MAX_QUOTE_CHARS = 400  # of what a sub-task gave
+
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
+_DEEP = re.compile(
+    r"\b(?:prove|derive|design|redesign|refactor|audit|review|analy[sz]e|investigate|diagnose"
+    r"|optimi[sz]e|migrate|threat[- ]model|find (?:the|a|any) (?:race|deadlock|leak|bug)"
+    r"|in depth|step by step|delegate|hand (?:this|that|it) (?:on|over))\b",
+    re.IGNORECASE,
+)
+MIN_WORDS = 4  # fewer are no task that stands for itself
+
+
+def handed_on(request: GenerateRequest, ask: Ask) -> list[AnswerItem]:
+    """A word of explanation and the calls, where the tool is offered and a part is plainly deep."""
+    choice = request.tool_choice
+    offered = any(tool.name == DELEGATE_TOOL for tool in request.tools)
+    allowed = choice.mode == "auto" and (not choice.names or DELEGATE_TOOL in choice.names)
+    if not (offered and allowed) or ask.num_calls:
+        return []
+    sentences = (sentence.strip() for sentence in _SENTENCE_END.split(ask.gist))
+    tasks = [s for s in sentences if _DEEP.search(s) and len(s.split()) >= MIN_WORDS]
+    if not tasks:
+        return []
+    tasks = tasks[:MAX_SUBTASKS]
+    noun = "one part of this needs" if len(tasks) == 1 else f"{len(tasks)} parts of this need"
+    calls = [
+        call_item(
+            DeltaKind.FUNCTION_CALL,
+            call_id(request.id, index),
+            DELEGATE_TOOL,
+            msgspec.json.encode({"task": task}).decode(),
+        )
+        for index, task in enumerate(tasks)
+    ]
+    return [message_item(f"I see that {noun} careful work, so I hand it on."), *calls]
+
+
+def about_subtasks(ask: Ask, chance: Chance) -> str | None:
+    """What to say while sub-tasks run, or once they have ended; None if there are none."""
+    results = [result for result in ask.results if result.name == DELEGATE_TOOL]
+    if not results:
+        return None
+    prose = Prose(read_topic(ask.gist), chance)
+    if any(f'"status":"{RUNNING}"' in result.output for result in results):
+        return f"While that is worked on: {prose.paragraph(2)}"
+    gave = "\n\n".join(f"> {_quote(result.output)}" for result in results)
+    return f"That part has come back:\n\n{gave}\n\nSo, in short: {prose.paragraph(2)}"
+
+
+def _quote(text: str) -> str:
+    """The first paragraph of it that says something, on one line."""
+    first = next((p for p in text.split("\n\n") if len(p) > 40), text)
+    line = " ".join(first.split())
+    return line if len(line) <= MAX_QUOTE_CHARS else f"{line[:MAX_QUOTE_CHARS]}…"

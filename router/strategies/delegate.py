@@ -1,0 +1,328 @@
+"""`delegate`: the fast engine holds the conversation and hands sub-tasks to the deep one.
+
+The fast engine is offered a tool of the gateway's. Rounds:
+
+1. opening: the fast engine answers. Without a call of the tool that is the whole response.
+2. Each call becomes a sub-task on the deep engine, begun when the call is complete. The fast engine
+   goes on meanwhile, told that they run.
+3. closing: with what the sub-tasks came to, the fast engine gives the final answer.
+
+What the fast engine says meanwhile and what the sub-tasks say is commentary; sub-tasks wait until
+the fast engine is silent, then the first to speak streams and the others follow whole. A client may
+steer or cancel one sub-task; the response goes on.
+
+Bounds: so many sub-tasks in a response; the deep engine is not offered the tool, so none has
+sub-tasks of its own; one opening and one closing round. Where the opening also calls a tool of the
+client's, there is no closing: the response ends with that call when the sub-tasks are done.
+
+A sub-task that fails is an answer to its call: the fast engine says what it can. If the fast engine
+fails unheard the deep one answers; if it fails after sub-tasks came to something, that stands.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from backends.contract import (
+    ContextItem,
+    Delta,
+    DeltaKind,
+    Finish,
+    FinishReason,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    TextPart,
+)
+from backends.delegation import DELEGATE_TOOL, RUNNING
+from router.strategies.actions import (
+    DEEP,
+    FAST,
+    Action,
+    Answer,
+    Begin,
+    Cancel,
+    Converse,
+    Subtask,
+)
+from router.strategies.items import Items, Patience, end, joined, text_of
+
+State = Literal["running", "finished", "failed", "cancelled"]
+OPENING = 0  # the branch of the first round
+MAX_TASK_CHARS = 32_768
+
+
+class _Arguments(msgspec.Struct):
+    task: str
+
+
+@dataclass(slots=True)
+class Delegation:
+    """One sub-task; a steer gives it another branch."""
+
+    number: int  # from 1: clients address it by that
+    call: FunctionCall
+    task: str
+    branch: int | None  # None: it was never begun
+    state: State = "running"
+    note: str = ""  # what to tell the fast engine instead of words
+    said: list[tuple[int, Delta]] = field(default_factory=list)  # (branch, delta)
+    num_shown: int = 0
+
+    @property
+    def text(self) -> str:
+        """All it said, over its branches."""
+        branches = dict.fromkeys(branch for branch, _ in self.said)
+        texts = (text_of(delta for b, delta in self.said if b == branch) for branch in branches)
+        return "\n\n".join(texts)
+
+
+class Delegate:
+    """See the module."""
+
+    transparent = False
+
+    def __init__(self, max_delegations: int, *, offered: bool = True) -> None:
+        self._max_delegations = max_delegations
+        self._offered = offered
+        self._items = Items()
+        self._patience = Patience()
+        self._finishes: dict[int, Finish] = {}
+        self._num_branches = 1
+        self._opening: list[Delta] = []  # its words and calls
+        self._meanwhile: int | None = None  # the branch of the round beside the sub-tasks
+        self._meanwhile_said: list[Delta] = []
+        self._fast_speaks = True  # sub-tasks wait
+        self._closing: int | None = None  # the branch that gives the final answer
+        self._speaker: Delegation | None = None
+        self._client_calls = False
+        self._ended = False
+        self.delegations: list[Delegation] = []
+
+    # -- the engines -----------------------------------------------------------------------
+
+    def start(self, now_us: int) -> list[Action]:
+        return [Begin(OPENING, FAST, Converse("opening") if self._offered else Answer())]
+
+    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
+        if self._ended or branch in self._finishes:
+            return []
+        if branch == OPENING:
+            return self._on_opening(delta)
+        if branch == self._closing:
+            if delta.name == DELEGATE_TOOL:
+                return []  # it was not offered again
+            return [self._items.forward(branch, delta, "final_answer")]
+        if branch == self._meanwhile:
+            if not self._fast_speaks or delta.kind >= DeltaKind.FUNCTION_CALL:
+                return []
+            self._patience.hear()
+            self._meanwhile_said.append(delta)
+            return [self._items.forward(branch, delta, "commentary")]
+        delegation = self._running(branch)
+        if delegation is None or delta.kind >= DeltaKind.FUNCTION_CALL:
+            return []
+        delegation.said.append((branch, delta))
+        if self._fast_speaks:
+            return []
+        self._speaker = self._speaker or delegation
+        return self._show(delegation) if self._speaker is delegation else []
+
+    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
+        if self._ended or branch in self._finishes:
+            return []
+        if branch == OPENING:
+            self._finishes[branch] = finish
+            return self._opening_over(finish, now_us)
+        if branch == self._closing:
+            self._finishes[branch] = finish
+            spoke = self._items.speaker == branch
+            return self._end(finish, replaceable=not spoke)
+        if branch == self._meanwhile:
+            if not self._fast_speaks:
+                return []
+            self._finishes[branch] = finish
+            return self._fast_silent()
+        delegation = self._running(branch)
+        if delegation is None:
+            return []
+        self._finishes[branch] = finish
+        delegation.state = "finished"
+        if finish.error is not None:
+            delegation.state = "failed"
+            delegation.note = f"The sub-task failed: {finish.error.message}."
+        return self._delegation_over(delegation)
+
+    def on_time(self, now_us: int) -> list[Action]:
+        if self._ended or self._meanwhile is None or not self._fast_speaks:
+            return []
+        if self._patience.look():
+            return [Cancel(self._meanwhile), *self._fast_silent()]
+        return [self._patience.next_look(now_us)]
+
+    # -- the client ------------------------------------------------------------------------
+
+    def cancel_delegation(self, number: int) -> list[Action]:
+        """Stop one sub-task; none where it does not run."""
+        delegation = self._find(number)
+        if delegation is None or delegation.branch is None:
+            return []
+        delegation.state = "cancelled"
+        delegation.note = "The user cancelled this sub-task."
+        return [Cancel(delegation.branch), *self._delegation_over(delegation)]
+
+    def steer_delegation(self, number: int, items: tuple[ContextItem, ...]) -> list[Action]:
+        """Turn one sub-task elsewhere: what it said stays, and it goes on from there."""
+        delegation = self._find(number)
+        if delegation is None or delegation.branch is None:
+            return []
+        cancelled, delegation.branch = delegation.branch, self._new_branch()
+        said: tuple[Item, ...] = _message(delegation.text)
+        steer = tuple(entry.item for entry in items)
+        ask = Subtask(delegation.task, (*said, *steer))
+        return [Cancel(cancelled), Begin(delegation.branch, DEEP, ask, apart=True)]
+
+    # -- rounds ----------------------------------------------------------------------------
+
+    def _on_opening(self, delta: Delta) -> list[Action]:
+        actions: list[Action] = []
+        if self._opening and delta.index != self._opening[-1].index:
+            actions += self._take_call()
+        self._opening.append(delta)
+        if _is_delegation(delta):
+            return actions
+        self._client_calls = self._client_calls or delta.kind >= DeltaKind.FUNCTION_CALL
+        return [*actions, self._items.forward(OPENING, delta, None)]
+
+    def _take_call(self) -> list[Action]:
+        """Begin the sub-task of the opening's latest item, if that was a call of the tool."""
+        last = self._opening[-1] if self._opening else None
+        if last is None or not _is_delegation(last):
+            return []
+        arguments = "".join(d.text for d in self._opening if d.index == last.index)
+        number = len(self.delegations) + 1
+        call = FunctionCall(last.call_id or f"call_{number}", DELEGATE_TOOL, arguments)
+        delegation = Delegation(number, call, "", None)
+        self.delegations.append(delegation)
+        try:
+            delegation.task = msgspec.json.decode(arguments, type=_Arguments).task.strip()
+        except msgspec.DecodeError:
+            delegation.task = ""
+        if not delegation.task or len(delegation.task) > MAX_TASK_CHARS:
+            delegation.state = "failed"
+            delegation.note = 'Not begun: "task" must say what to do, in at most 32,768 characters.'
+            return []
+        if number > self._max_delegations:
+            delegation.state = "failed"
+            delegation.note = f"Not begun: one answer may have {self._max_delegations} sub-tasks."
+            return []
+        delegation.branch = self._new_branch()
+        return [Begin(delegation.branch, DEEP, Subtask(delegation.task), apart=True)]
+
+    def _opening_over(self, finish: Finish, now_us: int) -> list[Action]:
+        if finish.reason is FinishReason.ERROR:
+            if not self._opening:
+                self._closing = self._new_branch()
+                return [Begin(self._closing, DEEP, Answer(), apart=True)]
+            running = [d.branch for d in self.delegations if d.state == "running"]
+            cancels: list[Action] = [Cancel(branch) for branch in running if branch is not None]
+            return [*cancels, *self._end(finish, replaceable=False)]
+        actions = [] if finish.reason is FinishReason.LENGTH else self._take_call()
+        if not self.delegations:
+            return actions + self._end(finish, replaceable=False)
+        if self._client_calls or not any(d.state == "running" for d in self.delegations):
+            return actions + self._fast_silent()
+        self._meanwhile = self._new_branch()
+        ask = Converse("meanwhile", self._context(self._outputs(running=True)))
+        look = self._patience.next_look(now_us)
+        return [*actions, Begin(self._meanwhile, FAST, ask), look]
+
+    def _fast_silent(self) -> list[Action]:
+        """The fast engine has said what it could: the sub-tasks may speak."""
+        self._fast_speaks = False
+        return self._next_speaker()
+
+    def _delegation_over(self, delegation: Delegation) -> list[Action]:
+        if self._fast_speaks or self._speaker not in (None, delegation):
+            return []
+        return self._next_speaker()
+
+    def _next_speaker(self) -> list[Action]:
+        """Show what sub-tasks have said; let one that is under way stream; or close."""
+        actions: list[Action] = []
+        if self._speaker is not None:
+            actions += self._show(self._speaker)
+            self._speaker = None
+        for delegation in self.delegations:
+            if delegation.state == "finished":
+                actions += self._show(delegation)
+        running = [d for d in self.delegations if d.state == "running"]
+        if not running:
+            return actions + self._close()
+        self._speaker = next((d for d in running if d.said), None)
+        return actions + (self._show(self._speaker) if self._speaker else [])
+
+    def _close(self) -> list[Action]:
+        if self._client_calls:
+            return self._end(self._finishes[OPENING], replaceable=False)
+        self._closing = self._new_branch()
+        context = self._context(self._outputs(running=False))
+        return [Begin(self._closing, FAST, Converse("closing", context))]
+
+    # -- what is said ----------------------------------------------------------------------
+
+    def _show(self, delegation: Delegation) -> list[Action]:
+        """Forward what it has said and was not shown."""
+        new = delegation.said[delegation.num_shown :]
+        delegation.num_shown += len(new)
+        branches = dict.fromkeys(branch for branch, _ in new)
+        return [
+            self._items.forward(branch, delta, "commentary")
+            for branch in branches
+            for delta in joined([delta for b, delta in new if b == branch])
+        ]
+
+    def _context(self, outputs: Iterable[Item]) -> tuple[Item, ...]:
+        """What the fast engine has said so far, its calls, and the outputs they have."""
+        opening = (d for d in self._opening if d.kind is DeltaKind.TEXT)
+        words = (*_message(text_of(opening)), *_message(text_of(self._meanwhile_said)))
+        return (*words, *(d.call for d in self.delegations), *outputs)
+
+    def _outputs(self, *, running: bool) -> list[FunctionCallOutput]:
+        """What each call gave; those under way say so."""
+        outputs = []
+        for delegation in self.delegations:
+            text = delegation.note or delegation.text or "The sub-task said nothing."
+            if running and delegation.state == "running":
+                text = f'{{"status":"{RUNNING}","note":"Say now what needs no waiting for it."}}'
+            elif delegation.note and delegation.text:
+                text = f"{delegation.note} Before that, it said:\n\n{delegation.text}"
+            outputs.append(FunctionCallOutput(delegation.call.call_id, (TextPart(text),)))
+        return outputs
+
+    def _running(self, branch: int) -> Delegation | None:
+        running = (d for d in self.delegations if d.branch == branch and d.state == "running")
+        return next(running, None)
+
+    def _find(self, number: int) -> Delegation | None:
+        running = (d for d in self.delegations if d.number == number and d.state == "running")
+        return None if self._ended else next(running, None)
+
+    def _new_branch(self) -> int:
+        self._num_branches += 1
+        return self._num_branches - 1
+
+    def _end(self, finish: Finish, *, replaceable: bool) -> list[Action]:
+        self._ended = True
+        return [end(self._finishes.values(), finish, replaceable=replaceable)]
+
+
+def _is_delegation(delta: Delta) -> bool:
+    return delta.kind is DeltaKind.FUNCTION_CALL and delta.name == DELEGATE_TOOL
+
+
+def _message(text: str) -> tuple[Item, ...]:
+    return (Message("assistant", (TextPart(text),)),) if text else ()

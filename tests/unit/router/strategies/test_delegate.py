@@ -1,0 +1,269 @@
+"""Delegation: rounds, sub-tasks, what the fast engine is told, and what a client does to one."""
+
+import msgspec
+import pytest
+
+from backends.contract import (
+    FunctionCall,
+    FunctionCallOutput,
+    GenerateRequest,
+    Item,
+    Message,
+    TextPart,
+    ToolChoice,
+)
+from backends.delegation import DELEGATE_TOOL
+from backends.prompt import measure
+from router.strategies.actions import Answer, Converse, Subtask
+from router.strategies.delegate import Delegate
+from router.strategies.merging import merge
+from router.strategies.options import DEFAULT_OPTIONS
+from tests.unit.router.strategies.plays import (
+    CALL,
+    ERROR,
+    STOP,
+    WAKE,
+    A,
+    C,
+    Row,
+    delta,
+    done,
+    failed,
+    handing,
+    play,
+    told,
+)
+
+T, U = '{"task":"t"}', '{"task":"u"}'
+WORKING = '{"status":"running","note":"Say now what needs no waiting for it."}'
+NO_TASK = 'Not begun: "task" must say what to do, in at most 32,768 characters.'
+SUB, BESIDE, LAST = 1, 2, 3  # branches where one sub-task begins: it, the round beside it, closing
+
+
+def handed(*calls: tuple[int, str, str], said: str = "") -> tuple[Item, ...]:
+    """What a later round is told: words, calls (index, arguments, output), then their outputs."""
+    words = (Message("assistant", (TextPart(text),)) for text in said.split("|") if text)
+    made = (FunctionCall(f"call_{n}", DELEGATE_TOOL, arguments) for n, arguments, _ in calls)
+    given = (FunctionCallOutput(f"call_{n}", (TextPart(out),)) for n, _, out in calls)
+    return (*words, *made, *given)
+
+
+def beside(*calls: tuple[int, str, str], said: str = "", branch: int = BESIDE) -> object:
+    return ("begin", branch, Converse("meanwhile", handed(*calls, said=said)))
+
+
+def closing(*calls: tuple[int, str, str], said: str = "", branch: int = LAST) -> object:
+    return ("begin", branch, Converse("closing", handed(*calls, said=said)))
+
+
+ROWS: list[Row] = [
+    (
+        "nothing is handed on: the opening is the answer",
+        [(0, delta("a")), (0, delta("{}", 1, CALL)), (0, done(2))],
+        [(0, "a", None), (1, "{}", None), (STOP, 2, 0)],
+    ),
+    (
+        "the fast answer goes on beside the sub-task, which waits; then it closes",
+        [
+            (0, delta("a")),
+            (0, handing('{"task":', 1)),
+            (0, handing('"t"}', 1)),
+            (0, done(2)),
+            (SUB, delta("x")),
+            (BESIDE, delta("b")),
+            (SUB, delta("y")),
+            (BESIDE, done(1)),
+            (SUB, delta("z")),
+            (SUB, done(3)),
+            (LAST, delta("c")),
+            (LAST, done(1)),
+        ],
+        [
+            (0, "a", None),
+            ("begin", SUB, Subtask("t")),
+            beside((1, T, WORKING), said="a"),
+            (1, "b", C),
+            (2, "xy", C),
+            (2, "z", C),
+            closing((1, T, "xyz"), said="a|b"),
+            (3, "c", A),
+            (STOP, 7, 0),
+        ],
+    ),
+    (
+        "a sub-task begins when its call is complete, not when the round is",
+        [(0, handing(T, 0)), (0, handing(U, 1)), (0, delta("a", 2))],
+        [("begin", 1, Subtask("t")), ("begin", 2, Subtask("u")), (0, "a", None)],
+    ),
+    (
+        "no more of them than allowed, and none without a task",
+        [(0, handing("{", 0)), (0, handing(T, 1)), (0, handing(U, 2)), (0, done(1))],
+        [
+            ("begin", 1, Subtask("t")),
+            beside(
+                (0, "{", NO_TASK),
+                (1, T, WORKING),
+                (2, U, "Not begun: one answer may have 2 sub-tasks."),
+            ),
+        ],
+    ),
+    (
+        "none could begin: it closes at once",
+        [(0, handing("{}", 0)), (0, done(1)), (1, delta("c")), (1, done(1))],
+        [closing((0, "{}", NO_TASK), branch=1), (0, "c", A), (STOP, 2, 0)],
+    ),
+    (
+        "a sub-task fails: the fast engine is told",
+        [
+            (0, handing(T)),
+            (0, done(1)),
+            (SUB, delta("x")),
+            (SUB, failed()),
+            (BESIDE, done(0)),
+            (LAST, delta("c")),
+            (LAST, done(1)),
+        ],
+        [
+            ("begin", SUB, Subtask("t")),
+            beside((0, T, WORKING)),
+            closing((0, T, "The sub-task failed: it broke. Before that, it said:\n\nx")),
+            (0, "c", A),
+            (STOP, 3, 1),
+        ],
+    ),
+    (
+        "two sub-tasks: the first to speak streams, the other follows whole",
+        [
+            (0, handing(T, 0)),
+            (0, handing(U, 1)),
+            (0, done(1)),
+            (3, done(0)),
+            (2, delta("y")),
+            (1, delta("x")),
+            (1, done(1)),
+            (2, delta("Y")),
+            (2, done(2)),
+        ],
+        [
+            ("begin", 1, Subtask("t")),
+            ("begin", 2, Subtask("u")),
+            beside((0, T, WORKING), (1, U, WORKING), branch=3),
+            (0, "y", C),
+            (0, "Y", C),
+            (1, "x", C),
+            closing((0, T, "x"), (1, U, "yY"), branch=4),
+        ],
+    ),
+    (
+        "the fast engine falls silent beside it",
+        [
+            (0, handing(T)),
+            (0, done(1)),
+            (SUB, delta("x")),
+            WAKE,
+            (BESIDE, delta("late")),
+            (SUB, done(1)),
+            (LAST, done(1)),
+        ],
+        [
+            ("begin", SUB, Subtask("t")),
+            beside((0, T, WORKING)),
+            ("cancel", BESIDE),
+            (0, "x", C),
+            closing((0, T, "x")),
+            (STOP, 3, 0),
+        ],
+    ),
+    (
+        "the fast engine fails unheard: the deep one answers",
+        [(0, failed("fast")), (1, delta("x")), (1, done(1))],
+        [("begin", 1, Answer()), (0, "x", A), (STOP, 2, 1)],
+    ),
+    (
+        "it fails in the middle: sub-tasks end with it",
+        [(0, delta("a")), (0, handing(T, 1)), (0, delta("b", 2)), (0, failed("fast"))],
+        [(0, "a", None), ("begin", 1, Subtask("t")), (1, "b", None), ("cancel", 1), (ERROR, 1, 1)],
+    ),
+    (
+        "it fails unheard at the close: what came of the sub-task stands",
+        [
+            (0, handing(T)),
+            (0, done(1)),
+            (BESIDE, failed("fast")),
+            (SUB, delta("x")),
+            (SUB, done(1)),
+            (LAST, failed("fast")),
+        ],
+        [
+            ("begin", SUB, Subtask("t")),
+            beside((0, T, WORKING)),
+            (0, "x", C),
+            closing((0, T, "x")),
+            (STOP, 4, 2),
+        ],
+    ),
+    (
+        "a call of the client's own tool ends the response once the sub-task is done",
+        [
+            (0, handing(T)),
+            (0, delta("{}", 1, CALL)),
+            (0, done(2)),
+            (1, delta("x")),
+            (1, done(1)),
+        ],
+        [("begin", 1, Subtask("t")), (0, "{}", None), (1, "x", C), (STOP, 3, 0)],
+    ),
+    (
+        "both fail",
+        [(0, failed("fast")), (1, failed())],
+        [("begin", 1, Answer()), (ERROR, 2, 2)],
+    ),
+]
+
+
+@pytest.mark.parametrize("row", [row[0] for row in ROWS])
+def test_rows(row: str) -> None:
+    ((_, events, expected),) = (found for found in ROWS if found[0] == row)
+    opening: list[object] = [("begin", 0, Converse("opening"))]
+    assert told(play(Delegate(2), events)) == opening + expected
+
+
+def handed_over() -> Delegate:
+    """One sub-task under way, the fast engine silent, and a word of the sub-task said."""
+    merging = Delegate(2)
+    play(merging, [(0, handing(T)), (0, done(1)), (BESIDE, done(0)), (SUB, delta("x"))])
+    return merging
+
+
+def test_a_client_steers_one_sub_task() -> None:
+    merging = handed_over()
+    steer = measure(Message("user", (TextPart("Shorter."),)))
+    said = (Message("assistant", (TextPart("x"),)), steer.item)
+    assert told(merging.steer_delegation(1, (steer,))) == [
+        ("cancel", SUB),
+        ("begin", 3, Subtask("t", said)),
+    ]
+    assert merging.on_delta(SUB, delta("tail")) == [], "nothing of what was abandoned is heard"
+    assert told(merging.on_delta(3, delta("y"))) == [(1, "y", C)]
+    assert told(merging.on_finish(3, done(1), 1)) == [closing((0, T, "x\n\ny"), branch=4)]
+    assert merging.steer_delegation(1, (steer,)) == [], "it is over"
+
+
+def test_a_client_cancels_one_sub_task() -> None:
+    merging = handed_over()
+    note = "The user cancelled this sub-task. Before that, it said:\n\nx"
+    assert told(merging.cancel_delegation(1)) == [("cancel", SUB), closing((0, T, note))]
+    assert [d.state for d in merging.delegations] == ["cancelled"]
+    assert merging.cancel_delegation(1) == merging.cancel_delegation(9) == []
+    assert told(merging.on_finish(LAST, done(1), 1)) == [(STOP, 2, 0)]
+
+
+def test_the_tool_is_not_offered_where_the_client_forces_or_forbids_calls() -> None:
+    request = GenerateRequest(
+        id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
+    )
+    asks: dict[str, object] = {"auto": Converse("opening"), "none": Answer(), "required": Answer()}
+    for mode, ask in asks.items():
+        choice = msgspec.structs.replace(request, tool_choice=ToolChoice(mode))  # type: ignore[arg-type]
+        start = merge("delegate", DEFAULT_OPTIONS, choice).start(0)
+        assert told(start) == [("begin", 0, ask)]
