@@ -143,6 +143,19 @@ DECISIONS = (
             "{{from}} to {{to}} {{reason}}",
         ),
     ),
+    panel(
+        "Outcomes learned from",
+        "reqps",
+        "What clients said and showed of answers, by where it came from.",
+        (rate("lanewise_learning_outcomes_total", "source"), "{{source}}"),
+    ),
+    panel(
+        "What outcomes moved",
+        "short",
+        "Tenants whose outcomes count, and the largest root mean square they moved the gain by.",
+        ("max(lanewise_learning_tenants)", "tenants"),
+        ("max(lanewise_learning_distance)", "distance"),
+    ),
 )
 POOLS = (
     panel(

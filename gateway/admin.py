@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from litestar import Router, get
 
-from gateway import __version__, key_admin, tenant_admin
+from gateway import __version__, key_admin, learning_admin, tenant_admin
 from gateway.admin_guard import require_admin, services_of
 from gateway.errors import ProtocolError
 from gateway.http import AnyRequest
@@ -112,6 +112,7 @@ HANDLERS: list[Any] = [
     *(get_admin_health, get_backends, get_pools),
     *key_admin.HANDLERS,
     *tenant_admin.HANDLERS,
+    *learning_admin.HANDLERS,
 ]
 
 ADMIN = Router(

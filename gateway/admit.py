@@ -59,10 +59,12 @@ def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple
         ProtocolError: There is none.
     """
     started_us = gw.clock_us()
-    task_class = classify(features(task), policy.band)
+    seen = features(task)
+    task_class = classify(seen, policy.band)
     classified_us = gw.clock_us()
     stats = gw.backend_stats()
-    facts = gw.experience.facts(task, stats, classified_us)
+    course = gw.experience.arrival(task, stats)
+    facts = gw.experience.facts(task, task_class, seen.reading, course, classified_us)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
     ranked = rank(policy, task, task_class, stats)
     gw.metrics.stage("classify", classified_us - started_us)

@@ -47,6 +47,7 @@ from gateway.metrics import Metrics
 from gateway.store import ResponseStore
 from router.failover_pools import FailoverPools
 from router.heartbeat import Heartbeat
+from router.learned_store import LearnedStore
 from router.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.redis_pools import BUDGET_US, PoolsUnavailable, RedisPools
 from router.task import Tenant
@@ -56,6 +57,8 @@ logger = logging.getLogger("lanewise")
 RENEW_INTERVAL_S = 10.0  # a third of a lease
 CHECK_INTERVAL_S = 1.0
 STORE_TIMEOUT_S = 1.0
+SHARE_INTERVAL_S = 2.0  # between two writes of what outcomes taught
+REFRESH_INTERVAL_S = 20.0  # between two looks at what other gateways learned
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class Services:
     gw: Gateway
     access: Access
     background: BackgroundRuns
+    learned: LearnedStore
     started_s: int  # Unix time
     admin_keys: AdminKeys
 
@@ -133,6 +137,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             weights=config.cost_weights,
         )
         stack.push_async_callback(gw.settled)
+        learned = await stack.enter_async_context(_sharing(store_redis, gw))
         await _greet_pools(gw)
         background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
         stack.push_async_callback(background.close)
@@ -140,7 +145,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
         access = await stack.enter_async_context(
             follow_access(store_redis, config, gw.holders, wall_s)
         )
-        made = Services(config, gw, access, background, wall_s(), admins)
+        made = Services(config, gw, access, background, learned, wall_s(), admins)
         server = config.server
         for duty in (
             _every(RENEW_INTERVAL_S, pools.renew),
@@ -152,6 +157,21 @@ async def services(config: Config) -> AsyncIterator[Services]:
         ):
             stack.push_async_callback(_cancel, asyncio.create_task(duty))
         yield made
+
+
+@asynccontextmanager
+async def _sharing(redis: Redis, gw: Gateway) -> AsyncIterator[LearnedStore]:
+    """Share what outcomes teach, now and then and once more at the end."""
+    gw.metrics.experience = gw.experience
+    learned = LearnedStore(redis, gw.experience)
+    duties = (_every(SHARE_INTERVAL_S, learned.share), _every(REFRESH_INTERVAL_S, learned.refresh))
+    loops = [asyncio.create_task(duty) for duty in duties]
+    try:
+        yield learned
+    finally:
+        for loop in loops:
+            await _cancel(loop)
+        await learned.share()
 
 
 async def _greet_pools(gw: Gateway) -> None:

@@ -25,7 +25,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from backends.contract import BackendGroup, BackendStats, Usage
 from gateway.backend_metrics import BackendCollector
+from gateway.learning_metrics import LearningCollector, lessons_of
 from gateway.outage_metrics import OutageCollector
+from router.experience import Experience
 from router.failover_pools import Call as PoolCall
 from router.failover_pools import PoolsReport
 from router.pools import Demand, PoolsMode, Unit
@@ -98,6 +100,9 @@ class Metrics:
         self._backends = backends
         self._snapshot = BackendCollector()
         self.registry.register(self._snapshot)
+        self._learning = LearningCollector()
+        self.registry.register(self._learning)
+        self.experience: Experience | None = None  # read at each scrape
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         Info("lanewise_build", "The gateway that answers.", registry=self.registry).info(
@@ -430,6 +435,8 @@ class Metrics:
         takes tens of milliseconds. Cancelling abandons the text, nothing else.
         """
         self._snapshot.stats = tuple(self._backends())
+        if self.experience is not None:
+            self._learning.lessons = lessons_of(self.experience)
         return await asyncio.to_thread(generate_latest, self.registry)
 
     def _tenant_label(self, tenant_id: str) -> str:

@@ -24,12 +24,14 @@ from gateway.errors import ProtocolError
 from gateway.gateway import Gateway, Live
 from gateway.job import Ended, Job
 from gateway.metrics import Outcome as OutcomeLabel
+from gateway.outcomes import note_end
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending
 from gateway.routing import routing_view
 from gateway.settlement import SideReservations, start_settlement
 from router.cost import cost_by_group
 from router.task import Task
+from router.trials import Trial
 
 logger = logging.getLogger("lanewise")
 
@@ -188,7 +190,10 @@ async def _finish(
     job.writer.answered_by(gw.infos[backend].model)
     body = job.writer.finish(ending, gw.wall_s(), routing)
     output = tuple(measure(item) for item in job.writer.output)
-    lineage = await _store(gw, job, task, output, body, backend, ending)
+    trial = None
+    if ending.status == "completed":
+        trial = note_end(gw, task, account.admitted, account.run, output)
+    lineage = await _store(gw, job, task, output, body, backend, ending, trial)
     await asyncio.shield(settlement)
     await account.apart.settled()
     job.writer.send_terminal()
@@ -227,6 +232,7 @@ async def _store(
     body: bytes,
     backend: str | None,
     ending: Ending,
+    trial: Trial | None = None,
 ) -> Lineage:
     """Keep the response if it is to be kept; returns what of its context is stored now."""
     lineage = job.lineage
@@ -243,6 +249,7 @@ async def _store(
         num_own=len(job.parsed.input.items),
         backend=backend,
         can_continue=ending.status in ("completed", "incomplete"),
+        trial=trial,
     )
     try:
         await gw.store.save(task.tenant.id, task.id, stored)

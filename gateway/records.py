@@ -3,6 +3,7 @@
 import msgspec
 
 from backends.contract import ContextItem
+from router.trials import Trial
 
 # A chain longer than this starts over with a record that holds the whole context.
 MAX_ANCESTORS = 64
@@ -25,6 +26,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     num_own: int  # of `input`, how many the request itself brought: the last ones
     backend: str | None = None
     can_continue: bool = True
+    trial: Trial | None = None  # until its outcome is known
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from gateway.http import (
 )
 from gateway.items import wire_item
 from gateway.metrics import CONTENT_TYPE
+from gateway.outcomes import take_feedback
 from gateway.wire import decode_body
 from router.task import Tenant
 
@@ -168,6 +169,16 @@ async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse
     raise ProtocolError("response_not_cancellable", message, param="response_id")
 
 
+@post("/v1/responses/{response_id:str}/feedback", status_code=200)
+async def post_feedback(request: AnyRequest, response_id: str) -> ASGIResponse:
+    """Whether an answer did what was asked: the router learns from it."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    feedback = await take_feedback(services.gw, tenant, response_id, await request.body())
+    kind = {"id": response_id, "object": "response.feedback"}
+    return json_response(kind | msgspec.to_builtins(feedback))
+
+
 @get("/v1/responses/{response_id:str}/input_items")
 async def get_input_items(
     request: AnyRequest,
@@ -290,6 +301,7 @@ HANDLERS: list[Any] = [
     get_response,
     delete_response,
     cancel_response,
+    post_feedback,
     get_input_items,
     count_input_tokens,
     compact_context,

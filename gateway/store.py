@@ -67,6 +67,23 @@ class ResponseStore:
             raise _unavailable(error) from error
         return None if found is None else self._decoder.decode(found)
 
+    async def note_feedback(
+        self, tenant_id: str, response_id: str, feedback: bytes
+    ) -> tuple[bool, bytes]:
+        """Keep what a client said of a response, as long as responses are kept.
+
+        The first word stays: returns whether this is it, and what it is.
+        """
+        key = f"{_key(tenant_id, response_id)}:feedback"
+        try:
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.set(key, feedback, ex=self._ttl_s, nx=True)
+            pipe.get(key)
+            replies: list[Any] = await pipe.execute()
+        except RedisError as error:
+            raise _unavailable(error) from error
+        return bool(replies[0]), feedback if replies[1] is None else bytes(replies[1])
+
     async def delete(self, tenant_id: str, response_id: str) -> bool:
         """Forget it: whether there was one. What continues it can be read, not continued."""
         try:

@@ -4,19 +4,23 @@ Pure: the edge notes what happened, with its clock's time, and asks for the `Fac
 of it is bounded, and a task is decided as well without any of it, only less informed.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from backends.contract import BackendGroup, BackendStats
-from router.continuity import course_of
+from backends.contract import BackendGroup, BackendStats, ContextItem
+from router.continuity import Course, course_of
+from router.learning import GainLearner, traits
 from router.pace import Paces
 from router.pools import Balance
-from router.task import Task
+from router.task import Route, Task, TaskClass
+from router.text_features import Reading, read
+from router.trials import OutcomeSource, Trial, Trials, last_answer, pack_traits, shown
 from router.weighing import Facts
 
 MAX_TENANTS = 1_024  # whose pools are remembered
+MAX_LEARNERS = 256  # tenants whose outcomes are at hand; about 100 KB each
 STALE_US = 5_000_000  # pools refill; what was left longer ago says nothing
 
 
@@ -30,18 +34,57 @@ class Experience:
 
     def __init__(self) -> None:
         self.paces = Paces()
+        self.trials = Trials()
+        self.learners: OrderedDict[str, GainLearner] = OrderedDict()
+        self.num_outcomes: Counter[OutcomeSource] = Counter()  # since start; for metrics
         self._left: OrderedDict[str, _Left] = OrderedDict()
 
-    def facts(self, task: Task, stats: Sequence[BackendStats], now_us: int) -> Facts:
+    # -- before a decision ---------------------------------------------------------------------
+
+    def arrival(self, task: Task, stats: Sequence[BackendStats]) -> Course:
+        """Where the task's conversation stands; what it shows of the answer before is learned."""
+        before = self.trials.before(task)
+        last_backend = task.last_backend or (before.backend if before is not None else None)
+        holder = next((s.info.group for s in stats if s.info.name == last_backend), None)
+        course = course_of(task.request.items, task.request.num_prompt_tokens, holder)
+        if before is not None and before.taught_by is None:
+            named = next((s.info.group for s in stats if s.info.model == task.hints.model), None)
+            wants_deep = task.hints.route is Route.DEEP or named == "deep"
+            hint = shown(before, task, course, wants_deep=wants_deep)
+            if hint is not None:
+                source, success = hint
+                self.teach(before, source, {before.answered_by: success})
+        return course
+
+    def facts(
+        self, task: Task, task_class: TaskClass, reading: Reading, course: Course, now_us: int
+    ) -> Facts:
         """What is known that bears on this task."""
-        holder = next((s.info.group for s in stats if s.info.name == task.last_backend), None)
+        learner = self.learner(task.tenant.id)
+        correction = 0.0
+        if learner.trust:
+            correction = learner.correction(traits(reading, task_class))
         left = self._left.get(task.tenant.id)
         is_fresh = left is not None and now_us - left.at_us < STALE_US
         return Facts(
-            course=course_of(task.request.items, task.request.num_prompt_tokens, holder),
+            course=course,
+            gain_correction=correction,
+            num_outcomes=round(learner.num_outcomes) if correction else 0,
             shares_left=left.shares if left is not None and is_fresh else {},
             paces=self.paces,
         )
+
+    def learner(self, tenant_id: str) -> GainLearner:
+        """What was learned of a tenant's traffic; empty for one not met before."""
+        learner = self.learners.get(tenant_id)
+        if learner is None:
+            learner = self.learners[tenant_id] = GainLearner()
+        self.learners.move_to_end(tenant_id)
+        while len(self.learners) > MAX_LEARNERS:
+            self.learners.popitem(last=False)
+        return learner
+
+    # -- after a task --------------------------------------------------------------------------
 
     def note_balances(self, tenant_id: str, balances: Iterable[Balance], now_us: int) -> None:
         """Keep how much of each group's tightest pool a tenant has left."""
@@ -55,3 +98,41 @@ class Experience:
         self._left.move_to_end(tenant_id)
         while len(self._left) > MAX_TENANTS:
             self._left.popitem(last=False)
+
+    def note_answer(
+        self,
+        task: Task,
+        task_class: TaskClass,
+        output: tuple[ContextItem, ...],
+        *,
+        answered_by: BackendGroup,
+        others: tuple[BackendGroup, ...],
+        backend: str,
+        pinned: bool,
+    ) -> Trial:
+        """Remember a whole answer until its outcome is known."""
+        trial = Trial(
+            tenant_id=task.tenant.id,
+            answered_by=answered_by,
+            others=others,
+            backend=backend,
+            p_gain=task_class.p_gain,
+            traits=pack_traits(traits(read(task.ask), task_class)),
+            pinned=pinned,
+        )
+        self.trials.add(task.id, trial, last_answer(output))
+        return trial
+
+    def teach(
+        self, trial: Trial, source: OutcomeSource, success: dict[BackendGroup, float]
+    ) -> bool:
+        """Learn an outcome of a trial; feedback replaces a hint. False: it was made long ago."""
+        if not trial.usable:
+            return False
+        learner = self.learner(trial.tenant_id)
+        if trial.taught_by is not None:
+            learner.take_back(trial.lesson(trial.taught_by, trial.taught))
+        learner.observe(trial.lesson(source, success))
+        trial.taught_by, trial.taught = source, success
+        self.num_outcomes[source] += 1
+        return True

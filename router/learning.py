@@ -16,7 +16,7 @@ What keeps it honest:
 - A correction is at most `MAX_CORRECTION`, a refit moves the weights by at most `MAX_STEP`, and
   outcomes older than the last `MAX_OUTCOMES` fade.
 - Everything learned is a sum over outcomes, so that processes can add theirs together; and all of
-  it can be taken back (`GainLearner.reset`, `GainLearner.restore`).
+  it can be taken back (`GainLearner.start`).
 
 Nobody's text is kept: of an ask 77 numbers are, from which it cannot be read.
 """
@@ -68,7 +68,7 @@ MAX_OUTCOMES = 2_000  # of each arm; older ones fade
 REFIT_EVERY = 10  # outcomes
 MAX_CORRECTION = 0.5  # of the gain
 MAX_STEP = 0.5  # of the weights' length, per refit
-_ERROR_MEMORY = 200  # outcomes over which the two predictions are compared
+ERROR_MEMORY = 200  # outcomes over which the two predictions are compared
 
 ARMS: tuple[BackendGroup, ...] = ("fast", "deep")
 
@@ -137,7 +137,8 @@ class GainLearner:
         self.known: dict[BackendGroup, Sums] = {arm: no_sums() for arm in ARMS}
         self.fresh: dict[BackendGroup, Sums] | None = None
         self.weights: dict[BackendGroup, Floats] = {arm: np.zeros(NUM_TRAITS) for arm in ARMS}
-        self.previous: dict[BackendGroup, Sums] | None = None  # what the last reset took away
+        self.epoch = 0  # how often it began anew
+        self.loaded = False  # what other processes know is part of it
         self._num_unfitted = 0
         self._lead = 0.0  # squared error of the prior less that of the learned arms: mean,
         self._lead_square = 0.0  # and mean square
@@ -151,7 +152,7 @@ class GainLearner:
     @property
     def trust(self) -> float:
         """0: the prior rules alone; 1: the learned correction counts in full."""
-        deviation = math.sqrt(max(0.0, self._lead_square - self._lead**2) / _ERROR_MEMORY)
+        deviation = math.sqrt(max(0.0, self._lead_square - self._lead**2) / ERROR_MEMORY)
         if self._lead < -2 * deviation:
             return 0.0
         return min(1.0, max(0.0, self.num_outcomes / MIN_OUTCOMES - 1))
@@ -180,7 +181,7 @@ class GainLearner:
         for arm, success in lesson.success.items():
             residual = success - usual_success(arm, lesson.p_gain)
             learned = residual - float(lesson.traits @ self.weights[arm])
-            lead, step = residual**2 - learned**2, lesson.weight / _ERROR_MEMORY
+            lead, step = residual**2 - learned**2, lesson.weight / ERROR_MEMORY
             self._lead += step * (lead - self._lead)
             self._lead_square += step * (lead**2 - self._lead_square)
             self.known[arm].add(lesson.traits, residual, lesson.weight)
@@ -190,9 +191,23 @@ class GainLearner:
         if self._num_unfitted >= REFIT_EVERY:
             self.refit()
 
+    def take_back(self, lesson: Lesson) -> None:
+        """Unlearn an outcome that a surer one replaces."""
+        if self.fresh is None:
+            self.fresh = {arm: no_sums() for arm in ARMS}
+        for arm, success in lesson.success.items():
+            residual = success - usual_success(arm, lesson.p_gain)
+            self.known[arm].add(lesson.traits, residual, -lesson.weight)
+            self.fresh[arm].add(lesson.traits, residual, -lesson.weight)
+
     def adopt(self, known: dict[BackendGroup, Sums]) -> None:
         """Take over what all processes know together; own fresh outcomes must be part of it."""
-        self.known = known
+        if not self._difference.any():  # nothing of its own yet, so nothing to step from
+            fresh = self.fresh
+            self.start(known, self.epoch)
+            self.fresh = fresh
+            return
+        self.known, self.loaded = known, True
         self.refit()
 
     def refit(self) -> None:
@@ -204,24 +219,13 @@ class GainLearner:
             self.weights[arm] += step if length <= MAX_STEP else step * (MAX_STEP / length)
         self._difference = self.weights["deep"] - self.weights["fast"]
 
-    def reset(self) -> None:
-        """Back to the prior; what was known can be restored once."""
-        self.previous = self.known
-        self._start({arm: no_sums() for arm in ARMS})
-
-    def restore(self) -> bool:
-        """Undo the last reset, forgetting what came since; False if there was none."""
-        if self.previous is None:
-            return False
-        known, self.previous = self.previous, None
-        self._start(known)
-        return True
-
-    def _start(self, known: dict[BackendGroup, Sums]) -> None:
-        self.known, self.fresh = known, None
+    def start(self, known: dict[BackendGroup, Sums], epoch: int) -> None:
+        """Begin anew from there: a reset, or the undoing of one. What is fresh is dropped."""
+        self.known, self.fresh, self.epoch = known, None, epoch
         self.weights = {arm: sums.solution() for arm, sums in known.items()}
         self._difference = self.weights["deep"] - self.weights["fast"]
         self._lead, self._lead_square, self._num_unfitted = 0.0, 0.0, 0
+        self.loaded = True
 
 
 def usual_success(arm: BackendGroup, p_gain: float) -> float:

@@ -39,9 +39,10 @@ EDGES = frozenset(
             *("pipeline", "preview", "routes", "server", "settlement", "socket_protocol"),
             *("store", "terminal"),
             *("admin_guard", "outage_metrics"),
+            *("learning_admin", "learning_metrics", "outcomes"),
             *("access", "directory", "key_admin", "tenant_admin", "tenant_command"),
         ),
-        "router": (*("failover_pools", "heartbeat", "policy_store", "redis_pools"),),
+        "router": ("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_pools"),
         "backends": (
             *("driver", "gpu", "link", "simulated", "wafer"),
             *("upstream", "upstream_http", "upstream_socket"),
@@ -60,17 +61,27 @@ THIRD_PARTY = {
     "numpy": ("router.*", "backends.*", "wafer_engine.*"),
     "redis": (
         *("router.heartbeat", "router.policy_store", "router.redis_pools"),
+        *("router.learned_store", "gateway.learning_admin"),
         *("gateway.app", "gateway.store"),
         *("gateway.access", "gateway.directory"),
     ),
     "litestar": (
         *("gateway.admin", "gateway.app", "gateway.background", "gateway.chat"),
         *("gateway.connection", "gateway.engine_link", "gateway.http", "gateway.routes"),
-        *("gateway.server", "gateway.admin_guard", "gateway.key_admin", "gateway.tenant_admin"),
+        *(
+            "gateway.server",
+            "gateway.admin_guard",
+            "gateway.learning_admin",
+            "gateway.key_admin",
+            "gateway.tenant_admin",
+        ),
     ),
     "uvicorn": ("gateway.server", "gateway.socket_protocol", "gateway.engine_command"),
     "uvloop": ("gateway.server", "gateway.engine_command"),
-    "prometheus_client": ("gateway.backend_metrics", "gateway.metrics", "gateway.outage_metrics"),
+    "prometheus_client": (
+        *("gateway.backend_metrics", "gateway.learning_metrics"),
+        *("gateway.metrics", "gateway.outage_metrics"),
+    ),
     "websockets": (
         *("gateway.client", "gateway.socket_protocol", "gateway.terminal"),
         *("backends.link", "backends.upstream_socket"),

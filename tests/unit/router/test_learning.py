@@ -106,18 +106,29 @@ def test_trust_is_lost_while_the_prior_predicts_better() -> None:
     assert learner.trust == 0
 
 
-def test_a_reset_is_the_prior_again_and_can_be_undone_once() -> None:
+def test_beginning_anew_is_the_prior_again_and_can_be_undone() -> None:
     learner = learned(lessons(400, SEED))
     probe = lessons(1, SEED + 3)[0].traits
-    distance = learner.distance
+    kept, distance = learner.known, learner.distance
     assert distance > 0.05
-    learner.reset()
+    learner.start({arm: no_sums() for arm in ARMS}, 1)
     assert (learner.num_outcomes, learner.trust, learner.distance) == (0, 0, 0)
     assert learner.correction(probe) == 0
-    assert learner.restore()
-    assert learner.num_outcomes == 400
+    learner.start(kept, 2)
+    assert (learner.num_outcomes, learner.epoch, learner.fresh) == (400, 2, None)
     assert learner.distance == pytest.approx(distance, rel=0.3)
-    assert not learner.restore()
+
+
+def test_a_surer_outcome_takes_the_place_of_a_hint() -> None:
+    hint, told = lessons(2, SEED)
+    hint = Lesson(told.traits, told.p_gain, {"fast": 1.0}, 0.2)
+    learner, plain = learned([hint]), learned([told])
+    learner.take_back(hint)
+    learner.observe(told)
+    for arm in ARMS:
+        np.testing.assert_allclose(learner.known[arm].gram, plain.known[arm].gram, atol=1e-5)
+        np.testing.assert_allclose(learner.known[arm].moment, plain.known[arm].moment, atol=1e-5)
+        assert learner.known[arm].num_outcomes == pytest.approx(plain.known[arm].num_outcomes)
 
 
 def test_what_two_processes_learned_adds_up_to_what_one_would_have() -> None:
