@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway import __version__
+from gateway.admin_client import AdminError
 from gateway.config import DEVELOPMENT_KEY, ConfigError, load_config
 from gateway.embedded_redis import EmbeddedRedisError
 from gateway.engine_command import add_engine
 from gateway.eval_command import add_eval, route_batch
 from gateway.preview import preview
 from gateway.server import serve
+from gateway.tenant_command import add_access_commands
 from gateway.terminal import run as run_terminal
 
 
@@ -22,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)
-    except (ConfigError, EmbeddedRedisError) as error:
+    except (AdminError, ConfigError, EmbeddedRedisError) as error:
         print(f"lanewise: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -45,6 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_route(commands)
     add_engine(commands)
     add_eval(commands)
+    add_access_commands(commands)
     return parser
 
 

@@ -40,7 +40,8 @@ EDGES = frozenset(
             *("store", "terminal"),
             *("admin_guard", "outage_metrics"),
             *("learning_admin", "learning_metrics", "outcomes"),
-            *("access", "directory", "key_admin", "tenant_admin", "tenant_command"),
+            *("access", "directory", "key_admin", "tenant_admin"),
+            *("admin_client", "tenant_command"),
         ),
         "router": ("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_pools"),
         "backends": (

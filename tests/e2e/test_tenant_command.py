@@ -1,0 +1,93 @@
+"""`lanewise tenants`, `tiers` and `keys` against a real gateway."""
+
+import json
+import subprocess
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from gateway.cli import main
+from tests.e2e.gateway_process import LANEWISE, GatewayProcess
+
+
+class Shell:
+    """Commands against one gateway: most in this process, which is quick."""
+
+    def __init__(self, gateway: GatewayProcess, capsys: pytest.CaptureFixture[str]) -> None:
+        self._url = gateway.url
+        self._capsys = capsys
+
+    def __call__(self, words: str) -> str:
+        status = main([*words.split(), "--url", self._url])
+        printed = self._capsys.readouterr()
+        assert status == 0, printed.err
+        return printed.out
+
+    def json(self, words: str) -> Any:
+        return json.loads(self(f"{words} --json"))
+
+    def refused(self, words: str) -> str:
+        assert main([*words.split(), "--url", self._url]) == 2
+        return self._capsys.readouterr().err
+
+
+@pytest.fixture
+def shell(gateway: GatewayProcess, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(gateway, capsys)
+
+
+def test_from_a_tier_to_a_revoked_key(shell: Shell, gateway: GatewayProcess) -> None:
+    limit = "--limit fast.requests_per_min=60 --limit fast.tokens_per_min=9000"
+    shell(f"tiers set trial {limit} --limit fast.max_concurrent=2 --weight 0.5")
+    assert "trial" in shell("tiers list")
+    assert "keys create shop" in shell("tenants create shop --tier trial")
+    shell("tenants set shop --limit fast.max_concurrent=1 --weight 3")
+    row = next(row for row in shell("tenants list").splitlines() if row.startswith("shop"))
+    assert "max_concurrent 1" in row
+    old = shell("keys create shop --name till --expires 30d").split()[-1]
+    old_id = shell.json("keys list shop")[0]["id"]
+    new = shell.json(f"keys rotate {old_id} --overlap 1h")
+    for key in (old, new["key"]):
+        with OpenAI(base_url=gateway.base_url, api_key=key, max_retries=0) as client:
+            assert client.responses.create(model="auto", input="Hi.").output_text
+    assert "revoked" in shell(f"keys revoke {old_id}")
+    with (
+        OpenAI(base_url=gateway.base_url, api_key=old, max_retries=0) as client,
+        pytest.raises(openai.AuthenticationError),
+    ):
+        client.models.list()
+    states = [row.split()[3] for row in shell("keys list shop").splitlines()[1:]]
+    assert sorted(states) == ["active", "revoked"]
+    assert "in the configuration" in shell.refused("tenants delete small")
+    assert "2 keys" in shell("tenants delete shop")
+    shell("tiers delete trial")
+
+
+REFUSED = [
+    ("tenants create x --tier gold", "expected one of"),
+    ("tenants set small", "nothing to change"),
+    ("tenants create x --tier pro --limit fast=3", "expected GROUP.LIMIT=N"),
+    ("tenants create x --tier pro --weight much", "expected a number"),
+    ("keys create nobody", "Create it first"),
+    ("keys list --admin-key wrong-admin-key", "Incorrect admin key"),
+]
+
+
+@pytest.mark.parametrize(("words", "answer"), REFUSED)
+def test_what_is_refused(shell: Shell, words: str, answer: str) -> None:
+    assert answer in shell.refused(words)
+
+
+def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "list", "--url", "http://127.0.0.1:9"]) == 2
+    assert "no gateway answers" in capsys.readouterr().err
+
+
+def test_help_has_examples_and_no_key() -> None:
+    shown = subprocess.run(
+        [LANEWISE, "keys", "create", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "example: lanewise keys create" in shown
+    assert "sk-lanewise" not in shown
