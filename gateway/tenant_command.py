@@ -17,9 +17,11 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 def add_access_commands(commands: Commands) -> None:
     """Add the three commands."""
-    _add_keys(_group(commands, "keys", "Make, list, rotate and revoke the keys of tenants."))
-    _add_tenants(_group(commands, "tenants", "Make, list, change and delete tenants."))
-    _add_tiers(_group(commands, "tiers", "List, set and delete tiers: the limits tenants share."))
+    _add_keys(
+        _group(commands, "keys", "Make, list, rotate and revoke tenants' keys.", "create acme")
+    )
+    _add_tenants(_group(commands, "tenants", "Make, list, change and delete tenants.", "list"))
+    _add_tiers(_group(commands, "tiers", "List, set and delete tiers of tenants.", "list --json"))
 
 
 def _add_keys(commands: Commands) -> None:
@@ -204,8 +206,10 @@ def _tiers_delete(arguments: argparse.Namespace) -> int:
 # -- arguments and output ----------------------------------------------------------------------
 
 
-def _group(commands: Commands, name: str, text: str) -> Commands:
-    parser = commands.add_parser(name, help=text, description=text)
+def _group(commands: Commands, name: str, text: str, example: str) -> Commands:
+    parser = commands.add_parser(
+        name, help=text, description=text, epilog=f"example: lanewise {name} {example}"
+    )
     return parser.add_subparsers(required=True, metavar="COMMAND")
 
 
