@@ -207,6 +207,21 @@ POOLS = (
         ("sum(lanewise_ratelimit_recoveries_total)", "returns"),
     ),
     panel(
+        "Waiting for a pool",
+        "short",
+        "Tasks that wait instead of being refused, by group, over all processes.",
+        ("sum by (route) (lanewise_admission_queue_depth)", "{{route}}"),
+    ),
+    panel(
+        "Time waited for a pool",
+        "s",
+        "95th percentile, by how it ended.",
+        (
+            never_empty(quantile(0.95, "lanewise_admission_wait_seconds", "route", "outcome")),
+            "{{route}} {{outcome}}",
+        ),
+    ),
+    panel(
         "Tokens by tenant",
         "short",
         "Per second, input and output.",

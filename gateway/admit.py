@@ -5,9 +5,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from backends.contract import BackendStats
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
+from gateway.job import Job
 from gateway.ratelimit import MODE_HEADER, rate_limit_headers
+from gateway.waiting import Attempt
 from router.admission import decide, demands
 from router.classify import classify, features
 from router.decision import RankedRoute, Refusal, RouteDecision
@@ -27,19 +30,29 @@ class Admitted(msgspec.Struct, frozen=True):
     reservation: Reservation
 
 
-async def admit(gw: Gateway, task: Task) -> Admitted:
+async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     """Decide where a task runs and reserve for it; the caller settles.
+
+    Where its tenant may, it waits for its pools; `job` is told where it stands, and can end that.
 
     Raises:
         ProtocolError: No route is allowed, none fits its pools, or the pools do not answer.
     """
     policy = gw.policy.for_tenant(task.tenant.id)  # once: a task sees one policy
     task_class, ranked = rank_task(gw, task, policy)
-    started_us = gw.clock_us()
-    grant = await _reserve(gw, task, demands(task, task_class, ranked, gw.weights))
+
+    async def attempt(known: tuple[RankedRoute, ...] | None) -> Attempt:
+        routes = known or rank_routes(policy, task, task_class, gw.backend_stats())
+        started_us = gw.clock_us()
+        grant = await _reserve(gw, task, demands(task, task_class, routes, gw.weights))
+        gw.metrics.stage("admit", gw.clock_us() - started_us)
+        return Attempt(routes, grant)
+
+    asked = demands(task, task_class, ranked, gw.weights)[0][0].tokens
+    made = await gw.waiting.admit(task, asked, ranked, attempt, job)
+    ranked, grant = made.ranked, made.grant
     decision = decide(task, task_class, ranked, grant, policy, gw.weights)
-    gw.experience.note_balances(task.tenant.id, decision.balances, started_us)
-    gw.metrics.stage("admit", gw.clock_us() - started_us)
+    gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
     if grant.num_reaped:
         gw.metrics.reaped(grant.num_reaped)
     if decision.chosen is None or decision.reservation is None:
@@ -66,13 +79,25 @@ def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple
     course = gw.experience.arrival(task, stats)
     facts = gw.experience.facts(task, task_class, seen.reading, course, classified_us)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
-    ranked = rank(policy, task, task_class, stats)
+    ranked = rank_routes(policy, task, task_class, stats)
     gw.metrics.stage("classify", classified_us - started_us)
     gw.metrics.stage("policy", gw.clock_us() - classified_us)
     gw.metrics.confidence(task_class.label, max(task_class.p_deep, 1 - task_class.p_deep))
+    return task_class, ranked
+
+
+def rank_routes(
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
+) -> tuple[RankedRoute, ...]:
+    """The routes that a classified task may take, best first.
+
+    Raises:
+        ProtocolError: There is none.
+    """
+    ranked = rank(policy, task, task_class, stats)
     if isinstance(ranked, Refusal):
         raise refused(ranked, {})
-    return task_class, ranked
+    return ranked
 
 
 def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:

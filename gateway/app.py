@@ -45,6 +45,7 @@ from gateway.gateway import Gateway
 from gateway.leases import extend_outgrown
 from gateway.metrics import Metrics
 from gateway.store import ResponseStore
+from gateway.waiting import WaitingRoom
 from router.failover_pools import FailoverPools
 from router.heartbeat import Heartbeat
 from router.learned_store import LearnedStore
@@ -122,11 +123,13 @@ async def services(config: Config) -> AsyncIterator[Services]:
             on_blind=config.redis.on_blind,
             on_call=metrics.pools_call,
             on_report=metrics.pools_stand,
+            on_settled=lambda reservation: gw.waiting.released(reservation),
         )
         stack.push_async_callback(pools.close)
         gw = Gateway(
             backends=backends,
             pools=pools,
+            waiting=_waiting_room(config, pools, metrics, lambda: gw),
             store=ResponseStore(
                 store_redis, config.store.ttl_s, is_reachable=lambda: pools.mode == "redis"
             ),
@@ -172,6 +175,19 @@ async def _sharing(redis: Redis, gw: Gateway) -> AsyncIterator[LearnedStore]:
         for loop in loops:
             await _cancel(loop)
         await learned.share()
+
+
+def _waiting_room(
+    config: Config, pools: FailoverPools, metrics: Metrics, gw: Callable[[], Gateway]
+) -> WaitingRoom:
+    return WaitingRoom(
+        config.waiting,
+        clock_us=monotonic_us,
+        policy_wait_ms=lambda: gw().policy.wait_ms,
+        give_back=lambda reservation: pools.settle(reservation, {}),
+        spawn=lambda coroutine: gw().spawn(coroutine),
+        metrics=metrics.waiting,
+    )
 
 
 async def _greet_pools(gw: Gateway) -> None:

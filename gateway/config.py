@@ -28,6 +28,7 @@ from gateway.tenants import (
 from router.cost import CostWeights
 from router.local_pools import OnBlind, WhenAway
 from router.task import GroupLimits, Tenant
+from router.waiting_rules import WaitingConfig
 
 DEVELOPMENT_KEY = "sk-lanewise-dev"
 DEVELOPMENT_ADMIN_KEY = "sk-lanewise-admin-dev"
@@ -183,6 +184,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: StoreConfig = StoreConfig()
     auth: AuthConfig = AuthConfig()
     tiers: dict[str, TierConfig] = msgspec.field(default_factory=lambda: dict(DEFAULT_TIERS))
+    waiting: WaitingConfig = WaitingConfig()
     tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)
     backends: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
     cost_weights: dict[BackendGroup, CostWeights] = {}

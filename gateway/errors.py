@@ -31,6 +31,7 @@ ERRORS: dict[str, ErrorKind] = {
     "previous_response_not_found": ErrorKind(400, 400, _INVALID),
     "item_not_found": ErrorKind(400, 400, _INVALID),
     "response_not_cancellable": ErrorKind(400, 400, _INVALID),
+    "response_cancelled": ErrorKind(400, 400, _INVALID),
     "invalid_stream_id": ErrorKind(400, 400, _INVALID),
     "websocket_stream_limit_reached": ErrorKind(400, 400, _INVALID),
     "websocket_connection_limit_reached": ErrorKind(400, 400, _INVALID),

@@ -11,6 +11,7 @@ from gateway.job import Job
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.store import ResponseStore
+from gateway.waiting import WaitingRoom
 from router.cost import Weights
 from router.experience import Experience
 from router.failover_pools import FailoverPools
@@ -24,6 +25,7 @@ class Gateway:
 
     backends: Mapping[str, Backend]
     pools: FailoverPools
+    waiting: WaitingRoom
     store: ResponseStore
     policy: Policy
     metrics: Metrics

@@ -1,6 +1,7 @@
 """HTTP's edge: one job per request, answered whole as JSON or piece by piece as SSE."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ from litestar import Request
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
+from backends.contract import BackendGroup
 from gateway.connection import new_id
 from gateway.context import load_task
 from gateway.errors import ProtocolError
@@ -16,9 +18,11 @@ from gateway.intake import ParsedCreate, parse_create
 from gateway.job import Ended, Job
 from gateway.outbox import Outbox
 from gateway.pipeline import handle_task
+from gateway.places import PLACE_EVENT, place_fields
 from gateway.ratelimit import rate_limit_headers
 from gateway.response import ResponseStream, ResponseWriter
 from gateway.wire import CreateBody
+from router.fair_queue import Place
 from router.task import Task, Tenant
 
 AnyRequest = Request[Any, Any, Any]
@@ -47,8 +51,15 @@ class Exchange:
     """One HTTP request's job and what became known of it."""
 
     def __init__(
-        self, gw: Gateway, tenant: Tenant, parsed: ParsedCreate, writer: ResponseWriter
+        self,
+        gw: Gateway,
+        tenant: Tenant,
+        parsed: ParsedCreate,
+        writer: ResponseWriter,
+        say: Callable[[str, bytes], None] | None = None,
     ) -> None:
+        """`say`: for events before the response begins (type, fields), where it is streamed."""
+        self._say = say
         self.refusal: ProtocolError | None = None
         self.opened = asyncio.Event()  # there will be events, or there is a refusal
         self.job = Job(
@@ -58,6 +69,7 @@ class Exchange:
             arrived_us=gw.clock_us(),
             refuse=self._refuse,
             on_open=self.opened.set,
+            on_place=self._tell_place if say is not None else None,
         )
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
@@ -65,7 +77,17 @@ class Exchange:
         self.pump.add_done_callback(lambda _: let_go())
 
     def _refuse(self, error: ProtocolError) -> None:
-        self.refusal = error
+        if self._say is None or not self.opened.is_set():
+            self.refusal = error
+            return
+        # It waited, and its client was told so: the status has been sent.
+        told = {"code": error.code, "message": error.message, "param": error.param}
+        self._say("error", msgspec.json.encode(told | error.body())[1:-1])
+
+    def _tell_place(self, group: BackendGroup, place: Place) -> None:
+        assert self._say is not None
+        self._say(PLACE_EVENT, place_fields(self.job.parsed.id, group, place))
+        self.opened.set()
 
     def headers(self) -> dict[str, str]:
         """Of the answer: where the task went, and what is left in its pools."""
@@ -191,7 +213,7 @@ async def create_response(
         stream = ResponseStream(
             parsed, lambda kind, data: outbox.send(sse_event(kind, data)), on_dirty=outbox.mark
         )
-        exchange = Exchange(gw, tenant, parsed, stream)
+        exchange = Exchange(gw, tenant, parsed, stream, stream.send_about)
         await exchange.until_open()
         return EventStream(gw, outbox, exchange.pump, exchange.headers())
     whole = ResponseStream(parsed, _unheard, on_dirty=_unflushed)

@@ -48,6 +48,7 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
     generate: bool = True
     stop: tuple[str, ...] = ()  # chat completions only
     seed: int | None = None  # chat completions only
+    wants_place: bool = False  # metadata.queue_events: told where it stands while it waits
 
     @property
     def store(self) -> bool:
@@ -89,6 +90,7 @@ def parse_create(
         text_format=parse_text_format(body.text.format if body.text else NULL),
         hints=parse_hints(body),
         generate=generate,
+        wants_place=_flag(body.metadata or {}, "queue_events") is True,
     )
 
 
@@ -105,6 +107,7 @@ def parse_hints(body: CreateBody) -> Hints:
         raise _bad_hint("route", tuple(Route), route)
     asked = metadata.get("strategy")
     strategy = next((known for known in STRATEGIES if known == asked), None)
+    max_wait_ms = _whole(metadata, "max_wait_ms", 0, 10**9 - 1)
     if asked is not None and strategy is None:
         raise _bad_hint("strategy", STRATEGIES, asked)
     deadline_ms = metadata.get("deadline_ms")
@@ -123,6 +126,7 @@ def parse_hints(body: CreateBody) -> Hints:
         else None,
         judged=_flag(metadata, "judge") if strategy == "breadth" else None,
         deadline_us=int(deadline_ms) * 1000 if deadline_ms else None,
+        max_wait_us=None if max_wait_ms is None else max_wait_ms * 1_000,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         service_tier=body.service_tier,
         metadata=metadata,

@@ -5,12 +5,13 @@ from typing import Literal
 
 import msgspec
 
-from backends.contract import ContextItem
+from backends.contract import BackendGroup, ContextItem
 from gateway.errors import ProtocolError
 from gateway.intake import ParsedCreate
 from gateway.records import Lineage
 from gateway.response import Ending, ResponseWriter
 from router.decision import RouteDecision
+from router.fair_queue import Place
 from router.task import Tenant
 
 StopReason = Literal["steered", "cancelled"]
@@ -43,6 +44,7 @@ class Job:
         lineage: Lineage = Lineage(),  # noqa: B008 - frozen
         stream_id: str | None = None,
         on_open: Callable[[], None] | None = None,
+        on_place: Callable[[BackendGroup, Place], None] | None = None,
     ) -> None:
         self.parsed = parsed
         self.writer = writer
@@ -54,11 +56,28 @@ class Job:
         self.lineage = lineage
         self.stream_id = stream_id
         self._on_open = on_open  # called once the response has begun
+        self._on_place = on_place if parsed.wants_place else None
         self.decision: RouteDecision | None = None  # once admitted
         self.stopped: StopReason | None = None
         self.delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
         self.redirect: Redirect | None = None  # how a steer or a cancel reaches one of them
-        self._on_stop: Callable[[], None] | None = None  # set while it generates
+        self._on_stop: Callable[[], None] | None = None  # set while it waits or generates
+
+    @property
+    def wants_place(self) -> bool:
+        """Whether its client asked to be told where it stands while it waits."""
+        return self._on_place is not None
+
+    def tell_place(self, group: BackendGroup, place: Place) -> None:
+        """Tell the client where it stands in that group's queue."""
+        if self._on_place is not None:
+            self._on_place(group, place)
+
+    def wait(self, on_stop: Callable[[], None] | None) -> None:
+        """It waits for its turn from now on; None: no longer. A stop that came before counts."""
+        self._on_stop = on_stop
+        if on_stop is not None and self.stopped is not None:
+            on_stop()
 
     def begin(self, on_stop: Callable[[], None]) -> None:
         """It generates from now on; a stop that came before takes effect."""

@@ -27,6 +27,7 @@ from backends.contract import BackendGroup, BackendStats, Usage
 from gateway.backend_metrics import BackendCollector
 from gateway.learning_metrics import LearningCollector, lessons_of
 from gateway.outage_metrics import OutageCollector
+from gateway.waiting_metrics import WaitingMetrics
 from router.experience import Experience
 from router.failover_pools import Call as PoolCall
 from router.failover_pools import PoolsReport
@@ -240,6 +241,7 @@ class Metrics:
             "Reservations taken back because their holder stopped renewing them.",
             registry=self.registry,
         )
+        self.waiting = WaitingMetrics(self.registry)
         self._outages = OutageCollector()
         self.registry.register(self._outages)
         for group in ("fast", "deep"):  # so that "none" reads as 0, not as a missing series

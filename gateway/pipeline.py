@@ -48,7 +48,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     account = _Account()
     try:
         task = await load_task(gw, job)
-        admitted = account.admitted = await admit(gw, task)
+        admitted = account.admitted = await admit(gw, task, job)
         gw.metrics.queue_wait(admitted.chosen.route, started_us - job.arrived_us)
         if not task.generate:
             return await _warm_up(gw, job, task, admitted, account)
@@ -86,6 +86,8 @@ class _Account:
     def refused(self, error: ProtocolError) -> None:
         if error.code == "rate_limit_exceeded":
             self.outcome = "rate_limited"
+        elif error.code == "response_cancelled":
+            self.outcome = "cancelled"
         elif error.kind.status == 503:
             self.outcome = "shed"
         else:

@@ -95,6 +95,7 @@ class Server(uvicorn.Server):
         """Take nothing new, let what runs end within the timeout, then close."""
         gw = self._services.gw
         gw.draining = True
+        gw.waiting.refuse_all()
         deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s
         while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.05)

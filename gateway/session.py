@@ -15,6 +15,7 @@ from gateway.errors import ProtocolError
 from gateway.intake import ParsedCreate, parse_create
 from gateway.job import Ended, Job, StopReason
 from gateway.memory import Memory, Remembered
+from gateway.places import PLACE_EVENT, place_fields
 from gateway.records import Lineage
 from gateway.response import Emit, ResponseStream
 from gateway.steering import Steer, failed_fields, parse_steer, steer_failed
@@ -394,6 +395,9 @@ class Session:
             last_backend=parent.backend if parent else None,
             lineage=parent.lineage if parent else Lineage(),
             stream_id=stream.id,
+            on_place=lambda group, place: writer.send_about(
+                PLACE_EVENT, place_fields(parsed.id, group, place)
+            ),
         )
         active = _Active(job, writer, num_bytes=parent.num_bytes if parent else 0)
         self._active[parsed.id] = stream.active = active

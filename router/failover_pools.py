@@ -78,6 +78,7 @@ class FailoverPools:
         on_blind: OnBlind = "closed",
         on_call: Callable[[Call, bool, int], None] = lambda call, answered, duration_us: None,
         on_report: Callable[[PoolsReport], None] = lambda report: None,
+        on_settled: Callable[[Reservation], None] = lambda reservation: None,
     ) -> None:
         """Asks nobody yet.
 
@@ -89,6 +90,7 @@ class FailoverPools:
             on_blind: Whether to go on alone if Redis has never answered.
             on_call: Hears of each call to Redis: which, whether it was answered, microseconds.
             on_report: Hears how things stand, whenever that may have changed.
+            on_settled: Hears of each reservation that has given its places back.
         """
         self._redis = redis
         self._clock_us = clock_us
@@ -97,6 +99,7 @@ class FailoverPools:
         self._on_blind = on_blind
         self._on_call = on_call
         self._on_report = on_report
+        self._on_settled = on_settled
         self._breaker = Breaker()
         self._local = LocalPools()
         self._held: dict[str, _Held] = {}  # by reservation id
@@ -178,6 +181,12 @@ class FailoverPools:
         if held.is_local:
             self._local.settle(held.reservation, actual_tokens)
         entry = _Unsettled(held, dict(actual_tokens), self._clock_us())
+        try:
+            await self._charge_or_put_off(entry)
+        finally:
+            self._on_settled(reservation)
+
+    async def _charge_or_put_off(self, entry: _Unsettled) -> None:
         if not self._breaker.is_closed:
             self._put_off(entry)
             return

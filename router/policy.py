@@ -43,6 +43,7 @@ from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
 from router.task import Label, Route, Strategy
 from router.text_features import words_of
 from router.tradeoff import Tradeoff
+from router.waiting_rules import Waits
 
 MAX_POLICY_BYTES = 262_144
 MAX_RULES = 64  # common ones, and as many of each tenant
@@ -128,6 +129,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             fallback=(Route.DEEP,),
         ),
     )
+    wait_ms: Waits = {}  # the longest wait for a full pool; else the configuration's
     when_away: dict[BackendGroup, WhenAway] = {}  # while Redis is away; else the configuration's
     aliases: dict[Name, Choice] = {}  # model name -> choice; hides a backend's model of that name
     tenants: dict[TenantId, TenantPolicy] = {}

@@ -59,6 +59,7 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     num_variations: int | None = None  # metadata.n
     judged: bool | None = None  # metadata.judge
     deadline_us: int | None = None  # metadata.deadline_ms, from arrival
+    max_wait_us: int | None = None  # metadata.max_wait_ms, from arrival: for a full pool
     reasoning_effort: str | None = None
     service_tier: str | None = None
     metadata: dict[str, str] = {}  # as sent, for policies' conditions

@@ -42,6 +42,8 @@ EDGES = frozenset(
             *("learning_admin", "learning_metrics", "outcomes"),
             *("access", "directory", "key_admin", "tenant_admin"),
             *("admin_client", "tenant_command"),
+            *("waiting", "waiting_metrics"),
+            *("access", "directory", "key_admin", "tenant_admin", "tenant_command"),
         ),
         "router": ("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_pools"),
         "backends": (
@@ -82,6 +84,7 @@ THIRD_PARTY = {
     "prometheus_client": (
         *("gateway.backend_metrics", "gateway.learning_metrics"),
         *("gateway.metrics", "gateway.outage_metrics"),
+        *("gateway.waiting_metrics",),
     ),
     "websockets": (
         *("gateway.client", "gateway.socket_protocol", "gateway.terminal"),

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
@@ -28,9 +29,11 @@ from gateway.metrics import Metrics
 from gateway.pipeline import handle_task
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending, ResponseStream
+from gateway.waiting import WaitingRoom
 from router.failover_pools import FailoverPools
 from router.policy import DEFAULT_POLICY
 from router.task import GroupLimits, Strategy, Tenant
+from router.waiting_rules import WaitingConfig
 from tests.e2e.events import TERMINALS, check_event, check_response
 from tests.unit.gateway.doubles import (
     TENANT,
@@ -88,27 +91,41 @@ class World:
         fast_refuses: Exception | None = None,
         deep_refuses: Exception | None = None,
         tenant: Tenant = TENANT,
+        waiting: WaitingConfig = WaitingConfig(),  # noqa: B008 - frozen
+        pools: AwaitedPools | None = None,
+        clock_us: Callable[[], int] | None = None,
     ) -> None:
         self.fast = PlayingBackend("wafer", "fast", fast, refusing=fast_refuses)
         self.deep = PlayingBackend("gpu", "deep", deep, refusing=deep_refuses)
-        self.pools = AwaitedPools()
+        self.pools = pools or AwaitedPools()
         self.store = DictStore()
         self.tenant = tenant
         clock = itertools.count(1_000_000, 10)
+        clock_us = clock_us or (lambda: next(clock))
+        self.clock_us = clock_us
         metrics = Metrics(version="", backends=tuple)
         self.failover = FailoverPools(
             self.pools,
-            clock_us=lambda: next(clock),
+            clock_us=clock_us,
             on_call=metrics.pools_call,
             on_report=metrics.pools_stand,
+            on_settled=lambda reservation: self.gw.waiting.released(reservation),
         )
         self.gw = Gateway(
             backends={"wafer": self.fast, "gpu": self.deep},
             pools=self.failover,
+            waiting=WaitingRoom(
+                waiting,
+                clock_us=clock_us,
+                policy_wait_ms=lambda: self.gw.policy.wait_ms,
+                give_back=lambda reservation: self.failover.settle(reservation, {}),
+                spawn=lambda coroutine: self.gw.spawn(coroutine),
+                metrics=metrics.waiting,
+            ),
             store=self.store,
             policy=DEFAULT_POLICY,
             metrics=metrics,
-            clock_us=lambda: next(clock),
+            clock_us=clock_us,
             wall_s=lambda: 100,
         )
         self.heard = Transcript()
@@ -121,7 +138,7 @@ class World:
             parsed,
             ResponseStream(parsed, self.heard.emit),
             self.tenant,
-            arrived_us=1_000_000,
+            arrived_us=self.clock_us(),
             refuse=self.refusals.append,
             parent=parent.items if parent else None,
             last_backend=parent.backend if parent else None,
