@@ -53,6 +53,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     send_timeout_s: Annotated[float, Meta(gt=0)] = 10.0  # a reader that stalls longer is closed
     drain_timeout_s: Annotated[float, Meta(ge=0)] = 5.0  # for responses to end after SIGTERM
     allowed_origins: tuple[str, ...] = ()  # browsers' Origin headers to accept on the socket
+    tls_cert_path: str | None = None  # PEM, the chain included; with it only TLS is served
+    tls_key_path: str | None = None  # PEM, not encrypted
     serves_link: bool = False  # offer the first backend to gateways at /v1/link
 
 
@@ -242,6 +244,8 @@ def check_config(config: Config) -> None:
     port = config.server.port  # the command line's was not decoded, so not checked either
     if not 0 <= port <= MAX_PORT:
         raise ConfigError(f"server.port: expected 0 to {MAX_PORT}, got {port}")
+    if (config.server.tls_cert_path is None) != (config.server.tls_key_path is None):
+        raise ConfigError("server.tls_cert_path, server.tls_key_path: TLS needs both, got one")
     seen: dict[str, str] = {}
     ids = [tenant.id for tenant in config.tenants]
     if not ids:

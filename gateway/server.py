@@ -5,6 +5,7 @@ import logging
 import secrets
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterator
@@ -116,7 +117,8 @@ def _port(server: uvicorn.Server) -> int:
 
 def _greeting(made: Services, port: int) -> str:
     host = made.config.server.host
-    url = f"http://{'127.0.0.1' if host == 'localhost' else host}:{port}"
+    scheme = "http" if made.config.server.tls_cert_path is None else "https"
+    url = f"{scheme}://{'127.0.0.1' if host == 'localhost' else host}:{port}"
     keys = [key for tenant in made.config.tenants for key in tenant.keys]
     key = DEVELOPMENT_KEY if DEVELOPMENT_KEY in keys else "<your key>"
     return f"""\
@@ -159,6 +161,7 @@ async def _serve(config: Config) -> int:
             "tenants are configured, but Redis is embedded: limits hold for this process alone and "
             "end with it; name a server with --redis or LANEWISE_REDIS_URL"
         )
+    _check_tls(config.server)
     with _listen(config.server) as listener:
         async with services(config) as made:
             server = Server(_uvicorn_config(made), made)
@@ -174,6 +177,18 @@ def _listen(server: ServerConfig) -> socket.socket:
     except OSError as error:
         place = f"{server.host}:{server.port}"
         raise ConfigError(f"server.host, server.port: cannot listen on {place}: {error}") from error
+
+
+def _check_tls(server: ServerConfig) -> None:
+    """Find out before anything is started whether the certificate and its key can be used."""
+    if server.tls_cert_path is None:
+        return
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # A password that is empty: without one, an encrypted key would ask on the terminal.
+        context.load_cert_chain(server.tls_cert_path, server.tls_key_path, password="")
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
 
 
 def _uvicorn_config(made: Services) -> uvicorn.Config:
@@ -192,4 +207,7 @@ def _uvicorn_config(made: Services) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
         timeout_keep_alive=KEEP_ALIVE_S,
+        ssl_certfile=server.tls_cert_path,
+        ssl_keyfile=server.tls_key_path,
+        ssl_keyfile_password="",
     )

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -68,8 +70,10 @@ class GatewayProcess:
         environ: dict[str, str] | None = None,
         engine: str | None = None,
         port: int | None = None,
+        trusting: ssl.SSLContext | None = None,
     ) -> None:
         self.port = port or free_port()
+        self.trusting = trusting  # for a gateway that serves TLS
         self.log_path = folder / f"{engine or 'gateway'}-{self.port}.log"
         command = [str(LANEWISE), "serve", "--port", str(self.port), *arguments]
         if engine is not None:
@@ -87,7 +91,7 @@ class GatewayProcess:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.trusting else ''}://127.0.0.1:{self.port}"
 
     @property
     def base_url(self) -> str:
@@ -96,7 +100,7 @@ class GatewayProcess:
 
     @property
     def socket_url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}/v1/responses"
+        return f"ws{'s' if self.trusting else ''}://127.0.0.1:{self.port}/v1/responses"
 
     @property
     def log(self) -> str:
@@ -109,10 +113,13 @@ class GatewayProcess:
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"serve ended with {self.process.returncode}:\n{self.log}")
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/metrics"):
+            with contextlib.suppress(OSError), self._open("/metrics"):
                 return
             time.sleep(0.05)
         raise AssertionError(f"serve did not answer within {START_TIMEOUT_S} s:\n{self.log}")
+
+    def _open(self, path: str) -> Any:
+        return urllib.request.urlopen(self.url + path, context=self.trusting)
 
     def stop(self) -> int:
         """SIGTERM; returns the exit status."""
@@ -127,7 +134,7 @@ class GatewayProcess:
 
     def metrics(self) -> "Samples":
         """A scrape of `/metrics`, now."""
-        with urllib.request.urlopen(f"{self.url}/metrics") as answer:
+        with self._open("/metrics") as answer:
             return Samples(answer.read().decode())
 
 

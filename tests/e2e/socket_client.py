@@ -33,6 +33,7 @@ class SocketClient:
             max_size=None,
             max_queue=None,  # a full one would hold up the closing handshake
             compression=None,
+            ssl=gateway.trusting,
         ) as socket:
             yield cls(socket)
 
