@@ -20,6 +20,7 @@ from wafer_engine.step import EngineLimits, StepShape
 ATTENTION_EFFICIENCY = 0.6  # of what matrix products reach, for prefill attention; assumed
 ALLREDUCE_GROWTH = 0.15  # latency added per doubling of the group; assumed
 EXPERT_IMBALANCE = 1.2  # the busiest GPU's share of routed tokens over the mean's; assumed
+MAX_COUNT = 1_000_000_000  # of GPUs, sequences, tokens: beyond any, and small enough to add up
 HOP_US = 10.0  # activations passed from one pipeline stage to the next; assumed
 
 # The documented default: 68 tokens/s for one user at 1,024 tokens of context.
@@ -46,6 +47,12 @@ class Parallelism(msgspec.Struct, frozen=True):
     def stage_gpus(self) -> int:
         """GPUs that hold one layer's weights between them."""
         return self.tp * self.dp
+
+
+def _check_counts(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and not 1 <= count <= MAX_COUNT:
+            raise ValueError(f"{name} {count}: expected 1 to {MAX_COUNT:,}")
 
 
 class GpuCost:
@@ -97,8 +104,10 @@ class GpuCost:
                 service needs: a hosted GPU service is assumed to have the same front.
 
         Raises:
-            ValueError: An unknown name, or weights that do not fit; says by how much.
+            ValueError: An unknown name, a count below 1, or weights that do not fit; says by how
+                much.
         """
+        _check_counts(tp=tp, pp=pp, dp=dp, attention_window_tokens=attention_window_tokens)
         self.gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu
         self.model = find_model(model) if isinstance(model, str) else model
         self.parallel = Parallelism(tp, pp, dp, expert_parallel)
@@ -111,18 +120,36 @@ class GpuCost:
         self._derive_weights()
         self._derive_attention()
         self._derive_rates()
+        self.limits = self._limits(
+            max_num_seqs, max_num_batched_tokens, kv_capacity_tokens, overhead_us
+        )
+
+    def _limits(
+        self,
+        max_num_seqs: int | None,
+        max_num_batched_tokens: int | None,
+        kv_capacity_tokens: int | None,
+        overhead_us: float | None,
+    ) -> EngineLimits:
+        """The limits asked for, the engine's own where nothing is."""
+        _check_counts(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            kv_capacity_tokens=kv_capacity_tokens,
+        )
+        if overhead_us is None:
+            overhead_us = SERVICE_CONSTANTS.overhead_us
+        if not 0 <= overhead_us < math.inf:
+            raise ValueError(f"overhead_us {overhead_us:g}: expected 0 or more")
         max_num_seqs = max_num_seqs or self.engine.max_num_seqs
+        max_num_batched_tokens = max_num_batched_tokens or self.engine.max_num_batched_tokens
         if kv_capacity_tokens is None:
             kv_capacity_tokens = self._kv_capacity_tokens()
-        self.limits = EngineLimits(
+        return EngineLimits(
             max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max(
-                max_num_batched_tokens or self.engine.max_num_batched_tokens, max_num_seqs + 1
-            ),
+            max_num_batched_tokens=max(max_num_batched_tokens, max_num_seqs + 1),
             kv_capacity_tokens=kv_capacity_tokens,
-            overhead_us=round(
-                SERVICE_CONSTANTS.overhead_us if overhead_us is None else overhead_us
-            ),
+            overhead_us=round(overhead_us),
         )
 
     def _derive_weights(self) -> None:

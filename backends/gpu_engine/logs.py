@@ -8,6 +8,7 @@ first arrival; TTFT and latency count from `queued_s`, as their source counts th
 import csv
 import gzip
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,10 +17,12 @@ import numpy as np
 
 from backends.gpu_engine.constants import EngineConstants
 from backends.gpu_engine.cost import GpuCost
+from wafer_engine.cells import MAX_LENGTH_TOKENS
 from wafer_engine.fit import Vector
 from wafer_engine.replay import ReplaySummary, Request, RequestTimes
 from wafer_engine.report import Row
 
+MAX_LOG_S = 1e9  # three decades of seconds: more is a date, not a time since the first arrival
 LOG_FOLDER = Path("requests")  # inside the reference folder
 
 
@@ -48,7 +51,7 @@ def read_log(path: Path) -> list[dict[str, str]]:
     """Read a log, gzipped or not, in order of queueing (of arrival where that is not logged).
 
     Raises:
-        ValueError: A needed column is missing.
+        ValueError: A needed column is missing, or a time is no number.
     """
     raw = path.read_bytes()
     text = gzip.decompress(raw) if path.suffix == ".gz" else raw
@@ -60,16 +63,31 @@ def read_log(path: Path) -> list[dict[str, str]]:
 
 
 def _queued_s(row: Row) -> float:
-    return float(row.get("queued_s") or row["arrival_s"])
+    return _number(row, "queued_s" if row.get("queued_s") else "arrival_s", MAX_LOG_S)
+
+
+def _number(row: Row, column: str, most: float) -> float:
+    cell = row.get(column) or ""
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= most:
+        raise ValueError(f"{column} is {cell!r}: expected a number from 0 to {most:,.0f}")
+    return value
 
 
 def requests_of(rows: Sequence[Row]) -> list[Request]:
-    """The requests of a log, as the engine takes them."""
+    """The requests of a log, as the engine takes them; a length of 0 is taken as 1.
+
+    Raises:
+        ValueError: A cell is no number, or one that no log can have.
+    """
     return [
         Request(
             round(_queued_s(row) * 1e6),
-            max(1, int(float(row["input_tokens"]))),
-            max(1, int(float(row["output_tokens"]))),
+            max(1, int(_number(row, "input_tokens", MAX_LENGTH_TOKENS))),
+            max(1, int(_number(row, "output_tokens", MAX_LENGTH_TOKENS))),
         )
         for row in rows
     ]
@@ -82,8 +100,8 @@ def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
     return [
         RequestTimes(
             request,
-            round(float(row["first_token_s"]) * 1e6),
-            round(float(row["last_token_s"]) * 1e6),
+            round(_number(row, "first_token_s", MAX_LOG_S) * 1e6),
+            round(_number(row, "last_token_s", MAX_LOG_S) * 1e6),
         )
         for row, request in zip(rows, requests_of(rows), strict=True)
     ]

@@ -259,3 +259,21 @@ def test_engines_pick_the_set_of_the_card_and_the_kind_of_model() -> None:
     assert engine.for_gpu("B200-180GB-SXM") != dense
     one = GpuConstants(gpus=(), compute=0.5)
     assert GpuCost("H200", constants=one).fit is one
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tp": 0}, "tp 0"),
+        ({"pp": -1}, "pp -1"),
+        ({"dp": 0}, "dp 0"),
+        ({"max_num_seqs": -3}, "max_num_seqs -3"),
+        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens 0"),
+        ({"kv_capacity_tokens": -16}, "kv_capacity_tokens -16"),
+        ({"attention_window_tokens": 0}, "attention_window_tokens 0"),
+        ({"overhead_us": -1.0}, "overhead_us -1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GpuCost(**options)

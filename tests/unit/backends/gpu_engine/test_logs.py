@@ -65,3 +65,20 @@ def test_logs_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     path.write_text("id,arrival_s,input_tokens,output_tokens\n")
     with pytest.raises(ValueError, match="holds no requests"):
         replay_file(path, COST)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("x,2,3", "arrival_s is 'x'"),
+        ("0,-5,3", "input_tokens is '-5'"),
+        ("0,5,nan", "output_tokens is 'nan'"),
+        ("0,5", "output_tokens is ''"),
+        ("inf,5,3", "arrival_s is 'inf'"),
+    ],
+)
+def test_a_cell_that_no_log_can_have_is_named(tmp_path: Path, line: str, reason: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"arrival_s,input_tokens,output_tokens\n{line}\n")
+    with pytest.raises(ValueError, match=reason):
+        requests_of(read_log(path))
