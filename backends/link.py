@@ -90,7 +90,7 @@ class LinkBackend:
         """See `Backend.start`."""
         if self._unsent is None or self._unsent.full():
             what = "is down" if self._unsent is None else "does not keep up"
-            message = f"the link to {self._options.url} {what}"
+            message = f"the link to engine {self._name!r} {what}"
             raise BackendError(self._name, "server_is_overloaded", message, retryable=True)
         key, self._next_key = self._next_key, self._next_key + 1
         generation = self._generations[key] = LinkGeneration(self, key, request, sink)
@@ -103,7 +103,7 @@ class LinkBackend:
             try:
                 self._unsent.put_nowait(Cancel(key))
             except asyncio.QueueFull:
-                self._lost("the engine does not read")
+                self._lost("does not read what it is sent")
 
     def stats(self) -> BackendStats:
         """See `Backend.stats`; the engine's load as last told."""
@@ -126,7 +126,7 @@ class LinkBackend:
         """See `Backend.close`."""
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
-        self._lost("the gateway is shutting down")
+        self._lost("was closed: the gateway is shutting down")
 
     # -- the connection --------------------------------------------------------------------
 
@@ -141,11 +141,11 @@ class LinkBackend:
                     pause_s = self._options.retry_min_s
                     await self._talk(connection)
             except (OSError, TimeoutError, WebSocketException, InvalidURI) as error:
-                self._lost(f"the link to {self._options.url} broke: {error}")
+                self._lost("broke", str(error))
             except (msgspec.DecodeError, ValueError, IndexError) as error:
-                self._lost(f"{self._options.url} does not speak the link's protocol: {error}")
+                self._lost("does not speak the link's protocol", str(error))
             finally:
-                self._lost(f"the link to {self._options.url} is down")
+                self._lost("is down")
             # Jitter, so that many gateways do not come back in step.
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, self._options.retry_max_s)
@@ -221,10 +221,20 @@ class LinkBackend:
             if generation is not None:
                 _finish(generation, finish_of(end, self._name, self._offset_us))
 
-    def _lost(self, message: str) -> None:
-        """The link is down: whatever was under way ends with an error, now."""
+    def _lost(self, what: str, why: str = "") -> None:
+        """The link is down: whatever was under way ends with an error, now.
+
+        Clients hear which engine; the address and the network's words are the operator's.
+        """
+        message = f"the link to engine {self._name!r} {what}"
         if self._unsent is not None:
-            logger.warning("%s; %d generations end", message, len(self._generations))
+            logger.warning(
+                "%s (%s): %s; %d generations end",
+                message,
+                self._options.url,
+                why or "-",
+                len(self._generations),
+            )
         self._unsent = None
         generations, self._generations = self._generations, {}
         error = BackendError(self._name, "server_error", message, retryable=True)

@@ -19,7 +19,7 @@ from wafer_engine.calibrate import calibrate, leave_models_out, write_constants
 from wafer_engine.cost import DEFAULT_MODEL, WaferCost
 from wafer_engine.mesh import Mesh
 from wafer_engine.models import MODELS, find_model
-from wafer_engine.picture import placement_table, svg
+from wafer_engine.picture import placement_table, png, svg
 from wafer_engine.placement import place
 from wafer_engine.report import REFERENCE_FOLDER, find_reference, read_rows
 from wafer_engine.spec import WSE3, find_wafer
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     layout = commands.add_parser("place", help="lay a model out; print a table, draw a picture")
     layout.set_defaults(run=_place)
     layout.add_argument("--kv-tokens", type=int, default=0, help="KV cache it must hold at least")
-    layout.add_argument("--out", help="SVG file to write")
+    layout.add_argument("--out", help="picture to write: .svg or .png")
     for command in (speed, layout):
         command.add_argument("--model", default=DEFAULT_MODEL)
         command.add_argument("--wafer", default="WSE-3", help="WSE-2, WSE-3, CS-2 or CS-3")
@@ -149,8 +149,9 @@ def _models(_options: argparse.Namespace) -> int:
 
 
 def _place(options: argparse.Namespace) -> int:
-    if options.out and Path(options.out).suffix.lower() != ".svg":
-        raise ValueError(f"--out {options.out}: an SVG picture is written, so name it .svg")
+    out = Path(options.out) if options.out else None
+    if out is not None and out.suffix.lower() not in (".svg", ".png"):
+        raise ValueError(f"--out {out}: a picture is written, so name it .svg or .png")
     placement = place(
         find_model(options.model),
         wafer=find_wafer(options.wafer),
@@ -160,9 +161,10 @@ def _place(options: argparse.Namespace) -> int:
         kv_tokens=options.kv_tokens,
     )
     print(placement_table(placement))
-    if options.out:
-        Path(options.out).write_text(svg(placement), encoding="utf-8")
-        print(f"wrote {options.out}")
+    if out is not None:
+        drawn = png(placement) if out.suffix.lower() == ".png" else svg(placement).encode()
+        out.write_bytes(drawn)
+        print(f"wrote {out}")
     return 0
 
 

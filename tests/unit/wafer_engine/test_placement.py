@@ -1,14 +1,17 @@
 """Placements cover wafers without overlap and never overfill a PE."""
 
 import itertools
+import struct
 import xml.etree.ElementTree as ElementTree
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from wafer_engine.__main__ import main
 from wafer_engine.models import MODELS, find_model
-from wafer_engine.picture import placement_table, svg
+from wafer_engine.picture import placement_table, png, svg
 from wafer_engine.placement import PlacementError, Region, parts_of, place
 from wafer_engine.spec import WSE2, WSE3
 
@@ -87,12 +90,12 @@ def test_numbers_out_of_range_are_refused(asked: dict[str, float]) -> None:
         place(find_model("Llama-3.1-8B"), **asked)
 
 
-def test_a_picture_is_svg_or_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, code in (("x.png", 2), ("x", 2), ("x.svg", 0)):
+def test_a_picture_is_svg_or_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, code in (("x.jpg", 2), ("x", 2), ("x.svg", 0), ("x.png", 0)):
         path = tmp_path / name
         assert main(["place", "--model", "Llama-3.1-8B", "--out", str(path)]) == code, name
         assert path.exists() == (code == 0), name
-    assert "an SVG picture is written" in capsys.readouterr().err
+    assert "name it .svg or .png" in capsys.readouterr().err
 
 
 def test_speed_prints_no_row_that_the_cache_cannot_hold(
@@ -118,3 +121,25 @@ def test_picture_is_well_formed_and_complete() -> None:
     assert len(titles) == len(placement.regions)
     assert any(title.startswith("layer 32:") for title in titles)
     assert len(placement_table(placement).splitlines()) == 3 + len(placement.regions)
+
+
+def test_a_png_shows_every_regions_weights_and_cache() -> None:
+    placement = place(find_model("Llama-3.3-70B"))
+    written = png(placement)
+    chunks, at = {}, 8
+    while at < len(written):
+        length, kind = struct.unpack_from(">I4s", written, at)
+        content = written[at + 8 : at + 8 + length]
+        (checksum,) = struct.unpack_from(">I", written, at + 8 + length)
+        assert checksum == zlib.crc32(kind + content)
+        chunks[kind], at = content, at + 12 + length
+    assert list(chunks) == [b"IHDR", b"tEXt", b"IDAT", b"IEND"]
+    width, height = struct.unpack_from(">II", chunks[b"IHDR"])
+    lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, -1)
+    pixels = lines[:, 1:].reshape(height, width, 3)
+    dark = (pixels == (0x4C, 0x78, 0xA8)).all(axis=2).sum()
+    light = (pixels == (0x9E, 0xCA, 0xE9)).all(axis=2).sum()
+    layers = [region for region in placement.regions if region.part.name.startswith("layer")]
+    drawn = sum(region.kv_bytes_per_pe * region.num_pes for region in layers)
+    drawn /= sum(region.weight_bytes_per_pe * region.num_pes for region in layers)
+    assert light / dark == pytest.approx(drawn, rel=0.1)
