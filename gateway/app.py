@@ -17,8 +17,6 @@ from litestar.datastructures import State
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from backends.contract import Backend
 from backends.driver import monotonic_us
@@ -50,6 +48,7 @@ from router.failover_pools import FailoverPools
 from router.heartbeat import Heartbeat
 from router.learned_store import LearnedStore
 from router.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
+from router.redis_client import redis_client
 from router.redis_pools import BUDGET_US, PoolsUnavailable, RedisPools
 from router.task import Tenant
 
@@ -99,12 +98,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             embedded = EmbeddedRedis()
             stack.push_async_callback(embedded.stop)
             url = await embedded.start()
-        store_redis: Redis = Redis.from_url(
-            url,
-            socket_timeout=STORE_TIMEOUT_S,
-            socket_connect_timeout=STORE_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-        )
+        store_redis = redis_client(url, timeout_s=STORE_TIMEOUT_S)
         stack.push_async_callback(store_redis.aclose)
         backends = make_backends(config.backends)
         for backend in backends.values():
@@ -141,7 +135,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
         )
         stack.push_async_callback(gw.settled)
         learned = await stack.enter_async_context(_sharing(store_redis, gw))
-        await _greet_pools(gw)
+        await pools.greet()  # whether Redis is there: no task need wait to find out
         background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
         stack.push_async_callback(background.close)
         admins = AdminKeys(admin_keys(config))
@@ -188,14 +182,6 @@ def _waiting_room(
         spawn=lambda coroutine: gw().spawn(coroutine),
         metrics=metrics.waiting,
     )
-
-
-async def _greet_pools(gw: Gateway) -> None:
-    """Find out at once whether Redis is there: no task need wait for that."""
-    try:
-        await gw.pools.greet()
-    except TypeError as error:  # the client does not know an option in the URL's query
-        raise ConfigError(f"redis.url: {error}") from error
 
 
 def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
@@ -265,12 +251,7 @@ async def _check_pools(pools: FailoverPools) -> None:
 @asynccontextmanager
 async def _heartbeat(url: str) -> AsyncIterator[Heartbeat]:
     """This gateway's, on a connection of its own; at the end it is no longer counted."""
-    redis: Redis = Redis.from_url(
-        url,
-        socket_timeout=BUDGET_US / 1e6,
-        socket_connect_timeout=BUDGET_US / 1e6,
-        retry=Retry(NoBackoff(), 0),
-    )
+    redis = redis_client(url, timeout_s=BUDGET_US / 1e6)
     heartbeat = Heartbeat(redis, secrets.token_hex(8))
     try:
         yield heartbeat

@@ -4,7 +4,6 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Annotated
-from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -27,6 +26,7 @@ from gateway.tenants import (
 )
 from router.cost import CostWeights
 from router.local_pools import OnBlind, WhenAway
+from router.redis_url import parse_redis_url
 from router.task import GroupLimits, Tenant
 from router.waiting_rules import WaitingConfig
 
@@ -359,16 +359,13 @@ def _check_admin_keys(config: Config, tenants_by_key: Mapping[str, str]) -> None
 
 def _check_redis_url(url: str) -> None:
     try:
-        parts = urlsplit(url)
-        known = parts.scheme in ("redis", "rediss", "unix") and (parts.port or 1) > 0
-        known &= all(n.isdigit() for n in parse_qs(parts.query).get("db", ()))
-    except ValueError:  # the port is no number; not chained: it may quote a piece of the password
-        known = False
-    if not known:
+        parse_redis_url(url)
+    except ValueError as error:  # not chained: it may quote a piece of the password
         raise ConfigError(
-            f"redis.url {masked_url(url)!r}: expected redis://host:port/number, "
-            "rediss://host:port/number or unix:///path/to/socket"
-        )
+            f"redis.url {masked_url(url)!r}: {error}. Expected redis://host:port/number, "
+            "rediss://... for TLS, unix:///path/to/socket, redis+sentinel://host:port,.../master "
+            "or redis+cluster://host:port,..."
+        ) from None
 
 
 def masked_url(url: str) -> str:

@@ -1,13 +1,11 @@
 """Calls of `pools.lua`: their arguments, and what its answers mean. Its head states the format."""
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 
 from backends.contract import BackendGroup
-from router.bucket import DAY_MS, BucketState
 from router.pools import (
     GROUPS,
     UNITS,
@@ -16,7 +14,7 @@ from router.pools import (
     Grant,
     Reservation,
     Unit,
-    group_balances,
+    balances_from,
     lease_of,
 )
 from router.task import GroupLimits, Tenant
@@ -26,7 +24,6 @@ MAX_RENEWED = 200  # leases in one call
 MAX_CACHED = 10_000  # tenants whose keys are kept made
 
 SCRIPT = resources.files("router").joinpath("pools.lua").read_text()
-SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 NUM_KEYS = 3
 
 Arguments = tuple[str | int, ...]  # three keys, then the script's ARGV
@@ -142,23 +139,12 @@ def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
     """What the script's state of a tenant's pools means."""
     balances: tuple[Balance, ...] = ()
     for place, group in enumerate(GROUPS):
-        levels = state[place * _STATE_FIELDS : (place + 1) * _STATE_FIELDS]
-        requests_level, tokens_level, num_held, rpm, tpm, most, tpd, *day = levels
-        if num_held < 0:
+        start = place * _STATE_FIELDS
+        if state[start + 2] < 0:
             continue
-        # Only how long the day still lasts matters here, not which day it is.
-        day_tokens, held_tokens, day_left_ms = day
-        now_ms = DAY_MS - day_left_ms
-        bucket_state = BucketState(
-            requests_level, tokens_level, now_ms, num_held, 0, day_tokens, held_tokens
-        )
-        limits = GroupLimits(
-            requests_per_min=rpm,
-            tokens_per_min=tpm,
-            max_concurrent=most,
-            tokens_per_day=None if tpd < 0 else tpd,
-        )
-        balances += group_balances(group, bucket_state, limits)
+        levels, limits = state[start : start + 3], state[start + 3 : start + 6]
+        per_day, charged, held, left_ms = state[start + 6 : start + 10]
+        balances += balances_from(group, levels, limits, per_day, charged + held, left_ms)
     return balances
 
 

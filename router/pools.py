@@ -129,35 +129,58 @@ def group_balances(
     group: BackendGroup, state: bucket.BucketState, limits: GroupLimits
 ) -> tuple[Balance, ...]:
     """What to tell a client about one group's pools, refilled before."""
-    requests, tokens = limits.requests_per_min, limits.tokens_per_min
+    per_day = limits.tokens_per_day
+    return balances_from(
+        group,
+        (state.requests_level, state.tokens_level, state.num_held),
+        (limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent),
+        -1 if per_day is None else per_day,
+        state.day_tokens + state.held_tokens,
+        bucket.day_left_ms(state),
+    )
+
+
+def balances_from(
+    group: BackendGroup,
+    levels: Sequence[int],
+    limits: Sequence[int],
+    per_day: int,
+    day_tokens: int,
+    day_left_ms: int,
+) -> tuple[Balance, ...]:
+    """The same from numbers: every admission makes some, so nothing is built on the way.
+
+    Args:
+        group: Whose pools.
+        levels: Of requests and tokens, in `bucket`'s units; and places taken.
+        limits: Requests and tokens per minute, places.
+        per_day: Tokens; -1: no such pool.
+        day_tokens: Charged and held of them.
+        day_left_ms: Until the day is over.
+    """
+    requests, tokens, num_held = levels
+    per_min, tokens_per_min, most = limits
     balances = (
         Balance(
             group,
             "requests",
-            requests,
-            max(0, state.requests_level // bucket.LEVEL_PER_UNIT),
-            bucket.reset_ms(state.requests_level, requests) * 1_000,
+            per_min,
+            max(0, requests // bucket.LEVEL_PER_UNIT),
+            bucket.reset_ms(requests, per_min) * 1_000,
         ),
         Balance(
             group,
             "tokens",
-            tokens,
-            max(0, state.tokens_level // bucket.LEVEL_PER_UNIT),
-            bucket.reset_ms(state.tokens_level, tokens) * 1_000,
+            tokens_per_min,
+            max(0, tokens // bucket.LEVEL_PER_UNIT),
+            bucket.reset_ms(tokens, tokens_per_min) * 1_000,
         ),
-        Balance(
-            group,
-            "concurrent",
-            limits.max_concurrent,
-            max(0, limits.max_concurrent - state.num_held),
-            0,
-        ),
+        Balance(group, "concurrent", most, max(0, most - num_held), 0),
     )
-    if limits.tokens_per_day is None:
+    if per_day < 0:
         return balances
-    left = max(0, limits.tokens_per_day - state.day_tokens - state.held_tokens)
-    day_left_us = bucket.day_left_ms(state) * 1_000
-    return (*balances, Balance(group, "tokens_day", limits.tokens_per_day, left, day_left_us))
+    left = max(0, per_day - day_tokens)
+    return (*balances, Balance(group, "tokens_day", per_day, left, day_left_ms * 1_000))
 
 
 class MemoryPools:

@@ -1,37 +1,20 @@
 """Pools in Redis: `MemoryPools`' methods, awaited, each one atomic call of `pools.lua`.
 
-When Redis is away, admission fails closed: every call raises `PoolsUnavailable`, and a task that
-cannot be counted is not admitted. A settlement that fails is worth trying again for as long as its
-lease stands (`settle_until_expiry`). After that the lease has given everything back by itself, and
-what such a task used is charged to nobody.
-
-Calls that arrive together travel together: while one batch is under way the next one gathers, so
-the client's cost per call falls as the load rises, and an outage fails all who wait at once instead
-of one after the other. Every operation is safe to repeat (`reserve` replays, `settle` and `renew`
-are idempotent), so a batch that got no answer within its budget, or whose connection broke, is
-sent once more on a fresh connection: a failover, or an event loop so busy that it mistook itself
-for a slow Redis, costs no task.
+Every call raises `PoolsUnavailable` when Redis gives no answer within its budget, twice over; what
+to do then is `failover_pools`' business. Every call is safe to repeat: `reserve` and `adopt`
+replay, the others are idempotent.
 """
 
 import asyncio
-import contextlib
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from backends.contract import BackendGroup
 from router.pool_calls import (
     MAX_RENEWED,
     NUM_KEYS,
     SCRIPT,
-    SHA,
     Arguments,
     adopt_call,
     balances_of,
@@ -45,14 +28,14 @@ from router.pool_calls import (
     settle_call,
 )
 from router.pools import LEASE_US, Balance, Demand, Grant, Renewal, Reservation
+from router.redis_servers import RedisAway, RedisServers, Script
+from router.redis_url import parse_redis_url
 from router.task import Tenant
 
 BUDGET_US = 50_000  # for one attempt; two are made at most
-MAX_BATCH = 64  # calls in one round trip
-MAX_QUEUE = 10_000  # calls waiting for theirs; more are refused at once
 MAX_SWEPT = 100  # expired leases that one call of `sweep` gives back
-FIRST_PAUSE_S = 0.05  # before a settlement's second try; each further pause is twice as long
-MAX_PAUSE_S = 2.0  # so that some 20 tries fit a lease
+
+_POOLS = Script(SCRIPT, NUM_KEYS)
 
 
 class PoolsUnavailable(Exception):  # noqa: N818 - says what is the case, as TimeoutError does
@@ -63,19 +46,9 @@ class RedisPools:
     """All tenants' pools in Redis. Cancelling a call does not undo it: settle or let it expire."""
 
     def __init__(self, url: str, *, lease_us: int = LEASE_US, budget_us: int = BUDGET_US) -> None:
-        """Connects at the first call. `url`: redis://, rediss:// or unix://."""
-        self._redis = Redis.from_url(
-            url,
-            socket_timeout=budget_us / 1e6,
-            socket_connect_timeout=budget_us / 1e6,
-            retry=Retry(NoBackoff(), 0),  # redis-py's default retries take minutes
-            health_check_interval=0,
-            protocol=2,
-        )
+        """Connects at the first call. `url`: see `redis_url`."""
+        self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
         self._lease_ms = lease_us // 1_000
-        self._queue: deque[tuple[Arguments, asyncio.Future[Any]]] = deque()
-        self._pump: asyncio.Task[None] | None = None
-        self._hurried = asyncio.Event()
 
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
@@ -122,38 +95,9 @@ class RedisPools:
         harmless.
 
         Raises:
-            PoolsUnavailable: Redis is away. Go on with `settle_until_expiry`.
+            PoolsUnavailable: Redis is away. Settle again; if never, its lease expires.
         """
         return bool(await self._call(settle_call(reservation, actual_tokens)))
-
-    async def settle_until_expiry(
-        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> bool:
-        """`settle`, at once and again after growing pauses, until the lease must have run out.
-
-        It may take a whole lease, so let nobody wait for it; stop renewing the lease first. It ends
-        early when cancelled, or after `stop_retrying`.
-
-        Raises:
-            PoolsUnavailable: Redis was away all the time; the lease's expiry gives everything back.
-        """
-        loop = asyncio.get_running_loop()
-        expired_s = loop.time() + self._lease_ms / 1e3  # at the latest: renewed before this call
-        pause_s = FIRST_PAUSE_S
-        while True:
-            is_last = self._hurried.is_set()
-            try:
-                return await self.settle(reservation, actual_tokens)
-            except PoolsUnavailable:
-                if is_last or loop.time() + pause_s >= expired_s:
-                    raise
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hurried.wait(), pause_s)
-            pause_s = min(2 * pause_s, MAX_PAUSE_S)
-
-    def stop_retrying(self) -> None:
-        """Let each settlement try once more, now, then give up: the gateway is stopping."""
-        self._hurried.set()
 
     async def renew(self, reservations: Iterable[Reservation]) -> Renewal:
         """Let these leases run from now again; one that was given back too early is taken anew.
@@ -213,88 +157,27 @@ class RedisPools:
         return day_tokens_of(await self._call(read_call(tenant)))
 
     async def ping(self) -> None:
-        """Returns if Redis answers within the budget.
+        """Returns if Redis answers within the budget: every master of a Cluster.
 
         Raises:
             PoolsUnavailable: It does not.
         """
         try:
-            await self._redis.ping()
-        except (RedisError, OSError) as error:
-            raise PoolsUnavailable(_words(error)) from error
+            await self._servers.ping()
+        except RedisAway as error:
+            raise PoolsUnavailable(f"Redis: {error}") from error
 
     async def close(self) -> None:
         """Fail what still waits and close the connections."""
-        if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.gather(self._pump, return_exceptions=True)
-        self._fail(PoolsUnavailable("the pools are closed"))
-        await self._redis.aclose()
+        await self._servers.close()
 
-    async def _call(self, arguments: Arguments) -> Any:
-        if len(self._queue) >= MAX_QUEUE:
-            raise PoolsUnavailable(f"more than {MAX_QUEUE} calls are waiting for Redis")
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.append((arguments, reply))
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._send_queue())
-        return await reply
-
-    async def _send_queue(self) -> None:
-        """Send what waits, batch after batch, until nothing does."""
-        while self._queue:
-            batch = [self._queue.popleft() for _ in range(min(MAX_BATCH, len(self._queue)))]
-            try:
-                replies = await self._send([arguments for arguments, _ in batch])
-            except Exception as error:  # whatever it is, nobody may wait for ever
-                self._queue.extendleft(reversed(batch))
-                self._fail(PoolsUnavailable(_words(error)))
-                return
-            except asyncio.CancelledError:
-                self._queue.extendleft(reversed(batch))
-                raise
-            for (_, waiting), reply in zip(batch, replies, strict=True):
-                if waiting.done():
-                    continue  # its caller was cancelled
-                if isinstance(reply, Exception):
-                    waiting.set_exception(PoolsUnavailable(_words(reply)))
-                else:
-                    waiting.set_result(reply)
-
-    def _fail(self, error: PoolsUnavailable) -> None:
-        """Tell everyone who waits; they have waited for the same Redis."""
-        while self._queue:
-            _, waiting = self._queue.popleft()
-            if not waiting.done():
-                waiting.set_exception(error)
-
-    async def _send(self, batch: list[Arguments]) -> list[Any]:
+    async def _call(self, call: Arguments) -> Any:
         try:
-            replies = await self._attempt(batch)
-        except (RedisTimeoutError, RedisConnectionError):
-            replies = await self._attempt(batch)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
-            await self._redis.script_load(SCRIPT)
-            replies = await self._attempt(batch)
-        return replies
-
-    async def _attempt(self, batch: list[Arguments]) -> list[Any]:
-        if len(batch) == 1:
-            try:
-                return [await self._redis.evalsha(SHA, NUM_KEYS, *batch[0])]
-            except ResponseError as error:
-                return [error]
-        pipeline = self._redis.pipeline(transaction=False)
-        for arguments in batch:
-            pipeline.evalsha(SHA, NUM_KEYS, *arguments)
-        replies: list[Any] = await pipeline.execute(raise_on_error=False)
-        return replies
+            return await self._servers.run(_POOLS, call)
+        except RedisAway as error:
+            raise PoolsUnavailable(f"Redis: {error}") from error
 
 
 def _chunks(leases: list[str]) -> Iterable[list[str]]:
     for start in range(0, len(leases), MAX_RENEWED):
         yield leases[start : start + MAX_RENEWED]
-
-
-def _words(error: Exception) -> str:
-    return f"Redis: {type(error).__name__}: {error}"

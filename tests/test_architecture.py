@@ -45,7 +45,10 @@ EDGES = frozenset(
             *("waiting", "waiting_metrics"),
             *("access", "directory", "key_admin", "tenant_admin", "tenant_command"),
         ),
-        "router": ("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_pools"),
+        "router": (
+            *("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_client"),
+            *("redis_link", "redis_pools", "redis_servers"),
+        ),
         "backends": (
             *("driver", "gpu", "link", "simulated", "wafer"),
             *("upstream", "upstream_http", "upstream_socket"),
@@ -63,11 +66,12 @@ THIRD_PARTY = {
     "msgspec": ("gateway.*", "router.*", "backends.*", "wafer_engine.*"),
     "numpy": ("router.*", "backends.*", "wafer_engine.*"),
     "redis": (
-        *("router.heartbeat", "router.policy_store", "router.redis_pools"),
+        *("router.heartbeat", "router.policy_store", "router.redis_client"),
         *("router.learned_store", "gateway.learning_admin"),
         *("gateway.app", "gateway.store"),
         *("gateway.access", "gateway.directory"),
     ),
+    "hiredis": ("router.redis_link",),
     "litestar": (
         *("gateway.admin", "gateway.app", "gateway.background", "gateway.chat"),
         *("gateway.connection", "gateway.engine_link", "gateway.http", "gateway.routes"),

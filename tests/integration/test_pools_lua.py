@@ -14,8 +14,8 @@ from redis import Redis
 from backends.contract import BackendGroup
 from gateway.embedded_redis import server_binaries
 from router.pool_calls import (
+    NUM_KEYS,
     SCRIPT,
-    SHA,
     Arguments,
     adopt_call,
     balances_of,
@@ -36,8 +36,10 @@ from router.pools import (
     extended,
     lease_of,
 )
+from router.redis_servers import Script
 from router.task import GroupLimits, Tenant
 
+SHA = Script(SCRIPT, NUM_KEYS).sha
 NUM_OPERATIONS = 100_000  # on the first server; a fifth on each further one
 BATCH = 400
 LEASE_US = 5_000_000

@@ -16,6 +16,7 @@ from backends.contract import BackendGroup
 from gateway.embedded_redis import EmbeddedRedis
 from router.pools import Balance, Demand, Grant, Renewal, Unit
 from router.redis_pools import PoolsUnavailable, RedisPools
+from router.redis_servers import RECONNECT_PAUSE_S
 from router.task import GroupLimits, Tenant
 
 TENANT = Tenant(
@@ -148,39 +149,22 @@ def out_of_reach(url: str) -> Iterator[None]:
             away.rename(socket)
 
 
-async def test_a_settlement_outlasts_an_outage(pools: RedisPools, redis_url: str) -> None:
+async def test_what_is_out_of_reach_fails_and_is_settled_afterwards(
+    pools: RedisPools, redis_url: str
+) -> None:
     reservation = (await pools.reserve_first(TENANT, "a", [PARALLEL])).reservation
     assert reservation is not None
     used: dict[BackendGroup, int] = {"fast": 2_000_000, "deep": 500}
     with out_of_reach(redis_url):
-        settlement = asyncio.ensure_future(pools.settle_until_expiry(reservation, used))
         with pytest.raises(PoolsUnavailable):
-            await pools.settle(reservation, used)  # the same batch: the other has failed too
-        assert not settlement.done()
-    assert await asyncio.wait_for(settlement, PATIENCE_S)
+            await pools.settle(reservation, used)
+        with pytest.raises(PoolsUnavailable):
+            await pools.ping()
+    await asyncio.sleep(RECONNECT_PAUSE_S)
+    assert await pools.settle(reservation, used)
     balances = await pools.balances(TENANT)
     assert places(balances) == (7, 2)
     assert remaining(balances, "fast", "tokens") == 0  # charged, and charged once
-    with Redis.from_url(redis_url) as client:
-        assert client.zcard("lw1:{acme}:lease") == 0
-
-
-@pytest.mark.parametrize("hurried", [False, True])
-async def test_a_settlement_gives_up_with_its_lease_or_when_told(
-    redis_url: str, hurried: bool
-) -> None:
-    pools = RedisPools(redis_url, lease_us=3_600_000_000 if hurried else 100_000)
-    reservation = (await pools.reserve_first(TENANT, "a", [FAST])).reservation
-    assert reservation is not None
-    with out_of_reach(redis_url):
-        settlement = asyncio.ensure_future(pools.settle_until_expiry(reservation, {}))
-        with pytest.raises(PoolsUnavailable):
-            await pools.settle(reservation, {})
-        if hurried:
-            pools.stop_retrying()
-        with pytest.raises(PoolsUnavailable):
-            await asyncio.wait_for(settlement, PATIENCE_S)
-    await pools.close()
 
 
 async def test_renewing_moves_the_expiry_and_takes_anew_what_came_back_too_early(
