@@ -30,7 +30,8 @@ _STRONG_PAIRS = frozenset(
     for first, space, second in [term.partition(" ")]
     if space
 )
-_STRONG_STARTS = _STRONG_WORDS | {first for first, _ in _STRONG_PAIRS}
+_BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
+_TELLING = _STRONG_WORDS | {first for first, _ in _STRONG_PAIRS} | _BRIEF
 
 
 class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,7 +111,11 @@ def form_opinion(
     scores = model.score(features.reading)
     p_deep = _logistic(scores.deep_log_odds + sum([size for size, _ in _shifts(features)]))
     p_security = _logistic(scores.security_log_odds)
-    strong = _strong_terms(features.reading.words)
+    strong: list[str] = []
+    is_brief = False
+    if not _TELLING.isdisjoint(features.reading.words):
+        strong = _strong_terms(features.reading.words)
+        is_brief = not _BRIEF.isdisjoint(features.reading.words)
     if strong:
         p_security = max(p_security, signals.STRONG_SECURITY)
     label: Label = "uncertain"
@@ -123,7 +128,7 @@ def form_opinion(
         p_deep=p_deep,
         p_security=p_security,
         security_sensitive=p_security >= band.security,
-        expected_output_tokens=_expected_output_tokens(features, scores, p_deep),
+        expected_output_tokens=_expected_output_tokens(features, scores, p_deep, is_brief),
         p_gain=_logistic(scores.gain_log_odds),
         signals=(),
     )
@@ -158,26 +163,23 @@ def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
 
 def _strong_terms(words: list[bytes]) -> list[str]:
     """The strong security terms among an ask's words, as quoted in the explanation."""
-    if _STRONG_STARTS.isdisjoint(words):
-        return []
     found = [word for word in words if word in _STRONG_WORDS]
     found += [b" ".join(pair) for pair in pairwise(words) if pair in _STRONG_PAIRS]
     return [f'"{term.decode()}"' for term in dict.fromkeys(found)][:3]
 
 
-def _expected_output_tokens(features: Features, scores: Scores, p_deep: float) -> int:
+def _expected_output_tokens(
+    features: Features, scores: Scores, p_deep: float, is_brief: bool
+) -> int:
     """The lane's typical length, moved by what the model makes of the ask."""
     ratio = signals.DEEP_OUTPUT_TOKENS / signals.SMALL_OUTPUT_TOKENS
     tokens: float = signals.SMALL_OUTPUT_TOKENS * ratio**p_deep
     tokens *= (scores.output_tokens / signals.TYPICAL_OUTPUT_TOKENS) ** signals.OUTPUT_TRUST
     if features.reasoning_effort is not None:
         tokens *= signals.REASONING_OUTPUT.get(features.reasoning_effort, 1.0)
-    if not _BRIEF.isdisjoint(features.reading.words):
+    if is_brief:
         tokens /= 2
     return max(1, round(tokens))
-
-
-_BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
 
 
 def _logistic(log_odds: float) -> float:

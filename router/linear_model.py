@@ -21,7 +21,7 @@ from router.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term, dense
 HEADS = ("deep", "security", "gain", "output")
 DEEP, SECURITY, GAIN, OUTPUT = range(4)
 CONTEXT_SHARE = 0.1  # of a word's weight, when it stands in the context around the ask
-NUM_SPELLED = 5_000  # frequent words whose misspellings are recognised; some 10 MiB of memory
+NUM_SPELLED = 12_000  # most frequent words whose misspellings are recognised
 MAX_LOG2_OUTPUT_TOKENS = 15.0
 
 Weights = NDArray[np.float64]
@@ -99,6 +99,8 @@ class LinearModel:
         found = [*map(self._word_row.get, distinct)]
         if None in found:
             words, distinct, found = self._guess(words, distinct, found)
+            if words is not reading.words:
+                reading = msgspec.structs.replace(reading, words=words)
         pairs = dict.fromkeys(pairwise(words))
         found += map(self._pair_row.get, pairs)
         rows = [at for at in found if at is not None]
@@ -119,7 +121,7 @@ class LinearModel:
         unknown = [word for word, at in zip(distinct, found, strict=True) if at is None]
         slips = self._spelling.slips(unknown)
         if slips:
-            words = [slips.get(word, word) for word in words]
+            words = [*map(slips.get, words, words)]
             distinct = dict.fromkeys(words)
             found = [*map(self._word_row.get, distinct)]
         stems = [word[:STEM_BYTES] for word in unknown if word not in slips]

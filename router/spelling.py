@@ -1,33 +1,43 @@
 """Slips of the pen put right: a typo should not change where a task goes."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
-MIN_BYTES, MAX_BYTES = 4, 14  # of a word that is looked at: shorter ones mean too many things
-MAX_TRIES = 3  # words looked at in one text, so that the cost is bounded
+MIN_BYTES, MAX_BYTES = 4, 14  # of a word that may be meant: shorter ones are like too many others
+MAX_TRIES = 4  # words looked at in one text, so that the cost is bounded
+
+MAX_REMEMBERED = 8_192  # unknown words, whatever was found for them
+OTHER_LETTERS, OTHER_FIRST = 4, 16  # how many times rarer such slips are taken to be
 
 
 class Spelling:
     """Frequent words, found by what is left of them with one letter lost.
 
-    A letter added is found by losing it, a letter swapped or changed by losing one on both sides.
-    So are some pairs of words two letters apart; the more frequent word is meant.
+    A letter added is found by losing it, a letter changed by losing it on both sides, letters that
+    changed places by their order.
     """
 
     def __init__(self, frequent: Iterable[bytes]) -> None:
         """`frequent`: most frequent first."""
-        words = [word for word in frequent if len(word) >= MIN_BYTES]
-        self._meant = {word: word for word in words}
+        words = [word for word in frequent if MIN_BYTES <= len(word) <= MAX_BYTES]
+        self._rank = {word: rank for rank, word in enumerate(words, start=1)}
+        self._near: dict[bytes, tuple[bytes, ...]] = {}  # a word, whole or less a letter
+        self._anagrams: dict[bytes, tuple[bytes, ...]] = {}  # letters in order -> words
         for word in words:
-            for at in range(len(word)):
-                self._meant.setdefault(word[:at] + word[at + 1 :], word)
+            for key in {word, *[word[:at] + word[at + 1 :] for at in range(len(word))]}:
+                self._near[key] = (*self._near.get(key, ()), word)
+            letters = bytes(sorted(word))
+            self._anagrams[letters] = (*self._anagrams.get(letters, ()), word)
+        # The same names and terms come again and again; what they are is looked up once.
+        self._meant = lru_cache(MAX_REMEMBERED)(self._find)
 
     def slips(self, unknown: Iterable[bytes]) -> dict[bytes, bytes]:
         """Unknown word -> the frequent word that is surely meant; the first few of them only."""
         slips: dict[bytes, bytes] = {}
         tries = 0
         for word in unknown:
-            if MIN_BYTES <= len(word) <= MAX_BYTES and word.isalpha():
-                meant = self._find(word)
+            if MIN_BYTES - 1 <= len(word) <= MAX_BYTES + 1 and word.isalpha():
+                meant = self._meant(word)
                 if meant is not None:
                     slips[word] = meant
                 tries += 1
@@ -36,11 +46,37 @@ class Spelling:
         return slips
 
     def _find(self, word: bytes) -> bytes | None:
-        meant = self._meant
-        if word in meant:
-            return meant[word]
+        """The likeliest word that is one slip away.
+
+        Frequency falls as one over the rank. Slips that keep the letters (swapped, or one doubled)
+        are likelier than others, and the first letter is seldom wrong.
+        """
+        near = self._near
+        found = [*near.get(word, ())]
         for at in range(len(word)):
             shorter = word[:at] + word[at + 1 :]
-            if shorter in meant:
-                return meant[shorter]
-        return None
+            if shorter in near:
+                found += [
+                    meant
+                    for meant in near[shorter]
+                    if meant == shorter or meant[:at] + meant[at + 1 :] == shorter
+                ]
+        swapped = self._anagrams.get(bytes(sorted(word)), ())
+        found += [meant for meant in swapped if _is_swap(word, meant)]
+        if len(found) < 2:
+            return found[0] if found else None
+        first, letters, rank = word[0], set(word), self._rank
+
+        def unlikeliness(meant: bytes) -> int:
+            of_letters = 1 if set(meant) == letters else OTHER_LETTERS
+            return rank[meant] * of_letters * (1 if meant[0] == first else OTHER_FIRST)
+
+        return min(found, key=unlikeliness)
+
+
+def _is_swap(written: bytes, meant: bytes) -> bool:
+    """Whether two words of the same letters differ by two neighbours that changed places."""
+    differ = [
+        at for at, (one, other) in enumerate(zip(written, meant, strict=True)) if one != other
+    ]
+    return len(differ) == 2 and differ[1] == differ[0] + 1

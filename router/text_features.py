@@ -7,6 +7,7 @@ trivial; else both are the ask, and what is between them hardly counts. Training
 the same functions, and there is one path for all lengths.
 """
 
+import re
 from itertools import pairwise
 
 import msgspec
@@ -14,9 +15,11 @@ import msgspec
 HEAD_CHARS, TAIL_CHARS = 1_024, 512  # what is read of a text; more costs time and adds no accuracy
 ASK_CHARS = 900  # a text up to this long is all ask
 LEAD_CHARS, CLOSE_CHARS = 420, 300  # longer: at most this much of its first and last paragraph is
-MAX_COURTESY_CHARS = 40  # of a greeting or a line of thanks
+MAX_SCANNED_CHARS = 2 * (HEAD_CHARS + TAIL_CHARS)  # before double spaces and courtesies are gone
+MAX_COURTESY_CHARS = 60  # of a greeting, or of thanks
 MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") takes the next one along
 STEM_BYTES = 5  # an unknown word is known by its beginning
+USUAL_LENGTH = 5.0  # log2 of words; of a question with choices, whose length is that of the choices
 MAX_COUNT = 4 * max(ASK_CHARS, LEAD_CHARS + CLOSE_CHARS)  # of anything in an ask: its bytes
 
 # Said or not said, they ask for nothing; without them politeness cannot change a decision.
@@ -74,14 +77,15 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 def read(text: str) -> Reading:
     """Find the ask in a text, and the words. Reads its head and tail, however long it is."""
     num_chars = len(text)
-    if num_chars <= ASK_CHARS:
-        ask = text.strip().encode("utf-8", "replace")
-        words = ask.translate(_WORD_TABLE).split()
-        if not COURTESIES.isdisjoint(words):
-            ask = _without_courtesies(text.strip()).encode("utf-8", "replace")
-            words = words_of(ask)
-        return Reading(ask, words, [], num_chars)
-    if num_chars > HEAD_CHARS + TAIL_CHARS:
+    if num_chars > MAX_SCANNED_CHARS:
+        text = f"{text[: 2 * HEAD_CHARS]}\n\n{text[-2 * TAIL_CHARS :]}"
+    text = _plain(text)
+    if num_chars <= MAX_SCANNED_CHARS:
+        num_chars = len(text)
+    if len(text) <= ASK_CHARS:
+        ask = text.encode("utf-8", "replace")
+        return Reading(ask, words_of(ask), [], num_chars)
+    if len(text) > HEAD_CHARS + TAIL_CHARS:
         text = f"{text[:HEAD_CHARS]}\n\n{text[-TAIL_CHARS:]}"
     parts = _parts(text)
     lead, middle, close = (part.encode("utf-8", "replace") for part in parts)
@@ -93,14 +97,34 @@ def read(text: str) -> Reading:
     return Reading(lead + close, lead_words + close_words, words_of(middle), num_chars)
 
 
-def _without_courtesies(text: str) -> str:
-    """The text without a greeting at its head and a line of thanks at its end."""
-    head, comma, rest = text[:MAX_COURTESY_CHARS].partition(",")
-    if comma and not words_of(head.encode("utf-8", "replace")):
-        text = rest.lstrip() + text[MAX_COURTESY_CHARS:]
-    last_line = text.rfind("\n", -MAX_COURTESY_CHARS)
-    if last_line >= 0 and not words_of(text[last_line:].encode("utf-8", "replace")):
-        text = text[:last_line].rstrip()
+_GREETING = re.compile(
+    r"(?:(?:hi|hello|hey)\b[\s,.!]*"
+    r"|(?:please|pls|plz|kindly)\b[\s,]*"
+    r"|(?:could|can|would|will) you\b[\s,]*)+",
+    re.IGNORECASE,
+)
+_THANKS = re.compile(
+    r"[\s,.!?]*\b(?:thank you|thanks|thx|cheers|please|pls|plz)\b"
+    r"[\s,]*(?:in advance|so much|very much|a lot)?[\s,.!?]*$",
+    re.IGNORECASE,
+)
+_THANKS_END = ("you", "thanks", "thx", "cheers", "please", "pls", "plz", "advance", "much", "lot")
+
+
+def _plain(text: str) -> str:
+    """The text without double spaces, and without a greeting before it or thanks behind it."""
+    text = text.strip()
+    while "  " in text:
+        text = text.replace("  ", " ")
+    if text[-MAX_COURTESY_CHARS:].rstrip(" \n,.!?").lower().endswith(_THANKS_END):
+        thanks = _THANKS.search(text, max(0, len(text) - MAX_COURTESY_CHARS))
+        if thanks is not None:
+            text = text[: thanks.start()]
+    greeting = _GREETING.match(text, 0, MAX_COURTESY_CHARS)
+    if greeting is not None:
+        if " you" in greeting[0].lower():
+            text = text.removesuffix("?")  # it was no question
+        text = text[greeting.end() :]
     return text
 
 
@@ -143,6 +167,13 @@ def _log2_table() -> tuple[float, ...]:
 
 _LOG2 = _log2_table()
 
+
+def _log2_of_32nds(count: int) -> float:
+    """log2(1 + count / 32), linear in between: so does one character more change little."""
+    whole = min(count >> 5, MAX_COUNT - 1)
+    return _LOG2[whole] + (_LOG2[whole + 1] - _LOG2[whole]) * (count & 31) / 32
+
+
 # Counted in the ask; what it is called when a decision is explained.
 MARKS: tuple[tuple[bytes, str], ...] = (
     (b"\n", "lines"),
@@ -164,6 +195,7 @@ MARKS: tuple[tuple[bytes, str], ...] = (
 _MARKS = tuple(mark for mark, _ in MARKS)
 SHAPES: tuple[str, ...] = (
     "length in words",
+    "length of prose",
     "different words",
     "length of the words",
     "digits",
@@ -185,12 +217,13 @@ def dense(reading: Reading) -> list[float]:
     count = ask.count
     return [
         log2[num_words],
+        USUAL_LENGTH if b"\nB" in ask else log2[num_words],
         log2[len(set(words))],
         min(16.0, len(b"".join(words)) / num_words) if words else 0.0,
         16 * num_digits / num_bytes if ask else 0.0,
         16 * num_capitals / num_bytes if ask else 0.0,
         float(num_words >= 60),
-        log2[min(reading.num_chars >> 5, MAX_COUNT)],
+        _log2_of_32nds(reading.num_chars),
         log2[len(reading.context_words)],
         *[log2[count(mark)] for mark in _MARKS],
     ]

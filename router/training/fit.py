@@ -5,8 +5,9 @@ Choices that the measurements in docs/classifier.md led to:
 - A word counts with its stem: rare and unknown words are judged by their beginning.
 - Terms in fewer than three records, or in one source alone, are left out: they would tell the
   source, not the work.
-- Each repository of commits has an intercept that is thrown away afterwards, so that the words
-  learn what separates large from small work inside a repository.
+- Each source has an intercept that is thrown away afterwards, so that the words learn what
+  separates large from small work inside a source; it is penalised, for what separates sources of
+  one kind of work alone is worth learning, too.
 - Commits of middling size take part with soft labels; large sources count less per record.
 - Some short asks are shown again with a long paste, deep ones as often as interactive ones.
 """
@@ -58,8 +59,10 @@ class HeadOptions(msgspec.Struct, frozen=True, kw_only=True):
     dense_penalty: float = 1.0
     with_pastes: bool = False
     own_intercept: tuple[str, ...] = ()  # sources whose names begin so have an intercept each
+    intercept_penalty: float = 1.0
     source_power: float = 0.5  # a source of n records counts n ** (1 - source_power)
-    # Added to the weight of the length in words, per spread, after the fit: a prior from elsewhere.
+    # Added to the weight of the length of prose, per spread, after the fit. A prior from elsewhere:
+    # on word problems (GSM8K, 1,307 outcomes) length alone has an APGR of 0.60.
     length_tilt: float = 0.0
 
 
@@ -69,7 +72,8 @@ OPTIONS: dict[str, HeadOptions] = {
         logistic=True,
         term_penalty=0.2,
         with_pastes=True,
-        own_intercept=("commit_",),
+        own_intercept=("",),
+        intercept_penalty=5.0,
         source_power=0.3,
     ),
     "security": HeadOptions(
@@ -81,13 +85,12 @@ OPTIONS: dict[str, HeadOptions] = {
         term_penalty=10.0,
         dense_penalty=50.0,
         source_power=0.25,
-        length_tilt=0.05,
+        length_tilt=0.2,
     ),
     "output": HeadOptions(target=output_target, logistic=False, term_penalty=4.0),
 }
 MAX_PAIRS = 8_000  # kept after fitting: the others cost lookups and change nothing measurable
 WRITTEN_WEIGHT = 2.0  # of the requests written for training: they are what asks look like
-INTERCEPT_PENALTY = 1.0  # of a source's own intercept
 BIAS_PENALTY = 1e-3
 
 
@@ -236,14 +239,14 @@ def _fit_head(
     weight = weight * (len(chosen) / total(weight))
     own = [of for of in sorted(sizes) if of.startswith(options.own_intercept)]
     rows = _with_intercepts(_take(design, chosen), groups, own)
-    penalty = np.full(rows.shape[1], INTERCEPT_PENALTY)
+    penalty = np.full(rows.shape[1], options.intercept_penalty)
     num_kept = design.shape[1]
     penalty[:num_terms] = options.term_penalty
     penalty[num_terms : num_kept - 1] = options.dense_penalty
     penalty[num_kept - 1] = BIAS_PENALTY
     target = np.array([value for value, _ in goals])
     fitted = (fit_logistic if options.logistic else fit_linear)(rows, target, weight, penalty)
-    fitted[num_terms + DENSE_NAMES.index("length in words")] += options.length_tilt
+    fitted[num_terms + DENSE_NAMES.index("length of prose")] += options.length_tilt
     return fitted[:num_kept]
 
 

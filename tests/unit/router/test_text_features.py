@@ -42,12 +42,21 @@ def test_words(text: str, words: list[bytes]) -> None:
         "Hey, please fix the typo",
         "fix the typo\nThanks!",
         "fix the typo\n\nThank you in advance",
+        "fix the typo, thanks a lot!",
+        "Could you fix the typo please?",
+        "Would you kindly fix the typo?",
+        "Hello,\nfix  the  typo\nThanks!",
         "  fix the typo \n",
     ],
 )
 def test_politeness_changes_nothing(polite: str) -> None:
-    assert read(polite).words == read("fix the typo").words
-    assert dense(read(polite))[0] == dense(read("fix the typo"))[0]
+    assert read(polite) == read("fix the typo")
+
+
+@pytest.mark.parametrize("polite", ["Please {}", "Hello,\n{}\n\nThank you in advance", "{}  "])
+def test_politeness_moves_no_cut_of_a_long_text(polite: str) -> None:
+    text = f"Fix the typo in the heading\n\n{PASTE[:2000]}".strip()
+    assert read(polite.format(text)) == read(text)
 
 
 def test_a_text_of_courtesies_alone_has_no_words() -> None:
@@ -83,7 +92,7 @@ READ_CHARS = HEAD_CHARS + TAIL_CHARS
     "num_chars", [ASK_CHARS, ASK_CHARS + 1, READ_CHARS, READ_CHARS + 1, 640_000]
 )
 def test_any_size_is_read_like_its_head_and_tail(num_chars: int) -> None:
-    text = ("The scheduler explains. " * (num_chars // 24 + 1))[:num_chars]
+    text = ("The scheduler explains. " * (num_chars // 24 + 1))[: num_chars - 1] + "."
     found = read(text)
     assert found.num_chars == num_chars
     assert len(found.ask) <= ASK_CHARS

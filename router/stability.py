@@ -1,0 +1,119 @@
+"""Whether a decision survives what does not change the ask: a typo, politeness, spaces, a paste."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+SEED = 20_260_115
+MIN_WORD_CHARS = 4  # words that get a typo
+
+Change = Callable[[str, random.Random], str]
+
+
+def typo(text: str, rng: random.Random) -> str:
+    """One slip in one word: two letters swapped, or one lost, doubled or hit beside its key."""
+    words = text.split(" ")
+    places = [at for at, word in enumerate(words) if len(word) >= MIN_WORD_CHARS and word.isalpha()]
+    if not places:
+        return text
+    at = rng.choice(places)
+    word = words[at]
+    letter = rng.randrange(1, len(word) - 1)
+    head, tail = word[:letter], word[letter:]
+    slips = (
+        head + tail[1] + tail[0] + tail[2:],
+        head + tail[1:],
+        head + tail[0] + tail,
+        head + _beside(tail[0]) + tail[1:],
+    )
+    words[at] = rng.choice(slips)
+    return " ".join(words)
+
+
+_KEY_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+
+
+def _beside(letter: str) -> str:
+    for row in _KEY_ROWS:
+        at = row.find(letter.lower())
+        if at >= 0:
+            return row[at - 1] if at else row[1]
+    return letter
+
+
+def politeness(text: str, rng: random.Random) -> str:
+    """A courtesy before or behind."""
+    before, behind = rng.choice(
+        (
+            ("Please ", ""),
+            ("please ", ", thanks"),
+            ("Hi, ", ""),
+            ("Could you please ", "?"),
+            ("", "\nThanks!"),
+            ("Hello,\n", "\n\nThank you in advance"),
+        )
+    )
+    return f"{before}{text}{behind}"
+
+
+def spaces(text: str, rng: random.Random) -> str:
+    """Double spaces, as pasted text has them."""
+    return text.replace(" ", "  ")
+
+
+CHANGES: dict[str, Change] = {"a typo": typo, "politeness": politeness, "double spaces": spaces}
+
+# Asks that stay as small as they are, whatever stands behind them.
+TRIVIAL_ASKS = (
+    "Fix the typo in the heading",
+    "Rename the variable tmp to total",
+    "What does this function return?",
+    "Add a comment above the first line",
+    "How many lines are in this file?",
+    "Remove the unused import",
+    "Convert this to camelCase",
+    "Summarise this in one sentence",
+)
+PASTE_CHARS = 24_000  # some 6,000 tokens
+MAX_TEXTS = 2_000
+
+
+class Flips(msgspec.Struct, frozen=True):
+    """How often a change of the text changed the decision."""
+
+    change: str
+    num_texts: int
+    num_flipped: int
+
+
+def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) -> list[Flips]:
+    """How often each of `CHANGES` to each text changes what `decide` says of it."""
+    decided = [decide(text) for text in texts]
+    found = []
+    for name, change in CHANGES.items():
+        rng = random.Random(seed)
+        changed = [decide(change(text, rng)) for text in texts]
+        num_flipped = sum(a != b for a, b in zip(decided, changed, strict=True))
+        found.append(Flips(name, len(texts), num_flipped))
+    return found
+
+
+def pasted(texts: Sequence[str], seed: int = SEED) -> list[str]:
+    """Each of `TRIVIAL_ASKS` with a long paste of such texts behind it."""
+    rng = random.Random(seed)
+    found = []
+    for ask in TRIVIAL_ASKS:
+        pieces: list[str] = []
+        num_chars = 0
+        while num_chars < PASTE_CHARS:
+            pieces.append(rng.choice(texts))
+            num_chars += len(pieces[-1]) + 2
+        paste = "\n\n".join(pieces)[:PASTE_CHARS]
+        found.append(f"{ask}\n\n{paste}")
+    return found
+
+
+def sample(texts: Sequence[str]) -> Sequence[str]:
+    """At most `MAX_TEXTS` of them, evenly."""
+    return texts[:: max(1, -(-len(texts) // MAX_TEXTS))]
