@@ -28,6 +28,7 @@ from gateway import __version__
 from gateway.access import Access, follow_access
 from gateway.admin_keys import AdminKeys
 from gateway.background import BackgroundRuns
+from gateway.batch_route import RouteBatches
 from gateway.catalogue import model_list
 from gateway.config import (
     BackendConfig,
@@ -72,6 +73,7 @@ class Services:
     learned: LearnedStore
     started_s: int  # Unix time
     admin_keys: AdminKeys
+    route_batches: RouteBatches
 
     @property
     def flush_interval_s(self) -> float:
@@ -142,7 +144,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
         access = await stack.enter_async_context(
             follow_access(store_redis, config, gw.holders, wall_s)
         )
-        made = Services(config, gw, access, background, learned, wall_s(), admins)
+        made = Services(config, gw, access, background, learned, wall_s(), admins, RouteBatches(gw))
         server = config.server
         for duty in (
             _every(RENEW_INTERVAL_S, pools.renew),

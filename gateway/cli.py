@@ -138,10 +138,12 @@ def _add_route(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _route(arguments: argparse.Namespace) -> int:
-    if arguments.batch is not None:
-        return route_batch(arguments.batch)
-    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     config = load_config(_read(arguments.config), os.environ)
+    if arguments.batch is not None:
+        return route_batch(
+            config, arguments.batch, model=arguments.model, tenant_id=arguments.tenant
+        )
+    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
     lines, decision = preview(config, prompt, model=arguments.model, tenant_id=arguments.tenant)
     print(json.dumps(decision, indent=2) if arguments.json else "\n".join(lines), flush=True)
     return 0 if "route" in decision else 1

@@ -1,13 +1,18 @@
 """`lanewise eval` and `lanewise route --batch`: how good the classifier is, and many decisions."""
 
 import argparse
+import asyncio
 import sys
 import time
 from pathlib import Path
 
-from gateway.config import ConfigError
-from router.batch import decide_batch
-from router.report import judge, report
+from gateway.app import load_policy
+from gateway.config import Config, ConfigError
+from gateway.preview import find_tenant, idle_stats
+from router.batch import Desk, decide_lines
+from router.policy import DEFAULT_POLICY
+from router.report import judge, report, stability_report
+from router.task import Hints
 from router.training.records import RecordError, read_records
 from router.weights_file import WEIGHTS_PATH, WeightsError, load_model
 
@@ -56,21 +61,32 @@ def _eval(arguments: argparse.Namespace) -> int:
         f"Classifier {made.version}, weights {model.content_hash}, trained on "
         f"{made.num_records:,} records; judged on {len(records):,}\n"
     )
-    print("\n".join(report([judge(record, model) for record in records])))
+    desk = Desk(policy=DEFAULT_POLICY, model=model)
+    print("\n".join(report([judge(record, desk) for record in records])))
+    print("\n".join(stability_report(records, desk)))
     return 0
 
 
-def route_batch(path: str) -> int:
+def route_batch(config: Config, path: str, *, model: str, tenant_id: str | None) -> int:
     """Decide every line of a JSONL file (`-`: standard input); decisions go to standard output.
 
     Raises:
-        ConfigError: The file cannot be read.
+        ConfigError: The file cannot be read, the tenant is unknown, or the policy is not valid.
     """
+    desk = Desk(
+        policy=load_policy(config.policy_path),
+        tenant=find_tenant(config, tenant_id),
+        stats=asyncio.run(idle_stats(config)),
+        hints=Hints(model=model),
+        unix_s=time.time(),
+    )
     try:
         with sys.stdin.buffer if path == "-" else open(path, "rb") as lines:
-            for decision in decide_batch(lines, time.perf_counter_ns):
+            for decision in decide_lines(lines, desk, time.perf_counter_ns):
                 sys.stdout.buffer.write(decision + b"\n")
     except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
         raise ConfigError(f"--batch {path}: {error.strerror}") from error
     sys.stdout.buffer.flush()
     return 0

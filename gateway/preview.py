@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from backends.contract import BackendStats
 from gateway.app import load_policy, make_backends
 from gateway.config import Config, ConfigError
 from gateway.connection import new_id
@@ -31,10 +32,7 @@ def preview(
     Raises:
         ConfigError: The tenant is unknown, or the policy cannot be read.
     """
-    tenants = {tenant.id: tenant.tenant(config.tiers) for tenant in config.tenants}
-    tenant = tenants.get(tenant_id) if tenant_id else next(iter(tenants.values()))
-    if tenant is None:
-        raise ConfigError(f"--tenant {tenant_id!r}: expected one of {', '.join(tenants)}")
+    tenant = find_tenant(config, tenant_id)
     parsed = parse_create(CreateBody(model=model, input=prompt), f"resp_{new_id()}")
     items = tuple(item for item in parsed.input.items if not isinstance(item, ItemReference))
     task = make_task(
@@ -43,16 +41,35 @@ def preview(
     return asyncio.run(_decide(config, load_policy(config.policy_path), tenant, task))
 
 
-async def _decide(
-    config: Config, policy: Policy, tenant: Tenant, task: Task
-) -> tuple[list[str], dict[str, Any]]:
-    policy = policy.for_tenant(tenant.id)
+def find_tenant(config: Config, tenant_id: str | None) -> Tenant:
+    """The tenant of this id; without one, the first.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    tenants = {tenant.id: tenant.tenant(config.tiers) for tenant in config.tenants}
+    tenant = tenants.get(tenant_id) if tenant_id else next(iter(tenants.values()))
+    if tenant is None:
+        raise ConfigError(f"--tenant {tenant_id!r}: expected one of {', '.join(tenants)}")
+    return tenant
+
+
+async def idle_stats(config: Config) -> list[BackendStats]:
+    """The configured backends as they are when all are up and nothing runs."""
     backends = make_backends(config.backends)
     try:
         stats = [backend.stats() for backend in backends.values()]
     finally:
         for backend in backends.values():
             await backend.close()
+    return [msgspec.structs.replace(one, healthy=True) for one in stats]
+
+
+async def _decide(
+    config: Config, policy: Policy, tenant: Tenant, task: Task
+) -> tuple[list[str], dict[str, Any]]:
+    policy = policy.for_tenant(tenant.id)
+    stats = await idle_stats(config)
     task_class = classify(features(task), policy.band)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
     ranked = rank(policy, task, task_class, stats)

@@ -10,6 +10,7 @@ from litestar.response.base import ASGIResponse
 
 from gateway.admin import ADMIN
 from gateway.app import Services
+from gateway.batch_route import NDJSON
 from gateway.catalogue import find_model
 from gateway.chat import create_chat_completion
 from gateway.compaction import compact
@@ -248,6 +249,15 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     return await create_chat_completion(services.gw, tenant, request, services.flush_interval_s)
 
 
+@post("/v1/route", status_code=200)
+async def post_route(request: AnyRequest) -> ASGIResponse:
+    """Where each of many asks would go: lines of JSON in, lines of JSON out; nothing runs."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    decided = await services.route_batches.decide(tenant, await request.body())
+    return ASGIResponse(body=decided, media_type=NDJSON)
+
+
 @get("/v1/models")
 async def get_models(request: AnyRequest) -> ASGIResponse:
     """What `model` may be."""
@@ -306,6 +316,7 @@ HANDLERS: list[Any] = [
     count_input_tokens,
     compact_context,
     post_chat_completion,
+    post_route,
     get_models,
     get_model,
     get_metrics,

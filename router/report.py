@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from router.batch import lane_of
-from router.classify import DEFAULT_BAND, Band, features_of_text, form_opinion
+from router.batch import Desk, Lane, lone_task, wish
+from router.classify import features, form_opinion
+from router.decision import Refusal
 from router.evaluation import (
     Curve,
     Flags,
@@ -22,33 +23,35 @@ from router.evaluation import (
     flags,
     rank_correlation,
 )
-from router.linear_model import LinearModel
+from router.stability import PASTE_CHARS, TRIVIAL_ASKS, flips, pasted, sample
 from router.task import TaskClass
-from router.training.records import Record, is_deep, is_gain, is_security
+from router.training.records import Record, is_deep, is_security, outcomes
 
 MIN_CURVE_RECORDS = 100  # fewer outcomes make no curve worth reading
 HAND_WRITTEN = "handwritten_policy"  # a source with lanes given by people, reported on its own
 
 # Source: RouteLLM, arXiv 2406.18665v4, tables 1-3, read 2026-01 from a copy of the paper's text:
-# source here -> (router, APGR) of its routers that were trained with data of the benchmark's kind.
-PUBLISHED: dict[str, tuple[tuple[str, float], ...]] = {
+# source here -> (router, APGR, CPT50, CPT80) of its routers that were trained on data of the
+# benchmark's kind; the shares of calls only where the paper's text gave them.
+_UNSAID = float("nan")
+PUBLISHED: dict[str, tuple[tuple[str, float, float, float], ...]] = {
     "routellm_mmlu": (
-        ("RouteLLM BERT", 0.572),
-        ("RouteLLM matrix factorization", 0.597),
-        ("RouteLLM causal LLM", 0.600),
-        ("RouteLLM weighted Elo", 0.603),
+        ("RouteLLM BERT", 0.572, _UNSAID, _UNSAID),
+        ("RouteLLM matrix factorization", 0.597, _UNSAID, _UNSAID),
+        ("RouteLLM causal LLM", 0.600, _UNSAID, _UNSAID),
+        ("RouteLLM weighted Elo", 0.603, 0.354, 0.716),
     ),
     "routellm_gsm8k": (
-        ("RouteLLM BERT", 0.531),
-        ("RouteLLM matrix factorization", 0.565),
-        ("RouteLLM weighted Elo", 0.568),
-        ("RouteLLM causal LLM", 0.622),
+        ("RouteLLM BERT", 0.531, _UNSAID, _UNSAID),
+        ("RouteLLM matrix factorization", 0.565, _UNSAID, _UNSAID),
+        ("RouteLLM weighted Elo", 0.568, _UNSAID, _UNSAID),
+        ("RouteLLM causal LLM", 0.622, 0.336, 0.633),
     ),
     "routellm_mt_bench": (
-        ("RouteLLM causal LLM", 0.679),
-        ("RouteLLM BERT", 0.751),
-        ("RouteLLM weighted Elo", 0.759),
-        ("RouteLLM matrix factorization", 0.802),
+        ("RouteLLM causal LLM", 0.679, _UNSAID, _UNSAID),
+        ("RouteLLM BERT", 0.751, _UNSAID, _UNSAID),
+        ("RouteLLM weighted Elo", 0.759, _UNSAID, _UNSAID),
+        ("RouteLLM matrix factorization", 0.802, 0.134, 0.313),
     ),
 }
 
@@ -58,6 +61,7 @@ class Judged(msgspec.Struct, frozen=True):
 
     record: Record
     said: TaskClass
+    lane: Lane  # where the policy would send it
     is_seen: bool  # the model was trained on this source
 
     @property
@@ -83,10 +87,15 @@ class LaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     deep_wasted: float  # share of interactive that went deep
 
 
-def judge(record: Record, model: LinearModel, band: Band = DEFAULT_BAND) -> Judged:
-    """What the classifier says of a record's text."""
-    said = form_opinion(features_of_text(record.text), band, model).task_class
-    return Judged(record, said, record.source in model.provenance.sources)
+def judge(record: Record, desk: Desk) -> Judged:
+    """What is said of a record's text, and where it would go."""
+    task = lone_task(record.text, desk)
+    opinion = form_opinion(features(task), desk.own_policy.band, desk.model)
+    wished = wish(task, opinion, desk)
+    assert not isinstance(wished, Refusal), "engines that take everything refuse nobody"
+    return Judged(
+        record, opinion.task_class, wished.lane, record.source in desk.model.provenance.sources
+    )
 
 
 def lane_figures(judged: Sequence[Judged]) -> LaneFigures | None:
@@ -98,7 +107,7 @@ def lane_figures(judged: Sequence[Judged]) -> LaneFigures | None:
     p_deep = [j.said.p_deep for j, _ in known]
     lengths = [j.num_chars for j, _ in known]
     groups = [j.record.group for j, _ in known]
-    lanes = [lane_of(j.said) for j, _ in known]
+    lanes = [j.lane for j, _ in known]
     decided = [
         (lane == "deep") == so for lane, so in zip(lanes, deep, strict=True) if lane != "parallel"
     ]
@@ -143,30 +152,52 @@ def security_flags(judged: Sequence[Judged]) -> Flags:
 
 def curves(judged: Sequence[Judged]) -> dict[str, tuple[Curve, Curve]]:
     """Source (and "all") -> our curve and that of length alone, where outcomes are many."""
-    outcomes: dict[str, list[Judged]] = defaultdict(list)
+    measured: dict[str, list[tuple[Judged, tuple[float, float]]]] = defaultdict(list)
     for one in judged:
-        if is_gain(one.record) is not None:
-            outcomes[one.record.group].append(one)
-            outcomes["all"].append(one)
+        pair = outcomes(one.record)
+        if pair is not None:
+            measured[one.record.group].append((one, pair))
+            measured["all"].append((one, pair))
     found = {}
-    for source, members in sorted(outcomes.items()):
-        small = [float(j.record.labels["small_ok"]) for j in members]
-        large = [float(j.record.labels["large_ok"]) for j in members]
-        ours = curve(small, large, [j.said.p_gain for j in members])
-        lengths = curve(small, large, [j.num_chars for j in members])
+    for source, members in sorted(measured.items()):
+        small, large = [pair[0] for _, pair in members], [pair[1] for _, pair in members]
+        ours = curve(small, large, [j.said.p_gain for j, _ in members])
+        lengths = curve(small, large, [j.num_chars for j, _ in members])
         if ours is not None and lengths is not None and len(members) >= MIN_CURVE_RECORDS:
             found[source] = (ours, lengths)
     return found
 
 
 def report(judged: Sequence[Judged]) -> list[str]:
-    """Everything as lines of text."""
+    """All that is told by the records, as lines of text."""
     return [
         *_lane_lines(judged),
         *_security_lines(judged),
         *_curve_lines(judged),
         *_output_lines(judged),
         *_confusion_lines(judged),
+    ]
+
+
+def stability_report(records: Sequence[Record], desk: Desk) -> list[str]:
+    """How often the lane changes with what does not change the ask, as lines of text."""
+
+    def lane(text: str) -> Lane:
+        return judge(Record(text=text), desk).lane
+
+    texts = sample([record.text for record in records if record.text])
+    if not texts:
+        return ["", "Stability: no record has a text."]
+    lanes = Counter(map(lane, pasted(texts)))
+    return [
+        "",
+        f"Stability: lanes that change, of {len(texts)} texts",
+        *[
+            f"  {one.change:<30}  {_part(one.num_flipped, one.num_texts):6.1%}"
+            for one in flips(texts, lane)
+        ],
+        f"  {len(TRIVIAL_ASKS)} trivial asks before {PASTE_CHARS:,} characters of paste: "
+        f"{lanes['interactive']} interactive, {lanes['parallel']} both, {lanes['deep']} deep",
     ]
 
 
@@ -195,8 +226,8 @@ def _security_lines(judged: Sequence[Judged]) -> list[str]:
     sensitive = [j for j in judged if is_security(j.record)]
     if not sensitive:
         return ["", "Security: no record is about it."]
-    decoys = [j.said.security_sensitive for j in judged if j.record.labels.get("security_decoy")]
-    lanes = Counter(lane_of(j.said) for j in sensitive)
+    decoys = [j.said.security_sensitive for j in judged if j.record.number("security_decoy")]
+    lanes = Counter(j.lane for j in sensitive)
     return [
         "",
         f"Security, {len(sensitive)} records about it",
@@ -224,17 +255,21 @@ def _curve_lines(judged: Sequence[Judged]) -> list[str]:
             f"{ours.large_accuracy:>7.3f}{ours.apgr:>7.3f}{ours.cpt50:>7.1%}{ours.cpt80:>7.1%}"
             f"{length.apgr:>8.3f}{0.5:>8.3f}"
         )
-        lines += [f"    {router}: APGR {apgr:.3f}" for router, apgr in PUBLISHED.get(source, ())]
+        for router, apgr, cpt50, cpt80 in PUBLISHED.get(source, ()):
+            shares = f"{cpt50:>7.1%}{cpt80:>7.1%}" if cpt50 == cpt50 else ""
+            lines.append(f"    {router:<46}{apgr:>7.3f}{shares}")
+    lines.append(f"  {'(random)':<48}{0.5:>7.3f}{0.5:>7.1%}{0.8:>7.1%}")
     if any(source in PUBLISHED for source in found):
-        lines.append("  (published figures: arXiv 2406.18665v4, with other training records)")
+        lines.append("  (RouteLLM's figures: arXiv 2406.18665v4, with other training records)")
     return lines
 
 
 def _output_lines(judged: Sequence[Judged]) -> list[str]:
     lengths: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for one in judged:
-        if one.record.labels.get("out_tokens"):
-            pair = (float(one.said.expected_output_tokens), one.record.labels["out_tokens"])
+        num_tokens = one.record.number("out_tokens")
+        if num_tokens:
+            pair = (float(one.said.expected_output_tokens), num_tokens)
             lengths[one.record.group].append(pair)
     lines = ["", "Length of the answer, rank correlation"] if lengths else []
     for source, pairs in sorted(lengths.items()):
@@ -256,7 +291,7 @@ def _confusion_lines(judged: Sequence[Judged]) -> list[str]:
     for source, members in sorted(known.items()):
         name = source if members[0][0].is_seen else f"{source} (unseen)"
         score = auc([so for _, so in members], [j.said.p_deep for j, _ in members])
-        went = Counter((lane_of(j.said), so) for j, so in members)
+        went = Counter((j.lane, so) for j, so in members)
         cells = [
             ", ".join(str(went[lane, so]) for lane in ("interactive", "parallel", "deep"))
             for so in (False, True)

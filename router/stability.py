@@ -1,25 +1,25 @@
 """Whether a decision survives what does not change the ask: a typo, politeness, spaces, a paste."""
 
-import random
 from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy as np
 
 SEED = 20_260_115
 MIN_WORD_CHARS = 4  # words that get a typo
 
-Change = Callable[[str, random.Random], str]
+Change = Callable[[str, np.random.Generator], str]
 
 
-def typo(text: str, rng: random.Random) -> str:
+def typo(text: str, rng: np.random.Generator) -> str:
     """One slip in one word: two letters swapped, or one lost, doubled or hit beside its key."""
     words = text.split(" ")
     places = [at for at, word in enumerate(words) if len(word) >= MIN_WORD_CHARS and word.isalpha()]
     if not places:
         return text
-    at = rng.choice(places)
+    at = places[int(rng.integers(len(places)))]
     word = words[at]
-    letter = rng.randrange(1, len(word) - 1)
+    letter = int(rng.integers(1, len(word) - 1))
     head, tail = word[:letter], word[letter:]
     slips = (
         head + tail[1] + tail[0] + tail[2:],
@@ -27,7 +27,7 @@ def typo(text: str, rng: random.Random) -> str:
         head + tail[0] + tail,
         head + _beside(tail[0]) + tail[1:],
     )
-    words[at] = rng.choice(slips)
+    words[at] = slips[int(rng.integers(len(slips)))]
     return " ".join(words)
 
 
@@ -42,22 +42,23 @@ def _beside(letter: str) -> str:
     return letter
 
 
-def politeness(text: str, rng: random.Random) -> str:
-    """A courtesy before or behind."""
-    before, behind = rng.choice(
-        (
-            ("Please ", ""),
-            ("please ", ", thanks"),
-            ("Hi, ", ""),
-            ("Could you please ", "?"),
-            ("", "\nThanks!"),
-            ("Hello,\n", "\n\nThank you in advance"),
-        )
-    )
+_COURTESIES = (
+    ("Please ", ""),
+    ("please ", ", thanks"),
+    ("Hi, ", ""),
+    ("Could you please ", "?"),
+    ("", "\nThanks!"),
+    ("Hello,\n", "\n\nThank you in advance"),
+)
+
+
+def politeness(text: str, rng: np.random.Generator) -> str:
+    """A courtesy before it, behind it, or both."""
+    before, behind = _COURTESIES[int(rng.integers(len(_COURTESIES)))]
     return f"{before}{text}{behind}"
 
 
-def spaces(text: str, rng: random.Random) -> str:
+def spaces(text: str, rng: np.random.Generator) -> str:
     """Double spaces, as pasted text has them."""
     return text.replace(" ", "  ")
 
@@ -92,7 +93,7 @@ def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) 
     decided = [decide(text) for text in texts]
     found = []
     for name, change in CHANGES.items():
-        rng = random.Random(seed)
+        rng = np.random.default_rng(seed)
         changed = [decide(change(text, rng)) for text in texts]
         num_flipped = sum(a != b for a, b in zip(decided, changed, strict=True))
         found.append(Flips(name, len(texts), num_flipped))
@@ -101,13 +102,13 @@ def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) 
 
 def pasted(texts: Sequence[str], seed: int = SEED) -> list[str]:
     """Each of `TRIVIAL_ASKS` with a long paste of such texts behind it."""
-    rng = random.Random(seed)
+    rng = np.random.default_rng(seed)
     found = []
     for ask in TRIVIAL_ASKS:
         pieces: list[str] = []
         num_chars = 0
         while num_chars < PASTE_CHARS:
-            pieces.append(rng.choice(texts))
+            pieces.append(texts[int(rng.integers(len(texts)))])
             num_chars += len(pieces[-1]) + 2
         paste = "\n\n".join(pieces)[:PASTE_CHARS]
         found.append(f"{ask}\n\n{paste}")

@@ -26,16 +26,8 @@ EDGES = frozenset(
         "gateway": (
             *("__main__", "admin", "admit", "app", "backend_metrics", "background", "chat"),
             *("cli", "client", "connection", "context", "dispatch", "embedded_redis"),
-            *(
-                "engine_command",
-                "engine_link",
-                "eval_command",
-                "gateway",
-                "http",
-                "leases",
-                "metrics",
-                "outbox",
-            ),
+            *("batch_route", "engine_command", "engine_link", "eval_command", "gateway", "http"),
+            *("leases", "metrics", "outbox"),
             *("pipeline", "preview", "routes", "server", "settlement", "socket_protocol"),
             *("store", "terminal"),
             *("admin_guard", "outage_metrics"),

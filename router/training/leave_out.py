@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from router.batch import Desk
+from router.policy import DEFAULT_POLICY
 from router.report import Judged, judge, report
 from router.training.__main__ import DEFAULT_SEED
 from router.training.fit import fit
@@ -40,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             [r for r in calibration if fold_of(r, arguments.folds) != fold],
             arguments.seed,
         )
-        judged += [judge(record, model) for record in inside]
+        desk = Desk(policy=DEFAULT_POLICY, model=model)
+        judged += [judge(record, desk) for record in inside]
     print("\n".join(report(judged)))
     return 0
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+LANES = ("interactive", "deep", "parallel")
 MID_FILES, MID_LINES = 4, 95  # a change of this size is as much small as large
 SMALL_LINES = 30  # as is a change of this size, with half of `MID_FILES`, surely small
 
@@ -32,8 +33,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lane(self) -> str | None:
         """interactive, deep, parallel, or none given."""
-        lane: str | None = self.labels.get("lane")
-        return lane
+        lane = self.labels.get("lane")
+        return lane if lane in LANES else None
+
+    def number(self, label: str) -> float | None:
+        """A label's value; None if it is missing, null, or no number (true and false are 1, 0)."""
+        value = self.labels.get(label)
+        return float(value) if isinstance(value, int | float) else None
 
 
 class RecordError(ValueError):
@@ -102,26 +108,24 @@ def deep_target(record: Record) -> tuple[float, float] | None:
 
     Changes between small and large have soft labels: a ramp over the logarithm of their size.
     """
-    labels = record.labels
     known = is_deep(record)
     if known is not None:
         return float(known), 1.0
-    if record.lane is not None or "files_changed" not in labels or "lines_deleted" not in labels:
+    num_files = record.number("files_changed")
+    added, deleted = record.number("lines_added"), record.number("lines_deleted")
+    if record.lane is not None or num_files is None or added is None or deleted is None:
         return None
-    files = max(1, labels["files_changed"])
-    lines = 1 + labels["lines_added"] + labels["lines_deleted"]
-    steps = log2(files / MID_FILES) + log2(lines / MID_LINES) / log2(MID_LINES / SMALL_LINES)
-    return min(0.95, max(0.05, 0.5 + 0.22 * steps)), 1.0
+    of_files = log2(max(1.0, num_files) / MID_FILES)
+    of_lines = log2(max(1.0, 1 + added + deleted) / MID_LINES) / log2(MID_LINES / SMALL_LINES)
+    return min(0.95, max(0.05, 0.5 + 0.22 * (of_files + of_lines))), 1.0
 
 
 def security_target(record: Record) -> tuple[float, float] | None:
     """1 for work that touches security, 0 for work that does not, and how much that counts."""
-    labels = record.labels
-    if labels.get("security_path"):
+    if record.number("security_path"):
         return 1.0, 0.5  # measured: at least half of the files; the text need not say so
-    if "security" in labels:
-        return float(labels["security"] == 1), 1.0
-    return None
+    known = is_security(record)
+    return None if known is None else (float(known), 1.0)
 
 
 def gain_target(record: Record) -> tuple[float, float] | None:
@@ -129,18 +133,17 @@ def gain_target(record: Record) -> tuple[float, float] | None:
 
     Where panels of models were measured, their rates stand for the pair: one pair alone is noisy.
     """
-    labels = record.labels
-    if "small_rate" in labels and "large_rate" in labels:
-        return float(labels["large_rate"] - labels["small_rate"]), 1.0
-    if "small_ok" in labels and "large_ok" in labels:
-        return float(labels["large_ok"] - labels["small_ok"]), 1.0
+    for small, large in (("small_rate", "large_rate"), ("small_ok", "large_ok")):
+        of_small, of_large = record.number(small), record.number(large)
+        if of_small is not None and of_large is not None:
+            return of_large - of_small, 1.0
     return None
 
 
 def output_target(record: Record) -> tuple[float, float] | None:
     """log2 of the tokens of an answer that was measured, and how much that counts."""
-    tokens = record.labels.get("out_tokens")
-    return None if not tokens else (log2(min(float(tokens), 32_768.0)), 1.0)
+    tokens = record.number("out_tokens")
+    return (log2(min(tokens, 32_768.0)), 1.0) if tokens is not None and tokens > 0 else None
 
 
 def is_deep(record: Record) -> bool | None:
@@ -150,12 +153,17 @@ def is_deep(record: Record) -> bool | None:
 
 def is_security(record: Record) -> bool | None:
     """Whether the record's work touches security; None if nobody said."""
-    return None if "security" not in record.labels else record.labels["security"] == 1
+    label = record.number("security")
+    return None if label is None else label == 1
+
+
+def outcomes(record: Record) -> tuple[float, float] | None:
+    """Whether the small and the large model got it right, 0 to 1; None if not measured."""
+    small, large = record.number("small_ok"), record.number("large_ok")
+    return None if small is None or large is None else (small, large)
 
 
 def is_gain(record: Record) -> bool | None:
     """Whether the large model got it right and the small one did not; None if not measured."""
-    labels = record.labels
-    if "small_ok" not in labels or "large_ok" not in labels:
-        return None
-    return bool(labels["large_ok"] > labels["small_ok"])
+    pair = outcomes(record)
+    return None if pair is None else pair[1] > pair[0]

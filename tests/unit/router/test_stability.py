@@ -1,7 +1,6 @@
 """What does not change an ask hardly changes its lane; and the changes are what they say."""
 
-import random
-
+import numpy as np
 import pytest
 
 from router.batch import Desk, lone_task, wish
@@ -27,13 +26,13 @@ DESK = Desk(policy=DEFAULT_POLICY)
 
 def lane(text: str) -> str:
     task = lone_task(text, DESK)
-    found = wish(task, form_opinion(features(task)).task_class, DESK)
+    found = wish(task, form_opinion(features(task)), DESK)
     assert not isinstance(found, Refusal)
     return found.lane
 
 
 def test_a_typo_is_one_slip_in_one_word() -> None:
-    rng = random.Random(SEED)
+    rng = np.random.default_rng(SEED)
     for _ in range(200):
         changed = typo("rename the variable everywhere", rng).split()
         differ = [
@@ -48,7 +47,7 @@ def test_a_typo_is_one_slip_in_one_word() -> None:
 
 
 def test_spaces() -> None:
-    assert spaces("a b c", random.Random(SEED)) == "a  b  c"
+    assert spaces("a b c", np.random.default_rng(SEED)) == "a  b  c"
 
 
 def test_flips_are_counted() -> None:

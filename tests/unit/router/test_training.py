@@ -130,6 +130,16 @@ def test_records_are_read_plain_and_zipped(tmp_path: Path) -> None:
         read_records([tmp_path / "c.jsonl"])
 
 
+def test_labels_that_are_null_or_no_numbers_count_as_missing() -> None:
+    labels = {"lane": 7, "security": None, "small_ok": "yes", "large_ok": 1, "out_tokens": None}
+    labels |= {"files_changed": [], "lines_added": None, "lines_deleted": 0}
+    record = Record(text="", labels=labels)
+    targets = (deep_target, security_target, gain_target, output_target)
+    assert [target(record) for target in targets] == [None] * 4
+    assert record.lane is None
+    assert Record(text="", labels={"small_ok": True}).number("small_ok") == 1.0
+
+
 def test_written_asks_are_filled_distinct_and_the_same_each_time() -> None:
     asks = written_asks(SEED)
     assert asks == written_asks(SEED) != written_asks(SEED + 1)

@@ -1,0 +1,77 @@
+"""`POST /v1/route`: decisions for many asks, without running or reserving anything."""
+
+import asyncio
+import time
+from itertools import count
+
+from gateway.errors import ProtocolError
+from gateway.gateway import Gateway
+from router.batch import Desk, decide_line
+from router.continuity import NEW
+from router.task import Task, TaskClass, Tenant
+from router.text_features import Reading
+from router.weighing import Facts
+
+NDJSON = "application/x-ndjson"
+
+MAX_LINES = 50_000  # of one request; its bytes are bounded as every body's are
+MAX_AT_ONCE = 2  # batches in one process: they share its core with the streams
+SLICE_NS = 2_000_000  # decided in one go; then whatever streams has its turn
+RETRY_US = 1_000_000
+
+
+class RouteBatches:
+    """Decides batches, a few at once."""
+
+    def __init__(self, gw: Gateway) -> None:
+        self._gw = gw
+        self._num_running = 0
+
+    async def decide(self, tenant: Tenant, body: bytes) -> bytes:
+        """One line of JSON for each line of the body, by the policy and the engines as they are.
+
+        Cancelling it leaves nothing behind.
+
+        Raises:
+            ProtocolError: No lines, too many, or too many batches at once.
+        """
+        lines = body.splitlines()
+        if not lines:
+            message = 'Expected lines of {"id": ..., "text": ...}, got an empty body.'
+            raise ProtocolError("invalid_value", message)
+        if len(lines) > MAX_LINES:
+            message = (
+                f"Expected at most {MAX_LINES} lines, got {len(lines)}: send several requests."
+            )
+            raise ProtocolError("message_too_large", message)
+        if self._num_running >= MAX_AT_ONCE:
+            message = f"{MAX_AT_ONCE} batches are being decided already. Try again in 1s."
+            raise ProtocolError("server_is_overloaded", message, retry_after_us=RETRY_US)
+        self._num_running += 1
+        try:
+            return b"".join(await self._decide(tenant, lines))
+        finally:
+            self._num_running -= 1
+
+    async def _decide(self, tenant: Tenant, lines: list[bytes]) -> list[bytes]:
+        gw = self._gw
+
+        def facts(task: Task, task_class: TaskClass, reading: Reading) -> Facts:
+            return gw.experience.facts(task, task_class, reading, NEW, gw.clock_us())
+
+        desk = Desk(
+            policy=gw.policy,
+            tenant=tenant,
+            stats=gw.backend_stats(),
+            facts=facts,
+            unix_s=gw.wall_s(),
+        )
+        decided: list[bytes] = []
+        slice_ends_ns = time.perf_counter_ns() + SLICE_NS
+        for number, line in zip(count(1), lines, strict=False):
+            if line.strip():
+                decided += (decide_line(line, number, desk, time.perf_counter_ns), b"\n")
+            if time.perf_counter_ns() > slice_ends_ns:
+                await asyncio.sleep(0)
+                slice_ends_ns = time.perf_counter_ns() + SLICE_NS
+        return decided
