@@ -2,7 +2,8 @@
 
 A measurement with it shows the gateway alone. Every generation gets `--rate` tokens a second from
 the same text, begun at a place of its own that its prompt names ("from 17"), until it has as many
-tokens as it asked for. All generations share one frame per `--interval-ms`.
+tokens as it asked for. All generations share one frame per `--interval-ms`. With `--instant` every
+answer comes whole and at once: a call of the first tool where there is one.
 
     python tests/bench/firehose.py --port 9100 --rate 1000
 """
@@ -25,6 +26,7 @@ from backends.contract import (  # noqa: E402
     BackendStats,
     DeltaKind,
     FinishReason,
+    FunctionTool,
     GenerateRequest,
     Message,
     Usage,
@@ -41,7 +43,7 @@ from backends.frames import (  # noqa: E402
     gateway_frames,
 )
 from backends.prompt import parts_text  # noqa: E402
-from backends.tokenizer import token_ends  # noqa: E402
+from backends.tokenizer import count, token_ends  # noqa: E402
 
 MODEL = "firehose"
 PARAGRAPH = """\
@@ -55,6 +57,7 @@ def take(queue: Queue, worker: str, now_us: int) -> Job | None:
 
 "A lease that nobody renews" is how a crash shows; 2 of 1,000 jobs see one\u2026
 """
+ARGUMENTS = '{"path":"src/queue/lease.py","first_line":40,"last_line":86,"why":"the lease"}'
 STRIDE_TOKENS = 7  # between the places where two neighbours begin
 
 
@@ -97,7 +100,8 @@ class Generation:
 class Firehose:
     """All generations of one gateway."""
 
-    def __init__(self, rate: float, interval_s: float) -> None:
+    def __init__(self, rate: float, interval_s: float, *, instant: bool) -> None:
+        self._instant = instant
         self._rate = rate
         self._interval_s = interval_s
         self._text = Text()
@@ -127,7 +131,9 @@ class Firehose:
             async for message in connection:
                 assert isinstance(message, bytes)
                 frame = gateway_frames.decode(message)
-                if isinstance(frame, Start):
+                if isinstance(frame, Start) and self._instant:
+                    await connection.send(encode(instant_answer(frame, now_us())))
+                elif isinstance(frame, Start):
                     self._generations[frame.key] = Generation(frame.request, now_us())
                 elif isinstance(frame, Cancel):
                     self._generations.pop(frame.key, None)
@@ -170,14 +176,26 @@ class Firehose:
         return step
 
 
+def instant_answer(start: Start, at_us: int) -> Step:
+    """The whole answer in one frame."""
+    request, key = start.request, [start.key]
+    num_tokens = count(ARGUMENTS)
+    usage = Usage(num_input_tokens=request.num_prompt_tokens, num_output_tokens=num_tokens)
+    end = End(start.key, FinishReason.STOP, usage, at_us)
+    tool = next((tool for tool in request.tools if isinstance(tool, FunctionTool)), None)
+    kind = DeltaKind.TEXT if tool is None else DeltaKind.FUNCTION_CALL
+    calls = {} if tool is None else {0: (f"call_{start.key}", tool.name)}
+    return Step(key, [0], [int(kind)], [ARGUMENTS], [num_tokens], [at_us], calls, [end])
+
+
 def now_us() -> int:
     """The engine's clock."""
     return time.monotonic_ns() // 1000
 
 
-async def run(port: int, rate: float, interval_s: float) -> None:
+async def run(port: int, rate: float, interval_s: float, *, instant: bool) -> None:
     """Serve for ever."""
-    firehose = Firehose(rate, interval_s)
+    firehose = Firehose(rate, interval_s, instant=instant)
     async with serve(firehose.serve, "127.0.0.1", port, compression=None, max_size=MAX_FRAME_BYTES):
         await asyncio.get_running_loop().create_future()
 
@@ -188,8 +206,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--rate", type=float, default=1000.0, help="tokens/s of each stream")
     parser.add_argument("--interval-ms", type=float, default=20.0, help="between two frames")
-    arguments = parser.parse_args()
-    uvloop.run(run(arguments.port, arguments.rate, arguments.interval_ms / 1e3))
+    parser.add_argument("--instant", action="store_true", help="whole answers at once")
+    asked = parser.parse_args()
+    uvloop.run(run(asked.port, asked.rate, asked.interval_ms / 1e3, instant=asked.instant))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ async def run(
         chunk = ids[first : first + STREAMS_PER_SOCKET]
         host = f"127.0.0.1:{gateway.port}"
         _, made = await loop.create_connection(
-            lambda chunk=chunk, host=host: Socket(host, chunk), "127.0.0.1", gateway.port
+            partial(Socket, host, chunk), "127.0.0.1", gateway.port
         )
         sockets.append(made)
         await made.ready
