@@ -156,6 +156,13 @@ DECISIONS = (
         ("max(lanewise_learning_tenants)", "tenants"),
         ("max(lanewise_learning_distance)", "distance"),
     ),
+    panel(
+        "Drift",
+        "short",
+        "Tenants whose traffic has moved, and the largest population stability index by signal.",
+        ("max by (sign) (lanewise_drift_alarms)", "{{sign}}"),
+        ("max by (signal) (lanewise_drift_psi)", "PSI of {{signal}}"),
+    ),
 )
 POOLS = (
     panel(

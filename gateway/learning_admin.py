@@ -13,7 +13,7 @@ from gateway.admin_guard import services_of
 from gateway.app import Services
 from gateway.errors import ProtocolError
 from gateway.http import AnyRequest
-from router.learning import MIN_OUTCOMES, GainLearner
+from router.learning import MIN_OUTCOMES
 
 
 class LearningView(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,17 +25,15 @@ class LearningView(msgspec.Struct, frozen=True, kw_only=True):
     trust: float  # 0: the prior rules alone; 1: what was learned counts in full
     distance: float  # root mean square by which the gain is moved
     epoch: int  # resets and restores so far
+    drift: dict[str, str]  # the alarms that stand here, in words
+    psi: dict[str, float]  # population stability index by signal
 
 
 @get("/learning")
 async def get_learning(request: AnyRequest) -> list[LearningView]:
-    """Every tenant of whom this process has outcomes."""
-    learners = services_of(request).gw.experience.learners
-    return [
-        _view(tenant_id, learner)
-        for tenant_id, learner in learners.items()
-        if any(sums.num_outcomes for sums in learner.known.values())
-    ]
+    """Every tenant whose tasks this process has run."""
+    services = services_of(request)
+    return [_view(services, tenant_id) for tenant_id in list(services.gw.experience.learners)]
 
 
 @get("/learning/{tenant_id:str}")
@@ -43,7 +41,7 @@ async def get_tenant_learning(request: AnyRequest, tenant_id: str) -> LearningVi
     """One tenant."""
     services = services_of(request)
     await _know(services, tenant_id)
-    return _view(tenant_id, services.gw.experience.learner(tenant_id))
+    return _view(services, tenant_id)
 
 
 @post("/learning/{tenant_id:str}/reset", status_code=200)
@@ -55,7 +53,7 @@ async def reset_learning(request: AnyRequest, tenant_id: str) -> LearningView:
         await services.learned.reset(tenant_id)
     except RedisError as error:
         raise _unavailable(error) from error
-    return _view(tenant_id, services.gw.experience.learner(tenant_id))
+    return _view(services, tenant_id)
 
 
 @post("/learning/{tenant_id:str}/restore", status_code=200)
@@ -69,7 +67,7 @@ async def restore_learning(request: AnyRequest, tenant_id: str) -> LearningView:
         raise _unavailable(error) from error
     if not restored:
         raise ProtocolError("conflict", f"There is no reset of {tenant_id!r} to undo.")
-    return _view(tenant_id, services.gw.experience.learner(tenant_id))
+    return _view(services, tenant_id)
 
 
 async def _know(services: Services, tenant_id: str) -> None:
@@ -89,7 +87,9 @@ async def _know(services: Services, tenant_id: str) -> None:
         raise ProtocolError("not_found", message)
 
 
-def _view(tenant_id: str, learner: GainLearner) -> LearningView:
+def _view(services: Services, tenant_id: str) -> LearningView:
+    learner = services.gw.experience.learner(tenant_id)
+    standing = services.gw.experience.monitor(tenant_id).standing
     return LearningView(
         tenant=tenant_id,
         outcomes={arm: round(sums.num_outcomes, 2) for arm, sums in learner.known.items()},
@@ -97,6 +97,8 @@ def _view(tenant_id: str, learner: GainLearner) -> LearningView:
         trust=round(learner.trust, 3),
         distance=round(learner.distance, 4),
         epoch=learner.epoch,
+        drift={str(sign): words for sign, words in standing.alarms.items()},
+        psi={signal: round(index, 3) for signal, index in standing.psi.items()},
     )
 
 

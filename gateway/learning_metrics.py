@@ -1,5 +1,6 @@
 """Series about what outcomes taught, read from the gateway's experience when somebody scrapes."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
@@ -7,6 +8,7 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from router.drift import Sign
 from router.experience import Experience
 from router.trials import OutcomeSource
 
@@ -17,15 +19,25 @@ class Lessons(msgspec.Struct, frozen=True):
     outcomes: Mapping[OutcomeSource, int] = {}
     num_trusted: int = 0
     largest_distance: float = 0.0
+    num_alarms: Mapping[Sign, int] = {}
+    largest_psi: Mapping[str, float] = {}  # by signal
 
 
 def lessons_of(experience: Experience) -> Lessons:
     """Taken on the event loop: the text is made elsewhere."""
     trusted = [learner for learner in experience.learners.values() if learner.trust]
+    num_alarms: Counter[Sign] = Counter()
+    largest_psi: dict[str, float] = {}
+    for monitor in experience.monitors.values():
+        num_alarms.update(monitor.standing.alarms)
+        for signal, index in monitor.standing.psi.items():
+            largest_psi[signal] = max(index, largest_psi.get(signal, 0.0))
     return Lessons(
         dict(experience.num_outcomes),
         len(trusted),
         max((learner.distance for learner in trusted), default=0.0),
+        num_alarms,
+        largest_psi,
     )
 
 
@@ -57,3 +69,17 @@ class LearningCollector(Collector):
             "The largest root mean square by which a tenant's outcomes moved the gain.",
             self.lessons.largest_distance,
         )
+        alarms = GaugeMetricFamily(
+            "lanewise_drift_alarms", "Tenants whose traffic has moved, by sign.", labels=("sign",)
+        )
+        for sign in get_args(Sign):
+            alarms.add_metric((sign,), self.lessons.num_alarms.get(sign, 0))
+        yield alarms
+        indexes = GaugeMetricFamily(
+            "lanewise_drift_psi",
+            "The largest population stability index of a tenant's asks, by signal.",
+            labels=("signal",),
+        )
+        for signal, index in self.lessons.largest_psi.items():
+            indexes.add_metric((signal,), index)
+        yield indexes

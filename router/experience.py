@@ -11,6 +11,7 @@ import msgspec
 
 from backends.contract import BackendGroup, BackendStats, ContextItem
 from router.continuity import Course, course_of
+from router.drift import Monitor, load_reference, values_of
 from router.learning import GainLearner, traits
 from router.pace import Paces
 from router.pools import Balance
@@ -21,6 +22,7 @@ from router.weighing import Facts
 
 MAX_TENANTS = 1_024  # whose pools are remembered
 MAX_LEARNERS = 256  # tenants whose outcomes are at hand; about 100 KB each
+REFERENCE = load_reference()
 STALE_US = 5_000_000  # pools refill; what was left longer ago says nothing
 
 
@@ -37,6 +39,7 @@ class Experience:
         self.trials = Trials()
         self.learners: OrderedDict[str, GainLearner] = OrderedDict()
         self.num_outcomes: Counter[OutcomeSource] = Counter()  # since start; for metrics
+        self.monitors: OrderedDict[str, Monitor] = OrderedDict()
         self._left: OrderedDict[str, _Left] = OrderedDict()
 
     # -- before a decision ---------------------------------------------------------------------
@@ -72,6 +75,7 @@ class Experience:
             num_outcomes=round(learner.num_outcomes) if correction else 0,
             shares_left=left.shares if left is not None and is_fresh else {},
             paces=self.paces,
+            alarms=tuple(self.monitor(task.tenant.id).standing.alarms.values()),
         )
 
     def learner(self, tenant_id: str) -> GainLearner:
@@ -83,6 +87,16 @@ class Experience:
         while len(self.learners) > MAX_LEARNERS:
             self.learners.popitem(last=False)
         return learner
+
+    def monitor(self, tenant_id: str) -> Monitor:
+        """The watch over a tenant's traffic."""
+        monitor = self.monitors.get(tenant_id)
+        if monitor is None:
+            monitor = self.monitors[tenant_id] = Monitor(REFERENCE)
+        self.monitors.move_to_end(tenant_id)
+        while len(self.monitors) > MAX_TENANTS:
+            self.monitors.popitem(last=False)
+        return monitor
 
     # -- after a task --------------------------------------------------------------------------
 
@@ -111,13 +125,19 @@ class Experience:
         pinned: bool,
     ) -> Trial:
         """Remember a whole answer until its outcome is known."""
+        reading = read(task.ask)
+        found = traits(reading, task_class)
+        monitor = self.monitor(task.tenant.id)
+        monitor.note(values_of(task_class.p_deep, reading, found))
+        if self.learner(task.tenant.id).trust == 1:
+            monitor.settle()
         trial = Trial(
             tenant_id=task.tenant.id,
             answered_by=answered_by,
             others=others,
             backend=backend,
             p_gain=task_class.p_gain,
-            traits=pack_traits(traits(read(task.ask), task_class)),
+            traits=pack_traits(found),
             pinned=pinned,
         )
         self.trials.add(task.id, trial, last_answer(output))
@@ -134,5 +154,7 @@ class Experience:
             learner.take_back(trial.lesson(trial.taught_by, trial.taught))
         learner.observe(trial.lesson(source, success))
         trial.taught_by, trial.taught = source, success
+        if "fast" in success:
+            self.monitor(trial.tenant_id).note_outcome(1 - success["fast"])
         self.num_outcomes[source] += 1
         return True

@@ -47,6 +47,8 @@ def weigh(
     facts: Facts = NO_FACTS,
 ) -> TaskClass:
     """The class with its final label, what decided it, and the decision's first half in words."""
+    if facts.alarms and not tradeoff.widen_on_drift:
+        facts = msgspec.structs.replace(facts, alarms=())
     if facts.alarms:
         task_class = msgspec.structs.replace(task_class, cautious=True)
     shifts = _shifts(tradeoff, facts)

@@ -5,8 +5,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from router.drift import REFERENCE_PATH
 from router.training.fit import fit
 from router.training.records import RecordError, read_records
+from router.training.reference import reference_file
 from router.weights_file import WEIGHTS_PATH, pack, unpack
 
 DEFAULT_SEED = 20_260_115
@@ -29,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     content = pack(fit(records, calibration, arguments.seed))
     arguments.out.write_bytes(content)
     model = unpack(content)
+    arguments.out.with_name(REFERENCE_PATH.name).write_bytes(reference_file(records, model))
     print(
         f"{arguments.out}: {len(content):,} bytes, hash {model.content_hash}, "
         f"{len(model.vocabulary):,} terms and {len(model.stems):,} stems "

@@ -102,6 +102,10 @@ def test_a_policy_may_do_without_load_and_learning() -> None:
     assert weighed(0.3, facts, learn=False, follow_load=False) == of(0.3)
 
 
+def test_a_policy_may_do_without_widening() -> None:
+    assert weighed(0.12, Facts(alarms=("x",)), widen_on_drift=False) == of(0.12)
+
+
 def paces(deep_tpot_us: float) -> Paces:
     made = Paces()
     for _ in range(9):
