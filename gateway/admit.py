@@ -9,7 +9,7 @@ from backends.contract import BackendStats
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
 from gateway.job import Job
-from gateway.ratelimit import MODE_HEADER, rate_limit_headers
+from gateway.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
 from gateway.waiting import Attempt
 from router.admission import decide, demands
 from router.classify import classify, features
@@ -58,7 +58,9 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     if decision.chosen is None or decision.reservation is None:
         _count_refusal(gw, task, decision, grant)
         assert decision.refusal is not None  # exactly one of the two, says RouteDecision
-        headers = rate_limit_headers(decision.balances, ranked[0].route.groups, decision.mode)
+        headers = rate_limit_headers(
+            decision.balances, ranked[0].route.groups, decision.mode, decision.refusal
+        )
         raise refused(decision.refusal, headers)
     admitted = Admitted(decision, decision.chosen, decision.reservation)
     _count_admission(gw, task, admitted)
@@ -108,6 +110,7 @@ def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
         param=refusal.param,
         retry_after_us=refusal.retry_after_us,
         headers=headers,
+        violated=(policy_name(*refusal.limited_by),) if refusal.limited_by else (),
     )
 
 

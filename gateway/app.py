@@ -114,6 +114,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
         pools = FailoverPools(
             RedisPools(url),
             clock_us=monotonic_us,
+            wall_us=lambda: time.time_ns() // 1_000,
             beat=heartbeat.beat,
             when_away=lambda: {**config.redis.when_away, **gw.policy.when_away},
             on_blind=config.redis.on_blind,

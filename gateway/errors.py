@@ -65,12 +65,15 @@ class ProtocolError(Exception):
         param: str | None = None,
         retry_after_us: int | None = None,
         headers: dict[str, str] | None = None,
+        violated: tuple[str, ...] = (),
     ) -> None:
+        """`violated`: which of the policies in the `ratelimit-policy` header refused it."""
         super().__init__(code, message)
         self.code = code
         self.message = message
         self.param = param
         self.retry_after_us = retry_after_us
+        self.violated = violated
         self.headers = dict(headers or {})
         if retry_after_us is not None:
             # Whole seconds, rounded up: a client that waits that long gets in.
@@ -87,14 +90,15 @@ class ProtocolError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The HTTP error body."""
-        return {
-            "error": {
-                "message": self.message,
-                "type": self.kind.type,
-                "param": self.param,
-                "code": self.code,
-            }
+        error: dict[str, Any] = {
+            "message": self.message,
+            "type": self.kind.type,
+            "param": self.param,
+            "code": self.code,
         }
+        if self.violated:
+            error["violated-policies"] = self.violated  # the IETF draft's problem types name it so
+        return {"error": error}
 
     def event(self, stream_id: str | None) -> bytes:
         """The socket's `error` event; `status` is what makes Codex see it at all."""

@@ -3,7 +3,8 @@
 import math
 
 from backends.contract import BackendGroup
-from router.pools import Balance, PoolsMode
+from router.decision import Refusal
+from router.pools import Balance, PoolsMode, Unit
 
 MODE_HEADER = "x-lanewise-ratelimit-mode"
 
@@ -12,10 +13,12 @@ def rate_limit_headers(
     balances: tuple[Balance, ...],
     groups: tuple[BackendGroup, ...],
     mode: PoolsMode = "redis",
+    refusal: Refusal | None = None,
 ) -> dict[str, str]:
     """Headers for the pools of `groups`; where there are two, OpenAI's name the tighter one.
 
-    `mode`: whose pools these are, for a header of ours.
+    `mode`: whose pools these are, for a header of ours. `refusal`: what these go with; the pool
+    that refused says when to come again instead of when it is full, as `retry-after` does.
 
     The IETF fields are those of draft-ietf-httpapi-ratelimit-headers-10; it has no unit for
     tokens yet, so theirs is a parameter of ours.
@@ -25,8 +28,10 @@ def rate_limit_headers(
     states: list[str] = []
     mine = [balance for balance in balances if balance.group in groups]
     for balance in mine:
-        name = f'"{balance.group}-{balance.unit.replace("_", "-")}"'
+        name = f'"{policy_name(balance.group, balance.unit)}"'
         reset_s = math.ceil(balance.reset_us / 1e6)
+        if refusal is not None and refusal.limited_by == (balance.group, balance.unit):
+            reset_s = max(1, math.ceil((refusal.retry_after_us or 0) / 1e6))
         if balance.unit == "concurrent":
             policies.append(f'{name};q={balance.limit};qu="concurrent-requests"')
         else:
@@ -45,6 +50,11 @@ def rate_limit_headers(
         headers["ratelimit-policy"] = ", ".join(policies)
         headers["ratelimit"] = ", ".join(states)
     return headers
+
+
+def policy_name(group: BackendGroup, unit: Unit) -> str:
+    """A pool as the IETF fields name it: `fast-requests`, `deep-tokens-day`."""
+    return f"{group}-{unit.replace('_', '-')}"
 
 
 def go_duration(duration_us: int) -> str:

@@ -23,6 +23,7 @@ from gateway.waiting_metrics import Ending, WaitingMetrics
 from router.decision import RankedRoute
 from router.fair_queue import FairQueue, Waiter
 from router.pools import GROUPS, Grant, Reservation
+from router.promises import Promises
 from router.task import Task
 from router.waiting_rules import WaitingConfig, Waits, block_of, longest_wait_us, weight_of
 
@@ -92,6 +93,7 @@ class WaitingRoom:
         self._give_back = give_back
         self._spawn = spawn
         self._metrics = metrics
+        self._promises = Promises()
         self._rooms = {
             group: _Room(group, FairQueue(config.max_waiting, config.max_waiting_per_tenant))
             for group in GROUPS
@@ -188,9 +190,13 @@ class WaitingRoom:
         return longest_us
 
     def _truthful(self, task: Task, room: _Room, tokens: int, refused: Attempt) -> Attempt:
-        """A refusal whose wait counts those of the same tenant that come before."""
-        grant = refused.grant
-        wait_us = room.queue.expected_us(task.tenant.id, tokens, self._clock_us(), grant.wait_us)
+        """A refusal whose wait counts those of the same tenant that come before.
+
+        Both those that wait here, and those that were refused and told to come again.
+        """
+        grant, now_us = refused.grant, self._clock_us()
+        wait_us = room.queue.expected_us(task.tenant.id, tokens, now_us, grant.wait_us)
+        wait_us = self._promises.wait_us(task.tenant.id, grant, tokens, wait_us, now_us)
         return Attempt(refused.ranked, msgspec.structs.replace(grant, wait_us=wait_us))
 
     def _in_vain(self, room: _Room, tenant_id: str, tokens: int) -> ProtocolError:

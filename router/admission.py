@@ -153,6 +153,7 @@ def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Re
         code="rate_limit_exceeded",
         message=message,
         retry_after_us=grant.wait_us,
+        limited_by=grant.limited_by,
     )
 
 

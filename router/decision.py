@@ -4,7 +4,8 @@ import enum
 
 import msgspec
 
-from router.pools import Balance, PoolsMode, Reservation
+from backends.contract import BackendGroup
+from router.pools import Balance, PoolsMode, Reservation, Unit
 from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
 from router.task import Route, Strategy, TaskClass
 
@@ -47,6 +48,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     param: str | None = None
     retry_after_us: int | None = None  # how long until the same request would be admitted
+    limited_by: tuple[BackendGroup, Unit] | None = None  # the pool that refused, if one did
 
 
 class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):

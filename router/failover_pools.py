@@ -73,6 +73,7 @@ class FailoverPools:
         redis: RedisPools,
         *,
         clock_us: Callable[[], int],
+        wall_us: Callable[[], int] | None = None,
         beat: Callable[[], Awaitable[Pulse]] | None = None,
         when_away: Callable[[], Mapping[BackendGroup, WhenAway]] = dict,
         on_blind: OnBlind = "closed",
@@ -85,6 +86,7 @@ class FailoverPools:
         Args:
             redis: The shared pools. Closed with this.
             clock_us: Monotonic.
+            wall_us: Unix time, whose days a daily budget follows; None: `clock_us` says it too.
             beat: Says that this gateway lives, and hears how many do; None: it is the only one.
             when_away: What each group does without Redis; one not named goes on locally.
             on_blind: Whether to go on alone if Redis has never answered.
@@ -94,6 +96,7 @@ class FailoverPools:
         """
         self._redis = redis
         self._clock_us = clock_us
+        self._wall_us = wall_us or clock_us
         self._beat = beat
         self._when_away = when_away
         self._on_blind = on_blind
@@ -161,7 +164,7 @@ class FailoverPools:
             self._failed("admit", started_us, error)
             return self._reserve_locally(tenant, reservation_id, ranked_demands)
         self._answered("admit", started_us)
-        self._local.note(tenant.id, grant.balances, self._clock_us())
+        self._local.note(tenant.id, grant.balances, self._wall_us())
         if grant.reservation is not None:
             self._hold(_Held(tenant, grant.reservation, is_local=False, in_redis=True))
         return grant
@@ -331,7 +334,7 @@ class FailoverPools:
             ranked_demands,
             when_away=self._when_away(),
             num_gateways=max(self._counts),
-            now_us=self._clock_us(),
+            now_us=self._wall_us(),
         )
         if grant is None:
             groups = sorted({demand.group for demands in ranked_demands for demand in demands})

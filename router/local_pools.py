@@ -46,7 +46,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class LocalPools:
-    """See the module. `now_us` is the process's own clock."""
+    """See the module. `now_us` is Unix time, so that days end when they do."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, dict[BackendGroup, bucket.BucketState]] = {}

@@ -35,7 +35,6 @@ EDGES = frozenset(
             *("access", "directory", "key_admin", "tenant_admin"),
             *("admin_client", "tenant_command"),
             *("waiting", "waiting_metrics"),
-            *("access", "directory", "key_admin", "tenant_admin", "tenant_command"),
         ),
         "router": (
             *("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_client"),

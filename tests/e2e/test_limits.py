@@ -1,0 +1,271 @@
+"""Limits as clients meet them: told waits that are true, waiting, and a Redis that goes away."""
+
+import asyncio
+import math
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import redis
+from openai import AsyncOpenAI
+
+from tests.e2e.gateway_process import GatewayProcess, free_port, redis_binary, wait_until_at_rest
+from tests.e2e.socket_client import SocketClient
+
+REFUSED_KEY, WAITING_KEY, NARROW_KEY = "sk-refused-tenant", "sk-waiting-tenant", "sk-narrow-tenant"
+PATIENCE_S = 30.0  # bounds a hang; never decides whether something was fast enough
+PER_MIN = 240  # four a second
+
+CONFIG = f"""
+[waiting.tenants]
+waiting = {{ fast = 30000 }}
+narrow = {{ fast = 30000 }}
+
+[[tenants]]
+id = "refused"
+keys = ["{REFUSED_KEY}"]
+limits.fast = {{ requests_per_min = {PER_MIN}, tokens_per_min = 2000000, max_concurrent = 64 }}
+
+[[tenants]]
+id = "waiting"
+keys = ["{WAITING_KEY}"]
+limits.fast = {{ requests_per_min = {PER_MIN}, tokens_per_min = 2000000, max_concurrent = 64 }}
+
+[[tenants]]
+id = "narrow"
+keys = ["{NARROW_KEY}"]
+limits.fast = {{ requests_per_min = 6000, tokens_per_min = 2000000, max_concurrent = 1 }}
+"""
+
+
+@dataclass
+class World:
+    """A gateway of its own, on a Redis of its own that tests may stop."""
+
+    gateway: GatewayProcess
+    redis: "subprocess.Popen[bytes]"
+    client: "redis.Redis[bytes]"
+
+    def leave(self, tenant: str, num_requests: int) -> None:
+        """What is left of a tenant's requests, as if it had used the rest just now."""
+        post(self.gateway, {"refused": REFUSED_KEY, "waiting": WAITING_KEY}[tenant])
+        self.client.hset(f"lw1:{{{tenant}}}:p:fast", "r", num_requests * 60_000)
+
+    def until_mode(self, mode: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            ready = httpx.get(f"{self.gateway.url}/readyz")
+            if ready.json().get("pools") == mode:
+                return
+            assert time.monotonic() < deadline, ready.text
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with tempfile.TemporaryDirectory(prefix="lw-limits-") as name:
+        folder = Path(name)
+        (folder / "lanewise.toml").write_text(CONFIG)
+        port = free_port()
+        command = [redis_binary(), "--port", str(port), "--save", "", "--appendonly", "no"]
+        command += ["--bind", "127.0.0.1", "--dir", name]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        url = f"redis://127.0.0.1:{port}/0"
+        config = str(folder / "lanewise.toml")
+        process = GatewayProcess(folder, "--config", config, "--redis", url)
+        try:
+            process.wait_until_ready()
+            with redis.Redis.from_url(url) as client:
+                yield World(process, server, client)
+            wait_until_at_rest(process)
+        finally:
+            server.send_signal(signal.SIGCONT)
+            assert process.stop() == 0, process.log
+            server.kill()
+            server.wait()
+        assert "Traceback" not in process.log, process.log
+
+
+def post(gateway: GatewayProcess, key: str, **body: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {key}"}
+    fields = {"model": "lanewise-fast", "input": "x", "max_output_tokens": 1, **body}
+    return httpx.post(f"{gateway.base_url}/responses", json=fields, headers=headers, timeout=60)
+
+
+async def test_the_official_sdks_own_retries_get_through_a_refused_burst(world: World) -> None:
+    world.leave("refused", 2)
+    before = world.gateway.metrics()
+    client = AsyncOpenAI(base_url=world.gateway.base_url, api_key=REFUSED_KEY)  # as it comes
+    async with client:
+        answers = await asyncio.gather(
+            *(
+                client.responses.create(model="lanewise-fast", input="x", max_output_tokens=1)
+                for _ in range(12)
+            )
+        )
+    assert all(answer.status in ("completed", "incomplete") for answer in answers)
+    after = world.gateway.metrics()
+    name, labels = "lanewise_ratelimit_decisions_total", {"result": "reject", "limit": "rpm"}
+    assert after.total(name, **labels) - before.total(name, **labels) >= 5, "it was refused first"
+
+
+def test_who_waits_as_told_gets_in(world: World) -> None:
+    world.leave("refused", 0)
+    refused = post(world.gateway, REFUSED_KEY)
+    assert refused.status_code == 429
+    headers, error = refused.headers, refused.json()["error"]
+    wait_s = int(headers["retry-after-ms"]) / 1e3
+    assert 0 < wait_s <= 60 / PER_MIN + 0.001
+    assert headers["retry-after"] == str(max(1, math.ceil(wait_s)))
+    assert headers["x-ratelimit-limit-requests"] == str(PER_MIN)
+    assert headers["x-ratelimit-remaining-requests"] == "0"
+    assert headers["x-lanewise-ratelimit-mode"] == "redis"
+    assert error["code"] == "rate_limit_exceeded"
+    assert error["violated-policies"] == ["fast-requests"]
+    states = dict(part.strip().split(";", 1) for part in headers["ratelimit"].split(","))
+    assert states['"fast-requests"'] == f"r=0;t={headers['retry-after']}"
+    assert f'"fast-requests";q={PER_MIN};w=60' in headers["ratelimit-policy"]
+    time.sleep(wait_s)
+    admitted = post(world.gateway, REFUSED_KEY)
+    assert admitted.status_code == 200, admitted.text
+    assert admitted.headers["x-lanewise-ratelimit-mode"] == "redis"
+    assert admitted.json()["routing"]["ratelimit_mode"] == "redis"
+
+
+async def test_a_socket_is_told_the_same(world: World) -> None:
+    world.leave("refused", 0)
+    async with SocketClient.open(world.gateway, REFUSED_KEY) as client:
+        await client.create("x", max_output_tokens=1)
+        error = await client.until(lambda event: event["type"] == "error")
+        assert error["status"] == 429
+        headers = error["error"]["headers"]
+        assert headers["x-lanewise-ratelimit-mode"] == "redis"
+        assert int(headers["retry-after"]) >= 1
+        await asyncio.sleep(int(headers["retry-after-ms"]) / 1e3)
+        await client.create("x", max_output_tokens=1)
+        await client.until(lambda event: event["type"].startswith("response.incomplete"))
+
+
+async def test_a_burst_waits_where_it_may(world: World) -> None:
+    world.leave("waiting", 2)
+    client = AsyncOpenAI(base_url=world.gateway.base_url, api_key=WAITING_KEY, max_retries=0)
+    async with client:
+        answers = await asyncio.gather(
+            *(
+                client.responses.create(model="lanewise-fast", input="x", max_output_tokens=1)
+                for _ in range(8)
+            )
+        )
+    assert len(answers) == 8
+    samples = world.gateway.metrics()
+    name = "lanewise_admission_wait_seconds_count"
+    assert samples.total(name, route="fast", outcome="admitted") >= 4
+    assert samples.total("lanewise_admission_queue_depth") == 0
+
+
+async def test_a_client_that_asks_is_told_its_place(world: World) -> None:
+    asks = {"queue_events": "true"}
+    async with SocketClient.open(world.gateway, NARROW_KEY) as client:
+        client.checks = False  # an event of ours is among them
+        await client.create("Write 900 words about rain.", stream_id="a", max_output_tokens=900)
+        await client.until(lambda event: event["type"] == "response.in_progress")
+        await client.create("x", stream_id="b", max_output_tokens=1, metadata=asks)
+        told = await client.until(lambda event: event["type"] == "response.waiting")
+        assert (told["group"], told["place"], told["stream_id"]) == ("fast", 1, "b")
+        assert told["expected_wait_ms"] > 0
+        await client.create("x", stream_id="c", max_output_tokens=1, metadata=asks)
+        last = await client.until(lambda event: event["type"] == "response.waiting")
+        assert (last["place"], last["stream_id"]) == (2, "c")
+        await client.send({"type": "response.cancel", "response_id": last["response_id"]})
+        error = await client.until(lambda event: event["type"] == "error")
+        assert (error["error"]["code"], error["stream_id"]) == ("response_cancelled", "c")
+        ended = await client.until(
+            lambda event: event["type"] == "response.incomplete" and event.get("stream_id") == "b"
+        )
+        assert ended["response"]["id"] == told["response_id"]
+        assert ended["sequence_number"] > told["sequence_number"]
+
+
+async def test_a_stream_over_http_is_told_its_place_too(world: World) -> None:
+    async with SocketClient.open(world.gateway, NARROW_KEY) as socket:
+        await socket.create("Write 900 words about rain.", max_output_tokens=900)
+        await socket.until(lambda event: event["type"] == "response.in_progress")
+        client = AsyncOpenAI(base_url=world.gateway.base_url, api_key=NARROW_KEY, max_retries=0)
+        async with client:
+            stream = await client.responses.create(
+                model="lanewise-fast",
+                input="x",
+                stream=True,
+                max_output_tokens=1,
+                metadata={"queue_events": "true"},
+            )
+            kinds = [event.type async for event in stream]
+    assert kinds[0] == "response.waiting"
+    assert kinds[1] == "response.created"
+    assert kinds[-1] == "response.incomplete"
+
+
+async def test_a_refusal_after_the_first_place_is_an_error_event(world: World) -> None:
+    async with SocketClient.open(world.gateway, NARROW_KEY) as socket:
+        socket.checks = False
+        await socket.create("Write 9000 words about rain.", max_output_tokens=16_000)
+        await socket.until(lambda event: event["type"] == "response.in_progress")
+        client = AsyncOpenAI(base_url=world.gateway.base_url, api_key=NARROW_KEY, max_retries=0)
+        async with client:
+            stream = await client.responses.create(
+                model="lanewise-fast",
+                input="x",
+                stream=True,
+                metadata={"queue_events": "true", "max_wait_ms": "1100"},
+            )
+            with pytest.raises(openai.APIError, match="Rate limit reached"):
+                assert [event.type async for event in stream] == [], "it got in after all"
+
+
+def test_a_frozen_redis_costs_no_task(world: World) -> None:
+    world.leave("refused", 200)
+    world.redis.send_signal(signal.SIGSTOP)
+    try:
+        # The first ones may wait for their budget; none is refused for it.
+        answers = [post(world.gateway, REFUSED_KEY, store=False) for _ in range(4)]
+        world.until_mode("degraded")
+        answers += [post(world.gateway, REFUSED_KEY, store=False) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200] * 8
+        assert answers[-1].headers["x-lanewise-ratelimit-mode"] == "degraded"
+        assert answers[-1].headers["x-ratelimit-limit-requests"] == str(PER_MIN // 2)
+        assert answers[-1].json()["routing"]["ratelimit_mode"] == "degraded"
+        assert world.gateway.metrics().total("lanewise_ratelimit_degraded") == 1
+    finally:
+        world.redis.send_signal(signal.SIGCONT)
+    world.until_mode("redis")
+    assert post(world.gateway, REFUSED_KEY).headers["x-lanewise-ratelimit-mode"] == "redis"
+    samples = world.gateway.metrics()
+    assert samples.total("lanewise_ratelimit_recoveries_total") >= 1
+    assert samples.total("lanewise_ratelimit_unsettled") == 0
+    assert world.client.hget("lw1:{refused}:p:fast", "n") == b"0"
+
+
+def test_a_gateway_that_never_saw_redis_is_not_ready(tmp_path: Path) -> None:
+    path = tmp_path / "lanewise.toml"
+    path.write_text(CONFIG)
+    nowhere = f"redis://127.0.0.1:{free_port()}/0"
+    gateway = GatewayProcess(tmp_path, "--config", str(path), "--redis", nowhere)
+    try:
+        gateway.wait_until_ready()
+        ready = httpx.get(f"{gateway.url}/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (503, "blind")
+        assert httpx.get(f"{gateway.url}/healthz").status_code == 200
+        refused = post(gateway, REFUSED_KEY)
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "1"
+        assert refused.headers["x-lanewise-ratelimit-mode"] == "degraded"
+    finally:
+        assert gateway.stop() == 0, gateway.log
