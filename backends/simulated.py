@@ -4,6 +4,7 @@ The wafer and the GPU are this with another cost model; what they answer depends
 the script alone.
 """
 
+from collections.abc import Callable
 from itertools import count as counter
 from pathlib import Path
 from typing import Literal
@@ -47,8 +48,15 @@ class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class SimulatedBackend:
     """One engine, its driver and its script. Satisfies `backends.contract.Backend`."""
 
-    def __init__(self, info: BackendInfo, cost: CostModel, options: ScriptOptions) -> None:
-        """Must run inside the event loop.
+    def __init__(
+        self,
+        info: BackendInfo,
+        cost: CostModel,
+        options: ScriptOptions,
+        *,
+        clock_us: Callable[[], int] | None = None,
+    ) -> None:
+        """Must run inside the event loop; `clock_us` is the driver's.
 
         Raises:
             ValueError: A replay without a readable recording.
@@ -61,7 +69,7 @@ class SimulatedBackend:
         self._script = _load_script(options, reasons=info.group == "deep")
         self._limits = cost.limits
         self._max_num_waiting = options.max_num_waiting
-        self._driver = Driver(Engine(cost))
+        self._driver = Driver(Engine(cost), clock_us=clock_us)
         self._ids = counter(1)
 
     @property

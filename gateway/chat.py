@@ -321,6 +321,10 @@ class ChatStream:
             self._texts.append(text)
             self._chunk({"content": text})
 
+    def end_item(self) -> None:
+        """Nothing marks the end of an item here."""
+        self.flush()
+
     def update(self, routing: dict[str, Any]) -> None:
         """Only the first chunk and the whole answer have a place for it."""
 

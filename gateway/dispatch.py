@@ -141,6 +141,7 @@ class Run:
         self.on_delegations: Callable[[], None] | None = None  # called when one changes its state
         self._branches: dict[int, Branch] = {}
         self._first_branch: Branch | None = None
+        self._speaker: Branch | None = None  # whose item is open
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._backends: Mapping[str, Backend] = {}
@@ -288,6 +289,7 @@ class Run:
         branch.failed = finish.error is not None
         if not self._closed:
             self._act(self._merge.on_finish(branch.number, finish, self._clock_us()))
+            self._end_item_of(branch)
 
     def _see(self, branch: Branch) -> None:
         """The client gets its first token, from this branch."""
@@ -295,6 +297,12 @@ class Run:
         self.first = branch.pace
         if self.first is not None:
             self.first.seen_us = self._clock_us()
+
+    def _end_item_of(self, branch: Branch) -> None:
+        """Close the item in hand if it is a branch's that says no more, while others go on."""
+        if self._speaker is branch and not self.ended.done():
+            self._speaker = None
+            self._writer.end_item()
 
     def _on_time(self) -> None:
         self._timer = None
@@ -311,12 +319,15 @@ class Run:
                 branch = self._branches[action.branch]
                 if self.first is None:
                     self._see(branch)
+                self._speaker = branch
                 self.answerer = branch.begin.backend
                 self._writer.push(action.delta, action.phase)
             elif isinstance(action, Begin):
                 self._begin(action)
             elif isinstance(action, Cancel):
-                self._branches[action.branch].cancel()
+                branch = self._branches[action.branch]
+                branch.cancel()
+                self._end_item_of(branch)
             elif isinstance(action, WakeAt):
                 self._set_timer(action.at_us)
             else:

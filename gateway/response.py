@@ -37,6 +37,8 @@ class ResponseWriter(Protocol):
 
     def flush(self) -> None: ...
 
+    def end_item(self) -> None: ...
+
     def update(self, routing: dict[str, Any]) -> None: ...
 
     def heartbeat(self) -> None: ...
@@ -165,6 +167,11 @@ class ResponseStream:
         item.pieces.append(text)
         item.num_sent += 1
         self._event(_DELTA_TYPES[item.kind], item.head + _encode(text))
+
+    def end_item(self) -> None:
+        """The item in hand is whole, though the response goes on."""
+        if self._item is not None:
+            self._close_item("completed")
 
     def update(self, routing: dict[str, Any]) -> None:
         """Say what has changed in `routing`: `response.in_progress` again."""

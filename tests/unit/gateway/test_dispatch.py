@@ -284,6 +284,7 @@ async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
     assert stage.deep.generations == []
     stage.fast.only.sink.push(text("a draft"))
     stage.fast.only.sink.finish(stop(2))
+    assert stage.heard.types[-1] == "response.output_item.done", "whole, as its engine is"
     said = [entry.item for entry in stage.deep.only.request.items]
     assert Message("assistant", (TextPart("a draft"),), phase="commentary") in said
     stage.deep.only.sink.push(text("better"))
