@@ -63,6 +63,8 @@ def routing_view(
             "window_tokens": min(info.window_tokens for info in infos),
         },
     }
+    if task.last_backend is not None and task.last_backend not in chosen.backends:
+        view["moved_from"] = task.last_backend
     if usages is not None:
         view["usage"] = {name: usage_json(usage) for name, usage in usages.items()}
     if errors:

@@ -13,11 +13,13 @@ MAX_LINES = 45
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PRINTED = {
     "agents_sdk.py": "120 lines",
+    "batch.py": "the number 23, in one sentence.  fast",
     "hello.py": "fast: ",
     "hints.py": "both engines       parallel",
     "langchain_chat.py": "mutex",
     "steer.py": "[resp_",
     "streams.py": "slow: ",
+    "subtask.py": "(final_answer) That part has come back",
     "tools.py": "degrees in",
 }
 

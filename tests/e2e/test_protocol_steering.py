@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from backends import tokenizer
 from tests.e2e.events import Event, check_response
 from tests.e2e.socket_client import TERMINALS, SocketClient, calls_of, text_of
 
@@ -15,10 +16,10 @@ WEATHER: dict[str, Any] = {
 }
 
 
-async def started(connection: SocketClient, **body: Any) -> str:
+async def started(connection: SocketClient, ask: str = LONG, **body: Any) -> str:
     """A long answer under way; its id."""
     settings = {"model": "lanewise-deep", "max_output_tokens": 2000, "store": False, **body}
-    await connection.create(LONG, **settings)
+    await connection.create(ask, **settings)
     created = await connection.next_type("response.created")
     await connection.next_type("response.output_text.delta")
     response_id: str = created["response"]["id"]
@@ -92,6 +93,45 @@ async def test_a_steer_redirects_the_answer(
         assert successor[name] == stopped[name], f"{name} is inherited"
     check_response(events_of(connection, target))
     check_response(events_of(connection, successor["id"]))
+
+
+QUICK = "Write a short poem of 12,000 words about the sea."
+HARD = (
+    "Stop that. Instead find the deadlock in our lock manager across all services, prove that your "
+    "fix removes it for every interleaving, and design the migration."
+)
+
+
+async def test_a_steer_is_routed_anew(connection: SocketClient) -> None:
+    """A quick question that turns into a deep task moves, with all that was said; and back."""
+    await connection.turn("Hi.", max_output_tokens=20)  # checking the first events takes a while
+    connection.received.clear()
+    target = await started(connection, ask=QUICK, model="auto", max_output_tokens=16_000)
+    created = next(e for e in connection.received if e["type"] == "response.created")
+    assert created["response"]["routing"]["route"] == "fast"
+    assert "moved_from" not in created["response"]["routing"]
+    await steer(connection, target, HARD)
+    stopped = (await connection.terminal())["response"]
+    moved = (await connection.next_type("response.created"))["response"]
+    assert moved["previous_response_id"] == target
+    assert moved["routing"]["route"] == "deep"
+    assert moved["routing"]["moved_from"] == "wafer"
+    assert moved["routing"]["why"]
+    await connection.next_type("response.output_text.delta")
+    await steer(connection, moved["id"], "How many messages have I sent in this conversation?")
+    deep = (await connection.terminal())["response"]
+    last = (await connection.terminal())["response"]
+    assert "3 messages" in text_of(last), "nothing of the conversation is lost on the way"
+    for response in (stopped, deep, last):
+        usage = response["usage"]
+        used = response["routing"]["usage"].values()
+        assert usage["total_tokens"] == sum(row["total_tokens"] for row in used)
+        assert usage["input_tokens"] > 0
+    # What the successor was given is what the client has seen, and the steer: no tail of it.
+    num_seen = tokenizer.count(text_of(stopped))
+    grown = deep["usage"]["input_tokens"] - stopped["usage"]["input_tokens"]
+    num_steer_tokens = tokenizer.count(HARD)
+    assert abs(grown - num_seen - num_steer_tokens) <= 16
 
 
 async def test_several_steers_end_in_one_successor(connection: SocketClient) -> None:

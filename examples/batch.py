@@ -1,0 +1,29 @@
+"""A batch on one WebSocket: independent tasks side by side, each with a clean context."""
+
+import os
+
+from openai import OpenAI
+
+client = OpenAI(
+    base_url=os.environ.get("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
+    api_key=os.environ.get("OPENAI_API_KEY", "sk-lanewise-dev"),
+)
+TASKS = [f"Name a use of the number {number}, in one sentence." for number in range(24)]
+ENDS = ("response.completed", "response.incomplete", "response.failed")
+answers: dict[str, str] = {}
+with client.responses.connect() as connection:
+    # At most 16 run at once and the others wait for their turn; a name per task keeps them apart.
+    for number, task in enumerate(TASKS):
+        connection.response.create(
+            model="auto", input=task, stream_id=f"task-{number}", store=False, max_output_tokens=64
+        )
+    for event in connection:
+        if event.type == "error":
+            print(f"{event.stream_id}: {event.error.message}")
+        elif event.type in ENDS:
+            routing = event.response.model_extra["routing"]
+            answers[event.stream_id] = f"{routing['route']:9} {event.response.output_text}"
+        if len(answers) == len(TASKS):
+            break
+for number, task in enumerate(TASKS):
+    print(f"{task}  {answers[f'task-{number}']}")
