@@ -127,6 +127,25 @@ DECISIONS = (
             "{{route}} for {{rule}} ({{policy}}, {{mode}})",
         ),
     ),
+    panel(
+        "Policy in force",
+        "short",
+        "The stored version, in the first and the last process; they differ during a change only.",
+        ("min by (mode) (lanewise_policy_version)", "{{mode}} min"),
+        ("max by (mode) (lanewise_policy_version)", "{{mode}} max"),
+    ),
+    panel(
+        "Policy changes",
+        "reqps",
+        "Taken from the store, or why they could not be.",
+        (never_empty(rate("lanewise_policy_reload_total", "result")), "{{result}}"),
+    ),
+    panel(
+        "Decision log",
+        "reqps",
+        "Lines written, and lines lost.",
+        (rate("lanewise_decision_records_total", "result"), "{{result}}"),
+    ),
     quantiles(
         "Classifier's confidence",
         "Probability of the label it chose.",

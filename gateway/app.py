@@ -43,12 +43,14 @@ from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
 from gateway.leases import extend_outgrown
 from gateway.metrics import Metrics
+from gateway.policy_watch import InForce, PolicyWatch
 from gateway.store import ResponseStore
 from gateway.waiting import WaitingRoom
 from router.failover_pools import FailoverPools
 from router.heartbeat import Heartbeat
 from router.learned_store import LearnedStore
 from router.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
+from router.policy_store import PolicyStore
 from router.redis_client import redis_client
 from router.redis_pools import BUDGET_US, PoolsUnavailable, RedisPools
 from router.task import Tenant
@@ -73,6 +75,7 @@ class Services:
     learned: LearnedStore
     started_s: int  # Unix time
     admin_keys: AdminKeys
+    policies: PolicyWatch
     route_batches: RouteBatches
 
     @property
@@ -145,7 +148,11 @@ async def services(config: Config) -> AsyncIterator[Services]:
         access = await stack.enter_async_context(
             follow_access(store_redis, config, gw.holders, wall_s)
         )
-        made = Services(config, gw, access, background, learned, wall_s(), admins, RouteBatches(gw))
+        policies = await stack.enter_async_context(_follow_policies(config, gw, store_redis))
+        made = Services(
+            *(config, gw, access, background, learned, wall_s(), admins, policies),
+            RouteBatches(gw),
+        )
         server = config.server
         for duty in (
             _every(RENEW_INTERVAL_S, pools.renew),
@@ -187,6 +194,30 @@ def _waiting_room(
     )
 
 
+@asynccontextmanager
+async def _follow_policies(config: Config, gw: Gateway, redis: Redis) -> AsyncIterator[PolicyWatch]:
+    """Keeps `gw` on the policy in force."""
+
+    def take(in_force: InForce) -> None:
+        gw.policy, gw.shadow = in_force.policy, in_force.shadow
+        names = [policy.version for policy in (in_force.shadow, in_force.policy) if policy]
+        gw.metrics.policies.in_force(names, in_force.version, in_force.shadow_version)
+
+    policies = PolicyWatch(
+        PolicyStore(redis),
+        gw.policy,
+        cache=Path(config.policy_cache) if config.policy_cache else None,
+        on_change=take,
+        on_reload=gw.metrics.policies.reload,
+    )
+    await policies.start()
+    following = asyncio.create_task(policies.run())
+    try:
+        yield policies
+    finally:
+        await _cancel(following)
+
+
 def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
     """The configured backends by name; needs a running event loop.
 
@@ -221,14 +252,17 @@ def load_policy(path: str | None) -> Policy:
     if path is None:
         return DEFAULT_POLICY
     try:
-        return parse_policy(Path(path).read_bytes())
-    except (OSError, PolicyError) as error:
-        raise ConfigError(f"policy_path {path!r}: {error}") from error
+        return parse_policy(Path(path).read_bytes(), path)
+    except OSError as error:
+        raise ConfigError(f"policy_path {path!r}: {error.strerror}") from error
+    except PolicyError as error:
+        raise ConfigError(f"policy_path: {error}") from error
 
 
 async def _cancel(loop: "asyncio.Task[None]") -> None:
-    loop.cancel()
-    await asyncio.gather(loop, return_exceptions=True)
+    while not loop.done():
+        loop.cancel()  # again: redis-py 8.1 loses one that comes while a reply does
+        await asyncio.wait((loop,), timeout=0.1)
 
 
 async def _every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:

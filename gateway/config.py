@@ -191,6 +191,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backends: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
     cost_weights: dict[BackendGroup, CostWeights] = {}
     policy_path: str | None = None  # TOML; without it the default policy rules
+    policy_cache: str | None = None  # a file: the last good policy, for a start without Redis
     admin: AdminConfig = AdminConfig()
 
 

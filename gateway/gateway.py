@@ -27,7 +27,7 @@ class Gateway:
     pools: FailoverPools
     waiting: WaitingRoom
     store: ResponseStore
-    policy: Policy
+    policy: Policy  # in force; read once per task
     metrics: Metrics
     clock_us: Callable[[], int]  # monotonic: the engines' clock
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
@@ -38,6 +38,7 @@ class Gateway:
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
     num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False
+    shadow: Policy | None = None  # decides too, without effect
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     @property

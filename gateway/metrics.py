@@ -27,6 +27,7 @@ from backends.contract import BackendGroup, BackendStats, Usage
 from gateway.backend_metrics import BackendCollector
 from gateway.learning_metrics import LearningCollector, lessons_of
 from gateway.outage_metrics import OutageCollector
+from gateway.policy_metrics import PolicyMetrics
 from gateway.waiting_metrics import WaitingMetrics
 from router.experience import Experience
 from router.failover_pools import Call as PoolCall
@@ -83,6 +84,11 @@ class _Children(dict[tuple[str, ...], _Child], Generic[_Child]):
         self[key] = child
         return child
 
+    def drop(self, key: tuple[str, ...]) -> None:
+        """End a series."""
+        del self[key]
+        self._metric.remove(*key)
+
 
 class Metrics:
     """The process's metrics: methods to report with, and `render` for the scrape.
@@ -112,6 +118,7 @@ class Metrics:
         self._tenants: set[str] = set()
         self._make_task_metrics()
         self._make_decision_metrics()
+        self.policies = PolicyMetrics(self.registry, self._forget_policy)
         self._make_pool_metrics()
         self._make_socket_metrics()
 
@@ -343,6 +350,11 @@ class Metrics:
     def decision(self, *, policy: str, rule: str, route: Route, mode: Mode = "live") -> None:
         """Counts a route taken; `policy` and `rule` are names from the policy, never free text."""
         self._decisions[policy, rule, route.value, mode].inc()
+
+    def _forget_policy(self, policy: str) -> None:
+        """End the series of decisions by a policy."""
+        for labels in [labels for labels in self._decisions if labels[0] == policy]:
+            self._decisions.drop(labels)
 
     def confidence(self, label: str, probability: float) -> None:
         """Records how sure the classifier was of the label it chose."""

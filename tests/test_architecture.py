@@ -30,7 +30,7 @@ EDGES = frozenset(
             *("leases", "metrics", "outbox"),
             *("pipeline", "preview", "routes", "server", "settlement", "socket_protocol"),
             *("store", "terminal"),
-            *("admin_guard", "outage_metrics"),
+            *("admin_guard", "outage_metrics", "policy_metrics", "policy_watch"),
             *("learning_admin", "learning_metrics", "outcomes"),
             *("access", "directory", "key_admin", "tenant_admin"),
             *("admin_client", "tenant_command"),
@@ -79,7 +79,7 @@ THIRD_PARTY = {
     "prometheus_client": (
         *("gateway.backend_metrics", "gateway.learning_metrics"),
         *("gateway.metrics", "gateway.outage_metrics"),
-        *("gateway.waiting_metrics",),
+        *("gateway.policy_metrics", "gateway.waiting_metrics"),
     ),
     "websockets": (
         *("gateway.client", "gateway.socket_protocol", "gateway.terminal"),

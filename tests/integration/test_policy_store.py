@@ -1,0 +1,169 @@
+"""The policy store on a real Redis: versions, compare-and-set, rollback, audit, announcements."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from router import policy_store
+from router.policy import PolicyError
+from router.policy_store import (
+    NoSuchVersion,
+    PolicyConflict,
+    PolicyStore,
+    PolicyStoreUnavailable,
+    State,
+    read_version,
+)
+
+ONE = b'version = "one"\n[[rules]]\nname = "all"\nroute = "fast"\n'
+TWO = b'version = "two"\n[[rules]]\nname = "all"\nroute = "deep"\n'
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator["Redis"]:
+    async with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def store(redis: "Redis") -> PolicyStore:
+    return PolicyStore(redis)
+
+
+async def test_nothing_was_ever_stored(store: PolicyStore) -> None:
+    assert await store.state() == State()
+    assert await store.versions() == []
+    assert await store.audit() == []
+    with pytest.raises(NoSuchVersion):
+        await store.rollback(expected=0, author="ann")
+
+
+async def test_versions_are_numbered_and_never_change(store: PolicyStore) -> None:
+    assert await store.put(ONE, author="ann", comment="first") == (1, True)
+    assert await store.put(TWO, author="bob") == (2, True)
+    assert await store.put(TWO, author="ann") == (2, False), "the same content is the same version"
+    assert await store.put(ONE, author="ann") == (3, True), "unless others came between"
+    first, content = await store.load(1)
+    assert (first.author, first.comment, first.label, content) == ("ann", "first", "one", ONE)
+    assert [stored.version for stored in await store.versions()] == [3, 2, 1]
+    assert (await store.state()).active == 0, "storing puts nothing in force"
+    with pytest.raises(NoSuchVersion):
+        await store.load(4)
+    with pytest.raises(PolicyError):
+        await store.put(b"nonsense", author="ann")
+
+
+async def test_activate_and_roll_back(store: PolicyStore) -> None:
+    for content in (ONE, TWO):
+        await store.put(content, author="ann")
+    await store.activate(1, expected=0, author="ann")
+    await store.activate(2, expected=1, author="bob", comment="better")
+    assert (await store.state()).active == 2
+    assert await store.rollback(expected=2, author="ann", comment="worse") == 1
+    assert await store.rollback(expected=1, author="ann") == 0
+    assert (await store.state()).active == 0
+    with pytest.raises(NoSuchVersion):
+        await store.rollback(expected=0, author="ann")
+    lines = [(line.action, line.author, line.from_, line.to) for line in await store.audit()]
+    assert lines == [
+        ("rollback", "ann", 1, 0),
+        ("rollback", "ann", 2, 1),
+        ("activate", "bob", 1, 2),
+        ("activate", "ann", 0, 1),
+        ("store", "ann", 1, 2),
+        ("store", "ann", 0, 1),
+    ]
+    assert [line.comment for line in await store.audit(2)] == ["", "worse"]
+
+
+async def test_two_admins_never_undo_each_other_unseen(store: PolicyStore) -> None:
+    for content in (ONE, TWO):
+        await store.put(content, author="ann")
+    await store.activate(1, expected=0, author="ann")
+    with pytest.raises(PolicyConflict, match="version 1 is in force, not 0"):
+        await store.activate(2, expected=0, author="bob")
+    with pytest.raises(PolicyConflict):
+        await store.rollback(expected=2, author="bob")
+    with pytest.raises(NoSuchVersion):
+        await store.activate(9, expected=1, author="bob")
+    with pytest.raises(NoSuchVersion):
+        await store.shadow(9, author="bob")
+    assert (await store.state()).active == 1
+    outcomes = await asyncio.gather(
+        *(store.activate(2, expected=1, author=f"a{n}") for n in range(20)), return_exceptions=True
+    )
+    assert outcomes.count(None) == 1
+    assert sum(isinstance(outcome, PolicyConflict) for outcome in outcomes) == 19
+
+
+async def test_many_store_at_once(store: PolicyStore) -> None:
+    documents = [b'version = "%d"' % n for n in range(4)]
+    stored = await asyncio.gather(*(store.put(content, author="a") for content in documents))
+    assert sorted(version for version, _ in stored) == [1, 2, 3, 4]
+    for content, (version, is_new) in zip(documents, stored, strict=True):
+        assert is_new
+        assert (await store.load(version))[1] == content
+
+
+async def test_a_number_is_never_given_twice_even_if_redis_forgot(store: PolicyStore) -> None:
+    assert await store.put(ONE, author="ann", floor=7) == (8, True)
+    assert await store.put(TWO, author="ann", floor=3) == (9, True)
+
+
+async def test_old_versions_go_but_never_one_in_force(
+    store: PolicyStore, redis: "Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy_store, "MAX_VERSIONS", 3)
+    for n in range(1, 8):
+        await store.put(b'version = "%d"' % n, author="ann")
+        if n == 1:
+            await store.activate(1, expected=0, author="ann")
+        if n == 2:
+            await store.shadow(2, author="ann")
+    assert [stored.version for stored in await store.versions()] == [7, 6, 5, 2, 1]
+    await store.activate(7, expected=1, author="ann")
+    assert await redis.exists("lw1:{policy}:v:1") == 0
+    assert await redis.ttl("lw1:{policy}:v:7") == -1, "nothing expires"
+
+
+async def test_a_shadow_comes_and_goes(store: PolicyStore) -> None:
+    await store.put(ONE, author="ann")
+    await store.shadow(1, author="ann")
+    state = await store.state()
+    assert (state.active, state.shadow, state.revision) == (0, 1, 1)
+    await store.shadow(0, author="ann")
+    assert (await store.state()).shadow == 0
+
+
+async def test_changes_are_announced(store: PolicyStore) -> None:
+    changes = store.changes(poll_s=60.0)
+    await anext(changes)
+    await store.put(ONE, author="ann")
+    waiting = asyncio.ensure_future(anext(changes))
+    await store.activate(1, expected=0, author="ann")
+    await asyncio.wait_for(waiting, 20.0)  # an hour's poll would not come in time
+    await changes.aclose()
+
+
+async def test_polling_needs_no_announcement(store: PolicyStore) -> None:
+    changes = store.changes(poll_s=0.001)
+    for _ in range(3):
+        await anext(changes)
+    await changes.aclose()
+
+
+async def test_an_unreachable_redis_is_told_apart(tmp_path: object) -> None:
+    async with Redis.from_url(f"unix://{tmp_path}/none.sock") as nobody:
+        lost = PolicyStore(nobody)
+        with pytest.raises(PolicyStoreUnavailable):
+            await lost.state()
+        with pytest.raises(PolicyStoreUnavailable):
+            await lost.put(ONE, author="ann")
+        with pytest.raises(PolicyStoreUnavailable):
+            await anext(lost.changes(1.0))
+
+
+def test_what_a_stored_policy_decides_is_signed_with_its_number() -> None:
+    assert read_version(7, ONE).version == "v7"
