@@ -18,6 +18,7 @@ import numpy as np
 from wafer_engine.calibrate import calibrate, leave_models_out, write_constants
 from wafer_engine.cost import DEFAULT_MODEL, WaferCost
 from wafer_engine.mesh import Mesh
+from wafer_engine.mesh_prefill import prefill
 from wafer_engine.models import MODELS, find_model
 from wafer_engine.picture import placement_table, png, svg
 from wafer_engine.placement import place
@@ -176,9 +177,7 @@ def _decode(options: argparse.Namespace) -> int:
         raise ValueError("the prompt has no tokens")
     mesh = Mesh(options.side)
     model = MeshTransformer(mesh, weights)
-    for token in tokens[:-1]:
-        model.decode(token)
-    logits = model.decode(tokens[-1])
+    logits = prefill(model, tokens)
     reference = reference_logits(weights, tokens)
     error = float(np.abs(logits - reference).max() / np.abs(reference).max())
     print(f"logits after the prompt differ from plain numpy by {error:.1e} of the largest")
@@ -194,7 +193,8 @@ def _decode(options: argparse.Namespace) -> int:
     counts = mesh.counts
     print(
         f"per PE: {counts.macs:,} multiply-accumulates, {counts.vector_starts:,} vector starts; "
-        f"{counts.allreduces:,} allreduces, {counts.stages:,} stages, {counts.hops:,} hops, "
+        f"{counts.steps:,} compute-shift steps, {counts.allreduces:,} allreduces, "
+        f"{counts.stages:,} stages, {counts.hops:,} hops, "
         f"{counts.words:,} words on the busiest link; {counts.ideal_cycles(WSE3):,.0f} cycles of a "
         "WSE-3 at least"
     )

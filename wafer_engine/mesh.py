@@ -158,32 +158,35 @@ class Mesh:
         every neighbour is at most two links away: no step takes longer on a larger mesh.
 
         Args:
-            left: Tiles, shape (side, side, rows, inner).
-            right: Tiles, shape (side, side, inner, columns).
+            left: Tiles, shape (side, side, ..., rows, inner): as many products at once, shifted
+                together, as the axes between say (the heads of an attention).
+            right: Tiles, shape (side, side, ..., inner, columns).
 
         Returns:
-            Tiles of the product, shape (side, side, rows, columns).
+            Tiles of the product, shape (side, side, ..., rows, columns).
         """
         side = self.side
-        rows, inner = left.shape[2:]
-        columns = right.shape[3]
+        *batch, rows, _ = left.shape[2:]
+        columns = right.shape[-1]
+        moved = left[0, 0].size + right[0, 0].size
+        starts = right[0, 0].size
         ring = interleaved_ring(side)
         index = np.arange(side)
         # Positions on the ring, not places on the wafer, index the tiles from here on.
         a, b = left[np.ix_(ring, ring)], right[np.ix_(ring, ring)]
-        product = np.zeros((side, side, rows, columns))
+        product = np.zeros((side, side, *batch, rows, columns))
         # Alignment: row i of the left turns by i, column j of the right by j, the shorter way.
         a = a[index[:, None], (index[None, :] + index[:, None]) % side]
         b = b[(index[:, None] + index[None, :]) % side, index[None, :]]
-        self._count_shifts(side // 2, rows * inner + inner * columns, ring)
+        self._count_shifts(side // 2, moved, ring)
         for step in range(side):
-            product += np.einsum("ijrk,ijkc->ijrc", a, b)
+            product += a @ b
             self.counts.steps += 1
-            self.counts.macs += rows * inner * columns
-            self.counts.vector_starts += inner * columns
+            self.counts.macs += rows * starts
+            self.counts.vector_starts += starts
             if step < side - 1:
                 a, b = np.roll(a, -1, axis=1), np.roll(b, -1, axis=0)
-                self._count_shifts(1, rows * inner + inner * columns, ring)
+                self._count_shifts(1, moved, ring)
         back = np.argsort(ring)
         return product[np.ix_(back, back)]
 
@@ -224,6 +227,15 @@ class ShiftedCache:
         if moved:
             self._mesh.counts.hops += 1
             self._mesh.counts.words += self._words
+
+    def fill(self, num_tokens: int) -> None:
+        """Begin with a prompt's tokens, laid out as if they had come one by one; not counted."""
+        assert not self.num_tokens, "a prompt comes first"
+        self.num_tokens = num_tokens
+        numbers = iter(range(num_tokens))
+        self.rows = [
+            [next(numbers) for _ in range(self._share(row))] for row in range(self._mesh.side)
+        ]
 
     def _share(self, row: int) -> int:
         """Tokens a row may hold: even shares, one more in the earlier rows where it must be."""

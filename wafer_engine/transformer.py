@@ -24,7 +24,7 @@ def reference_logits(weights: TransformerWeights, tokens: list[int]) -> Array:
         normed = _norm(hidden, layer.attention_norm, shape.norm_epsilon)
         hidden = hidden + _reference_attention(normed, layer, shape) @ layer.output
         normed = _norm(hidden, layer.ffn_norm, shape.norm_epsilon)
-        hidden = hidden + (_silu(normed @ layer.gate) * (normed @ layer.up)) @ layer.down
+        hidden = hidden + (silu(normed @ layer.gate) * (normed @ layer.up)) @ layer.down
     last = _norm(hidden[-1:], weights.final_norm, shape.norm_epsilon)
     return np.asarray((last @ weights.head)[0])
 
@@ -64,7 +64,8 @@ def _norm(hidden: Array, gain: Array, epsilon: float) -> Array:
     return np.asarray(hidden / np.sqrt(np.mean(hidden**2, axis=-1, keepdims=True) + epsilon) * gain)
 
 
-def _silu(values: Array) -> Array:
+def silu(values: Array) -> Array:
+    """The gate's nonlinearity: x times its logistic."""
     return values / (1.0 + np.exp(-values))
 
 
@@ -82,8 +83,8 @@ class MeshTransformer:
         Raises:
             ValueError: Half a head does not divide among the columns that share it.
         """
-        self._mesh = mesh
-        self._weights = weights
+        self.mesh = mesh
+        self.weights = weights
         self._shape = weights.shape
         self._dims = _ColumnDims(mesh.side, weights.shape)
         self._layers = [_MeshLayer(mesh, layer, self._dims) for layer in weights.layers]
@@ -93,15 +94,31 @@ class MeshTransformer:
 
     def decode(self, token: int) -> Array:
         """Take one token in and return the logits after it: shape (vocab,)."""
-        mesh, shape = self._mesh, self._shape
-        hidden = mesh.cut_vector(self._weights.embedding[token])
+        shape = self._shape
+        hidden = self.mesh.cut_vector(self.weights.embedding[token])
         angles = rope_angles(shape, np.array([self.num_tokens]))[0]
         for layer in self._layers:
             hidden = layer.decode(hidden, angles, shape)
         self.num_tokens += 1
-        normed = mesh_norm(mesh, hidden, self._final_norm, shape)
-        logits = mesh.gemv(normed, self._head, cut="rows")
-        return logits.reshape(-1)[: shape.vocab]
+        return self.logits(hidden)
+
+    def logits(self, hidden: Array) -> Array:
+        """The head: logits of a hidden vector that is cut by rows."""
+        normed = mesh_norm(self.mesh, hidden, self._final_norm, self._shape)
+        logits = self.mesh.gemv(normed, self._head, cut="rows")
+        return logits.reshape(-1)[: self._shape.vocab]
+
+    def take(self, keys: list[Array], values: list[Array]) -> None:
+        """Start behind a prompt: its KV cache by layer, (tokens, KV heads x head size) each.
+
+        Raises:
+            ValueError: There are tokens already.
+        """
+        if self.num_tokens:
+            raise ValueError(f"a prompt comes first, {self.num_tokens} tokens were taken in")
+        for layer, key, value in zip(self._layers, keys, values, strict=True):
+            layer.take(key, value)
+        self.num_tokens = len(keys[0])
 
     def tokens_per_row(self) -> list[int]:
         """How many tokens of KV each row of PEs holds, in any layer."""
@@ -171,12 +188,12 @@ class _MeshLayer:
         self._splits = np.cumsum([query.shape[1], kv.shape[1]])
         # Fused products: one allreduce for Q, K and V, one for gate and up.
         columns = [
-            _pick(matrix, index)
+            pick(matrix, index)
             for matrix, index in ((layer.query, query), (layer.key, kv), (layer.value, kv))
         ]
         self._qkv = mesh.cut_matrix(np.concatenate(columns, axis=2).reshape(len(layer.query), -1))
         biases = [
-            _pick(bias[None, :], index)[0]
+            pick(bias[None, :], index)[0]
             for bias, index in (
                 (layer.query_bias, query),
                 (layer.key_bias, kv),
@@ -185,7 +202,7 @@ class _MeshLayer:
         ]
         self._qkv_bias = np.concatenate(biases, axis=1)
         self._output = mesh.cut_matrix(
-            _pick(layer.output.T, query).reshape(layer.output.shape[1], -1).T, transposed=True
+            pick(layer.output.T, query).reshape(layer.output.shape[1], -1).T, transposed=True
         )
         gate, up = mesh.cut_matrix(layer.gate), mesh.cut_matrix(layer.up)
         self._gate_up = np.concatenate([gate, up], axis=3)
@@ -193,6 +210,14 @@ class _MeshLayer:
         self.cache = ShiftedCache(mesh, 2 * kv.shape[1])
         self._keys: list[Array] = []  # by token: shape (columns, heads, dimensions)
         self._values: list[Array] = []
+
+    def take(self, keys: Array, values: Array) -> None:
+        """Hold a prompt's KV: rows of tokens, keys rotated already."""
+        self.cache.fill(len(keys))
+        self._keys, self._values = (
+            list(pick(keys, self._dims.kv)),
+            list(pick(values, self._dims.kv)),
+        )
 
     def decode(self, hidden: Array, angles: Array, shape: TransformerShape) -> Array:
         """One token through the layer; hidden is cut by rows, before and after."""
@@ -203,7 +228,7 @@ class _MeshLayer:
         hidden = hidden + mesh.gemv(mixed, self._output, cut="columns")
         normed = mesh_norm(mesh, hidden, self._ffn_norm, shape)
         gate, up = np.split(mesh.gemv(normed, self._gate_up, cut="rows", products=2), 2, axis=1)
-        return hidden + mesh.gemv(_silu(gate) * up, self._down, cut="columns")
+        return hidden + mesh.gemv(silu(gate) * up, self._down, cut="columns")
 
     def _attend(self, joined: Array, angles: Array, shape: TransformerShape) -> Array:
         """Attention over the cache; joined and the result are cut by columns."""
@@ -212,8 +237,8 @@ class _MeshLayer:
         query = query.reshape(side, dims.heads, dims.group, dims.width)
         key = key.reshape(side, dims.heads, dims.width)
         cos, sin = np.cos(angles[dims.angle]), np.sin(angles[dims.angle])
-        query = _turn(query, cos[:, None, None], sin[:, None, None])
-        self._keys.append(_turn(key, cos[:, None], sin[:, None]))
+        query = turn(query, cos[:, None, None], sin[:, None, None])
+        self._keys.append(turn(key, cos[:, None], sin[:, None]))
         self._values.append(value.reshape(side, dims.heads, dims.width))
         self.cache.append()
         tokens = self._row_tokens()
@@ -264,12 +289,12 @@ class _MeshLayer:
         return mesh.allreduce(partial, along="rows")
 
 
-def _turn(heads: Array, cos: Array, sin: Array) -> Array:
+def turn(heads: Array, cos: Array, sin: Array) -> Array:
     """Rotate halves against each other, as `_rotate` does, for parts of heads."""
     low, high = np.split(heads, 2, axis=-1)
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 
 
-def _pick(matrix: Array, index: npt.NDArray[np.int64]) -> Array:
+def pick(matrix: Array, index: npt.NDArray[np.int64]) -> Array:
     """Columns of a matrix by index, zeros for -1: shape (inputs, *index.shape)."""
     return np.where(index >= 0, matrix[:, np.where(index >= 0, index, 0)], 0.0)

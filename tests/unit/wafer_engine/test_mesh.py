@@ -20,6 +20,7 @@ from wafer_engine.mesh import (
     interleaved_ring,
     longest_ring_link,
 )
+from wafer_engine.mesh_prefill import prefill
 from wafer_engine.spec import WSE3
 from wafer_engine.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
 from wafer_engine.weights import TransformerShape, random_weights
@@ -85,20 +86,22 @@ def test_ring_neighbours_are_at_most_two_links_apart(side: int) -> None:
     assert longest_ring_link(ring) <= 2
 
 
-@pytest.mark.parametrize("side", [4, 8])
+@pytest.mark.parametrize("side", [2, 4, 8])
 def test_a_layers_prefill_counts_equal_the_closed_form(side: int) -> None:
     """Nine products, each P compute-shift steps: macs and steps exactly, hops within a bound."""
-    d, s, f = 4, 3, 7
-    tiling = Tiling(side, d * side, s * side, f * side)
+    weights = random_weights(TransformerShape(1, 64, 4, 4, 16, 128, 48), np.random.default_rng(3))
     mesh = Mesh(side)
-    shapes = [(s, d, d)] * 4 + [(s, d, s), (s, s, d)] + [(s, d, f)] * 2 + [(s, f, d)]
-    assert len(shapes) == PRODUCTS_PER_LAYER
-    for rows, inner, columns in shapes:
-        mesh.gemm(np.ones((side, side, rows, inner)), np.ones((side, side, inner, columns)))
+    s = 3
+    prefill(MeshTransformer(mesh, weights), list(range(s * side)))
+    tiling = Tiling(side, 64, s * side, 128)
+    head = 64 // side * (48 // side)
     assert mesh.counts.steps == PRODUCTS_PER_LAYER * side
-    assert mesh.counts.macs == side * tiling.macs_per_row * s
-    assert mesh.counts.vector_starts == side * tiling.macs_per_row
-    assert mesh.counts.hops <= PRODUCTS_PER_LAYER * 3 * side
+    assert mesh.counts.macs == side * tiling.macs_per_row * s + head
+    assert mesh.counts.vector_starts == side * tiling.macs_per_row + 64 // side
+    # Beside the products: two norms, the softmax's maximum and sum; the final norm and the head.
+    assert mesh.counts.allreduces == 6
+    allreduce_hops = side + 2 * math.isqrt(side) + 1
+    assert mesh.counts.hops <= PRODUCTS_PER_LAYER * 3 * side + 6 * allreduce_hops
 
 
 @pytest.mark.parametrize(("side", "length"), [(24, 6), (60, 6), (120, 6), (120, 12), (240, 3)])
@@ -157,6 +160,38 @@ def test_decoding_on_the_mesh_equals_numpy(case: tuple[int, ...]) -> None:
         reference = reference_logits(weights, tokens[:count])
         assert np.abs(logits - reference).max() <= LOGIT_TOLERANCE * np.abs(reference).max()
     assert sum(model.tokens_per_row()) == len(tokens)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 4, 7])
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+def test_a_prompt_prefilled_on_the_mesh_equals_numpy(
+    case: tuple[int, ...], num_tokens: int
+) -> None:
+    side, layers, hidden, heads, kv_heads, head_dim, ffn = case
+    rng = np.random.default_rng(11)
+    weights = random_weights(
+        TransformerShape(layers, hidden, heads, kv_heads, head_dim, ffn, 50), rng
+    )
+    model = MeshTransformer(Mesh(side), weights)
+    tokens = [int(token) for token in rng.integers(0, 50, num_tokens + 3)]
+    logits = prefill(model, tokens[:num_tokens])
+    for count in range(num_tokens, len(tokens)):
+        reference = reference_logits(weights, tokens[:count])
+        assert np.abs(logits - reference).max() <= LOGIT_TOLERANCE * np.abs(reference).max()
+        logits = model.decode(tokens[count])  # goes on from the prompt's KV cache
+    held = model.tokens_per_row()
+    assert sum(held) == len(tokens)
+    assert max(held) - min(held) <= 1
+
+
+def test_a_prompt_comes_first_and_is_not_empty() -> None:
+    weights = random_weights(TransformerShape(1, 16, 2, 2, 8, 16, 10), np.random.default_rng(0))
+    model = MeshTransformer(Mesh(2), weights)
+    with pytest.raises(ValueError, match="at least one token"):
+        prefill(model, [])
+    model.decode(1)
+    with pytest.raises(ValueError, match="1 tokens were taken in"):
+        prefill(model, [1, 2])
 
 
 @pytest.mark.parametrize("side", [2, 4, 8])

@@ -164,8 +164,9 @@ def test_the_command_decodes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixt
     lines = capsys.readouterr().out.splitlines()
     assert "differ from plain numpy by" in lines[0]
     assert lines[1].startswith("one two three")
-    # Five tokens decoded; each takes ten allreduces in two layers, one more norm and the head.
-    assert "110 allreduces" in lines[2]
+    # The prompt: nine products of four steps and four allreduces in two layers, and the head's two.
+    # Two tokens decoded: ten allreduces in two layers, and the head's two.
+    assert "72 compute-shift steps, 54 allreduces" in lines[2]
     assert main([*arguments, " "]) == 2
     assert "the prompt has no tokens" in capsys.readouterr().err
 
