@@ -1,0 +1,245 @@
+"""Real Redis servers for tests: a single one, a Cluster, Sentinels; and a slow wire."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from tests.e2e.gateway_process import redis_binary
+
+PATIENCE_S = 30.0  # bounds a hang; never decides whether something was fast enough
+
+
+def _free_port() -> int:
+    """One that is free, as is the Cluster's bus 10,000 above it."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 50_000)
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 10_000))
+            return port
+
+
+class Server:
+    """One server process on a loopback port."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        self.port = _free_port()
+        self.folder = folder / str(self.port)
+        self.folder.mkdir(exist_ok=True)
+        self._settings = settings
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again: it knows nothing of before."""
+        command = [redis_binary(), "--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--save", "", "--appendonly", "no", "--dir", str(self.folder)]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen([*command, *self._settings], stdout=log, stderr=log)
+
+    def ask(self, *command: Any) -> Any:
+        """One command, once the server answers."""
+        give_up_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                with Redis(
+                    port=self.port, socket_timeout=5.0, decode_responses=True, protocol=2
+                ) as client:
+                    client.response_callbacks.clear()  # answers as they are
+                    return client.execute_command(*command)  # type: ignore[no-untyped-call]
+            except (RedisConnectionError, RedisTimeoutError, OSError):
+                if time.monotonic() > give_up_s or self.process.poll() is not None:
+                    raise
+                time.sleep(0.01)
+
+    def send(self, number: int) -> None:
+        """A signal: SIGSTOP, SIGCONT, SIGKILL."""
+        os.kill(self.process.pid, number)
+        if number == signal.SIGKILL:
+            self.process.wait()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def running(*servers: Server) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def eventually(is_so: Any) -> None:
+    """Returns once it is so."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < give_up_s, "it never came to be so"
+        time.sleep(0.02)
+
+
+class Cluster:
+    """Three masters, each with one replica."""
+
+    SETTINGS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "500")
+    SLOTS = ((0, 5_460), (5_461, 10_922), (10_923, 16_383))
+
+    def __init__(self, folder: Path) -> None:
+        self.servers = [Server(folder, *self.SETTINGS) for _ in range(6)]
+
+    @property
+    def url(self) -> str:
+        return f"redis+cluster://127.0.0.1:{self.servers[0].port},127.0.0.1:{self.servers[1].port}"
+
+    def form(self) -> None:
+        masters, replicas = self.servers[:3], self.servers[3:]
+        for server, (first, last) in zip(masters, self.SLOTS, strict=True):
+            server.ask("CLUSTER", "ADDSLOTS", *range(first, last + 1))
+        for number, server in enumerate(self.servers):
+            server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for server in self.servers[1:]:
+            self.servers[0].ask("CLUSTER", "MEET", "127.0.0.1", server.port)
+        eventually(lambda: all(self._knows_all(server) for server in self.servers))
+        for replica, master in zip(replicas, masters, strict=True):
+            replica.ask("CLUSTER", "REPLICATE", master.ask("CLUSTER", "MYID"))
+        eventually(lambda: all(self._is_well(server) for server in self.servers))
+
+    def _knows_all(self, server: Server) -> bool:
+        return len(server.ask("CLUSTER", "NODES").splitlines()) == len(self.servers)
+
+    def _is_well(self, server: Server) -> bool:
+        slots = server.ask("CLUSTER", "SLOTS")  # first, last, master, replicas...
+        is_whole = len(slots) == 3 and all(len(each) == 4 for each in slots)
+        return is_whole and "cluster_state:ok" in server.ask("CLUSTER", "INFO")
+
+    def master_of(self, slot: int) -> Server:
+        """The server that has a slot by the plan of `form`."""
+        for server, (first, last) in zip(self.servers, self.SLOTS, strict=False):
+            if first <= slot <= last:
+                return server
+        raise AssertionError(slot)
+
+
+class _Sentinel(Server):
+    def start(self) -> None:
+        path = self.folder / "sentinel.conf"  # it writes what it learns into it
+        path.write_text(f"port {self.port}\nbind 127.0.0.1\ndir {self.folder}\n")
+        with (self.folder / "log").open("ab") as log:
+            command = [redis_binary(), str(path), "--sentinel"]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+
+class Sentinels:
+    """A master, a replica, and three Sentinels that watch them."""
+
+    NAME = "main"
+
+    def __init__(self, folder: Path) -> None:
+        self.master = Server(folder)
+        self.replica = Server(folder, "--replicaof", f"127.0.0.1 {self.master.port}")
+        self.sentinels = [_Sentinel(folder) for _ in range(3)]
+        for sentinel in self.sentinels:
+            sentinel.ask("SENTINEL", "MONITOR", self.NAME, "127.0.0.1", self.master.port, 2)
+            sentinel.ask("SENTINEL", "SET", self.NAME, "down-after-milliseconds", 300)
+            sentinel.ask("SENTINEL", "SET", self.NAME, "failover-timeout", 3_000)
+
+    @property
+    def servers(self) -> list[Server]:
+        return [self.master, self.replica, *self.sentinels]
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{hosts}/{self.NAME}"
+
+    def form(self) -> None:
+        """Returns once all know of each other, and the replica has everything."""
+        eventually(lambda: all(self._is_well(sentinel) for sentinel in self.sentinels))
+        eventually(lambda: "master_link_status:up" in self.replica.ask("INFO", "replication"))
+
+    def _is_well(self, sentinel: Server) -> bool:
+        told = sentinel.ask("SENTINEL", "MASTER", self.NAME)
+        state = dict(zip(told[::2], told[1::2], strict=True))
+        return int(state["num-slaves"]) == 1 and int(state["num-other-sentinels"]) == 2
+
+
+class Wire:
+    """A TCP proxy before a server: late by `delay_s` both ways together, cut, or silent."""
+
+    def __init__(self, target: Server) -> None:
+        self._target = target
+        self.delay_s = 0.0
+        self.is_silent = False  # takes everything and passes on nothing
+        self.num_connections = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator["Wire"]:
+        listener = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        self.port = listener.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            listener.close()
+            self.cut()
+            for pump in list(self._pumps):
+                pump.cancel()
+            await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target.port)
+        self._writers |= {writer, there_writer}
+        for source, sink, half in ((reader, there_writer, 0.5), (there_reader, writer, 0.5)):
+            pump = asyncio.create_task(self._pump(source, sink, half))
+            self._pumps.add(pump)
+            pump.add_done_callback(self._pumps.discard)
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, half: float
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while data := await source.read(1 << 16):
+                if self.is_silent:
+                    continue
+                if self.delay_s:  # what follows is late, too, but not later
+                    loop.call_later(self.delay_s * half, _write, sink, data)
+                else:
+                    sink.write(data)
+        except OSError:
+            pass
+        finally:
+            sink.transport.abort()
+            self._writers.discard(sink)
+
+
+def _write(sink: asyncio.StreamWriter, data: bytes) -> None:
+    if not sink.transport.is_closing():
+        sink.write(data)

@@ -1,0 +1,149 @@
+"""The pools on a Cluster and behind Sentinels: real servers, real failovers, slots under way."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from router.pools import Demand, Grant
+from router.redis_pools import PoolsUnavailable, RedisPools
+from router.redis_servers import RedisServers, slot_of
+from router.redis_url import parse_redis_url
+from router.task import GroupLimits, Tenant
+from tests.integration.redis_fleet import PATIENCE_S, Cluster, Sentinels, Server, running
+
+LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=3)
+FAST = [(Demand("fast", 100),)]
+
+
+def tenant(name: str) -> Tenant:
+    return Tenant(id=name, tier="any", limits={"fast": LIMITS})
+
+
+TENANTS = [tenant(f"tenant-{number}") for number in range(60)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    with running(*made.servers):
+        made.form()
+        yield made
+
+
+@pytest.fixture
+async def pools(cluster: Cluster) -> AsyncIterator[RedisPools]:
+    made = RedisPools(cluster.url, budget_us=5_000_000)
+    yield made
+    await made.close()
+
+
+async def reserve_when_back(pools: RedisPools, of: Tenant, name: str) -> Grant:
+    """Reserve as soon as the pools answer again."""
+    give_up_s = asyncio.get_running_loop().time() + PATIENCE_S
+    while True:
+        try:
+            return await pools.reserve_first(of, name, FAST)
+        except PoolsUnavailable:
+            assert asyncio.get_running_loop().time() < give_up_s
+            await asyncio.sleep(0.02)
+
+
+def master_of(cluster: Cluster, of: Tenant) -> Server:
+    return cluster.master_of(slot_of(f"{{{of.id}}}"))
+
+
+async def test_every_tenant_has_its_pools_on_its_node(cluster: Cluster, pools: RedisPools) -> None:
+    await pools.ping()
+    assert len({master_of(cluster, each).port for each in TENANTS}) == 3
+    for attempt in "abc":
+        grants = await asyncio.gather(
+            *(pools.reserve_first(each, attempt, FAST) for each in TENANTS)
+        )
+        assert {grant.index for grant in grants} == {0}
+    refused = await asyncio.gather(*(pools.reserve_first(each, "d", FAST) for each in TENANTS))
+    assert {grant.limited_by for grant in refused} == {("fast", "concurrent")}
+    for grant in grants:
+        assert grant.reservation is not None
+        assert await pools.settle(grant.reservation, {"fast": 1})
+    assert (await pools.reserve_first(TENANTS[0], "d", FAST)).index == 0
+
+
+async def test_a_slot_that_moves(cluster: Cluster, pools: RedisPools) -> None:
+    """Under way its new keys are at the new node (ASK), but not for calls of several (TRYAGAIN)."""
+    mover = tenant("mover")
+    slot = slot_of("{mover}")
+    old = cluster.master_of(slot)
+    new = next(server for server in cluster.servers[:3] if server is not old)
+    servers = RedisServers(parse_redis_url(cluster.url), budget_us=1_000_000)
+    await servers.ping()
+    old_id, new_id = old.ask("CLUSTER", "MYID"), new.ask("CLUSTER", "MYID")
+    new.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", old_id)
+    old.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", new_id)
+    assert await servers.call("{mover}", "SET", "{mover}", "here") == b"OK"
+    assert await servers.call("{mover}", "GET", "{mover}") == b"here"
+    assert new.ask("CLUSTER", "COUNTKEYSINSLOT", slot) == 1
+    with pytest.raises(PoolsUnavailable):
+        await pools.reserve_first(mover, "too early", FAST)
+    for server in (new, old, *cluster.servers[:3]):
+        server.ask("CLUSTER", "SETSLOT", slot, "NODE", new_id)
+    for name in "abc":
+        assert (await pools.reserve_first(mover, name, FAST)).index == 0
+    assert (await pools.reserve_first(mover, "d", FAST)).limited_by == ("fast", "concurrent")
+    assert await servers.call("{mover}", "GET", "{mover}") == b"here"
+    await servers.close()
+
+
+async def test_a_clusters_failover_costs_its_own_tenants_only_and_soon_nobody(
+    cluster: Cluster,
+) -> None:
+    pools = RedisPools(cluster.url, budget_us=500_000)
+    victim = tenant("victim")
+    other = next(
+        each for each in TENANTS if master_of(cluster, each) is not master_of(cluster, victim)
+    )
+    before = (await pools.reserve_first(victim, "before", FAST)).reservation
+    assert before is not None
+    master_of(cluster, victim).ask("WAIT", 1, 5_000)  # the replica has heard of it
+    master_of(cluster, victim).send(signal.SIGKILL)
+    with pytest.raises(PoolsUnavailable):
+        await pools.reserve_first(victim, "at once", FAST)
+    await reserve_when_back(pools, other, "meanwhile")
+    after = await reserve_when_back(pools, victim, "after")
+    assert after.reservation is not None
+    assert await pools.renew([before, after.reservation])
+    await reserve_when_back(pools, victim, "third")
+    assert (await reserve_when_back(pools, victim, "fourth")).limited_by == ("fast", "concurrent")
+    assert await pools.settle(before, {"fast": 7})
+    await pools.close()
+
+
+async def test_sentinels_failover(tmp_path: Path) -> None:
+    made = Sentinels(tmp_path)
+    with running(*made.servers):
+        made.form()
+        pools = RedisPools(made.url, budget_us=500_000)
+        someone = tenant("someone")
+        before = (await pools.reserve_first(someone, "before", FAST)).reservation
+        assert before is not None
+        made.master.ask("WAIT", 1, 5_000)
+        made.master.send(signal.SIGKILL)
+        with pytest.raises(PoolsUnavailable):
+            await pools.reserve_first(someone, "at once", FAST)
+        assert (await reserve_when_back(pools, someone, "after")).index == 0
+        assert await pools.settle(before, {"fast": 7})
+        made.master.start()  # nobody turns to what comes back
+        assert (await pools.reserve_first(someone, "still", FAST)).index == 0
+        await pools.close()
+
+
+async def test_sentinels_that_know_no_such_master(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    with running(server):
+        server.ask("PING")
+        pools = RedisPools(f"redis+sentinel://127.0.0.1:{server.port}/main")
+        with pytest.raises(PoolsUnavailable, match="no Sentinel"):
+            await pools.ping()
+        await pools.close()
