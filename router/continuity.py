@@ -65,6 +65,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     answers_tools: bool = False  # in the middle of its tool calls
     evidence: float = 0.0  # that the last answer did not do
     signs: tuple[str, ...] = ()  # the evidence in words
+    dissatisfied: bool = False  # the user asks the same again, or complains
 
     @property
     def holding(self) -> float:
@@ -89,6 +90,7 @@ def course_of(
     answers_tools = _is_output(recent[0])
     signs: list[str] = []
     evidence = 0.0
+    dissatisfied = False
     if answers_tools:
         reports = [entry for entry in since_ask if _is_output(entry)][:MAX_REPORTS]
         num_failing = sum(map(_fails, reports)) if _fails(reports[0]) else 0
@@ -107,6 +109,7 @@ def course_of(
         if earlier and any(complaint in ask.lower() for complaint in _COMPLAINTS):
             signs.append("a complaint about the last answer")
             evidence += COMPLAINT
+        dissatisfied = bool(signs)
     brought = takewhile(lambda entry: _is_user(entry) or _is_output(entry), recent)
     return Course(
         holder=holder,
@@ -114,6 +117,7 @@ def course_of(
         answers_tools=answers_tools,
         evidence=evidence,
         signs=tuple(signs),
+        dissatisfied=dissatisfied,
     )
 
 

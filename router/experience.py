@@ -50,7 +50,7 @@ class Experience:
         last_backend = task.last_backend or (before.backend if before is not None else None)
         holder = next((s.info.group for s in stats if s.info.name == last_backend), None)
         course = course_of(task.request.items, task.request.num_prompt_tokens, holder)
-        if before is not None and before.taught_by is None:
+        if before is not None and before.taught_by is None and task.generate:
             named = next((s.info.group for s in stats if s.info.model == task.hints.model), None)
             wants_deep = task.hints.route is Route.DEEP or named == "deep"
             hint = shown(before, task, course, wants_deep=wants_deep)

@@ -116,12 +116,11 @@ def shown(
     """
     if course.answers_tools or task.num_turns < 2:
         return None
-    again = any("again" in sign or "complaint" in sign for sign in course.signs)
-    if again and wants_deep and trial.answered_by == "fast" and not trial.pinned:
+    if not course.dissatisfied:
+        return "accepted", 1.0
+    if wants_deep and trial.answered_by == "fast" and not trial.pinned:
         return "escalated", 0.0
-    if again:
-        return "retried", 0.0
-    return "accepted", 1.0
+    return "retried", 0.0
 
 
 _FACT = re.compile(r"\d+(?:\.\d+)?|\b\w+[_.()]\w[\w.()]*|`[^`\n]{1,60}`")

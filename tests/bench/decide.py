@@ -16,17 +16,31 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
 import uvloop
 
-from backends.contract import BackendInfo, BackendStats, GenerateRequest
+from backends.contract import (
+    BackendInfo,
+    BackendStats,
+    FunctionCall,
+    FunctionCallOutput,
+    GenerateRequest,
+    Message,
+    TextPart,
+)
+from backends.prompt import measure
 from gateway.embedded_redis import EmbeddedRedis
 from router.admission import decide, demands
 from router.classify import classify, features
+from router.experience import Experience
+from router.learning import MIN_OUTCOMES
+from router.pace import MIN_SAMPLES
 from router.policy import DEFAULT_POLICY
 from router.pools import Demand, MemoryPools
 from router.ranking import rank
 from router.redis_pools import RedisPools
-from router.task import GroupLimits, Hints, Task, Tenant
+from router.task import GroupLimits, Hints, Task, TaskClass, Tenant
+from router.weighing import weigh
 
 ROUNDS = 7
 LIMITS = GroupLimits(requests_per_min=10**9, tokens_per_min=10**9, max_concurrent=10**6)
@@ -136,6 +150,7 @@ def pure_rows() -> list[Row]:
     rows.append(
         bench("rank, 4 backends", 5_000, lambda: rank(DEFAULT_POLICY, task, task_class, stats))
     )
+    rows += weighing_rows(task, task_class, stats)
     ranked = rank(DEFAULT_POLICY, task, task_class, stats)
     assert isinstance(ranked, tuple)
 
@@ -148,6 +163,52 @@ def pure_rows() -> list[Row]:
 
     rows.append(bench("demands, reserve, decide, settle: memory", 2_000, admit_and_settle))
     return rows
+
+
+def weighing_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) -> list[Row]:
+    """What is known besides the ask: of a new conversation, and of one in a tool loop."""
+    policy = DEFAULT_POLICY
+    seen = features(task)
+    report = FunctionCallOutput("call_1", (TextPart("FAILED tests/test_lock.py\n" * 200),))
+    call = measure(FunctionCall("call_1", "run", "{}"))
+    ask = measure(Message("user", (TextPart(task.ask),)))
+    loop = msgspec.structs.replace(
+        task,
+        request=msgspec.structs.replace(
+            task.request, items=(ask, *[call, measure(report)] * 12), num_prompt_tokens=40_000
+        ),
+        last_backend="fast-0",
+    )
+    fresh, learned = Experience(), Experience()
+    trial = learned.note_answer(
+        task, task_class, (), answered_by="fast", others=(), backend="fast-0", pinned=False
+    )
+    for number in range(2 * MIN_OUTCOMES):
+        outcome = {"fast": float(number % 2), "deep": 1.0}
+        learned.learner(TENANT.id).observe(trial.lesson("feedback", outcome))  # type: ignore[arg-type]
+    for experience in (fresh, learned):
+        for stat in stats:
+            for _ in range(MIN_SAMPLES):
+                experience.paces.note(stat.info.name, 100_000, 10_000)
+
+    def decide_on(experience: Experience, asked: Task) -> None:
+        course = experience.arrival(asked, stats)
+        facts = experience.facts(asked, task_class, seen.reading, course, 0)
+        weigh(policy.tradeoff, policy.band, asked, task_class, stats, facts)
+
+    def note() -> None:
+        fresh.note_answer(
+            task, task_class, (), answered_by="fast", others=(), backend="fast-0", pinned=False
+        )
+
+    return [
+        bench("weigh, new conversation", 5_000, partial(decide_on, fresh, task)),
+        bench("weigh, with outcomes learned", 5_000, partial(decide_on, learned, task)),
+        bench(
+            "weigh, in a tool loop of 12 failing reports", 1_000, partial(decide_on, fresh, loop)
+        ),
+        bench("note an answer for later outcomes and drift", 2_000, note),
+    ]
 
 
 async def redis_rows() -> list[Row]:

@@ -21,7 +21,7 @@ def trial(**fields: object) -> Trial:
     return Trial(**(plain | fields))  # type: ignore[arg-type]
 
 
-AGAIN = Course(holder="fast", evidence=1.5, signs=("the same ask again",))
+AGAIN = Course(holder="fast", dissatisfied=True)
 ROWS = (
     ("it goes on", trial(), Course(holder="fast"), False, ("accepted", 1.0)),
     ("it asks again", trial(), AGAIN, False, ("retried", 0.0)),
