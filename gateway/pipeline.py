@@ -193,7 +193,7 @@ async def _finish(
     body = job.writer.finish(ending, gw.wall_s(), routing)
     output = tuple(measure(item) for item in job.writer.output)
     trial = None
-    if ending.status == "completed":
+    if ending.status == "completed" or ending.reason == "max_output_tokens":
         trial = note_end(gw, task, account.admitted, account.run, output)
     lineage = await _store(gw, job, task, output, body, backend, ending, trial)
     await asyncio.shield(settlement)

@@ -73,6 +73,7 @@ class Experience:
             course=course,
             gain_correction=correction,
             num_outcomes=round(learner.num_outcomes) if correction else 0,
+            told=learner.told if correction else 0.0,
             shares_left=left.shares if left is not None and is_fresh else {},
             paces=self.paces,
             alarms=tuple(self.monitor(task.tenant.id).standing.alarms.values()),

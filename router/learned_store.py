@@ -39,6 +39,7 @@ class Arm(msgspec.Struct, frozen=True):
     gram: bytes
     moment: bytes
     num_outcomes: float
+    num_told: float = 0.0
 
 
 class Learned(msgspec.Struct, frozen=True):
@@ -100,12 +101,12 @@ class LearnedStore:
         Raises:
             RedisError: Redis is away, or another write crossed this one; nothing changed.
         """
+        await self._share(tenant_id, self._experience.learner(tenant_id))  # so that it is restored
         async with self._redis.pipeline() as pipe:
             stored = await _watched(pipe, tenant_id)
-            learner = self._experience.learner(tenant_id)
-            arms = stored.arms or _packed(learner.known)
-            await _write(pipe, tenant_id, Learned(epoch=stored.epoch + 1, previous=arms))
-        _start(learner, stored.epoch + 1, {})
+            emptied = Learned(epoch=stored.epoch + 1, previous=stored.arms)
+            await _write(pipe, tenant_id, emptied)
+        _start(self._experience.learner(tenant_id), emptied.epoch, {})
 
     async def restore(self, tenant_id: str) -> bool:
         """Undo the last reset; False if there is none to undo.
@@ -190,6 +191,7 @@ def _packed(known: Known) -> dict[str, Arm]:
             sums.gram[_UPPER].astype("<f4").tobytes(),
             sums.moment.astype("<f4").tobytes(),
             sums.num_outcomes,
+            sums.num_told,
         )
         for arm, sums in known.items()
     }
@@ -204,5 +206,5 @@ def _sums(arm: Arm) -> Sums:
     sums.gram[_UPPER] = np.frombuffer(arm.gram, "<f4")
     sums.gram.T[_UPPER] = sums.gram[_UPPER]
     sums.moment[:] = np.frombuffer(arm.moment, "<f4")
-    sums.num_outcomes = arm.num_outcomes
+    sums.num_outcomes, sums.num_told = arm.num_outcomes, arm.num_told
     return sums

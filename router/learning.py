@@ -65,6 +65,8 @@ CONSTANT_PENALTY = 3.0
 USUAL_SUCCESS = 0.8  # of the deep arm before anything is known; the constant soon corrects it
 MIN_OUTCOMES = 100  # of each arm; below, the prior alone decides
 MAX_OUTCOMES = 2_000  # of each arm; older ones fade
+TOLD_WEIGHT = 1.0  # of a lesson that is no mere hint
+HALF_TOLD = 400  # outcomes of that kind, of each arm, for the learned gain to count half
 REFIT_EVERY = 10  # outcomes
 MAX_CORRECTION = 0.5  # of the gain
 MAX_STEP = 0.5  # of the weights' length, per refit
@@ -93,17 +95,21 @@ class Sums(msgspec.Struct):
     gram: NDArray[np.float32]  # shape (NUM_TRAITS, NUM_TRAITS)
     moment: NDArray[np.float32]  # shape (NUM_TRAITS,)
     num_outcomes: float = 0.0  # weighed, the faded ones left out
+    num_told: float = 0.0  # of these, from outcomes as sure as feedback
 
     def add(self, traits: Floats, residual: float, weight: float) -> None:
         self.gram += (weight * np.outer(traits, traits)).astype(np.float32)
         self.moment += (weight * residual * traits).astype(np.float32)
         self.num_outcomes += weight
+        if abs(weight) >= TOLD_WEIGHT:
+            self.num_told += weight
 
     def merge(self, other: "Sums") -> None:
         """Add another's outcomes, then let the oldest fade."""
         self.gram += other.gram
         self.moment += other.moment
         self.num_outcomes += other.num_outcomes
+        self.num_told += other.num_told
         self.fade()
 
     def fade(self) -> None:
@@ -111,6 +117,7 @@ class Sums(msgspec.Struct):
             share = MAX_OUTCOMES / self.num_outcomes
             self.gram *= np.float32(share)
             self.moment *= np.float32(share)
+            self.num_told *= share
             self.num_outcomes = float(MAX_OUTCOMES)
 
     def solution(self) -> Floats:
@@ -156,6 +163,12 @@ class GainLearner:
         if self._lead < -2 * deviation:
             return 0.0
         return min(1.0, max(0.0, self.num_outcomes / MIN_OUTCOMES - 1))
+
+    @property
+    def told(self) -> float:
+        """How much the learned gain counts as it is, 0 to 1: hints never make it count."""
+        num_told = max(0.0, min(sums.num_told for sums in self.known.values()))
+        return self.trust * num_told / (num_told + HALF_TOLD)
 
     @property
     def distance(self) -> float:

@@ -21,7 +21,7 @@ from router.task import Decider, Label, Task, TaskClass
 from router.tradeoff import Conditions, Tradeoff, band_at, scarcity
 
 PER_GAIN = 4.0  # log-odds for a gain that is higher by 1: the logistic's slope at even odds
-MAX_LEARNED = 1.5  # log-odds
+MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and by what clients said
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +30,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     course: Course = NEW
     gain_correction: float = 0.0  # what outcomes add to `p_gain`
     num_outcomes: int = 0  # behind it
+    told: float = 0.0  # how much the learned gain counts as it is, 0 to 1
     shares_left: dict[BackendGroup, float] = {}  # of the tenant's pools, the emptiest of a group
     paces: Paces | None = None
     alarms: tuple[str, ...] = ()  # of drift, in words
@@ -51,7 +52,7 @@ def weigh(
         facts = msgspec.structs.replace(facts, alarms=())
     if facts.alarms:
         task_class = msgspec.structs.replace(task_class, cautious=True)
-    shifts = _shifts(tradeoff, facts)
+    shifts = _shifts(tradeoff, task_class, facts)
     p_deep = task_class.p_deep
     if shifts:
         p_deep = _shifted(p_deep, sum(size for size, _ in shifts))
@@ -107,11 +108,25 @@ def _relabelled(task_class: TaskClass, label: Label, because: str) -> TaskClass:
     return msgspec.structs.replace(task_class, label=label, because=because)
 
 
-def _shifts(tradeoff: Tradeoff, facts: Facts) -> list[tuple[float, str]]:
+def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
+    """Log-odds that outcomes add to p_deep.
+
+    What is needed is the probability that fast fails where deep does not: the gain. The more of it
+    clients have told, the more the learned gain stands for it in place of the classifier's p_deep;
+    what hints taught only leans.
+    """
+    leaning = max(-MAX_HINTED, min(MAX_HINTED, PER_GAIN * facts.gain_correction))
+    gain = task_class.p_gain + facts.gain_correction
+    whole = _log_odds(gain) - _log_odds(task_class.p_deep)
+    shift = leaning + facts.told * (whole - leaning)
+    return max(-MAX_LEARNED, min(MAX_LEARNED, shift))
+
+
+def _shifts(tradeoff: Tradeoff, task_class: TaskClass, facts: Facts) -> list[tuple[float, str]]:
     """What moves p_deep besides the ask: log-odds, and what it is."""
     shifts: list[tuple[float, str]] = []
     if tradeoff.learn and facts.gain_correction:
-        size = max(-MAX_LEARNED, min(MAX_LEARNED, PER_GAIN * facts.gain_correction))
+        size = _learned_shift(task_class, facts)
         shifts.append((size, f"{facts.num_outcomes} outcomes {size:+.1f}"))
     course = facts.course
     if course.evidence and course.holder != "deep":
@@ -177,5 +192,9 @@ def _too_late(
 
 
 def _shifted(probability: float, log_odds: float) -> float:
-    bounded = min(1 - 1e-6, max(1e-6, probability))
-    return 1 / (1 + math.exp(-math.log(bounded / (1 - bounded)) - log_odds))
+    return 1 / (1 + math.exp(-_log_odds(probability, 1e-6) - log_odds))
+
+
+def _log_odds(probability: float, margin: float = 0.02) -> float:
+    bounded = min(1 - margin, max(margin, probability))
+    return math.log(bounded / (1 - bounded))

@@ -73,6 +73,13 @@ def test_below_the_minimum_the_prior_rules_alone() -> None:
     assert learned(taught).trust == 1
 
 
+def test_only_what_clients_told_stands_for_the_classifier() -> None:
+    told = learned(lessons(400, SEED))
+    assert told.told == pytest.approx(0.5)
+    hinted = learned([Lesson(x.traits, x.p_gain, x.success, 0.5) for x in lessons(800, SEED)])
+    assert (hinted.trust, hinted.told) == (1, 0)
+
+
 def test_a_gain_needs_outcomes_of_both_arms() -> None:
     """A small model's failures alone would send hopeless asks to the large one."""
     learner = learned([Lesson(x.traits, x.p_gain, {"fast": 0.0}) for x in lessons(500, SEED)])

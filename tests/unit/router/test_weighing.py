@@ -87,6 +87,25 @@ def test_labels(why: str, p_deep: float, facts: Facts, label: str, by: str) -> N
     assert found.cautious == bool(facts.alarms)
 
 
+GAINS = (
+    # p_deep, p_gain + correction, told -> label
+    (0.77, -0.1, 0.0, "deep"),  # hints lean, and no more
+    (0.77, -0.1, 0.375, "uncertain"),  # 240 outcomes that clients told
+    (0.77, -0.1, 0.67, "interactive"),  # 800
+    (0.10, 0.5, 0.0, "uncertain"),
+    (0.10, 0.5, 0.83, "uncertain"),  # 2,000: as likely as not that fast does not do
+    (0.05, 0.88, 0.83, "deep"),
+)
+
+
+@pytest.mark.parametrize(("p_deep", "correction", "told", "label"), GAINS)
+def test_what_clients_told_takes_the_place_of_the_classifier(
+    p_deep: float, correction: float, told: float, label: str
+) -> None:
+    facts = Facts(gain_correction=correction, num_outcomes=240, told=told)
+    assert weighed(p_deep, facts).label == label
+
+
 def test_it_says_what_counted() -> None:
     facts = Facts(
         course=Course(holder="fast", held_tokens=8_192), gain_correction=0.2, num_outcomes=240
