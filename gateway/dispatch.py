@@ -19,9 +19,9 @@ from backends.contract import (
     Finish,
     FinishReason,
     GenerateRequest,
-    Generation,
     Usage,
 )
+from gateway.branch import Branch, Pace
 from gateway.errors import ProtocolError
 from gateway.response import ResponseWriter
 from gateway.settlement import SideReservation, SideReservations
@@ -29,7 +29,7 @@ from router.decision import RankedRoute
 from router.strategies.actions import Action, Begin, Cancel, End, Forward, Merge, WakeAt
 from router.strategies.asks import branch_request
 from router.strategies.delegate import Delegate
-from router.strategies.merging import merge
+from router.strategies.merging import merge, shows_commentary
 from router.strategies.race import Single
 
 
@@ -38,82 +38,6 @@ class Outcome(msgspec.Struct, frozen=True):
 
     finish: Finish | None
     errors: tuple[BackendError, ...] = ()
-
-
-class Pace(msgspec.Struct):
-    """When a branch's tokens came, by its engine's time; and when the client saw the first."""
-
-    backend: int  # place in the route's backends
-    first_at_us: int
-    last_at_us: int
-    seen_us: int = 0  # by the gateway's clock
-
-    def tpot_us(self, usage: Usage) -> float | None:
-        """Mean time between its tokens; None with fewer than two."""
-        if usage.num_output_tokens < 2:
-            return None
-        return (self.last_at_us - self.first_at_us) / (usage.num_output_tokens - 1)
-
-
-class Branch:
-    """One generation of a run, and its sink."""
-
-    __slots__ = (
-        *("_run", "begin", "cancelled", "failed", "generation", "num_prompt_tokens"),
-        *("num_streamed_tokens", "number", "pace", "reservation", "started_us", "usage"),
-    )
-
-    def __init__(self, run: "Run", begin: Begin, started_us: int) -> None:
-        self._run = run
-        self.begin = begin
-        self.started_us = started_us
-        self.number = begin.branch
-        self.generation: Generation | None = None  # None: not started, or refused
-        self.reservation: SideReservation | None = None  # its own, where it has one
-        self.usage: Usage | None = None  # once it is over
-        self.pace: Pace | None = None  # once it has a token
-        self.num_prompt_tokens = 0
-        self.num_streamed_tokens = 0
-        self.cancelled = False
-        self.failed = False
-
-    def push(self, delta: Delta) -> None:
-        try:
-            self._run.on_delta(self, delta)
-        except Exception as error:  # a fault in one response must not reach its engine
-            self._run.break_off(error)
-
-    def finish(self, finish: Finish) -> None:
-        try:
-            self._run.on_finish(self, finish)
-        except Exception as error:
-            self._run.break_off(error)
-
-    def cancel(self) -> None:
-        """Stop it now; harmless once it is over."""
-        if self.usage is None:
-            self.cancelled = True
-            self.over(Usage() if self.generation is None else self.generation.cancel())
-
-    def over(self, usage: Usage) -> None:
-        """It will use no more than this."""
-        self.usage = usage
-        if self.reservation is not None:
-            self.reservation.settle(usage)
-
-    def usage_so_far(self) -> Usage:
-        """Its usage while it runs; what is cached is known once it has ended."""
-        return self.usage or Usage(
-            num_input_tokens=self.num_prompt_tokens, num_output_tokens=self.num_streamed_tokens
-        )
-
-    @property
-    def state(self) -> str:
-        if self.failed:
-            return "failed"
-        if self.cancelled:
-            return "cancelled"
-        return "running" if self.usage is None else "finished"
 
 
 class Run:
@@ -136,12 +60,15 @@ class Run:
         self._chosen = chosen
         self._apart = apart
         self._merge: Merge = Single()
+        self._shows_commentary = True
+        self._hidden: list[Forward] = []  # commentary that is not shown
         self._delegate: Delegate | None = None
         self._delegations: list[str] = []  # their states, as last told of
         self.on_delegations: Callable[[], None] | None = None  # called when one changes its state
         self._branches: dict[int, Branch] = {}
         self._first_branch: Branch | None = None
         self._speaker: Branch | None = None  # whose item is open
+        self._has_text = False  # the client has seen words
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._backends: Mapping[str, Backend] = {}
@@ -155,6 +82,7 @@ class Run:
         """
         self._backends = backends
         self._request = request
+        self._shows_commentary = shows_commentary(request)
         self._merge = merge(self._chosen.strategy, self._chosen.options, request)
         if isinstance(self._merge, Delegate):
             self._delegate = self._merge
@@ -298,6 +226,18 @@ class Run:
         if self.first is not None:
             self.first.seen_us = self._clock_us()
 
+    def _show_hidden(self) -> None:
+        """What was to be improved stands after all: show one such, as the answer."""
+        whole = (f.branch for f in self._hidden if self._branches[f.branch].state == "finished")
+        number = next(whole, None)
+        for hidden in self._hidden:
+            if hidden.branch == number:
+                branch = self._branches[hidden.branch]
+                if self.first is None:
+                    self._see(branch)
+                self.answerer = branch.begin.backend
+                self._writer.push(hidden.delta, "final_answer")
+
     def _end_item_of(self, branch: Branch) -> None:
         """Close the item in hand if it is a branch's that says no more, while others go on."""
         if self._speaker is branch and not self.ended.done():
@@ -316,11 +256,15 @@ class Run:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Forward):
+                if action.phase == "commentary" and not self._shows_commentary:
+                    self._hidden.append(action)
+                    continue
                 branch = self._branches[action.branch]
                 if self.first is None:
                     self._see(branch)
                 self._speaker = branch
                 self.answerer = branch.begin.backend
+                self._has_text = self._has_text or action.phase is not None
                 self._writer.push(action.delta, action.phase)
             elif isinstance(action, Begin):
                 self._begin(action)
@@ -399,6 +343,8 @@ class Run:
         self._timer = self._loop.call_later(delay_s, self._on_time)
 
     def _end(self, end: End) -> None:
+        if self._hidden and end.finish.error is None and not self._has_text:
+            self._show_hidden()
         if self._timer is not None:
             self._timer.cancel()
         if not self.ended.done():

@@ -24,7 +24,8 @@ EDGES = frozenset(
     f"{folder}.{module}"
     for folder, modules in {
         "gateway": (
-            *("__main__", "admin", "admit", "app", "backend_metrics", "background", "chat"),
+            *("__main__", "admin", "admit", "app", "backend_metrics", "background", "branch"),
+            "chat",
             *("cli", "client", "connection", "context", "dispatch", "embedded_redis"),
             *("batch_route", "engine_command", "engine_link", "eval_command", "gateway", "http"),
             *("leases", "metrics", "outbox"),

@@ -12,11 +12,16 @@ from router.task import Strategy
 
 
 def merge(strategy: Strategy | None, options: StrategyOptions, request: GenerateRequest) -> Merge:
-    """A new machine for one run; `strategy` is None for one engine."""
+    """A new machine for one run; `strategy` is None for one engine.
+
+    An answer that must be JSON is one message: clients read all of a response's text as one value.
+    `brief` has then nothing to say before the deep answer, and `delegate` hands nothing on.
+    """
+    in_form = not shows_commentary(request)
     if strategy is None:
         return Single()
     if strategy == "brief":
-        return Brief()
+        return Hedge(after_us=None) if in_form else Brief()
     if strategy == "race":
         return Race()
     if strategy == "hedge":
@@ -24,5 +29,11 @@ def merge(strategy: Strategy | None, options: StrategyOptions, request: Generate
     if strategy == "refine":
         return Refine()
     if strategy == "delegate":
-        return Delegate(options.max_delegations, offered=request.tool_choice.mode == "auto")
+        offered = request.tool_choice.mode == "auto" and not in_form
+        return Delegate(options.max_delegations, offered=offered)
     return Breadth(options.num_variations, judged=options.judged)
+
+
+def shows_commentary(request: GenerateRequest) -> bool:
+    """Whether words beside the answer may be shown; where it needs them they are made anyway."""
+    return request.text_format.type == "text"

@@ -108,7 +108,8 @@ class Hedge:
 
     __slots__ = ("_after_us", "_begun", "_ended", "_finishes", "_items", "_winner")
 
-    def __init__(self, after_us: int) -> None:
+    def __init__(self, after_us: int | None) -> None:
+        """`after_us`: how long to wait for the deep engine; None: until it fails."""
         self._after_us = after_us
         self._items = Items()
         self._begun = {DEEP}
@@ -117,7 +118,8 @@ class Hedge:
         self._ended = False
 
     def start(self, now_us: int) -> list[Action]:
-        return [Begin(DEEP, DEEP, Answer()), WakeAt(now_us + self._after_us)]
+        deep = Begin(DEEP, DEEP, Answer())
+        return [deep] if self._after_us is None else [deep, WakeAt(now_us + self._after_us)]
 
     def on_time(self, now_us: int) -> list[Action]:
         return [] if self._ended or self._winner is not None else self._join()

@@ -18,7 +18,8 @@ from backends.contract import (
     Usage,
 )
 from backends.prompt import measure, prompt_size
-from gateway.dispatch import Outcome, Pace, Run
+from gateway.branch import Pace
+from gateway.dispatch import Outcome, Run
 from gateway.response import ResponseStream
 from router.decision import RankedRoute, Reason
 from router.strategies.options import StrategyOptions
@@ -296,6 +297,52 @@ async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
         {"backend": "wafer", "part": "draft", "state": "finished", "output_tokens": 2},
         {"backend": "gpu", "part": "revise", "state": "finished", "output_tokens": 5},
     ]
+
+
+JSON = TextFormat("json_object")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_an_answer_in_json_is_one_message(strategy: Strategy) -> None:
+    stage = Stage(strategy, num_variations=2)
+    stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
+    for generation in stage.fast.generations:
+        generation.sink.push(text("{}"))
+        generation.sink.finish(stop())
+    for generation in stage.deep.generations:
+        generation.sink.push(text('{"a":1}'))
+        generation.sink.finish(stop())
+    assert stage.outcome().finish is not None
+    shown = "{}" if strategy == "race" else '{"a":1}'
+    assert stage.said == [(shown, "final_answer")]
+    assert len(stage.fast.generations) == (
+        0 if strategy in ("brief", "hedge") else 2 if strategy == "breadth" else 1
+    )
+
+
+@pytest.mark.parametrize("strategy", ["refine", "breadth"])
+async def test_a_hidden_draft_that_stands_is_shown(strategy: Strategy) -> None:
+    stage = Stage(strategy, num_variations=2, deep_refuses=DOWN)
+    stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
+    for generation in stage.fast.generations:
+        generation.sink.push(text("{"))
+        generation.sink.push(text("}"))
+        generation.sink.finish(stop())
+    assert stage.outcome().errors == (DOWN,)
+    assert "".join(words for words, _ in stage.said) == "{}", "one of them, once"
+    assert {phase for _, phase in stage.said} == {"final_answer"}
+    assert stage.run.answerer == 0
+    assert stage.run.first is not None
+
+
+async def test_a_brief_answer_in_json_comes_from_the_fast_engine_where_the_deep_one_fails() -> None:
+    stage = Stage("brief")
+    stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
+    stage.deep.only.sink.finish(failure("gpu"))
+    stage.fast.only.sink.push(text("{}"))
+    stage.fast.only.sink.finish(stop())
+    assert stage.said == [("{}", "final_answer")]
+    assert [error.backend for error in stage.outcome().errors] == ["gpu"]
 
 
 async def test_breadth_starts_all_variations_at_once_and_adds_their_usage_up() -> None:

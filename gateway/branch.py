@@ -1,0 +1,95 @@
+"""One generation of a run: what it was asked, what it pushes, what it used, and its end."""
+
+from typing import Protocol
+
+import msgspec
+
+from backends.contract import Delta, Finish, Generation, Usage
+from gateway.settlement import SideReservation
+from router.strategies.actions import Begin
+
+
+class Listener(Protocol):
+    """Whoever runs the branch; exceptions of the first two go to the third."""
+
+    def on_delta(self, branch: "Branch", delta: Delta) -> None: ...
+
+    def on_finish(self, branch: "Branch", finish: Finish) -> None: ...
+
+    def break_off(self, error: Exception) -> None: ...
+
+
+class Pace(msgspec.Struct):
+    """When a branch's tokens came, by its engine's time; and when the client saw the first."""
+
+    backend: int  # place in the route's backends
+    first_at_us: int
+    last_at_us: int
+    seen_us: int = 0  # by the gateway's clock
+
+    def tpot_us(self, usage: Usage) -> float | None:
+        """Mean time between its tokens; None with fewer than two."""
+        if usage.num_output_tokens < 2:
+            return None
+        return (self.last_at_us - self.first_at_us) / (usage.num_output_tokens - 1)
+
+
+class Branch:
+    """One generation of a run, and its sink."""
+
+    __slots__ = (
+        *("_run", "begin", "cancelled", "failed", "generation", "num_prompt_tokens"),
+        *("num_streamed_tokens", "number", "pace", "reservation", "started_us", "usage"),
+    )
+
+    def __init__(self, run: Listener, begin: Begin, started_us: int) -> None:
+        self._run = run
+        self.begin = begin
+        self.started_us = started_us
+        self.number = begin.branch
+        self.generation: Generation | None = None  # None: not started, or refused
+        self.reservation: SideReservation | None = None  # its own, where it has one
+        self.usage: Usage | None = None  # once it is over
+        self.pace: Pace | None = None  # once it has a token
+        self.num_prompt_tokens = 0
+        self.num_streamed_tokens = 0
+        self.cancelled = False
+        self.failed = False
+
+    def push(self, delta: Delta) -> None:
+        try:
+            self._run.on_delta(self, delta)
+        except Exception as error:  # a fault in one response must not reach its engine
+            self._run.break_off(error)
+
+    def finish(self, finish: Finish) -> None:
+        try:
+            self._run.on_finish(self, finish)
+        except Exception as error:
+            self._run.break_off(error)
+
+    def cancel(self) -> None:
+        """Stop it now; harmless once it is over."""
+        if self.usage is None:
+            self.cancelled = True
+            self.over(Usage() if self.generation is None else self.generation.cancel())
+
+    def over(self, usage: Usage) -> None:
+        """It will use no more than this."""
+        self.usage = usage
+        if self.reservation is not None:
+            self.reservation.settle(usage)
+
+    def usage_so_far(self) -> Usage:
+        """Its usage while it runs; what is cached is known once it has ended."""
+        return self.usage or Usage(
+            num_input_tokens=self.num_prompt_tokens, num_output_tokens=self.num_streamed_tokens
+        )
+
+    @property
+    def state(self) -> str:
+        if self.failed:
+            return "failed"
+        if self.cancelled:
+            return "cancelled"
+        return "running" if self.usage is None else "finished"
