@@ -248,6 +248,15 @@ POOLS = (
         ),
     ),
     panel(
+        "Usage ledger",
+        "short",
+        "Entries that wait for Redis or for an export, and those lost.",
+        ("sum(lanewise_ledger_waiting)", "wait for Redis"),
+        ("max(lanewise_ledger_entries)", "wait for an export"),
+        (rate("lanewise_ledger_appended_total"), "appended/s"),
+        (rate("lanewise_ledger_lost_total", "reason"), "lost/s {{reason}}"),
+    ),
+    panel(
         "Tokens by tenant",
         "short",
         "Per second, input and output.",

@@ -42,6 +42,7 @@ from gateway.config import (
 from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
 from gateway.leases import extend_outgrown
+from gateway.ledger import Ledger, open_ledger
 from gateway.metrics import Metrics
 from gateway.policy_watch import InForce, PolicyWatch
 from gateway.store import ResponseStore
@@ -71,6 +72,7 @@ class Services:
     config: Config
     gw: Gateway
     access: Access
+    ledger: Ledger
     background: BackgroundRuns
     learned: LearnedStore
     started_s: int  # Unix time
@@ -105,6 +107,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             url = await embedded.start()
         store_redis = redis_client(url, timeout_s=STORE_TIMEOUT_S)
         stack.push_async_callback(store_redis.aclose)
+        ledger = await stack.enter_async_context(open_ledger(store_redis, config.ledger))
         backends = make_backends(config.backends)
         for backend in backends.values():
             stack.push_async_callback(backend.close)
@@ -113,6 +116,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             version=__version__,
             backends=lambda: [backend.stats() for backend in backends.values()],
         )
+        metrics.ledger.report = lambda: ledger.report
         heartbeat = await stack.enter_async_context(_heartbeat(url))
         pools = FailoverPools(
             RedisPools(url),
@@ -137,6 +141,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             metrics=metrics,
             clock_us=monotonic_us,
             wall_s=wall_s,
+            record_usage=ledger.add,
             weights=config.cost_weights,
         )
         stack.push_async_callback(gw.settled)
@@ -150,7 +155,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
         )
         policies = await stack.enter_async_context(_follow_policies(config, gw, store_redis))
         made = Services(
-            *(config, gw, access, background, learned, wall_s(), admins, policies),
+            *(config, gw, access, ledger, background, learned, wall_s(), admins, policies),
             RouteBatches(gw),
         )
         server = config.server

@@ -17,6 +17,7 @@ from gateway.preview import preview
 from gateway.server import serve
 from gateway.tenant_command import add_access_commands
 from gateway.terminal import run as run_terminal
+from gateway.usage_command import add_usage
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_engine(commands)
     add_eval(commands)
     add_access_commands(commands)
+    add_usage(commands)
     return parser
 
 

@@ -88,6 +88,12 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: tuple[AdminKeyConfig, ...] | None = None
 
 
+class LedgerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much of the usage ledger Redis keeps until it is exported, at some 500 bytes each."""
+
+    max_entries: Annotated[int, Meta(ge=1000, le=10_000_000)] = 100_000
+
+
 class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keys that are made while the gateway runs. Their peppers: `version:secret`, the current one
     first, from `$LANEWISE_KEY_PEPPERS` or a file."""
@@ -185,6 +191,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redis: RedisConfig = RedisConfig()
     store: StoreConfig = StoreConfig()
     auth: AuthConfig = AuthConfig()
+    ledger: LedgerConfig = LedgerConfig()
     tiers: dict[str, TierConfig] = msgspec.field(default_factory=lambda: dict(DEFAULT_TIERS))
     waiting: WaitingConfig = WaitingConfig()
     tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)

@@ -8,6 +8,7 @@ from typing import Any
 from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
 from gateway.holders import Holders
 from gateway.job import Job
+from gateway.ledger_entry import LedgerEntry
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.store import ResponseStore
@@ -33,6 +34,7 @@ class Gateway:
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
     holders: Holders = field(default_factory=Holders)  # who works under which key
     experience: Experience = field(default_factory=Experience)
+    record_usage: Callable[[LedgerEntry], None] = lambda _: None  # into the usage ledger
     weights: Weights = field(default_factory=dict)  # what tokens cost, by group
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each

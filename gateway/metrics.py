@@ -26,6 +26,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from backends.contract import BackendGroup, BackendStats, Usage
 from gateway.backend_metrics import BackendCollector
 from gateway.learning_metrics import LearningCollector, lessons_of
+from gateway.ledger_metrics import LedgerCollector
 from gateway.outage_metrics import OutageCollector
 from gateway.policy_metrics import PolicyMetrics
 from gateway.waiting_metrics import WaitingMetrics
@@ -251,6 +252,8 @@ class Metrics:
         self.waiting = WaitingMetrics(self.registry)
         self._outages = OutageCollector()
         self.registry.register(self._outages)
+        self.ledger = LedgerCollector()
+        self.registry.register(self.ledger)
         for group in ("fast", "deep"):  # so that "none" reads as 0, not as a missing series
             self._leases[(group,)].set(0)
             self._reserved[(group,)].set(0)

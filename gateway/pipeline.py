@@ -23,6 +23,7 @@ from gateway.dispatch import Outcome, Run
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway, Live
 from gateway.job import Ended, Job
+from gateway.ledger_entry import entry_of
 from gateway.metrics import Outcome as OutcomeLabel
 from gateway.outcomes import note_end
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
@@ -114,6 +115,19 @@ class _Account:
             ttft_us=first.seen_us - job.arrived_us if first else None,
             tpot_us=self.run.first_tpot_us if self.run else None,
         )
+        if chosen is not None:  # then it was settled, so it has an entry: here, and nowhere else
+            entry = entry_of(
+                job.parsed.id,
+                job.tenant,
+                chosen,
+                usages,
+                gw.infos,
+                gw.weights,
+                outcome=self.outcome,
+                ended_s=gw.wall_s(),
+                duration_us=gw.clock_us() - job.arrived_us,
+            )
+            gw.record_usage(entry)
 
 
 def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -> None:

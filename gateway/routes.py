@@ -28,6 +28,7 @@ from gateway.http import (
 from gateway.items import wire_item
 from gateway.metrics import CONTENT_TYPE
 from gateway.outcomes import take_feedback
+from gateway.usage import usage_view
 from gateway.wire import decode_body
 from router.task import Tenant
 
@@ -273,6 +274,14 @@ async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
     return json_response(find_model(catalogue, model))
 
 
+@get("/v1/usage")
+async def get_usage(request: AnyRequest) -> ASGIResponse:
+    """The tenant's own pools, and what it has spent today."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    return json_response(await usage_view(services.gw, services.ledger, tenant))
+
+
 # -- operations --------------------------------------------------------------------------------
 
 
@@ -319,6 +328,7 @@ HANDLERS: list[Any] = [
     post_route,
     get_models,
     get_model,
+    get_usage,
     get_metrics,
     get_health,
     get_readiness,

@@ -34,7 +34,8 @@ EDGES = frozenset(
             *("admin_guard", "outage_metrics", "policy_metrics", "policy_watch"),
             *("learning_admin", "learning_metrics", "outcomes"),
             *("access", "directory", "key_admin", "tenant_admin"),
-            *("admin_client", "tenant_command"),
+            *("admin_client", "tenant_command", "ledger", "ledger_metrics", "usage"),
+            *("parquet", "usage_command", "usage_export"),
             *("waiting", "waiting_metrics"),
         ),
         "router": (
@@ -61,7 +62,8 @@ THIRD_PARTY = {
         *("router.heartbeat", "router.policy_store", "router.redis_client"),
         *("router.learned_store", "gateway.learning_admin"),
         *("gateway.app", "gateway.store"),
-        *("gateway.access", "gateway.directory"),
+        *("gateway.access", "gateway.directory", "gateway.ledger", "gateway.usage"),
+        *("gateway.usage_export", "gateway.usage_command"),
     ),
     "hiredis": ("router.redis_link",),
     "litestar": (
@@ -79,7 +81,7 @@ THIRD_PARTY = {
     "uvloop": ("gateway.server", "gateway.engine_command"),
     "prometheus_client": (
         *("gateway.backend_metrics", "gateway.learning_metrics"),
-        *("gateway.metrics", "gateway.outage_metrics"),
+        *("gateway.metrics", "gateway.ledger_metrics", "gateway.outage_metrics"),
         *("gateway.policy_metrics", "gateway.waiting_metrics"),
     ),
     "websockets": (

@@ -25,6 +25,7 @@ from backends.prompt import measure
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
 from gateway.job import Ended, Job
+from gateway.ledger_entry import LedgerEntry
 from gateway.metrics import Metrics
 from gateway.pipeline import handle_task
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
@@ -127,7 +128,9 @@ class World:
             metrics=metrics,
             clock_us=clock_us,
             wall_s=lambda: 100,
+            record_usage=lambda entry: self.entries.append(entry),
         )
+        self.entries: list[LedgerEntry] = []
         self.heard = Transcript()
         self.refusals: list[ProtocolError] = []
         self._ids = itertools.count(1)
@@ -161,6 +164,7 @@ class World:
             assert sorted(granted + self.pools.adopted) == settled, "each once"
         assert len(set(granted)) == len(granted)
         assert self.pools.held(self.tenant) == 0
+        self.check_entries()
         assert self.gw.live == {}
         assert self.gw.num_tasks == 0
         assert self.sample("lanewise_tasks_running") == 0
@@ -171,6 +175,19 @@ class World:
             assert generation.num_cancels <= 1
         for event in self.heard.events:
             check_event(event)
+
+    def check_entries(self) -> None:
+        """What was charged is in the usage ledger, in one entry for each task."""
+        costs: dict[str, dict[str, int]] = {}
+        for entry in self.entries:
+            assert entry.task_id not in costs, "one entry for each task"
+            cost = costs.setdefault(entry.task_id, {})
+            for line in entry.lines:
+                cost[line.group] = cost.get(line.group, 0) + line.cost_units
+        for name, charged in self.pools.settled:
+            if any(charged.values()):
+                entered = {group: cost for group, cost in costs[name].items() if cost}
+                assert entered == {group: tokens for group, tokens in charged.items() if tokens}
 
     def sample(self, name: str, **labels: str) -> float:
         return self.gw.metrics.registry.get_sample_value(name, labels) or 0.0

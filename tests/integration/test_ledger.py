@@ -1,0 +1,314 @@
+"""The usage ledger on a real Redis: each entry once, whatever is cut on its way in or out."""
+
+import asyncio
+import csv
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis as sync_redis
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+import gateway.ledger
+from gateway import usage_export
+from gateway.config import LedgerConfig
+from gateway.ledger import STREAM, Ledger, open_ledger
+from gateway.ledger_entry import COLUMNS, LedgerEntry, LedgerLine
+from gateway.parquet import ParquetFile
+from gateway.usage_export import ExportError, Source, export
+
+EXPORT = """
+import pathlib, sys, redis
+from gateway.usage_export import export
+with redis.Redis.from_url(sys.argv[1]) as client:
+    export(client, pathlib.Path(sys.argv[2]))
+"""
+NOON_S = 1_700_000_000
+
+
+def entry(number: int, tenant_id: str = "acme", cost: int = 7) -> LedgerEntry:
+    line = LedgerLine(
+        backend="wafer",
+        group="fast",
+        model="lanewise-fast",
+        input_tokens=5,
+        cached_tokens=1,
+        output_tokens=2,
+        reasoning_tokens=0,
+        exact=True,
+        cost_units=cost,
+    )
+    return LedgerEntry(
+        task_id=f"resp_{number}",
+        tenant_id=tenant_id,
+        key_id="k",
+        tier="pro",
+        route="fast",
+        outcome="ok",
+        ended_s=NOON_S,
+        duration_ms=12,
+        lines=(line,),
+    )
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(redis_url, socket_timeout=5) as client:
+        yield client
+
+
+@pytest.fixture
+def stored(redis_url: str) -> Iterator["sync_redis.Redis[bytes]"]:
+    with sync_redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+def fill(redis_url: str, count: int, first: int = 0) -> None:
+    async def add() -> None:
+        async with (
+            Redis.from_url(redis_url) as client,
+            open_ledger(client, LedgerConfig()) as ledger,
+        ):
+            for number in range(first, first + count):
+                ledger.add(entry(number))
+
+    asyncio.run(add())
+
+
+def task_ids(path: Path) -> list[str]:
+    with path.open(newline="") as file:
+        return [row["task_id"] for row in csv.DictReader(file)]
+
+
+# -- in ----------------------------------------------------------------------------------------
+
+
+async def test_entries_and_counters_are_sent(client: Redis) -> None:
+    async with open_ledger(client, LedgerConfig()) as ledger:
+        for number in range(1_200):
+            ledger.add(entry(number, tenant_id=f"t{number % 2}"))
+    assert await client.xlen(STREAM) == 1_200
+    assert (ledger.report.num_appended, ledger.report.num_waiting) == (1_200, 0)
+    spent = await ledger.spent("t1", NOON_S)
+    assert (spent["tasks"], spent["cost_units"], spent["fast.tokens"]) == (600, 4_200, 4_200)
+    assert await ledger.spent("t1", NOON_S + 86_400) == {}
+
+
+async def test_a_batch_without_an_answer_is_not_appended_twice(
+    client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(client, max_entries=1000)
+    run = ledger._run_script
+
+    async def without_answer(arguments: list[int | bytes]) -> tuple[int, int]:
+        await run(arguments)
+        raise ConnectionError("the answer was lost")
+
+    ledger.add(entry(1))
+    monkeypatch.setattr(ledger, "_run_script", without_answer)
+    assert not await ledger.flush()
+    assert not await ledger.flush()
+    monkeypatch.setattr(ledger, "_run_script", run)
+    ledger.add(entry(2))
+    assert await ledger.flush()
+    found = [json.loads(fields[b"e"])["task_id"] for _, fields in await client.xrange(STREAM)]
+    assert found == ["resp_1", "resp_2"]
+
+
+async def test_what_has_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway.ledger, "MAX_WAITING", 100)
+    at_once = Retry(NoBackoff(), 0)
+    async with Redis(unix_socket_path="/nowhere/redis.sock", retry=at_once) as nowhere:
+        ledger = Ledger(nowhere, max_entries=1000)
+        for _ in range(103):
+            ledger.add(entry(1))
+        assert not await ledger.flush()
+        assert ledger.report.num_lost == 3
+        assert ledger.report.num_waiting == 100
+
+
+async def test_a_stream_nobody_exports_stays_bounded_and_says_what_it_dropped(
+    client: Redis,
+) -> None:
+    ledger = Ledger(client, max_entries=1000)
+    for number in range(3_000):
+        ledger.add(entry(number))
+    assert await ledger.flush()
+    length = await client.xlen(STREAM)
+    assert 1000 <= length < 1500
+    assert ledger.report.num_dropped == 3_000 - length
+    assert ledger.report.num_entries == length
+
+
+# -- out ---------------------------------------------------------------------------------------
+
+
+def test_a_csv_grows_by_each_export(
+    redis_url: str, stored: "sync_redis.Redis[bytes]", tmp_path: Path
+) -> None:
+    out = tmp_path / "usage.csv"
+    for first in (0, 1_500):
+        fill(redis_url, 1_500, first)
+        assert export(stored, out).num_entries == 1_500
+    assert task_ids(out) == [f"resp_{number}" for number in range(3_000)]
+    with out.open(newline="") as file:
+        row = next(csv.DictReader(file))
+    assert list(row) == list(COLUMNS)
+    assert (row["exact"], row["cost_units"], row["ended_at"]) == (
+        "true",
+        "7",
+        "2023-11-14T22:13:20Z",
+    )
+    assert stored.xlen(STREAM) == 0
+    assert export(stored, out).num_entries == 0
+
+
+class Cut(Exception):  # noqa: N818
+    """The process ended here."""
+
+
+def cut_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool) -> None:
+    real = getattr(owner, name)
+    left = [3]  # the third call
+
+    def cut(*arguments: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and not after:
+            raise Cut
+        answer = real(*arguments)
+        if left[0] == 0:
+            raise Cut
+        return answer
+
+    monkeypatch.setattr(owner, name, cut)
+
+
+CUTS = [
+    (usage_export.os, "fsync"),
+    (usage_export, "_write_checkpoint"),
+    (Source, "acknowledge"),
+]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("owner", "name"), CUTS)
+def test_cut_anywhere_each_entry_is_there_once(
+    redis_url: str,
+    stored: "sync_redis.Redis[bytes]",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    after: bool,
+) -> None:
+    fill(redis_url, 4_500)
+    out, other = tmp_path / "usage.csv", tmp_path / "other.csv"
+    with monkeypatch.context() as patch:
+        cut_once(patch, owner, name, after=after)
+        with pytest.raises(Cut):
+            export(stored, out)
+    with out.open("ab") as file:
+        file.write(b"half a li")  # as a crash in the middle of a write leaves it
+    elsewhere = export(stored, other)  # another file gets none of what this one was handed
+    assert export(stored, out).num_dropped == 0
+    found = task_ids(out) + task_ids(other)
+    assert sorted(found) == sorted(f"resp_{number}" for number in range(4_500))
+    assert elsewhere.num_entries == len(task_ids(other))
+    assert stored.xlen(STREAM) == 0
+
+
+def test_killed_again_and_again(
+    redis_url: str, stored: "sync_redis.Redis[bytes]", tmp_path: Path
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    fill(redis_url, 30_000)
+    out = tmp_path / "usage.csv"
+    command = [sys.executable, "-c", EXPORT, redis_url, str(out)]
+    for _ in range(2):
+        before = stored.xlen(STREAM)
+        with subprocess.Popen(command) as process:
+            while stored.xlen(STREAM) >= before:  # until it is under way
+                assert process.poll() is None
+                time.sleep(0.001)
+            time.sleep(chance.random() * 0.05)
+            process.kill()
+        assert stored.xlen(STREAM)  # or it was over
+    export(stored, out)
+    found = task_ids(out)
+    assert len(found) == 30_000
+    assert len(set(found)) == 30_000
+    assert stored.xlen(STREAM) == 0
+
+
+def test_parquet_is_whole_or_not_there(
+    redis_url: str,
+    stored: "sync_redis.Redis[bytes]",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    fill(redis_url, 2_500)
+    out = tmp_path / "usage.parquet"
+    for owner, name in ((ParquetFile, "finish"), (Source, "acknowledge")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, lambda *_: (_ for _ in ()).throw(Cut))
+            with pytest.raises(Cut):
+                export(stored, out)
+    fill(redis_url, 10, 2_500)
+    assert export(stored, out).num_entries == 0  # it was whole; only the end was missing
+    table = parquet.read_table(out)
+    assert table.column("task_id").to_pylist() == [f"resp_{number}" for number in range(2_500)]
+    assert table.column("cost_units").to_pylist()[0] == 7
+    with pytest.raises(ExportError, match="name another file"):
+        export(stored, out)
+    assert export(stored, tmp_path / "more.parquet").num_entries == 10
+
+
+def test_what_an_unfinished_export_holds_can_be_adopted(
+    redis_url: str,
+    stored: "sync_redis.Redis[bytes]",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(redis_url, 1_200)
+    lost, fresh = tmp_path / "lost.csv", tmp_path / "fresh.csv"
+    with monkeypatch.context() as patch:
+        cut_once(patch, usage_export.os, "fsync", after=False)
+        with pytest.raises(Cut):
+            export(stored, lost)
+    fill(redis_url, 100, 1_200)
+    (name,) = export(stored, fresh).elsewhere
+    assert str(lost) in name
+    with pytest.raises(ExportError, match="new file"):
+        export(stored, fresh, adopt=name)
+    summary = export(stored, tmp_path / "adopted.csv", adopt=name)
+    assert not summary.elsewhere
+    found = task_ids(fresh) + task_ids(tmp_path / "adopted.csv")
+    assert sorted(found) == sorted(f"resp_{number}" for number in range(1_300))
+
+
+def test_a_file_that_was_moved_away_begins_anew(
+    redis_url: str, stored: "sync_redis.Redis[bytes]", tmp_path: Path
+) -> None:
+    out = tmp_path / "usage.csv"
+    fill(redis_url, 5)
+    export(stored, out)
+    out.rename(tmp_path / "usage.1.csv")
+    fill(redis_url, 5, 5)
+    export(stored, out)
+    assert task_ids(out) == [f"resp_{number}" for number in range(5, 10)]
+    out.write_text("shorter")
+    with pytest.raises(ExportError, match="were exported into it"):
+        export(stored, out)
+    with pytest.raises(ExportError, match=r"\.csv or \.parquet"):
+        export(stored, tmp_path / "usage.txt")
