@@ -100,11 +100,7 @@ def wall_s() -> int:
 async def services(config: Config) -> AsyncIterator[Services]:
     """Everything started; on the way out everything stopped, the last started first."""
     async with AsyncExitStack() as stack:
-        url = config.redis.url
-        if url is None:
-            embedded = EmbeddedRedis()
-            stack.push_async_callback(embedded.stop)
-            url = await embedded.start()
+        url = config.redis.url or await _embedded_redis(stack)
         store_redis = redis_client(url, timeout_s=STORE_TIMEOUT_S)
         stack.push_async_callback(store_redis.aclose)
         ledger = await stack.enter_async_context(open_ledger(store_redis, config.ledger))
@@ -169,6 +165,12 @@ async def services(config: Config) -> AsyncIterator[Services]:
         ):
             stack.push_async_callback(_cancel, asyncio.create_task(duty))
         yield made
+
+
+async def _embedded_redis(stack: AsyncExitStack) -> str:
+    embedded = EmbeddedRedis()
+    stack.push_async_callback(embedded.stop)
+    return await embedded.start()
 
 
 @asynccontextmanager
