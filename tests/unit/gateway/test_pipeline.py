@@ -184,10 +184,15 @@ class World:
             cost = costs.setdefault(entry.task_id, {})
             for line in entry.lines:
                 cost[line.group] = cost.get(line.group, 0) + line.cost_units
-        for name, charged in self.pools.settled:
-            if any(charged.values()):
+        charged: dict[str, dict[str, int]] = {}
+        for name, tokens in self.pools.settled:
+            total = charged.setdefault(name.partition("-")[0], {})  # sub-tasks are named after it
+            for group, count in tokens.items():
+                total[group] = total.get(group, 0) + count
+        for name, total in charged.items():
+            if any(total.values()):
                 entered = {group: cost for group, cost in costs[name].items() if cost}
-                assert entered == {group: tokens for group, tokens in charged.items() if tokens}
+                assert entered == {group: count for group, count in total.items() if count}
 
     def sample(self, name: str, **labels: str) -> float:
         return self.gw.metrics.registry.get_sample_value(name, labels) or 0.0
