@@ -24,7 +24,7 @@ def add_eval(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "eval",
         help=text,
         description=text,
-        epilog="example: lanewise eval --data ../shared/data/routing/dev\n"
+        epilog="example: lanewise eval --data records.jsonl\n"
         "docs/classifier.md says what each figure means.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

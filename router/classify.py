@@ -45,7 +45,7 @@ class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high: float = 0.6
     # From this `p_security` on a task is security-sensitive: to miss one is dearer than a false
     # alarm, of which there are 1 or 2 in 100.
-    security: float = 0.1
+    security: float = 0.12
 
 
 DEFAULT_BAND = Band()

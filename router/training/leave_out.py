@@ -1,7 +1,7 @@
 """`python -m router.training.leave_out`: how the classifier does on sources it has not seen.
 
 The sources are dealt to folds by the hash of their name; each fold's records are judged by a model
-that was fitted, and calibrated, without that fold's sources.
+that was fitted on `--data` and calibrated on `--calibrate` without that fold's sources.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     records, calibration = read_records(arguments.data), read_records(arguments.calibrate)
     judged: list[Judged] = []
     for fold in range(arguments.folds):
-        inside = [r for r in records if fold_of(r, arguments.folds) == fold]
+        inside = [r for r in (*records, *calibration) if fold_of(r, arguments.folds) == fold]
         model = fit(
             [r for r in records if fold_of(r, arguments.folds) != fold],
             [r for r in calibration if fold_of(r, arguments.folds) != fold],
