@@ -1,5 +1,7 @@
 """The context of a request: what it continues, joined with what it brings."""
 
+import msgspec
+
 from backends.contract import ContextItem
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
@@ -32,7 +34,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         job.lineage = context.lineage
     parent = job.parent or ()
     own = [await _resolve(gw, job, parent, entry) for entry in job.parsed.input.items]
-    return make_task(
+    task = make_task(
         job.parsed,
         (*parent, *own),
         job.tenant,
@@ -40,6 +42,10 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         arrived_us=job.arrived_us,
         arrived_unix_s=gw.wall_s(),
     )
+    if task.last_backend is None and parent_id is None:
+        # A client that sends its whole context again names no parent, yet its KV prefix is there.
+        task = msgspec.structs.replace(task, last_backend=gw.experience.holder_of(task))
+    return task
 
 
 async def _resolve(

@@ -47,8 +47,7 @@ class Experience:
     def arrival(self, task: Task, stats: Sequence[BackendStats]) -> Course:
         """Where the task's conversation stands; what it shows of the answer before is learned."""
         before = self.trials.before(task)
-        last_backend = task.last_backend or (before.backend if before is not None else None)
-        holder = next((s.info.group for s in stats if s.info.name == last_backend), None)
+        holder = next((s.info.group for s in stats if s.info.name == task.last_backend), None)
         course = course_of(task.request.items, task.request.num_prompt_tokens, holder)
         if before is not None and before.taught_by is None and task.generate:
             named = next((s.info.group for s in stats if s.info.model == task.hints.model), None)
@@ -58,6 +57,11 @@ class Experience:
                 source, success = hint
                 self.teach(before, source, {before.answered_by: success})
         return course
+
+    def holder_of(self, task: Task) -> str | None:
+        """The backend that gave the answer this context ends with, if it is remembered."""
+        before = self.trials.before(task)
+        return None if before is None else before.backend or None
 
     def facts(
         self, task: Task, task_class: TaskClass, reading: Reading, course: Course, now_us: int

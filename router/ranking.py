@@ -31,6 +31,9 @@ from router.rules import first_rule
 from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
 from router.task import Hints, Route, Strategy, Task, TaskClass
 
+HELD_TOKENS = 8_192  # a KV prefix that no difference in load outweighs
+HOLDING_LOAD = 0.2  # what any conversation's is worth, so that it does not flap
+
 _GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
 
 
@@ -225,12 +228,18 @@ def _named(
 def _pick(
     candidates: Sequence[BackendStats], group: BackendGroup, task: Task
 ) -> BackendStats | None:
-    """The best backend of a group: the one with the conversation's prefix, else the idlest."""
+    """The best backend of a group: the idlest, after what leaving the KV prefix behind costs.
 
-    def order(stats: BackendStats) -> tuple[bool, float, str]:
+    With `HELD_TOKENS` in its cache, a conversation stays unless its backend is full; with fewer, it
+    goes where the load is lower by more than its share of that.
+    """
+    held_tokens = task.request.num_prompt_tokens - task.num_ask_tokens
+    worth = min(1.0, HOLDING_LOAD + max(0, held_tokens) / HELD_TOKENS)
+
+    def order(stats: BackendStats) -> tuple[float, str]:
         load = load_of(stats)
-        sticky = stats.info.name == task.last_backend and load < 1
-        return (not sticky, load, stats.info.name)
+        holds = stats.info.name == task.last_backend and load < 1
+        return (load - worth if holds else load, stats.info.name)
 
     return min((s for s in candidates if s.info.group == group), key=order, default=None)
 

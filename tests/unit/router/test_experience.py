@@ -6,12 +6,14 @@ import pytest
 
 from backends.contract import ContextItem, Message, TextPart
 from backends.prompt import measure
-from router.classify import classify, features
+from router.classify import Band, classify, features
 from router.experience import MAX_LEARNERS, MAX_TENANTS, STALE_US, Experience
 from router.learning import MIN_OUTCOMES
 from router.pools import Balance
 from router.task import Task
+from router.tradeoff import Tradeoff
 from router.trials import Trial
+from router.weighing import weigh
 from tests.unit.router.tasks import backend, task
 
 STATS = (backend("wafer", "fast"), backend("gpu", "deep"))
@@ -50,8 +52,8 @@ MOVES = (("Now write a test for it", "accepted", 1.0), (ASK, "retried", 0.0))
 def test_the_next_ask_teaches_once(ask: str, source: str, success: float) -> None:
     experience = Experience()
     trial = answered(experience)
-    course = experience.arrival(next_task(ask), STATS)
-    assert course.holder == "fast"  # known by its last answer, though the client named no parent
+    assert experience.holder_of(next_task(ask)) == "wafer"  # though the client named no parent
+    experience.arrival(next_task(ask), STATS)
     assert (trial.taught_by, trial.taught) == (source, {"fast": success})
     experience.arrival(next_task(ask), STATS)  # a fork of the same conversation
     assert experience.num_outcomes == {source: 1}
@@ -92,6 +94,21 @@ def test_enough_outcomes_reach_the_next_decision() -> None:
         trial = answered(experience, f"Rename {number} of them", f"resp_{number + 10}")
         experience.teach(trial, "feedback", {"fast": 1.0, "deep": 0.2})
     assert correction() < -0.2
+
+
+def test_alarms_reach_the_next_decision_in_words() -> None:
+    experience = Experience()
+    odd = task("1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ((((( ?")
+    for number in range(300):
+        answered(experience, odd.ask, f"resp_{number}")
+    seen = features(odd)
+    task_class = classify(seen)
+    facts = experience.facts(odd, task_class, seen.reading, experience.arrival(odd, STATS), 0)
+    assert facts.alarms
+    weighed = weigh(Tradeoff(), Band(), odd, task_class, STATS, facts)
+    assert weighed.cautious
+    assert f"drift: {facts.alarms[0]}" in weighed.because
+    assert "PSI" in weighed.because
 
 
 def balances(remaining: int) -> Iterator[Balance]:

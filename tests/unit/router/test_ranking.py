@@ -368,9 +368,27 @@ def test_rather_anywhere_than_nowhere() -> None:
     ],
 )
 def test_pick(stats: list[BackendStats], last_backend: str | None, expected: str) -> None:
-    (route,) = ranked(task(last_backend=last_backend), stats=stats)
+    (route,) = ranked(task(last_backend=last_backend, prompt_tokens=20_000), stats=stats)
     assert route.backends == (expected,)
     assert ("holds the conversation" in route.why) == (expected == last_backend)
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "running", "expected"),
+    [
+        (100, 1, "a-0"),  # a little busier is no reason to move
+        (100, 5, "b-0"),  # half a batch is, for so short a prefix
+        (3_000, 5, "a-0"),  # not for a longer one
+        (3_000, 9, "b-0"),
+        (9_000, 9, "a-0"),
+    ],
+)
+def test_a_lost_prefix_counts_against_a_lower_load(
+    prompt_tokens: int, running: int, expected: str
+) -> None:
+    stats = [backend("a-0", "fast", running=running), backend("b-0", "fast")]
+    (route,) = ranked(task(last_backend="a-0", prompt_tokens=prompt_tokens), stats=stats)
+    assert route.backends == (expected,)
 
 
 def test_a_model_pin_chooses_among_its_own_backends() -> None:
