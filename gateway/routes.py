@@ -134,13 +134,10 @@ async def get_response(
     tenant = _tenant(services, request)
     if stream:
         return services.background.follow(tenant, response_id, starting_after)
-    running = services.background.find(tenant, response_id)
-    if running is not None:
-        return json_response(running)
-    stored = await services.gw.store.load(tenant.id, response_id)
-    if stored is None:
+    body = await services.background.read(tenant, response_id)
+    if body is None:
         raise _not_found(response_id)
-    return json_response(stored.response)
+    return json_response(body)
 
 
 @delete("/v1/responses/{response_id:str}", status_code=200)
@@ -165,8 +162,8 @@ async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse
     if await services.gw.store.load(tenant.id, response_id) is None:
         raise _not_found(response_id)
     message = (
-        "Only a background response that runs in this process can be cancelled. Stop others by "
-        "closing their connection, or on a WebSocket by 'response.cancel'."
+        "Only a background response can be cancelled so. Stop others by closing their connection, "
+        "or on a WebSocket by 'response.cancel'."
     )
     raise ProtocolError("response_not_cancellable", message, param="response_id")
 

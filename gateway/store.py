@@ -21,6 +21,9 @@ from backends.contract import ContextItem
 from gateway.errors import ProtocolError
 from gateway.records import Context, Lineage, StoredResponse
 
+# A process says once a second that a background response runs there: ten missed, and it is gone.
+RUNS_TTL_S = 10
+
 
 class ResponseStore:
     """Each method is one or two round trips with the client's timeout.
@@ -83,6 +86,35 @@ class ResponseStore:
         except RedisError as error:
             raise _unavailable(error) from error
         return bool(replies[0]), feedback if replies[1] is None else bytes(replies[1])
+
+    async def beat(self, tenant_id: str, response_ids: list[str]) -> list[str]:
+        """Say that these responses run in this process; returns those asked to be cancelled."""
+        keys = [_key(tenant_id, response_id) for response_id in response_ids]
+        try:
+            pipe = self._redis.pipeline(transaction=False)
+            for key in keys:
+                pipe.set(f"{key}:runs", b"1", ex=RUNS_TTL_S)
+            pipe.mget([f"{key}:cancel" for key in keys])
+            replies: list[Any] = await pipe.execute()
+        except RedisError as error:
+            raise _unavailable(error) from error
+        asked = zip(response_ids, replies[-1], strict=True)
+        return [response_id for response_id, flag in asked if flag is not None]
+
+    async def runs(self, tenant_id: str, response_id: str) -> bool:
+        """Whether some process has lately said that this response runs there."""
+        try:
+            return bool(await self._redis.exists(f"{_key(tenant_id, response_id)}:runs"))
+        except RedisError as error:
+            raise _unavailable(error) from error
+
+    async def ask_cancel(self, tenant_id: str, response_id: str) -> None:
+        """Ask whichever process runs this response to stop it."""
+        try:
+            key = f"{_key(tenant_id, response_id)}:cancel"
+            await self._redis.set(key, b"1", ex=RUNS_TTL_S)
+        except RedisError as error:
+            raise _unavailable(error) from error
 
     async def delete(self, tenant_id: str, response_id: str) -> bool:
         """Forget it: whether there was one. What continues it can be read, not continued."""

@@ -1,0 +1,116 @@
+"""Background responses on a fleet: any gateway polls and cancels them, and none hangs for ever."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from openai import BadRequestError, OpenAI
+
+from tests.e2e.events import check_response_object
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.socket_client import SocketClient
+
+BOOK = "Write a book of 16,000 tokens."
+
+
+@pytest.fixture(scope="module")
+def other(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
+    """A second gateway on the same Redis."""
+    process = GatewayProcess(folder, "--redis", redis_url)
+    try:
+        process.wait_until_ready()
+        yield process
+    finally:
+        process.stop()
+    assert "Traceback" not in process.log, process.log
+
+
+@pytest.fixture
+def elsewhere(other: GatewayProcess) -> Iterator[OpenAI]:
+    with OpenAI(base_url=other.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
+        yield client
+
+
+def begin(client: OpenAI, **body: object) -> str:
+    settings = {"model": "lanewise-deep", "input": BOOK, "max_output_tokens": 16_000, **body}
+    response = client.responses.create(background=True, **settings)  # type: ignore[call-overload]
+    assert response.status in ("queued", "in_progress")
+    return str(response.id)
+
+
+def test_another_gateway_polls_and_cancels_it(
+    client: OpenAI, elsewhere: OpenAI, gateway: GatewayProcess
+) -> None:
+    response_id = begin(client)
+    assert elsewhere.responses.retrieve(response_id).status == "in_progress"
+    cancelled = elsewhere.responses.cancel(response_id)
+    assert cancelled.status == "cancelled"
+    check_response_object(cancelled.to_dict())
+    wait_until_at_rest(gateway)
+    for one in (client, elsewhere):
+        assert one.responses.retrieve(response_id).status == "cancelled"
+        assert one.responses.cancel(response_id).status == "cancelled", "as often as you like"
+
+
+def test_one_that_ended_is_left_as_it_is(client: OpenAI, elsewhere: OpenAI) -> None:
+    response_id = begin(client, model="lanewise-fast", max_output_tokens=20)
+    while client.responses.retrieve(response_id).status == "in_progress":
+        pass
+    assert elsewhere.responses.cancel(response_id).status == "incomplete"
+    foreground = client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=20)
+    with pytest.raises(BadRequestError):
+        elsewhere.responses.cancel(foreground.id)
+
+
+def test_a_sub_task_of_one_is_cancelled_alone(client: OpenAI) -> None:
+    ask = "What is a mutex? Then prove in 3,000 words that our lock manager is fair."
+    delegating = {"metadata": {"strategy": "delegate"}}
+    response_id = begin(client, model="auto", input=ask, **delegating)
+    subtasks: list[dict[str, str]] = []
+    while not subtasks:
+        response = client.responses.retrieve(response_id)
+        assert response.model_extra is not None
+        subtasks = response.model_extra["routing"].get("delegations", [])
+    client.responses.cancel(subtasks[0]["id"])
+    while (response := client.responses.retrieve(response_id)).status == "in_progress":
+        pass
+    assert response.status == "completed"
+    assert response.model_extra is not None
+    assert response.model_extra["routing"]["delegations"][0]["state"] == "cancelled"
+
+
+async def test_it_survives_its_client(gateway: GatewayProcess, client: OpenAI) -> None:
+    """Deep work begun over HTTP is gone on with from a socket, long after its client left."""
+    with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as short_lived:
+        remember = "Remember: the code word is teal-7. Then write 150 words about locks."
+        response_id = begin(short_lived, input=remember, max_output_tokens=300)
+    while client.responses.retrieve(response_id).status == "in_progress":
+        pass
+    async with SocketClient.open(gateway) as connection:
+        answer = await connection.turn(
+            "What is the code word?", previous_response_id=response_id, model="lanewise-fast"
+        )
+    assert "teal-7" in str(answer["output"])
+
+
+def test_one_whose_gateway_died_has_failed(
+    client: OpenAI, elsewhere: OpenAI, other: GatewayProcess, redis_client: "redis.Redis[bytes]"
+) -> None:
+    """The last one: it takes the second gateway with it."""
+    response_id = begin(elsewhere)
+    other.process.send_signal(signal.SIGKILL)
+    other.process.wait()
+    (key,) = redis_client.keys(f"*{response_id}:runs")
+    assert 0 < redis_client.ttl(key) <= 10, "it runs out by itself"
+    redis_client.delete(key)
+    failed = client.responses.retrieve(response_id)
+    assert failed.status == "failed"
+    assert failed.error is not None
+    assert failed.error.code == "server_error"
+    for leases in redis_client.keys("lw1:*lease"):  # nor need its lease be waited for
+        for lease in redis_client.zrange(leases, 0, -1):
+            redis_client.zadd(leases, {lease: 1}, xx=True)
+    client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=20)
+    assert not any(redis_client.zrange(key, 0, -1) for key in redis_client.keys("lw1:*lease"))
