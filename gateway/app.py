@@ -41,7 +41,7 @@ from gateway.config import (
 )
 from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
-from gateway.leases import extend_outgrown
+from gateway.leases import extend_outgrown, tend_leases
 from gateway.ledger import Ledger, open_ledger
 from gateway.metrics import Metrics
 from gateway.policy_watch import InForce, PolicyWatch
@@ -60,6 +60,7 @@ logger = logging.getLogger("lanewise")
 
 RENEW_INTERVAL_S = 10.0  # a third of a lease
 CHECK_INTERVAL_S = 1.0
+TEND_INTERVAL_S = 0.4  # so that what a crash left is back within a lease and a second
 STORE_TIMEOUT_S = 1.0
 SHARE_INTERVAL_S = 2.0  # between two writes of what outcomes taught
 REFRESH_INTERVAL_S = 20.0  # between two looks at what other gateways learned
@@ -159,6 +160,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             _every(RENEW_INTERVAL_S, pools.renew),
             _check_pools(pools),
             _every(CHECK_INTERVAL_S, partial(extend_outgrown, gw)),
+            _every(TEND_INTERVAL_S, partial(tend_leases, gw)),
             _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, server.send_timeout_s)),
             _every(server.heartbeat_s, partial(_heartbeats, gw)),
             gw.metrics.watch_loop(),

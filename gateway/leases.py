@@ -1,4 +1,4 @@
-"""Once a second, apart from the token path: reservations that streams have outgrown hold more.
+"""Apart from the token path: reservations that streams have outgrown hold more, once a second.
 
 So the pools know of tokens while they flow, not only when an answer ends. Nothing is cut for it:
 what does not fit becomes a debt, which the tenant's next task waits for.
@@ -19,6 +19,13 @@ async def extend_outgrown(gw: Gateway) -> None:
         if grown is not None:
             calls.append(_extend(gw, live, grown))
     await asyncio.gather(*calls)
+
+
+async def tend_leases(gw: Gateway) -> None:
+    """Give back what crashed gateways held, also of tenants that ask for nothing any more."""
+    num_reaped = await gw.pools.tend()
+    if num_reaped:
+        gw.metrics.reaped(num_reaped)
 
 
 async def _extend(gw: Gateway, live: Live, grown: Reservation) -> None:

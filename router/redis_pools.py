@@ -22,7 +22,6 @@ from router.pool_calls import (
     extend_call,
     grant_of,
     read_call,
-    reap_call,
     renew_call,
     reserve_call,
     settle_call,
@@ -30,10 +29,10 @@ from router.pool_calls import (
 from router.pools import LEASE_US, Balance, Demand, Grant, Renewal, Reservation
 from router.redis_servers import RedisAway, RedisServers, Script
 from router.redis_url import parse_redis_url
+from router.sweeper import Sweeper
 from router.task import Tenant
 
 BUDGET_US = 50_000  # for one attempt; two are made at most
-MAX_SWEPT = 100  # expired leases that one call of `sweep` gives back
 
 _POOLS = Script(SCRIPT, NUM_KEYS)
 
@@ -49,6 +48,7 @@ class RedisPools:
         """Connects at the first call. `url`: see `redis_url`."""
         self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
         self._lease_ms = lease_us // 1_000
+        self._sweeper = Sweeper(self._servers, self._lease_ms)
 
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
@@ -61,6 +61,7 @@ class RedisPools:
             PoolsUnavailable: Redis is away. What it may have reserved expires with its lease.
         """
         call = reserve_call(tenant, reservation_id, ranked_demands, self._lease_ms)
+        self._sweeper.note(tenant.id)
         reply = await self._call(call)
         return grant_of(reply, tenant, reservation_id, ranked_demands)
 
@@ -72,6 +73,7 @@ class RedisPools:
         Raises:
             PoolsUnavailable: Redis is away. Adopt it again; if never settled, its lease expires.
         """
+        self._sweeper.note(tenant.id)
         reply = await self._call(adopt_call(tenant, reservation, self._lease_ms))
         return grant_of(reply, tenant, reservation.id, [reservation.demands])
 
@@ -113,6 +115,7 @@ class RedisPools:
         leases_of: dict[str, list[str]] = defaultdict(list)
         calls: list[Arguments] = []
         for reservation in reservations:
+            self._sweeper.note(reservation.tenant_id)
             if reservation.former is not None:
                 calls.append(extend_call(reservation, self._lease_ms))
                 continue
@@ -127,18 +130,29 @@ class RedisPools:
         return Renewal(sum(held for held, _ in found), sum(anew for _, anew in found))
 
     async def sweep(self, tenant_id: str) -> int:
-        """Give back every expired lease of a tenant, `MAX_SWEPT` per call; returns how many.
+        """Give back every expired lease of a tenant; returns how many.
+
+        Raises:
+            PoolsUnavailable: Redis is away.
+        """
+        try:
+            num_swept, _ = await self._sweeper.sweep(tenant_id)
+        except RedisAway as error:
+            raise PoolsUnavailable(f"Redis: {error}") from error
+        return num_swept
+
+    async def tend(self) -> int:
+        """Give back what crashed gateways held; returns how many leases. Call it twice a second.
 
         Admissions give back a few on their way; this is for tenants that ask for nothing.
 
         Raises:
             PoolsUnavailable: Redis is away.
         """
-        num_swept, num_reaped = 0, MAX_SWEPT
-        while num_reaped == MAX_SWEPT:
-            num_reaped, _ = await self._call(reap_call(tenant_id, MAX_SWEPT))
-            num_swept += num_reaped
-        return num_swept
+        try:
+            return await self._sweeper.tend()
+        except RedisAway as error:
+            raise PoolsUnavailable(f"Redis: {error}") from error
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
         """The tenant's pools as they stand.

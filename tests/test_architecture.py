@@ -40,7 +40,7 @@ EDGES = frozenset(
         ),
         "router": (
             *("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_client"),
-            *("redis_link", "redis_pools", "redis_servers"),
+            *("redis_link", "redis_pools", "redis_servers", "sweeper"),
         ),
         "backends": (
             *("driver", "gpu", "link", "simulated", "wafer"),

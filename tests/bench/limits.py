@@ -1,0 +1,27 @@
+"""Four gateway processes on one Redis, tenants at several times their limits: does anybody exceed?
+
+    python tests/bench/limits.py [--seconds 60]
+
+The test suite runs the same for three seconds.
+"""
+
+import argparse
+import asyncio
+
+from gateway.embedded_redis import EmbeddedRedis
+from tests.integration.test_pools_processes import check_limits
+
+
+async def main(seconds: float) -> None:
+    server = EmbeddedRedis()
+    try:
+        url = await server.start()
+        print(await asyncio.to_thread(check_limits, url, seconds))
+    finally:
+        await server.stop()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    asyncio.run(main(parser.parse_args().seconds))
