@@ -7,7 +7,27 @@ MIN_BYTES, MAX_BYTES = 4, 14  # of a word that may be meant: shorter ones are li
 MAX_TRIES = 4  # words looked at in one text, so that the cost is bounded
 
 MAX_REMEMBERED = 8_192  # unknown words, whatever was found for them
-OTHER_LETTERS, OTHER_FIRST = 4, 16  # how many times rarer such slips are taken to be
+# How many times rarer than a swap or a doubled letter such slips are taken to be.
+OTHER_LETTERS, FAR_KEY, OTHER_FIRST = 4, 32, 16
+_KEY_ROWS = (b"qwertyuiop", b"asdfghjkl", b"zxcvbnm")
+
+
+def _near_keys() -> frozenset[bytes]:
+    """Pairs of letters whose keys touch: beside each other, or in the next row."""
+    place = {
+        row[at]: (at + depth / 2, depth)
+        for depth, row in enumerate(_KEY_ROWS)
+        for at in range(len(row))
+    }
+    return frozenset(
+        bytes((one, other))
+        for one, (x, y) in place.items()
+        for other, (u, v) in place.items()
+        if abs(x - u) <= 1 and abs(y - v) <= 1
+    )
+
+
+_NEAR_KEYS = _near_keys()
 
 
 class Spelling:
@@ -48,8 +68,7 @@ class Spelling:
     def _find(self, word: bytes) -> bytes | None:
         """The likeliest word that is one slip away.
 
-        Frequency falls as one over the rank. Slips that keep the letters (swapped, or one doubled)
-        are likelier than others, and the first letter is seldom wrong.
+        Frequency falls as one over the rank, and some slips are likelier than others.
         """
         near = self._near
         found = [*near.get(word, ())]
@@ -65,13 +84,18 @@ class Spelling:
         found += [meant for meant in swapped if _is_swap(word, meant)]
         if len(found) < 2:
             return found[0] if found else None
-        first, letters, rank = word[0], set(word), self._rank
+        return min(found, key=lambda meant: self._rank[meant] * _rarity(word, meant))
 
-        def unlikeliness(meant: bytes) -> int:
-            of_letters = 1 if set(meant) == letters else OTHER_LETTERS
-            return rank[meant] * of_letters * (1 if meant[0] == first else OTHER_FIRST)
 
-        return min(found, key=unlikeliness)
+def _rarity(written: bytes, meant: bytes) -> int:
+    """How much rarer this slip is than the commonest ones."""
+    of_first = 1 if written[0] == meant[0] else OTHER_FIRST
+    if set(written) == set(meant):
+        return of_first
+    if len(written) != len(meant):
+        return OTHER_LETTERS * of_first
+    changed = next(bytes(pair) for pair in zip(written, meant, strict=True) if pair[0] != pair[1])
+    return (OTHER_LETTERS if changed in _NEAR_KEYS else FAR_KEY) * of_first
 
 
 def _is_swap(written: bytes, meant: bytes) -> bool:
