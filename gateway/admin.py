@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from litestar import Router, get
 
-from gateway import __version__, key_admin, learning_admin, tenant_admin
+from gateway import __version__, key_admin, learning_admin, policy_admin, tenant_admin
 from gateway.admin_guard import require_admin, services_of
 from gateway.errors import ProtocolError
 from gateway.http import AnyRequest
@@ -113,6 +113,7 @@ HANDLERS: list[Any] = [
     *key_admin.HANDLERS,
     *tenant_admin.HANDLERS,
     *learning_admin.HANDLERS,
+    *policy_admin.HANDLERS,
 ]
 
 ADMIN = Router(

@@ -18,6 +18,10 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 class AdminError(Exception):
     """What the gateway refused and why, or that none answers."""
 
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status  # HTTP's; None: nobody answered
+
 
 def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
     """`--url`, `--admin-key` and `--json`, the same for every command that administers."""
@@ -57,7 +61,7 @@ def ask_admin(
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             return msgspec.json.decode(answer.read())
     except urllib.error.HTTPError as error:
-        raise AdminError(_refusal(error)) from None
+        raise AdminError(_refusal(error), error.code) from None
     except (OSError, ValueError) as error:  # the URL is none, nobody listens, or it is no gateway
         reason = getattr(error, "reason", error)
         raise AdminError(f"no gateway answers at {arguments.url}: {reason}") from None

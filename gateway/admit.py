@@ -1,6 +1,7 @@
 """Steps 4 to 6 of a task: classify it, rank its routes, reserve what the first that fits needs."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -13,13 +14,15 @@ from gateway.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
 from gateway.waiting import Attempt
 from router.admission import decide, demands
 from router.classify import classify, features
-from router.decision import RankedRoute, Refusal, RouteDecision
+from router.decision import RankedRoute, Refusal, RouteDecision, ShadowChoice
 from router.policy import Policy
 from router.pools import Demand, Grant, Reservation
 from router.ranking import rank
 from router.redis_pools import PoolsUnavailable
 from router.task import Task, TaskClass
 from router.weighing import weigh
+
+logger = logging.getLogger("lanewise")
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -52,6 +55,7 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     made = await gw.waiting.admit(task, asked, ranked, attempt, job)
     ranked, grant = made.ranked, made.grant
     decision = decide(task, task_class, ranked, grant, policy, gw.weights)
+    decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
     gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
     if grant.num_reaped:
         gw.metrics.reaped(grant.num_reaped)
@@ -65,6 +69,29 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     admitted = Admitted(decision, decision.chosen, decision.reservation)
     _count_admission(gw, task, admitted)
     return admitted
+
+
+def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
+    """What the shadow policy would do with a task: counted, without effect whatever happens."""
+    if gw.shadow is None:
+        return None
+    policy = gw.shadow.for_tenant(task.tenant.id)
+    stats = gw.backend_stats()
+    try:
+        task_class = classify(features(task), policy.band)
+        task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
+        ranked = rank(policy, task, task_class, stats)
+    except Exception:
+        logger.exception("the shadow policy failed; tasks are not affected")
+        return None
+    if isinstance(ranked, Refusal):
+        return None
+    first = ranked[0]
+    rule = first.rule or first.reason.value
+    gw.metrics.decision(policy=policy.version, rule=rule, route=first.route, mode="shadow")
+    return ShadowChoice(
+        policy_version=policy.version, route=first.route, strategy=first.strategy, rule=rule
+    )
 
 
 def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple[RankedRoute, ...]]:

@@ -13,6 +13,7 @@ from gateway.config import DEVELOPMENT_KEY, ConfigError, load_config
 from gateway.embedded_redis import EmbeddedRedisError
 from gateway.engine_command import add_engine
 from gateway.eval_command import add_eval, route_batch
+from gateway.policy_command import add_policy
 from gateway.preview import preview
 from gateway.server import serve
 from gateway.tenant_command import add_access_commands
@@ -50,6 +51,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_eval(commands)
     add_access_commands(commands)
     add_usage(commands)
+    add_policy(commands)
     return parser
 
 

@@ -66,7 +66,7 @@ class PolicyWatch:
         self.store = store
         self.current = InForce(policy=configured)
         self.highest = 0  # version ever seen
-        self._configured = configured
+        self.configured = configured
         self._cache = cache
         self._on_change = on_change
         self._on_reload = on_reload
@@ -110,7 +110,7 @@ class PolicyWatch:
 
     async def _take(self, state: State) -> None:
         """Load both versions, then put them in force together."""
-        policy, content = self._configured, None
+        policy, content = self.configured, None
         if state.active:
             _, content = await self.store.load(state.active)
             policy = read_version(state.active, content)

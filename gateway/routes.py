@@ -360,7 +360,11 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     code = _HTTP_CODES.get(error.status_code)
     if code is None:
         code = "invalid_value" if error.status_code < 500 else "server_error"
-    return _answer(ProtocolError(code, f"{request.method} {request.url.path}: {error.detail}"))
+    # What is wrong with a body is in its details: a path and words, or words alone.
+    extra = getattr(error, "extra", None) or ()
+    details = [f"{entry.get('key', '')} {entry.get('message', '')}".strip() for entry in extra]
+    message = "; ".join([f"{request.method} {request.url.path}: {error.detail}", *details])
+    return _answer(ProtocolError(code, message))
 
 
 def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:

@@ -51,6 +51,15 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     limited_by: tuple[BackendGroup, Unit] | None = None  # the pool that refused, if one did
 
 
+class ShadowChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The route that a policy without effect ranked first."""
+
+    policy_version: str
+    route: Route
+    strategy: Strategy | None
+    rule: str  # the rule's name, else the reason
+
+
 class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome: exactly one of `chosen` (with its reservation) and `refusal` is set."""
 
@@ -63,3 +72,4 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     balances: tuple[Balance, ...] = ()  # of the pools asked, after the reservation or refusal
     mode: PoolsMode = "redis"  # whose pools these are
     refusal: Refusal | None = None
+    shadow: "ShadowChoice | None" = None  # what the shadow policy would rather have done

@@ -36,7 +36,7 @@ from backends.contract import BackendGroup
 from router.calendar_window import zone_names, zone_of
 from router.classify import Band
 from router.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, When
-from router.document import DocumentError, Fault, meant, read_document
+from router.document import DocumentError, Fault, Problem, meant, read_document
 from router.local_pools import WhenAway
 from router.places import Path
 from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
@@ -283,6 +283,19 @@ def _inner_faults(when: When, path: Path) -> Iterator[Fault]:
             yield from _inner_faults(branch, (*path, name, n))
     if when.not_ is not None:
         yield from _inner_faults(when.not_, (*path, "not"))
+
+
+def policy_strangers(
+    policy: Policy,
+    content: bytes,
+    name: str,
+    *,
+    tenant_ids: Iterable[str],
+    backends: Iterable[str],
+) -> tuple[Problem, ...]:
+    """`strangers` with their places in the document that the policy was read from."""
+    document = read_document(content, name, MAX_POLICY_BYTES)
+    return tuple(map(document.problem, strangers(policy, tenant_ids, backends)))
 
 
 def strangers(

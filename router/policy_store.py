@@ -178,6 +178,9 @@ class PolicyStore:
             PolicyConflict: Another than the expected one is in force.
             NoSuchVersion: Nothing was in force before, or it is gone.
         """
+        active = (await self.state()).active
+        if active != expected:
+            raise PolicyConflict(active, expected)
         with _as_unavailable():
             past = await self._redis.lindex(_PAST, 0)
         if past is None:

@@ -86,6 +86,8 @@ async def test_two_admins_never_undo_each_other_unseen(store: PolicyStore) -> No
         await store.activate(2, expected=0, author="bob")
     with pytest.raises(PolicyConflict):
         await store.rollback(expected=2, author="bob")
+    with pytest.raises(PolicyConflict):
+        await PolicyStore(store._redis).rollback(expected=3, author="bob")
     with pytest.raises(NoSuchVersion):
         await store.activate(9, expected=1, author="bob")
     with pytest.raises(NoSuchVersion):
