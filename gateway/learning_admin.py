@@ -96,7 +96,7 @@ def _view(services: Services, tenant_id: str) -> LearningView:
         needed=MIN_OUTCOMES,
         trust=round(learner.trust, 3),
         distance=round(learner.distance, 4),
-        epoch=learner.epoch,
+        epoch=learner.epoch or 0,
         drift={str(sign): words for sign, words in standing.alarms.items()},
         psi={signal: round(index, 3) for signal, index in standing.psi.items()},
     )

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import numpy as np
 from redis.asyncio import Redis
-from redis.asyncio.client import Pipeline
 from redis.exceptions import RedisError, WatchError
 
 from backends.contract import BackendGroup
@@ -26,6 +25,7 @@ from router.learning import ARMS, NUM_TRAITS, TRAITS_VERSION, GainLearner, Sums,
 logger = logging.getLogger("lanewise")
 
 TTL_S = 90 * 24 * 3600  # since the last outcome
+MAX_CROSSED = 3  # tries of a write that others' cross
 MAX_PER_TICK = 32  # tenants; the others' turn comes with the next
 VERSION = f"{TRAITS_VERSION}-{MODEL.content_hash[:8]}"  # sums of another cannot be added
 
@@ -99,14 +99,16 @@ class LearnedStore:
         """Back to the prior, on all gateways within their next refresh.
 
         Raises:
-            RedisError: Redis is away, or another write crossed this one; nothing changed.
+            RedisError: Redis is away, or other writes kept crossing this one; nothing changed.
         """
         await self._share(tenant_id, self._experience.learner(tenant_id))  # so that it is restored
-        async with self._redis.pipeline() as pipe:
-            stored = await _watched(pipe, tenant_id)
+        for _ in range(MAX_CROSSED):
+            content, stored = await self._read(tenant_id)
             emptied = Learned(epoch=stored.epoch + 1, previous=stored.arms)
-            await _write(pipe, tenant_id, emptied)
-        _start(self._experience.learner(tenant_id), emptied.epoch, {})
+            if await self._write(tenant_id, content, emptied):
+                self._experience.learner(tenant_id).start(_unpacked({}), emptied.epoch)
+                return
+        raise WatchError(_CROSSED)
 
     async def restore(self, tenant_id: str) -> bool:
         """Undo the last reset; False if there is none to undo.
@@ -114,40 +116,73 @@ class LearnedStore:
         Raises:
             RedisError: As `reset`.
         """
-        async with self._redis.pipeline() as pipe:
-            stored = await _watched(pipe, tenant_id)
+        for _ in range(MAX_CROSSED):
+            content, stored = await self._read(tenant_id)
             if stored.previous is None:
                 return False
             restored = Learned(epoch=stored.epoch + 1, arms=stored.previous)
-            await _write(pipe, tenant_id, restored)
-        _start(self._experience.learner(tenant_id), restored.epoch, restored.arms)
-        return True
+            if await self._write(tenant_id, content, restored):
+                learner = self._experience.learner(tenant_id)
+                learner.start(_unpacked(restored.arms), restored.epoch)
+                return True
+        raise WatchError(_CROSSED)
 
     async def _share(self, tenant_id: str, learner: GainLearner) -> None:
-        async with self._redis.pipeline() as pipe:
-            stored = await _watched(pipe, tenant_id)
-            if stored.epoch != learner.epoch:
-                _start(learner, stored.epoch, stored.arms)  # a reset elsewhere: fresh ones go too
+        content, stored = await self._read(tenant_id)
+        if learner.epoch is None:
+            learner.epoch = stored.epoch
+        if stored.epoch != learner.epoch:
+            learner.start(_unpacked(stored.arms), stored.epoch)  # a reset elsewhere: fresh go too
+            return
+        known = _unpacked(stored.arms)
+        fresh = learner.fresh
+        if fresh is not None:
+            learner.fresh = None  # what comes from here on is for the next tick
+            for arm in ARMS:
+                known[arm].merge(fresh[arm])
+            learned = Learned(epoch=stored.epoch, arms=_packed(known), previous=stored.previous)
+            written = False
+            try:
+                written = await self._write(tenant_id, content, learned)
+            finally:
+                if not written:
+                    _put_back(learner, fresh)
+            if not written:
                 return
-            known = _unpacked(stored.arms)
-            fresh = learner.fresh
-            if fresh is not None:
-                learner.fresh = None  # what comes from here on is for the next tick
-                for arm in ARMS:
-                    known[arm].merge(fresh[arm])
-                learned = Learned(epoch=stored.epoch, arms=_packed(known), previous=stored.previous)
-                try:
-                    await _write(pipe, tenant_id, learned)
-                except WatchError:
-                    _put_back(learner, fresh)
-                    return
-                except BaseException:
-                    _put_back(learner, fresh)
-                    raise
-            if learner.fresh is not None:  # came while it was written
-                for arm in ARMS:
-                    known[arm].merge(learner.fresh[arm])
-            learner.adopt(known)
+        if learner.fresh is not None:  # came while it was written
+            for arm in ARMS:
+                known[arm].merge(learner.fresh[arm])
+        learner.adopt(known)
+
+    async def _read(self, tenant_id: str) -> tuple[bytes, Learned]:
+        """The record as stored, and read; one of another version counts as none."""
+        content: Any = await self._redis.get(_key(tenant_id))
+        if content is None:
+            return b"", Learned()
+        try:
+            stored = msgspec.msgpack.decode(content, type=Learned)
+        except msgspec.MsgspecError:
+            return content, Learned()
+        return content, stored if stored.version == VERSION else Learned(epoch=stored.epoch)
+
+    async def _write(self, tenant_id: str, before: bytes, learned: Learned) -> bool:
+        """Replace the record if it is still what was read; whether it was."""
+        record = msgspec.msgpack.encode(learned)
+        key = _key(tenant_id)
+        reply: Any = await self._redis.eval(_REPLACE, 1, key, before, record, TTL_S)
+        return bool(reply)
+
+
+# KEYS: the record. ARGV: what was read ("" for none), the new one, its life in seconds.
+# Returns 1, or 0 where the record has changed since. One key, so it works on a Cluster, too.
+_REPLACE = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
+return 1
+"""
+_CROSSED = "other gateways' writes kept crossing this one"
 
 
 def _put_back(learner: GainLearner, fresh: Known) -> None:
@@ -156,29 +191,6 @@ def _put_back(learner: GainLearner, fresh: Known) -> None:
     else:
         for arm in ARMS:
             learner.fresh[arm].merge(fresh[arm])
-
-
-def _start(learner: GainLearner, epoch: int, arms: dict[str, Arm]) -> None:
-    learner.start(_unpacked(arms), epoch)
-
-
-async def _watched(pipe: Pipeline, tenant_id: str) -> Learned:
-    """The record, watched until the write; one of another version counts as none."""
-    await pipe.watch(_key(tenant_id))
-    content: Any = await pipe.get(_key(tenant_id))
-    if content is None:
-        return Learned()
-    try:
-        stored = msgspec.msgpack.decode(content, type=Learned)
-    except msgspec.MsgspecError:
-        return Learned()
-    return stored if stored.version == VERSION else Learned(epoch=stored.epoch)
-
-
-async def _write(pipe: Pipeline, tenant_id: str, learned: Learned) -> None:
-    pipe.multi()  # type: ignore[no-untyped-call]
-    pipe.set(_key(tenant_id), msgspec.msgpack.encode(learned), ex=TTL_S)
-    await pipe.execute()
 
 
 def _key(tenant_id: str) -> str:

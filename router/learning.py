@@ -144,7 +144,7 @@ class GainLearner:
         self.known: dict[BackendGroup, Sums] = {arm: no_sums() for arm in ARMS}
         self.fresh: dict[BackendGroup, Sums] | None = None
         self.weights: dict[BackendGroup, Floats] = {arm: np.zeros(NUM_TRAITS) for arm in ARMS}
-        self.epoch = 0  # how often it began anew
+        self.epoch: int | None = None  # how often it began anew; None: not known yet
         self.loaded = False  # what other processes know is part of it
         self._num_unfitted = 0
         self._lead = 0.0  # squared error of the prior less that of the learned arms: mean,
@@ -232,7 +232,7 @@ class GainLearner:
             self.weights[arm] += step if length <= MAX_STEP else step * (MAX_STEP / length)
         self._difference = self.weights["deep"] - self.weights["fast"]
 
-    def start(self, known: dict[BackendGroup, Sums], epoch: int) -> None:
+    def start(self, known: dict[BackendGroup, Sums], epoch: int | None) -> None:
         """Begin anew from there: a reset, or the undoing of one. What is fresh is dropped."""
         self.known, self.fresh, self.epoch = known, None, epoch
         self.weights = {arm: sums.solution() for arm, sums in known.items()}

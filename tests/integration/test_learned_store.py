@@ -91,6 +91,10 @@ async def test_a_reset_reaches_all_and_can_be_undone(redis: Redis) -> None:
     await one.tick()
     assert (one.learner.num_outcomes, one.learner.epoch) == (pytest.approx(200), 2)
     assert not await one.store.restore("acme")
+    newcomer = Process(redis)
+    teach(newcomer.learner, 7)  # before it ever asked Redis: a reset long past takes nothing
+    await newcomer.tick()
+    assert newcomer.learner.num_outcomes == pytest.approx(207)
 
 
 async def test_without_redis_outcomes_wait_in_memory(redis: Redis) -> None:
