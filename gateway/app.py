@@ -28,7 +28,7 @@ from gateway import __version__
 from gateway.access import Access, follow_access
 from gateway.admin_keys import AdminKeys
 from gateway.background import BackgroundRuns
-from gateway.batch_route import RouteBatches
+from gateway.batch_route import RouteBatches, live_desk
 from gateway.catalogue import model_list
 from gateway.config import (
     BackendConfig,
@@ -153,7 +153,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
         policies = await stack.enter_async_context(_follow_policies(config, gw, store_redis))
         made = Services(
             *(config, gw, access, ledger, background, learned, wall_s(), admins, policies),
-            RouteBatches(gw),
+            RouteBatches(partial(live_desk, gw)),
         )
         server = config.server
         for duty in (

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from itertools import count
+from collections.abc import Callable
 
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
@@ -20,15 +20,30 @@ SLICE_NS = 2_000_000  # decided in one go; then whatever streams has its turn
 RETRY_US = 1_000_000
 
 
+def live_desk(gw: Gateway, tenant: Tenant) -> Desk:
+    """Decisions as this gateway would take them now for a new conversation of the tenant."""
+
+    def facts(task: Task, task_class: TaskClass, reading: Reading) -> Facts:
+        return gw.experience.facts(task, task_class, reading, NEW, gw.clock_us())
+
+    return Desk(
+        policy=gw.policy,
+        tenant=tenant,
+        stats=gw.backend_stats(),
+        facts=facts,
+        unix_s=gw.wall_s(),
+    )
+
+
 class RouteBatches:
     """Decides batches, a few at once."""
 
-    def __init__(self, gw: Gateway) -> None:
-        self._gw = gw
+    def __init__(self, desk_for: Callable[[Tenant], Desk]) -> None:
+        self._desk_for = desk_for
         self._num_running = 0
 
     async def decide(self, tenant: Tenant, body: bytes) -> bytes:
-        """One line of JSON for each line of the body, by the policy and the engines as they are.
+        """One line of JSON for each line of the body that is not blank.
 
         Cancelling it leaves nothing behind.
 
@@ -49,29 +64,18 @@ class RouteBatches:
             raise ProtocolError("server_is_overloaded", message, retry_after_us=RETRY_US)
         self._num_running += 1
         try:
-            return b"".join(await self._decide(tenant, lines))
+            return b"".join(await _decide(self._desk_for(tenant), lines))
         finally:
             self._num_running -= 1
 
-    async def _decide(self, tenant: Tenant, lines: list[bytes]) -> list[bytes]:
-        gw = self._gw
 
-        def facts(task: Task, task_class: TaskClass, reading: Reading) -> Facts:
-            return gw.experience.facts(task, task_class, reading, NEW, gw.clock_us())
-
-        desk = Desk(
-            policy=gw.policy,
-            tenant=tenant,
-            stats=gw.backend_stats(),
-            facts=facts,
-            unix_s=gw.wall_s(),
-        )
-        decided: list[bytes] = []
-        slice_ends_ns = time.perf_counter_ns() + SLICE_NS
-        for number, line in zip(count(1), lines, strict=False):
-            if line.strip():
-                decided += (decide_line(line, number, desk, time.perf_counter_ns), b"\n")
-            if time.perf_counter_ns() > slice_ends_ns:
-                await asyncio.sleep(0)
-                slice_ends_ns = time.perf_counter_ns() + SLICE_NS
-        return decided
+async def _decide(desk: Desk, lines: list[bytes]) -> list[bytes]:
+    decided: list[bytes] = []
+    slice_ends_ns = time.perf_counter_ns() + SLICE_NS
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            decided += (decide_line(line, number, desk, time.perf_counter_ns), b"\n")
+        if time.perf_counter_ns() > slice_ends_ns:
+            await asyncio.sleep(0)
+            slice_ends_ns = time.perf_counter_ns() + SLICE_NS
+    return decided

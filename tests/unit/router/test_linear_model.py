@@ -97,6 +97,21 @@ def test_spelling_is_bounded_and_leaves_short_and_odd_words_alone() -> None:
     assert len(spelling.slips(many)) == MAX_TRIES
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (b"frim", b"from"),  # far more frequent than what a swap would give
+        (b"bith", b"both"),  # the first letter is seldom wrong
+        (b"wuth", b"with"),
+        (b"enginer", b"engineer"),  # one of a double letter lost, against a letter added
+        (b"rstes", b"rates"),  # keys that touch, against keys that do not
+    ],
+)
+def test_the_likeliest_word_is_meant(written: bytes, meant: bytes) -> None:
+    usual, rare = [b"with", b"from", b"both"], [b"engine", b"engineer", b"rites", b"rates", b"firm"]
+    assert Spelling([*usual, *rare]).slips([written]) == {written: meant}
+
+
 def test_parts_are_of_the_calibrated_sum_and_named() -> None:
     scores = made_model().score(read("refactor the scheduler, fix"))
     parts, sum_of_sizes = scores.parts(DEEP, 3)
