@@ -257,6 +257,20 @@ POOLS = (
         (rate("lanewise_ledger_lost_total", "reason"), "lost/s {{reason}}"),
     ),
     panel(
+        "Capacity that follows demand",
+        "short",
+        "Tasks at once per group that adapts: the limit, and how many there are.",
+        ("sum by (route) (lanewise_capacity_limit)", "limit {{route}}"),
+        ("sum by (route) (lanewise_capacity_inflight)", "running {{route}}"),
+    ),
+    panel(
+        "Capacity moves",
+        "short",
+        "Steps of the limit, and tasks refused for want of capacity, per second.",
+        (rate("lanewise_capacity_steps_total", "route", "direction"), "{{route}} {{direction}}"),
+        (rate("lanewise_capacity_shed_total", "route", "reason"), "shed {{route}} {{reason}}"),
+    ),
+    panel(
         "Tokens by tenant",
         "short",
         "Per second, input and output.",

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -47,16 +48,21 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     async def attempt(known: tuple[RankedRoute, ...] | None) -> Attempt:
         routes = known or rank_routes(policy, task, task_class, gw.backend_stats())
         started_us = gw.clock_us()
-        grant = await _reserve(gw, task, demands(task, task_class, routes, gw.weights))
+        if gw.gate.is_on:
+            made = await _reserve_within_capacity(gw, task, task_class, routes)
+        else:
+            wanted = demands(task, task_class, routes, gw.weights)
+            made = Attempt(routes, await _reserve(gw, task, wanted))
         gw.metrics.stage("admit", gw.clock_us() - started_us)
-        return Attempt(routes, grant)
+        return made
 
     asked = demands(task, task_class, ranked, gw.weights)[0][0].tokens
     made = await gw.waiting.admit(task, asked, ranked, attempt, job)
     ranked, grant = made.ranked, made.grant
     decision = decide(task, task_class, ranked, grant, policy, gw.weights)
     decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
-    gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
+    if decision.balances:
+        gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
     if grant.num_reaped:
         gw.metrics.reaped(grant.num_reaped)
     if decision.chosen is None or decision.reservation is None:
@@ -159,6 +165,28 @@ async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Deman
         ) from error
 
 
+async def _reserve_within_capacity(
+    gw: Gateway, task: Task, task_class: TaskClass, ranked: tuple[RankedRoute, ...]
+) -> Attempt:
+    """Reserve on routes whose groups take one more; while asking it counts for all of them."""
+    others_wait = partial(gw.waiting.others_wait, task.tenant.id)
+    routes = gw.gate.open_routes(ranked, task.tenant.id, others_wait)
+    if not routes:
+        return Attempt(ranked, gw.gate.refusal(ranked, task.tenant.id, others_wait))
+    groups = tuple({group for route in routes for group in route.route.groups})
+    gw.gate.enter(task.id, task.tenant, groups)
+    try:
+        grant = await _reserve(gw, task, demands(task, task_class, routes, gw.weights))
+    except BaseException:
+        gw.gate.leave(task.id)
+        raise
+    if grant.index is None:
+        gw.gate.leave(task.id)
+    else:
+        gw.gate.enter(task.id, task.tenant, routes[grant.index].route.groups)
+    return Attempt(routes, grant)
+
+
 async def _give_back(gw: Gateway, call: "asyncio.Future[Grant]") -> None:
     try:
         grant = await call
@@ -169,6 +197,9 @@ async def _give_back(gw: Gateway, call: "asyncio.Future[Grant]") -> None:
 
 
 def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Grant) -> None:
+    if grant.shed is not None and grant.limited_by is not None:
+        gw.metrics.adaptation.shed(grant.limited_by[0], grant.shed)
+        return
     gw.metrics.ratelimit(
         group=decision.ranked[0].route.groups[0],
         tier=task.tenant.tier,

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from backends.upstream import UpstreamBackend
 from backends.wafer import WaferBackend
 from gateway import __version__
 from gateway.access import Access, follow_access
+from gateway.adaptation import Adaptation
 from gateway.admin_keys import AdminKeys
 from gateway.background import BackgroundRuns
 from gateway.batch_route import RouteBatches, live_desk
@@ -61,6 +62,9 @@ logger = logging.getLogger("lanewise")
 RENEW_INTERVAL_S = 10.0  # a third of a lease
 CHECK_INTERVAL_S = 1.0
 TEND_INTERVAL_S = 0.4  # so that what a crash left is back within a lease and a second
+
+
+ADAPT_INTERVAL_S = 1.0
 STORE_TIMEOUT_S = 1.0
 SHARE_INTERVAL_S = 2.0  # between two writes of what outcomes taught
 REFRESH_INTERVAL_S = 20.0  # between two looks at what other gateways learned
@@ -124,7 +128,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             on_blind=config.redis.on_blind,
             on_call=metrics.pools_call,
             on_report=metrics.pools_stand,
-            on_settled=lambda reservation: gw.waiting.released(reservation),
+            on_settled=lambda reservation: gw.released(reservation),
         )
         stack.push_async_callback(pools.close)
         gw = Gateway(
@@ -164,6 +168,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, server.send_timeout_s)),
             _every(server.heartbeat_s, partial(_heartbeats, gw)),
             gw.metrics.watch_loop(),
+            *_duties_of_adaptation(config, gw),
         ):
             stack.push_async_callback(_cancel, asyncio.create_task(duty))
         yield made
@@ -225,6 +230,21 @@ async def _follow_policies(config: Config, gw: Gateway, redis: Redis) -> AsyncIt
         yield policies
     finally:
         await _cancel(following)
+
+
+def _duties_of_adaptation(config: Config, gw: Gateway) -> list[Coroutine[Any, Any, None]]:
+    """What keeps capacity in step with demand, where the configuration asks for that."""
+    if not config.adaptation.groups:
+        return []
+    adaptation = gw.adaptation = Adaptation(
+        config.adaptation,
+        gate=gw.gate,
+        waiting=gw.waiting,
+        stats=gw.backend_stats,
+        clock_us=gw.clock_us,
+        metrics=gw.metrics.adaptation,
+    )
+    return [_every(ADAPT_INTERVAL_S, adaptation.tick)]
 
 
 def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:

@@ -28,7 +28,7 @@ from router.cost import CostWeights
 from router.local_pools import OnBlind, WhenAway
 from router.redis_url import parse_redis_url
 from router.task import GroupLimits, Tenant
-from router.waiting_rules import WaitingConfig
+from router.waiting_rules import AdaptationConfig, WaitingConfig
 
 DEVELOPMENT_KEY = "sk-lanewise-dev"
 DEVELOPMENT_ADMIN_KEY = "sk-lanewise-admin-dev"
@@ -194,6 +194,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ledger: LedgerConfig = LedgerConfig()
     tiers: dict[str, TierConfig] = msgspec.field(default_factory=lambda: dict(DEFAULT_TIERS))
     waiting: WaitingConfig = WaitingConfig()
+    adaptation: AdaptationConfig = AdaptationConfig()
     tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)
     backends: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
     cost_weights: dict[BackendGroup, CostWeights] = {}

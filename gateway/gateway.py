@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
+from gateway.adaptation import Adaptation
 from gateway.holders import Holders
 from gateway.job import Job
 from gateway.ledger_entry import LedgerEntry
@@ -16,6 +17,7 @@ from gateway.waiting import WaitingRoom
 from router.cost import Weights
 from router.experience import Experience
 from router.failover_pools import FailoverPools
+from router.group_gate import GroupGate
 from router.policy import Policy
 from router.pools import Reservation
 
@@ -41,6 +43,8 @@ class Gateway:
     num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False
     shadow: Policy | None = None  # decides too, without effect
+    gate: GroupGate = field(default_factory=GroupGate)
+    adaptation: Adaptation | None = None  # where any group's capacity follows demand
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     @property
@@ -56,6 +60,11 @@ class Gateway:
     def backend_stats(self) -> list[BackendStats]:
         """One snapshot of all backends."""
         return [backend.stats() for backend in self.backends.values()]
+
+    def released(self, reservation: Reservation) -> None:
+        """A task has given its places back: others may go on."""
+        self.gate.leave(reservation.id)
+        self.waiting.released(reservation)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run something that must end even if who asked for it is cancelled."""

@@ -24,6 +24,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from backends.contract import BackendGroup, BackendStats, Usage
+from gateway.adaptation_metrics import AdaptationMetrics
 from gateway.backend_metrics import BackendCollector
 from gateway.learning_metrics import LearningCollector, lessons_of
 from gateway.ledger_metrics import LedgerCollector
@@ -250,6 +251,7 @@ class Metrics:
             registry=self.registry,
         )
         self.waiting = WaitingMetrics(self.registry)
+        self.adaptation = AdaptationMetrics(self.registry)
         self._outages = OutageCollector()
         self.registry.register(self._outages)
         self.ledger = LedgerCollector()

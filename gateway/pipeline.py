@@ -105,6 +105,9 @@ class _Account:
         models = [gw.backends[name].info.model for name in chosen.backends] if chosen else []
         usages = self.run.usages if self.run else []
         first = self.run.first if self.run else None
+        tpot_us = self.run.first_tpot_us if self.run else None
+        if gw.adaptation is not None and chosen and first:
+            gw.adaptation.observe(gw.infos[chosen.backends[first.backend]].group, tpot_us)
         gw.metrics.task_finished(
             tenant_id=job.tenant.id,
             route=chosen.route if chosen else None,
@@ -113,7 +116,7 @@ class _Account:
             usage_by_model=dict(zip(models, usages, strict=False)),
             first_model=models[first.backend] if first else None,
             ttft_us=first.seen_us - job.arrived_us if first else None,
-            tpot_us=self.run.first_tpot_us if self.run else None,
+            tpot_us=tpot_us,
         )
         if chosen is not None:  # then it was settled, so it has an entry: here, and nowhere else
             entry = entry_of(

@@ -9,6 +9,7 @@ A task that may not wait is tried at once, and told how long those before it wil
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,11 +25,12 @@ from router.decision import RankedRoute
 from router.fair_queue import FairQueue, Waiter
 from router.pools import GROUPS, Grant, Reservation
 from router.promises import Promises
-from router.task import Task
+from router.task import Task, Tenant
 from router.waiting_rules import WaitingConfig, Waits, block_of, longest_wait_us, weight_of
 
 logger = logging.getLogger("lanewise")
 
+HOLD_US = 250_000  # a full group is looked at again after this, or when a task on it ends
 TELL_INTERVAL_US = 1_000_000  # between two looks at whose place has changed
 
 
@@ -47,6 +49,7 @@ class _Entry:
     """A waiting task: how to try for it, and who wants to know."""
 
     waiter: Waiter
+    tenant: Tenant
     attempt: Try
     last: Attempt | None  # the latest that failed
     job: Job | None
@@ -87,7 +90,7 @@ class WaitingRoom:
             give_back: Settles, for nothing used, what was granted to a task that had left.
             spawn: Runs what must end even if the task that caused it is cancelled.
         """
-        self._config = config
+        self.config = config
         self._clock_us = clock_us
         self._policy_wait_ms = policy_wait_ms
         self._give_back = give_back
@@ -120,27 +123,27 @@ class WaitingRoom:
         """
         room = self._room_before(task, ranked)
         first: Attempt | None = None
-        if room is None or not self._may_wait_us(task, room, tokens, None):
+        wait_us = 0 if room is None else self._may_wait_us(task, room, tokens, None)
+        if room is None or not wait_us:
             first = await attempt(ranked)
             if first.grant.index is not None:
                 return first
             assert first.grant.limited_by is not None, "a refused grant names its pool"
             room = self._rooms[first.grant.limited_by[0]]
+            wait_us = self._may_wait_us(task, room, tokens, first)
+            if not wait_us:
+                return self._truthful(task, room, tokens, first)
         now_us = self._clock_us()
-        wait_us = self._may_wait_us(task, room, tokens, first)
-        if not wait_us:
-            assert first is not None
-            return self._truthful(task, room, tokens, first)
         waiter = Waiter(
             id=task.id,
             tenant_id=task.tenant.id,
-            weight=weight_of(self._config, task.tenant),
+            weight=weight_of(self.config, task.tenant.id, task.tenant.tier),
             tokens=tokens,
             joined_us=now_us,
             until_us=now_us + wait_us,
         )
         outcome: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
-        entry = _Entry(waiter, partial(attempt, None), first, job, outcome)
+        entry = _Entry(waiter, task.tenant, partial(attempt, None), first, job, outcome)
         found = await self._stand(room, entry)
         if found is not None:
             return found
@@ -155,6 +158,23 @@ class WaitingRoom:
             room = self._rooms[demand.group]
             if len(room.queue) and room.queue.released(reservation.tenant_id, now_us):
                 room.changed.set()
+
+    def others_wait(self, tenant_id: str, group: BackendGroup) -> bool:
+        """Whether tasks of other tenants wait for a group."""
+        queue = self._rooms[group].queue
+        return len(queue) > queue.num_waiting(tenant_id)
+
+    def wanting(self, group: BackendGroup) -> Counter[tuple[str, str]]:
+        """How many tasks wait for a group, by tenant and tier."""
+        entries = self._rooms[group].entries.values()
+        return Counter((entry.tenant.id, entry.tenant.tier) for entry in entries)
+
+    def look_again(self, group: BackendGroup) -> None:
+        """The group's capacity may have changed."""
+        room = self._rooms[group]
+        if len(room.queue):
+            room.queue.hold(self._clock_us())
+            room.changed.set()
 
     def refuse_all(self) -> None:
         """The gateway is stopping: whoever waits should go elsewhere at once."""
@@ -182,7 +202,7 @@ class WaitingRoom:
     def _may_wait_us(self, task: Task, room: _Room, tokens: int, first: Attempt | None) -> int:
         """How long it may wait there; 0 if not at all, or not as long as it would have to."""
         now_us = self._clock_us()
-        longest_us = longest_wait_us(self._config, self._policy_wait_ms(), task, room.group, now_us)
+        longest_us = longest_wait_us(self.config, self._policy_wait_ms(), task, room.group, now_us)
         own_us = first.grant.wait_us if first is not None else 0
         expected_us = room.queue.expected_us(task.tenant.id, tokens, now_us, own_us)
         if expected_us > longest_us or not room.queue.has_room(task.tenant.id):
@@ -213,8 +233,11 @@ class WaitingRoom:
     async def _stand(self, room: _Room, entry: _Entry) -> Attempt | None:
         """Wait for the outcome; whatever ends it, the task is in no queue afterwards."""
         waiter, outcome = entry.waiter, entry.outcome
-        block = None if entry.last is None else block_of(entry.last.grant)
-        room.queue.join(waiter, block)
+        grant = None if entry.last is None else entry.last.grant
+        if grant is not None and grant.shed == "capacity":
+            room.queue.hold(waiter.joined_us + HOLD_US)
+            grant = None  # the group is full, whoever asks: not this tenant's affair
+        room.queue.join(waiter, None if grant is None else block_of(grant))
         room.entries[waiter.id] = entry
         self._metrics.depth(room.group, len(room.queue))
         if room.pump is None or room.pump.done():
@@ -270,7 +293,10 @@ class WaitingRoom:
         grant, now_us = attempt.grant, self._clock_us()
         if grant.reservation is None:
             entry.last = attempt
-            room.queue.put_back(waiter, block_of(grant), now_us)
+            if grant.shed == "capacity":
+                room.queue.hold(now_us + HOLD_US)
+            else:
+                room.queue.put_back(waiter, block_of(grant), now_us)
         elif entry.outcome.done():
             room.queue.leave(waiter.id, now_us)  # it is on its way out
             self._return(attempt)

@@ -91,7 +91,7 @@ def decide(
         policy_version=policy.version,
         chosen=chosen,
         reservation=grant.reservation,
-        balances=grant.balances,
+        balances=() if grant.shed else grant.balances,
         mode=grant.mode,
         refusal=_refusal(grant, demands(task, task_class, ranked, weights))
         if chosen is None
@@ -134,6 +134,12 @@ def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Re
     """The client's error: the pool that is empty, its limit, what was asked, the true wait."""
     assert grant.limited_by is not None, "a refused grant names its pool"
     group, unit = grant.limited_by
+    if grant.shed is not None:
+        message = (
+            f"The {group} engines take no more tasks at the moment. "
+            f"Please try again in {_seconds(grant.wait_us)}."
+        )
+        return Refusal(code="server_is_overloaded", message=message, retry_after_us=grant.wait_us)
     limit, remaining = next(
         (balance.limit, balance.remaining)
         for balance in grant.balances

@@ -23,6 +23,7 @@ from router import bucket
 from router.task import GroupLimits, Tenant
 
 Unit = Literal["requests", "tokens", "concurrent", "tokens_day"]
+Shed = Literal["capacity", "share"]  # the group takes no more at all, or no more of this tenant
 PoolsMode = Literal["redis", "degraded"]  # the shared pools, or this process's own
 Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that sets it
 
@@ -71,6 +72,7 @@ class Grant(msgspec.Struct, frozen=True):
     limited_by: tuple[BackendGroup, Unit] | None = None  # refused: the pool that sets `wait_us`
     num_reaped: int = 0  # expired leases this call gave back: their gateways crashed
     mode: PoolsMode = "redis"  # whose pools these were
+    shed: Shed | None = None  # refused by no pool, but since the group of engines is full
 
 
 class Renewal(msgspec.Struct, frozen=True):

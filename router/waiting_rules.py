@@ -7,9 +7,10 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import BackendGroup
+from router.capacity import CapacityBounds
 from router.fair_queue import Block
 from router.pools import Grant
-from router.task import Task, Tenant
+from router.task import Task
 
 MAX_WAIT_MS = 60_000  # HTTP clients and balancers give up on silence soon after
 
@@ -32,6 +33,14 @@ class WaitingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenant_weights: dict[str, Weight] = {}
     max_waiting: Annotated[int, Meta(ge=1, le=10_000)] = 256  # tasks per group and process
     max_waiting_per_tenant: Annotated[int, Meta(ge=1, le=10_000)] = 64
+
+
+class AdaptationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which groups adapt, and what tenants are sure of; weights are those of waiting."""
+
+    groups: dict[BackendGroup, CapacityBounds] = {}  # one not named has no limit of its own
+    floors: dict[str, Weight] = {}  # tier -> tasks at once that each of its tenants can have
+    ceilings: dict[str, Weight] = {}  # tier -> and can have at most while others wait
 
 
 def longest_wait_us(
@@ -59,9 +68,9 @@ def longest_wait_us(
     return max(0, wait_us)
 
 
-def weight_of(config: WaitingConfig, tenant: Tenant) -> int:
+def weight_of(config: WaitingConfig, tenant_id: str, tier: str) -> int:
     """A tenant's share while others wait."""
-    return config.tenant_weights.get(tenant.id) or config.weights.get(tenant.tier, 1)
+    return config.tenant_weights.get(tenant_id) or config.weights.get(tier, 1)
 
 
 def block_of(grant: Grant) -> Block:

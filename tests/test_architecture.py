@@ -37,7 +37,7 @@ EDGES = frozenset(
             *("access", "directory", "key_admin", "tenant_admin"),
             *("admin_client", "tenant_command", "ledger", "ledger_metrics", "usage"),
             *("parquet", "usage_command", "usage_export"),
-            *("waiting", "waiting_metrics"),
+            *("adaptation", "adaptation_metrics", "waiting", "waiting_metrics"),
         ),
         "router": (
             *("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_client"),
@@ -85,6 +85,7 @@ THIRD_PARTY = {
         *("gateway.backend_metrics", "gateway.learning_metrics"),
         *("gateway.metrics", "gateway.ledger_metrics", "gateway.outage_metrics"),
         *("gateway.policy_metrics", "gateway.waiting_metrics"),
+        *("gateway.adaptation_metrics",),
     ),
     "websockets": (
         *("gateway.client", "gateway.socket_protocol", "gateway.terminal"),

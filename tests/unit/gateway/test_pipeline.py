@@ -110,7 +110,7 @@ class World:
             clock_us=clock_us,
             on_call=metrics.pools_call,
             on_report=metrics.pools_stand,
-            on_settled=lambda reservation: self.gw.waiting.released(reservation),
+            on_settled=lambda reservation: self.gw.released(reservation),
         )
         self.gw = Gateway(
             backends={"wafer": self.fast, "gpu": self.deep},
