@@ -91,6 +91,10 @@ class Trials:
         """The tenant's own trial of that response, if it is remembered."""
         return self._trials.get((tenant_id, response_id))
 
+    def forget(self, tenant_id: str, response_id: str) -> None:
+        """Its client deleted the response."""
+        self._trials.pop((tenant_id, response_id), None)
+
     def before(self, task: Task) -> Trial | None:
         """The trial of the answer that this task follows: its context's last assistant message."""
         digest = last_answer(task.request.items)

@@ -62,6 +62,12 @@ def test_unstored_responses_take_feedback_too(gateway: GatewayProcess, client: O
     assert say(gateway, response.id, success=False)[0] == 200
 
 
+def test_a_deleted_response_is_forgotten(gateway: GatewayProcess, client: OpenAI) -> None:
+    response = client.responses.create(model="lanewise-fast", input="What is a spinlock?")
+    client.responses.delete(response.id)
+    assert say(gateway, response.id, success=True)[0] == 404
+
+
 BAD = (
     ({}, 400, "missing_required_parameter"),
     ({"success": 1}, 400, "invalid_type"),

@@ -5,9 +5,14 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from router.experience import Experience
+from router.learned_store import LearnedStore
+from router.learning import NUM_TRAITS, Lesson
 from router.pools import Demand, Grant
+from router.redis_client import redis_client
 from router.redis_pools import PoolsUnavailable, RedisPools
 from router.redis_servers import RedisServers, slot_of
 from router.redis_url import parse_redis_url
@@ -147,3 +152,17 @@ async def test_sentinels_that_know_no_such_master(tmp_path: Path) -> None:
         with pytest.raises(PoolsUnavailable, match="no Sentinel"):
             await pools.ping()
         await pools.close()
+
+
+async def test_what_outcomes_taught_is_shared_through_a_cluster(cluster: Cluster) -> None:
+    client = redis_client(cluster.url, timeout_s=5)
+    try:
+        one, two = Experience(), Experience()
+        for each in TENANTS[:6]:
+            one.learner(each.id).observe(Lesson(np.ones(NUM_TRAITS), 0.2, {"fast": 1.0}))
+        await LearnedStore(client, one).share()
+        for each in TENANTS[:6]:
+            assert await LearnedStore(client, two).load(each.id)
+            assert two.learner(each.id).known["fast"].num_outcomes == 1
+    finally:
+        await client.aclose()
