@@ -61,6 +61,8 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     ranked, grant = made.ranked, made.grant
     decision = decide(task, task_class, ranked, grant, policy, gw.weights)
     decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
+    if job is not None:
+        job.decided = decision
     if decision.balances:
         gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
     if grant.num_reaped:

@@ -46,6 +46,7 @@ from gateway.leases import extend_outgrown, tend_leases
 from gateway.ledger import Ledger, open_ledger
 from gateway.metrics import Metrics
 from gateway.policy_watch import InForce, PolicyWatch
+from gateway.recorder import LogInUse, Recorder
 from gateway.store import ResponseStore
 from gateway.waiting import WaitingRoom
 from router.failover_pools import FailoverPools
@@ -112,7 +113,6 @@ async def services(config: Config) -> AsyncIterator[Services]:
         backends = make_backends(config.backends)
         for backend in backends.values():
             stack.push_async_callback(backend.close)
-        policy = load_policy(config.policy_path)
         metrics = Metrics(
             version=__version__,
             backends=lambda: [backend.stats() for backend in backends.values()],
@@ -138,11 +138,12 @@ async def services(config: Config) -> AsyncIterator[Services]:
             store=ResponseStore(
                 store_redis, config.store.ttl_s, is_reachable=lambda: pools.mode == "redis"
             ),
-            policy=policy,
+            policy=load_policy(config.policy_path),
             metrics=metrics,
             clock_us=monotonic_us,
             wall_s=wall_s,
             record_usage=ledger.add,
+            recorder=await stack.enter_async_context(_recording(config, metrics)),
             weights=config.cost_weights,
         )
         stack.push_async_callback(gw.settled)
@@ -245,6 +246,29 @@ def _duties_of_adaptation(config: Config, gw: Gateway) -> list[Coroutine[Any, An
         metrics=gw.metrics.adaptation,
     )
     return [_every(ADAPT_INTERVAL_S, adaptation.tick)]
+
+
+@asynccontextmanager
+async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder]:
+    """The decision log's writer; on the way out it writes what it still has.
+
+    Raises:
+        ConfigError: Its file cannot be written.
+    """
+    recording = config.recording
+    try:
+        recorder = Recorder(
+            Path(recording.path) if recording.path else None,
+            max_bytes=recording.max_bytes,
+            keep=recording.keep,
+            on_recorded=metrics.policies.recorded,
+        )
+    except (OSError, LogInUse) as error:
+        raise ConfigError(f"recording.path: {error}") from error
+    try:
+        yield recorder
+    finally:
+        await asyncio.to_thread(recorder.close)
 
 
 def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:

@@ -73,6 +73,14 @@ class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ttl_s: Annotated[int, Meta(ge=1)] = 24 * 3600
 
 
+class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The decision log: docs/decision-log.md."""
+
+    path: str | None = None  # a file of this process's own; None: no log
+    max_bytes: Annotated[int, Meta(ge=1 << 16)] = 100 << 20  # then the next file is begun
+    keep: Annotated[int, Meta(ge=0, le=1000)] = 9  # files besides the newest
+
+
 class AdminKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A key to the admin API; `name` signs what is changed with it."""
 
@@ -199,6 +207,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backends: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
     cost_weights: dict[BackendGroup, CostWeights] = {}
     policy_path: str | None = None  # TOML; without it the default policy rules
+    recording: RecordingConfig = RecordingConfig()
     policy_cache: str | None = None  # a file: the last good policy, for a start without Redis
     admin: AdminConfig = AdminConfig()
 

@@ -12,6 +12,7 @@ from gateway.job import Job
 from gateway.ledger_entry import LedgerEntry
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
+from gateway.recorder import Recorder
 from gateway.store import ResponseStore
 from gateway.waiting import WaitingRoom
 from router.cost import Weights
@@ -45,6 +46,7 @@ class Gateway:
     shadow: Policy | None = None  # decides too, without effect
     gate: GroupGate = field(default_factory=GroupGate)
     adaptation: Adaptation | None = None  # where any group's capacity follows demand
+    recorder: Recorder | None = None  # the decision log
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     @property

@@ -58,6 +58,7 @@ class Job:
         self._on_open = on_open  # called once the response has begun
         self._on_place = on_place if parsed.wants_place else None
         self.decision: RouteDecision | None = None  # once admitted
+        self.decided: RouteDecision | None = None  # admitted or refused: for the decision log
         self.stopped: StopReason | None = None
         self.delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
         self.redirect: Redirect | None = None  # how a steer or a cancel reaches one of them

@@ -31,6 +31,7 @@ from gateway.response import Ending
 from gateway.routing import routing_view
 from gateway.settlement import SideReservations, start_settlement
 from router.cost import cost_by_group
+from router.recording import Course, record_of
 from router.task import Task
 from router.trials import Trial
 
@@ -48,7 +49,8 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     started_us = gw.clock_us()
     account = _Account()
     try:
-        task = await load_task(gw, job)
+        task = account.task = await load_task(gw, job)
+        account.queued_us = started_us - job.arrived_us
         admitted = account.admitted = await admit(gw, task, job)
         gw.metrics.queue_wait(admitted.chosen.route, started_us - job.arrived_us)
         if not task.generate:
@@ -80,11 +82,16 @@ class _Account:
     """What a task's metrics are made from, on every path."""
 
     outcome: OutcomeLabel = "cancelled"  # until something else is known
+    error: str | None = None  # the protocol's code
+    task: Task | None = None
+    queued_us: int = 0
+    answered_by: str | None = None
     admitted: Admitted | None = None
     run: Run | None = None
     apart: SideReservations | None = None
 
     def refused(self, error: ProtocolError) -> None:
+        self.error = error.code
         if error.code == "rate_limit_exceeded":
             self.outcome = "rate_limited"
         elif error.code == "response_cancelled":
@@ -131,6 +138,28 @@ class _Account:
                 duration_us=gw.clock_us() - job.arrived_us,
             )
             gw.record_usage(entry)
+        self._log(gw, job)
+
+    def _log(self, gw: Gateway, job: Job) -> None:
+        """The task's line in the decision log."""
+        if gw.recorder is None or self.task is None:
+            return
+        chosen = self.admitted.chosen if self.admitted else None
+        first = self.run.first if self.run else None
+        usages = self.run.usages if self.run else []
+        course = Course(
+            outcome=self.outcome,
+            error=self.error,
+            answered_by=self.answered_by,
+            queued_us=self.queued_us,
+            ttft_us=first.seen_us - job.arrived_us if first else None,
+            tpot_us=self.run.first_tpot_us if self.run else None,
+            duration_us=gw.clock_us() - job.arrived_us,
+            usages=_by_backend(chosen.backends, usages) if chosen else {},
+            cost=sum(_costs(gw, self.admitted, lambda: usages).values()) if self.admitted else 0,
+        )
+        with_text = gw.policy.for_tenant(job.tenant.id).record_text
+        gw.recorder.record(record_of(self.task, job.decided, course, gw.infos, with_text=with_text))
 
 
 def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -> None:
@@ -163,6 +192,14 @@ def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -
     run.on_delegations = tell
     job.begin(run.stop)
     gw.metrics.stage("dispatch", gw.clock_us() - started_us)
+
+
+def _by_backend(names: Sequence[str], usages: Sequence[Usage]) -> dict[str, Usage]:
+    """What each backend used; one that a strategy asked several times has it all."""
+    used: dict[str, Usage] = {}
+    for name, usage in zip(names, usages, strict=False):
+        used[name] = used.get(name, Usage()) + usage
+    return used
 
 
 def _costs(
@@ -200,7 +237,7 @@ async def _finish(
         gw.metrics.backend_error(error.backend, error.code)
     job.writer.close_items(ending)
     errors = tuple(str(error) for error in outcome.errors)
-    backend = chosen.backends[account.run.answerer]
+    backend = account.answered_by = chosen.backends[account.run.answerer]
     routing = routing_view(task, decision, gw.infos, usages, errors) | {"answered_by": backend}
     if chosen.strategy is not None:
         routing["generations"] = account.run.generations()

@@ -29,6 +29,7 @@ from router.policy_store import (
     Stored,
     read_version,
 )
+from router.recording import DecisionRecord
 
 Version = Annotated[int, Meta(ge=0)]
 Comment = Annotated[str, Meta(max_length=500)]
@@ -370,7 +371,19 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
     return explain_task(policy, task, services.gw.backend_stats())
 
 
+@get("/decisions")
+async def get_decisions(
+    request: AnyRequest, limit: int = 50, tenant: str | None = None
+) -> list[DecisionRecord]:
+    """This process's latest decisions, the last one first."""
+    recorder = services_of(request).gw.recorder
+    recent = reversed(recorder.recent if recorder else ())
+    found = [record for record in recent if tenant in (None, record.tenant)]
+    return found[: max(0, limit)]
+
+
 HANDLERS: list[Any] = [
+    get_decisions,
     *(get_policies, check_policy, put_policy, get_audit, get_policy, diff_policies),
     *(activate_policy, roll_policy_back, shadow_policy, explain_prompt),
 ]

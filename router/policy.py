@@ -97,6 +97,7 @@ class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     interactive: Choice | None = None
     uncertain: Choice | None = None
     deep: Choice | None = None
+    record_text: bool | None = None
     rules: tuple[Rule, ...] = ()  # tried before the common ones
     aliases: dict[Name, Choice] = {}  # besides the common ones
 
@@ -111,6 +112,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     strategy: Strategy = "brief"
     strategies: StrategyOptions = DEFAULT_OPTIONS
     security_goes_deep: bool = True
+    record_text: bool = False  # the decision log gets the asks' text, too
     # Deep is at least as able as fast, so it may stand in; for deep work fast may, and says so.
     interactive: Choice = Choice(route=Route.FAST, fallback=(Route.DEEP,))
     uncertain: Choice = Choice(route=Route.PARALLEL, fallback=(Route.FAST, Route.DEEP))

@@ -32,7 +32,7 @@ EDGES = frozenset(
             *("pipeline", "preview", "routes", "server", "settlement", "socket_protocol"),
             *("store", "terminal"),
             *("admin_guard", "outage_metrics", "policy_metrics", "policy_watch"),
-            *("policy_admin", "policy_command"),
+            *("policy_admin", "policy_command", "recorder"),
             *("learning_admin", "learning_metrics", "outcomes"),
             *("access", "directory", "key_admin", "tenant_admin"),
             *("admin_client", "tenant_command", "ledger", "ledger_metrics", "usage"),
