@@ -89,6 +89,8 @@ def strategy_usage(
     if strategy == "brief":
         num_said = min(num_output_tokens, BRIEF_MAX_OUTPUT_TOKENS)
         return {"fast": _usage(num_prompt_tokens + ADDED_TOKENS, num_said), "deep": once}
+    if strategy == "hedge":
+        return {"deep": once}  # the fast engine asks for its own when it joins
     if strategy == "refine":
         num_drafted = min(num_output_tokens, DRAFT_MAX_OUTPUT_TOKENS)
         read = _usage(num_drafted + ADDED_TOKENS, 0)

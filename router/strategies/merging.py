@@ -21,7 +21,7 @@ def merge(strategy: Strategy | None, options: StrategyOptions, request: Generate
     if strategy is None:
         return Single()
     if strategy == "brief":
-        return Hedge(after_us=None) if in_form else Brief()
+        return Hedge(after_us=None, apart=False) if in_form else Brief()
     if strategy == "race":
         return Race()
     if strategy == "hedge":

@@ -5,7 +5,8 @@
   while both still run: words once sent cannot be taken back, so a part of an answer must not go
   out before it is known to be the one that counts.
 - `Hedge`: the deep engine answers; if it has not begun in time, or fails before, the fast one
-  joins. Whoever says the first token then is the answer, and the other is cancelled.
+  joins. Whoever says the first token then is the answer, and the other is cancelled. Most answers
+  never need the fast engine, so it is reserved for when it joins, and given back when it has lost.
 
 The failure of one engine leaves the other: from then on it is the answer. The response fails only
 if both fail, or if the answer itself broke off in the middle.
@@ -106,11 +107,15 @@ class Hedge:
 
     transparent = False
 
-    __slots__ = ("_after_us", "_begun", "_ended", "_finishes", "_items", "_winner")
+    __slots__ = ("_after_us", "_apart", "_begun", "_ended", "_finishes", "_items", "_winner")
 
-    def __init__(self, after_us: int | None) -> None:
-        """`after_us`: how long to wait for the deep engine; None: until it fails."""
+    def __init__(self, after_us: int | None, *, apart: bool = True) -> None:
+        """`after_us`: how long to wait for the deep engine; None: until it fails.
+
+        `apart`: the fast engine is not among what the task has reserved.
+        """
         self._after_us = after_us
+        self._apart = apart
         self._items = Items()
         self._begun = {DEEP}
         self._finishes: dict[int, Finish] = {}
@@ -148,7 +153,7 @@ class Hedge:
         if FAST in self._begun:
             return []
         self._begun.add(FAST)
-        return [Begin(FAST, FAST, Answer())]
+        return [Begin(FAST, FAST, Answer(), apart=self._apart)]
 
     def _win(self, branch: int) -> list[Action]:
         self._winner = branch

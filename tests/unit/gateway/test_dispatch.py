@@ -1,12 +1,14 @@
 """Starting backends and merging what they push: one run, its ends, and what each backend used."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
 
 from backends.contract import (
     BackendError,
+    BackendGroup,
     CustomTool,
     FinishReason,
     FunctionTool,
@@ -20,7 +22,9 @@ from backends.contract import (
 from backends.prompt import measure, prompt_size
 from gateway.branch import Pace
 from gateway.dispatch import Outcome, Run
+from gateway.errors import ProtocolError
 from gateway.response import ResponseStream
+from gateway.settlement import SideReservation, SideReservations
 from router.decision import RankedRoute, Reason
 from router.strategies.options import StrategyOptions
 from router.task import Route, Strategy
@@ -35,7 +39,7 @@ from tests.unit.gateway.doubles import (
     until,
 )
 
-# `delegate` reserves while it runs: tests/unit/gateway/test_delegation.py
+# For `delegate` see tests/unit/gateway/test_delegation.py.
 STRATEGIES = tuple(s for s in get_args(Strategy) if s != "delegate")
 FULL = BackendError("wafer", "server_is_overloaded", "full", retryable=True)
 DOWN = BackendError("gpu", "server_error", "down", retryable=True)
@@ -74,6 +78,35 @@ def route(strategy: Strategy | None, **options: Any) -> RankedRoute:
     )
 
 
+class Held(SideReservation):
+    """A reservation that counts its settlements."""
+
+    def __init__(self) -> None:
+        self.settled: list[Usage] = []
+
+    def settle(self, usage: Usage) -> None:
+        self.settled.append(usage)
+
+
+class AtOnce(SideReservations):
+    """Grants everything, in the call itself."""
+
+    def __init__(self) -> None:
+        self.held: list[Held] = []
+
+    def take(
+        self,
+        name: str,
+        group: BackendGroup,
+        expected: Usage,
+        used: Callable[[], Usage],
+        granted: Callable[[SideReservation], None],
+        refused: Callable[[ProtocolError], None],
+    ) -> None:
+        self.held.append(Held())
+        granted(self.held[-1])
+
+
 class Stage:
     """A run over two recording backends, and what its response said."""
 
@@ -91,7 +124,8 @@ class Stage:
         self.writer = ResponseStream(parsed_create(), self.heard.emit)
         self.writer.open(100, "m", {})
         self.now_us = 0
-        self.run = Run(route(strategy, **options), self.writer, lambda: self.now_us)
+        self.apart = AtOnce()
+        self.run = Run(route(strategy, **options), self.writer, lambda: self.now_us, self.apart)
 
     def start(self) -> None:
         self.run.start({"wafer": self.fast, "gpu": self.deep}, request())
@@ -277,6 +311,20 @@ async def test_hedge_lets_the_fast_engine_join_in_time() -> None:
     assert stage.said == [("quick", "final_answer")]
     assert stage.outcome().finish is not None
     assert [row["state"] for row in stage.run.generations()] == ["cancelled", "finished"]
+    assert [held.settled for held in stage.apart.held] == [[stop(2).usage]]
+
+
+async def test_hedge_gives_the_fast_engine_back_the_moment_it_has_lost() -> None:
+    stage = Stage("hedge", hedge_after_ms=0)
+    stage.start()
+    await until(lambda: bool(stage.fast.generations))
+    stage.deep.only.sink.push(text("after all"))
+    assert stage.fast.only.num_cancels == 1
+    assert [held.settled for held in stage.apart.held] == [[USED]], "while deep goes on"
+    assert not stage.run.ended.done()
+    stage.deep.only.sink.finish(stop())
+    stage.run.close()
+    assert [held.settled for held in stage.apart.held] == [[USED]]
 
 
 async def test_refine_starts_the_deep_engine_with_the_draft() -> None:

@@ -264,17 +264,7 @@ ENDS: list[tuple[Script, Script, str, str, str, str | None, str, dict[BackendGro
     ([], ANSWER, "deep", "brief", "completed", None, "ok", {"deep": 12}),
     ([stop(0)], [], "fast", "brief", "completed", None, "ok", {"fast": 7}),
     (ANSWER, ANSWER, "parallel", "brief", "completed", None, "ok", {"fast": 12, "deep": 12}),
-    ([], ANSWER, "parallel", "hedge", "completed", None, "ok", {"fast": 0, "deep": 12}),
-    (
-        [failure()],
-        [failure("gpu")],
-        "parallel",
-        "hedge",
-        "failed",
-        "server_error",
-        "error",
-        {"fast": 8, "deep": 8},
-    ),
+    ([], ANSWER, "parallel", "hedge", "completed", None, "ok", {"deep": 12}),
     (ANSWER, ANSWER, "parallel", "refine", "completed", None, "ok", {"fast": 12, "deep": 12}),
     (ANSWER, ANSWER, "parallel", "breadth", "completed", None, "ok", {"fast": 60, "deep": 12}),
     (ANSWER, [], "parallel", "race", "completed", None, "ok", {"fast": 12, "deep": 9}),
@@ -339,6 +329,24 @@ async def test_ends(
     assert world.refusals == []
     (stored,) = world.store.records.values()
     assert stored.can_continue == (status != "failed")
+
+
+NO_FAST: dict[BackendGroup, GroupLimits] = {
+    "fast": GroupLimits(requests_per_min=0, tokens_per_min=0, max_concurrent=0),
+    "deep": TENANT.limits["deep"],
+}
+
+
+async def test_hedge_reserves_for_each_engine_by_itself() -> None:
+    world = World([failure()], [failure("gpu")])
+    await world.run("parallel", metadata={"strategy": "hedge"})
+    assert world.terminal["status"] == "failed"
+    response_id = world.terminal["id"]
+    assert world.pools.settled == [(f"{response_id}-0", {"fast": 8}), (response_id, {"deep": 8})]
+    world = World(ANSWER, [failure("gpu")], tenant=Tenant(id="a", tier="b", limits=NO_FAST))
+    await world.run("parallel", metadata={"strategy": "hedge"})
+    assert world.terminal["status"] == "failed", "nobody is left to answer"
+    assert len(world.terminal["routing"]["errors"]) == 2
 
 
 TINY = GroupLimits(requests_per_min=1, tokens_per_min=1_000_000, max_concurrent=8)
@@ -578,6 +586,9 @@ CASES: dict[str, dict[str, Any]] = {
     "brief": {"metadata": {"route": "parallel", "strategy": "brief"}},
     "race": {"metadata": {"route": "parallel", "strategy": "race"}},
     "hedge": {"metadata": {"route": "parallel", "strategy": "hedge"}},
+    "hedge, joined": {
+        "metadata": {"route": "parallel", "strategy": "hedge", "hedge_after_ms": "0"}
+    },
     "refine": {"metadata": {"route": "parallel", "strategy": "refine"}},
     "breadth": {"metadata": {"route": "parallel", "strategy": "breadth"}},
     "unstored": {"metadata": {"route": "deep"}, "store": False},

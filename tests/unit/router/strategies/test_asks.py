@@ -165,7 +165,6 @@ def test_no_backend_is_asked_for_more_than_it_can_give(
 TOKENS: list[tuple[Strategy | None, dict[str, Any], int, int, int, int]] = [
     (None, {}, 100, 500, 600, 600),
     ("race", {}, 100, 500, 600, 600),
-    ("hedge", {}, 100, 500, 600, 600),
     ("brief", {}, 100, 500, 100 + 256 + ADDED_TOKENS, 600),
     ("refine", {}, 100, 500, 600, 100 + 500 + 500 + ADDED_TOKENS),
     ("refine", {}, 100, 9_000, 100 + 4_096, 100 + 4_096 + 9_000 + ADDED_TOKENS),
@@ -237,6 +236,10 @@ def test_a_sub_task_has_the_conversation_and_no_tools() -> None:
     said = (Message("assistant", (TextPart("By"),)), Message("user", (TextPart("Shorter."),)))
     steered = asked(Subtask("Prove it.", said), 2)
     assert [entry.item for entry in steered.items[-2:]] == list(said)
+
+
+def test_hedge_asks_the_deep_pools_only() -> None:
+    assert strategy_usage("hedge", StrategyOptions(), 100, 500) == {"deep": Usage(100, 0, 500)}
 
 
 def test_delegation_asks_the_fast_pools_only() -> None:
