@@ -37,8 +37,8 @@ _OURS = {  # closes that we begin, and what they tell whoever reads the code's r
 
 # How long responses may go on after a connection reached its age limit.
 AGE_GRACE_S = 30.0
-# For a client whose key was revoked to take the error that says so.
-REVOKED_GRACE_S = 0.5
+# For a client whose key was revoked to take the error that says so; nothing else runs by then.
+REVOKED_GRACE_S = 5.0
 
 
 class Connection:

@@ -11,6 +11,7 @@ then begin a new epoch, which replaces the copy.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import secrets
@@ -19,7 +20,7 @@ from importlib import resources
 from typing import Any
 
 import msgspec
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import NoScriptError, RedisError
 
 from gateway.errors import ProtocolError
@@ -28,6 +29,7 @@ from gateway.roster import Roster
 logger = logging.getLogger("lanewise")
 
 POLL_S = 0.5
+LISTEN_PAUSE_S = 1.0  # before subscribing again
 MAX_RECORDS = 200_000
 MAX_AUDIT = 10_000
 FLUSH_USED_S = 60.0  # how coarse "last used" is
@@ -92,34 +94,31 @@ class Directory:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.hmget(_HEAD, "epoch", "v")
-        pipe.zrangebyscore(_CHANGED, f"({self._version}", "+inf")
-        (epoch, version), names = await pipe.execute()
-        if epoch is None:
-            if self._epoch:
-                self._complain("Redis has lost the records of keys, tenants and tiers")
-                self._age()
-                return
-        elif epoch != self._epoch or int(version) < self._version:
-            await self._read_all()
-        elif names:
-            found: Any = await self._redis.hmget(_RECORDS, names)
-            self._take(self._roster.put(_records(names, found)))
-            self._version = int(version)
+        """Head first: what changes while the rest is read is taken over again the next time."""
+        epoch, version = await self._head()
+        if not epoch and self._epoch:
+            self._complain("Redis has lost the records of keys, tenants and tiers")
+            self._age()
+            return
+        if epoch != self._epoch or version < self._version:
+            found: Any = await self._redis.hgetall(_RECORDS)
+            self._take(self._roster.replace(_records(list(found), list(found.values()))))
+        elif version > self._version:
+            changed: Any = await self._redis.zrangebyscore(_CHANGED, f"({self._version}", "+inf")
+            if changed:
+                found = await self._redis.hmget(_RECORDS, changed)
+                self._take(self._roster.put(_records(changed, found)))
+        self._epoch, self._version = epoch, version
         self._read_at_s = asyncio.get_running_loop().time()
         self._roster.is_current = True
         if self._complained:
             self._complained = False
             logger.info("keys, tenants and tiers are read again")
 
-    async def _read_all(self) -> None:
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.hmget(_HEAD, "epoch", "v")
-        pipe.hgetall(_RECORDS)
-        (epoch, version), records = await pipe.execute()
-        self._take(self._roster.replace(_records(list(records), list(records.values()))))
-        self._epoch, self._version = epoch or b"", int(version or 0)
+    async def _head(self) -> tuple[bytes, int]:
+        found: Any = await self._redis.hmget(_HEAD, "epoch", "v")
+        epoch, version = found
+        return epoch or b"", int(version or 0)
 
     def _take(self, odd: list[str]) -> None:
         for name in odd[:10]:
@@ -139,20 +138,44 @@ class Directory:
 
     async def follow(self) -> None:
         """Keep the copy up to date for ever; cancel it to stop."""
-        while True:
+        heard = asyncio.Event()
+        listener = asyncio.create_task(self._listen(heard))
+        try:
+            while True:
+                heard.clear()
+                await self._try_refresh()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(heard.wait(), POLL_S)
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+
+    async def _try_refresh(self) -> None:
+        try:
+            await self.refresh()
+        except (RedisError, OSError) as error:
+            self._complain(f"keys cannot be read ({type(error).__name__})")
+            self._age()
+        except Exception:  # whatever it is, keys must be followed
+            logger.exception("following the keys failed")
+            self._age()
+
+    async def _listen(self, heard: asyncio.Event) -> None:
+        """Hear of changes at once; where that fails, they are found by looking.
+
+        On a Cluster they are found by looking: redis-py's subscriptions there are not to be had
+        before its first command, and do not follow a failover.
+        """
+        while not isinstance(self._redis, RedisCluster):
             try:
                 async with self._redis.pubsub() as changes:
                     await changes.subscribe(_CHANNEL)
                     while True:
-                        await self.refresh()
-                        await changes.get_message(ignore_subscribe_messages=True, timeout=POLL_S)
+                        if await changes.get_message(ignore_subscribe_messages=True, timeout=1.0):
+                            heard.set()
             except (RedisError, OSError) as error:
-                self._complain(f"keys cannot be read ({type(error).__name__})")
-                self._age()
-            except Exception:  # whatever it is, keys must be followed
-                logger.exception("following the keys failed")
-                self._age()
-            await asyncio.sleep(POLL_S)
+                logger.debug("changes of keys are not heard of: %s", type(error).__name__)
+            await asyncio.sleep(LISTEN_PAUSE_S)
 
     async def write(self, changes: Sequence[Change], audit: AuditEntry) -> None:
         """Write all of them or none, and take them over here. Cancelled, it may be done or not.

@@ -11,15 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_LAST_ID = "lanewise.last_id"  # in the file's own metadata
-
 
 class ParquetUnavailable(Exception):  # noqa: N818 - says what is the case, as TimeoutError does
     """Pyarrow is not installed."""
 
 
 class ParquetFile:
-    """Rows go out in row groups; a file without `finish` is no Parquet file."""
+    """Rows go out in row groups; what was not left by the end of the context is no Parquet file."""
 
     def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
         """`columns`: name -> str, int or bool.
@@ -50,20 +48,17 @@ class ParquetFile:
         if rows:
             self._writer.write_table(self._pyarrow.Table.from_pylist(rows, schema=self._schema))
 
-    def finish(self, last_id: str) -> None:
-        """Note the newest entry in the file; then close it."""
-        self._writer.add_key_value_metadata({_LAST_ID: last_id})
-
     @staticmethod
-    def last_id(path: Path) -> str:
-        """The newest entry in a finished file.
+    def column(path: Path, name: str) -> list[Any] | None:
+        """What a finished file holds in a column; None if there is no file.
 
         Raises:
             ParquetUnavailable: There is no pyarrow.
         """
-        metadata: Any = _load("pyarrow.parquet").read_metadata(path).metadata or {}
-        found: bytes = metadata.get(_LAST_ID.encode(), b"0-0")
-        return found.decode()
+        if not path.exists():
+            return None
+        values: list[Any] = _load("pyarrow.parquet").read_table(path, columns=[name])[0].to_pylist()
+        return values
 
 
 def _load(name: str) -> Any:

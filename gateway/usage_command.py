@@ -1,17 +1,18 @@
 """`lanewise usage export`: the usage ledger into a file."""
 
 import argparse
+import asyncio
 import os
 import sys
 from pathlib import Path
 
 import msgspec
-from redis import Redis
 from redis.exceptions import RedisError
 
 from gateway.config import ConfigError, load_config, masked_url
 from gateway.parquet import ParquetUnavailable
-from gateway.usage_export import ExportError, export
+from gateway.usage_export import ExportError, Summary, export
+from router.redis_client import redis_client
 
 TIMEOUT_S = 30.0
 
@@ -61,8 +62,7 @@ def _export(arguments: argparse.Namespace) -> int:
             "embedded Redis is the gateway's own, and forgets its ledger)"
         )
     try:
-        with Redis.from_url(url, socket_timeout=TIMEOUT_S) as redis:
-            summary = export(redis, arguments.out, adopt=arguments.adopt)
+        summary = asyncio.run(_drain(url, arguments.out, arguments.adopt))
     except (ExportError, ParquetUnavailable) as error:
         raise ConfigError(str(error)) from error
     except RedisError as error:
@@ -79,3 +79,8 @@ def _export(arguments: argparse.Namespace) -> int:
     for name in summary.elsewhere:
         print(f"unfinished: {name} (run it again, or --adopt it)", file=sys.stderr)
     return 0
+
+
+async def _drain(url: str, out: Path, adopt: str | None) -> Summary:
+    async with redis_client(url, timeout_s=TIMEOUT_S) as redis:
+        return await export(redis, out, adopt=adopt)

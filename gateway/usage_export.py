@@ -2,7 +2,7 @@
 
 A consumer group hands every entry to one file: the file's consumer. What was handed out and is not
 acknowledged yet is handed to the same file again, never to another. Beside the file a checkpoint
-says how far it is good: the consumer's name, the last entry in it, and its size. A batch goes like
+says how far it is good: the consumer's name, the last batch in it, and its size. A batch goes like
 this, and may be cut anywhere:
 
 1. Redis hands out entries (they are pending for this file now);
@@ -22,12 +22,12 @@ import io
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from redis import Redis
+from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from gateway.ledger import STREAM
@@ -36,6 +36,7 @@ from gateway.parquet import ParquetFile
 
 GROUP = "export"
 BATCH = 1_000
+STARTS: tuple[Literal["0", ">"], ...] = ("0", ">")  # pending entries first, then new ones
 
 Row = dict[str, str | int | bool]
 
@@ -48,7 +49,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """How far a file is good."""
 
     consumer: str
-    last_id: str = "0-0"
+    ids: frozenset[str] = frozenset()  # the last batch in it: these alone may be pending still
     size_bytes: int = 0
 
 
@@ -63,17 +64,13 @@ class Summary(msgspec.Struct):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Entries as the group hands them out; `ids` are all that are to be acknowledged."""
+    """Entries as the group hands them out; `None` is one that is gone from the stream."""
 
-    ids: list[bytes]
-    rows: list[Row]
-    num_entries: int
-    is_new: bool  # handed out for the first time
+    entries: dict[str, LedgerEntry | None]  # by their ids in the stream
 
-    @property
-    def last_id(self) -> str:
-        """The newest entry."""
-        return self.ids[-1].decode()
+    def new(self, known: frozenset[str]) -> list[LedgerEntry]:
+        """Those that are there, and not known."""
+        return [e for name, e in self.entries.items() if e is not None and name not in known]
 
 
 class Source:
@@ -82,84 +79,68 @@ class Source:
     def __init__(self, redis: Redis, consumer: str) -> None:
         self._redis = redis
         self.consumer = consumer
+
+    async def join(self) -> None:
+        """Make the group if there is none yet."""
         try:
-            redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+            await self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):  # it is there
                 raise
 
-    def batches(self, last_id: str, summary: Summary) -> Iterator[Batch]:
-        """What is pending for this consumer, then what is new; the file ends with `last_id`."""
-        yield from self.pending(last_id, summary)
-        yield from self._batches(">", (0, 0), summary)
-
-    def pending(self, last_id: str, summary: Summary) -> Iterator[Batch]:
-        """What was handed out before; what the file has already, up to `last_id`, has no rows."""
-        yield from self._batches("0", place(last_id), summary)
-
-    def _batches(self, start: str, done: tuple[int, int], summary: Summary) -> Iterator[Batch]:
-        is_new = start == ">"
+    async def batches(self, start: Literal["0", ">"]) -> AsyncIterator[Batch]:
+        """What is pending for this consumer (0), or what is new (>), some at a time."""
+        after: str = start
         while True:
-            found: Any = self._redis.xreadgroup(GROUP, self.consumer, {STREAM: start}, count=BATCH)
+            found: Any = await self._redis.xreadgroup(
+                GROUP, self.consumer, {STREAM: after}, count=BATCH
+            )
             handed = found[0][1] if found else []
             if not handed:
                 return
-            rows: list[Row] = []
-            num_entries = 0
-            for entry_id, fields in handed:
-                if place(entry_id.decode()) <= done:
-                    continue  # in the file already
-                if not fields:
-                    summary.num_dropped += 1
-                    continue
-                entry = msgspec.json.decode(fields[b"e"], type=LedgerEntry)
-                rows += rows_of(entry)
-                num_entries += 1
-            yield Batch([entry_id for entry_id, _ in handed], rows, num_entries, is_new)
-            if not is_new:
-                start = handed[-1][0].decode()
+            yield Batch({name.decode(): _entry(fields) for name, fields in handed})
+            if start == "0":
+                after = handed[-1][0].decode()
 
-    def acknowledge(self, ids: list[bytes]) -> None:
+    async def acknowledge(self, ids: list[str]) -> None:
         """These are in the file for good: forget them."""
         pipe = self._redis.pipeline(transaction=True)
         for start in range(0, len(ids), BATCH):
             pipe.xack(STREAM, GROUP, *ids[start : start + BATCH])
             pipe.xdel(STREAM, *ids[start : start + BATCH])
-        pipe.execute()
+        await pipe.execute()
 
-    def adopt(self, other: str) -> int:
+    async def adopt(self, other: str) -> int:
         """Take what is pending for another file, which may have some of it: how many."""
         num = 0
         while True:
-            found: Any = self._redis.xpending_range(
+            found: Any = await self._redis.xpending_range(
                 STREAM, GROUP, min="-", max="+", count=BATCH, consumername=other
             )
             ids = [entry["message_id"] for entry in found]
             if not ids:
                 return num
-            self._redis.xclaim(STREAM, GROUP, self.consumer, 0, ids, justid=True)
+            await self._redis.xclaim(STREAM, GROUP, self.consumer, 0, ids, justid=True)
             num += len(ids)
 
-    def finish(self, summary: Summary) -> None:
+    async def finish(self, summary: Summary) -> None:
         """Leave the group if nothing is pending here; note what is for others."""
-        consumers: Any = self._redis.xinfo_consumers(STREAM, GROUP)
+        consumers: Any = await self._redis.xinfo_consumers(STREAM, GROUP)
         for consumer in consumers:
             name = consumer["name"].decode()
             if name == self.consumer:
                 if consumer["pending"] == 0:
-                    self._redis.xgroup_delconsumer(STREAM, GROUP, self.consumer)
+                    await self._redis.xgroup_delconsumer(STREAM, GROUP, self.consumer)
             elif consumer["pending"]:
                 summary.num_elsewhere += consumer["pending"]
                 summary.elsewhere.append(name)
 
 
-def place(entry_id: str) -> tuple[int, int]:
-    """An entry's id in the stream's order."""
-    ms, _, number = entry_id.partition("-")
-    return int(ms), int(number or 0)
+def _entry(fields: dict[bytes, bytes] | None) -> LedgerEntry | None:
+    return msgspec.json.decode(fields[b"e"], type=LedgerEntry) if fields else None
 
 
-def export(redis: Redis, out: Path, *, adopt: str | None = None) -> Summary:
+async def export(redis: Redis, out: Path, *, adopt: str | None = None) -> Summary:
     """Drain the ledger into `out`, a `.csv` that is appended to or a `.parquet` that is new.
 
     Raises:
@@ -169,38 +150,39 @@ def export(redis: Redis, out: Path, *, adopt: str | None = None) -> Summary:
     if out.suffix not in (".csv", ".parquet"):
         raise ExportError(f"--out {out}: expected a file ending in .csv or .parquet")
     with _locked(out):
-        checkpoint_path = out.with_name(f"{out.name}.checkpoint")
-        checkpoint = _read_checkpoint(checkpoint_path)
-        if adopt is not None and checkpoint is not None:
-            raise ExportError(f"--adopt: needs a new file, and {out} was begun before")
-        if checkpoint is None:
-            if out.exists():
-                raise ExportError(
-                    f"--out {out} is there, but not its checkpoint {checkpoint_path.name}: "
-                    "name another file, or bring the checkpoint back"
-                )
-            name = f"{socket.gethostname()}:{out.resolve()}:{secrets.token_hex(4)}"
-            checkpoint = Checkpoint(name)
-            _write_checkpoint(checkpoint_path, checkpoint)
+        checkpoint = _begin(out, may_go_on=adopt is None or out.suffix == ".csv")
         source, summary = Source(redis, checkpoint.consumer), Summary()
+        await source.join()
         if adopt is not None:
-            source.adopt(adopt)
+            await source.adopt(adopt)
         if out.suffix == ".csv":
-            _export_csv(source, out, checkpoint_path, checkpoint, summary)
+            await _export_csv(source, out, checkpoint, summary)
         else:
-            _export_parquet(source, out, checkpoint, summary)
-            checkpoint_path.unlink()
-        source.finish(summary)
+            await _export_parquet(source, out, summary)
+            _checkpoint_path(out).unlink()
+        await source.finish(summary)
     return summary
 
 
-def _export_csv(
-    source: Source,
-    out: Path,
-    checkpoint_path: Path,
-    checkpoint: Checkpoint,
-    summary: Summary,
-) -> None:
+def _begin(out: Path, *, may_go_on: bool) -> Checkpoint:
+    """The file's checkpoint, or its first."""
+    path = _checkpoint_path(out)
+    checkpoint = _read_checkpoint(path)
+    if checkpoint is not None:
+        if not may_go_on:
+            raise ExportError(f"--adopt: needs a new file, and {out} was begun before")
+        return checkpoint
+    if out.exists():
+        raise ExportError(
+            f"--out {out} is there, but not its checkpoint {path.name}: name another file, or "
+            "bring the checkpoint back"
+        )
+    checkpoint = Checkpoint(f"{socket.gethostname()}:{out.resolve()}:{secrets.token_hex(4)}")
+    _write_checkpoint(path, checkpoint)
+    return checkpoint
+
+
+async def _export_csv(source: Source, out: Path, checkpoint: Checkpoint, summary: Summary) -> None:
     with out.open("ab") as file:
         size_bytes = file.tell()
         if size_bytes == 0:  # new, or moved away by who rotates it
@@ -214,38 +196,52 @@ def _export_csv(
         file.seek(0, os.SEEK_END)
         if checkpoint.size_bytes == 0:
             file.write(_csv_lines([dict(zip(COLUMNS, COLUMNS, strict=True))]))
-        for batch in source.batches(checkpoint.last_id, summary):
-            if batch.rows:
-                file.write(_csv_lines(batch.rows))
-            file.flush()
-            os.fsync(file.fileno())
-            if batch.is_new or place(batch.last_id) > place(checkpoint.last_id):
-                checkpoint = Checkpoint(source.consumer, batch.last_id, file.tell())
-                _write_checkpoint(checkpoint_path, checkpoint)
-            source.acknowledge(batch.ids)
-            summary.num_entries += batch.num_entries
-            summary.num_rows += len(batch.rows)
+        known = checkpoint.ids
+        for start in STARTS:
+            async for batch in source.batches(start):
+                rows = _take(batch, known, summary)
+                file.write(_csv_lines(rows))
+                file.flush()
+                os.fsync(file.fileno())
+                if rows:
+                    ids = frozenset(batch.entries)
+                    fresh = Checkpoint(source.consumer, ids, file.tell())
+                    _write_checkpoint(_checkpoint_path(out), fresh)
+                await source.acknowledge(list(batch.entries))
 
 
-def _export_parquet(source: Source, out: Path, checkpoint: Checkpoint, summary: Summary) -> None:
-    last_id = ParquetFile.last_id(out) if out.exists() else None
-    ids: list[bytes] = []
-    if last_id is None:
+async def _export_parquet(source: Source, out: Path, summary: Summary) -> None:
+    ids: list[str] = []
+    written = ParquetFile.column(out, "task_id")
+    if written is None:
         partial = out.with_name(f"{out.name}.partial")
         with ParquetFile(partial, COLUMNS) as file:
-            for batch in source.batches(checkpoint.last_id, summary):
-                ids += batch.ids
-                file.write(batch.rows)
-                summary.num_entries += batch.num_entries
-                summary.num_rows += len(batch.rows)
-            file.finish(ids[-1].decode() if ids else "0-0")
+            for start in STARTS:
+                async for batch in source.batches(start):
+                    ids += batch.entries
+                    file.write(_take(batch, frozenset(), summary))
         _sync(partial)
         partial.replace(out)
         _sync(out.parent)
-    else:  # cut between the rename and the acknowledgements: everything pending is in the file
-        for batch in source.pending(last_id, summary):
-            ids += batch.ids
-    source.acknowledge(ids)
+    else:  # cut between the rename and the end: what is pending was written, unless it was lost
+        tasks = set(written)
+        async for batch in source.batches("0"):
+            entries = batch.entries.items()
+            ids += [name for name, e in entries if e is None or e.task_id in tasks]
+    await source.acknowledge(ids)
+
+
+def _take(batch: Batch, known: frozenset[str], summary: Summary) -> list[Row]:
+    entries = batch.new(known)
+    rows = [row for entry in entries for row in rows_of(entry)]
+    summary.num_entries += len(entries)
+    summary.num_rows += len(rows)
+    summary.num_dropped += sum(entry is None for entry in batch.entries.values())
+    return rows
+
+
+def _checkpoint_path(out: Path) -> Path:
+    return out.with_name(f"{out.name}.checkpoint")
 
 
 def _csv_lines(rows: list[Row]) -> bytes:

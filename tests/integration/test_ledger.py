@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +22,26 @@ from redis.backoff import NoBackoff
 import gateway.ledger
 from gateway import usage_export
 from gateway.config import LedgerConfig
+from gateway.directory import AuditEntry, Change, Directory
 from gateway.ledger import STREAM, Ledger, open_ledger
 from gateway.ledger_entry import COLUMNS, LedgerEntry, LedgerLine
 from gateway.parquet import ParquetFile
-from gateway.usage_export import ExportError, Source, export
+from gateway.roster import Roster
+from gateway.usage_export import ExportError, Source, Summary
+from gateway.usage_export import export as drain
+from router.redis_client import redis_client
+from tests.integration.redis_fleet import Cluster, running
 
 EXPORT = """
-import pathlib, sys, redis
+import asyncio, pathlib, sys
 from gateway.usage_export import export
-with redis.Redis.from_url(sys.argv[1]) as client:
-    export(client, pathlib.Path(sys.argv[2]))
+from router.redis_client import redis_client
+
+async def whole():
+    async with redis_client(sys.argv[1], timeout_s=30) as client:
+        await export(client, pathlib.Path(sys.argv[2]))
+
+asyncio.run(whole())
 """
 NOON_S = 1_700_000_000
 
@@ -74,13 +86,21 @@ def stored(redis_url: str) -> Iterator["sync_redis.Redis[bytes]"]:
 def fill(redis_url: str, count: int, first: int = 0) -> None:
     async def add() -> None:
         async with (
-            Redis.from_url(redis_url) as client,
+            redis_client(redis_url, timeout_s=5) as client,
             open_ledger(client, LedgerConfig()) as ledger,
         ):
             for number in range(first, first + count):
                 ledger.add(entry(number))
 
     asyncio.run(add())
+
+
+def export(url: str, out: Path, adopt: str | None = None) -> Summary:
+    async def whole() -> Summary:
+        async with redis_client(url, timeout_s=5) as client:
+            return await drain(client, out, adopt=adopt)
+
+    return asyncio.run(whole())
 
 
 def task_ids(path: Path) -> list[str]:
@@ -157,7 +177,7 @@ def test_a_csv_grows_by_each_export(
     out = tmp_path / "usage.csv"
     for first in (0, 1_500):
         fill(redis_url, 1_500, first)
-        assert export(stored, out).num_entries == 1_500
+        assert export(redis_url, out).num_entries == 1_500
     assert task_ids(out) == [f"resp_{number}" for number in range(3_000)]
     with out.open(newline="") as file:
         row = next(csv.DictReader(file))
@@ -168,7 +188,7 @@ def test_a_csv_grows_by_each_export(
         "2023-11-14T22:13:20Z",
     )
     assert stored.xlen(STREAM) == 0
-    assert export(stored, out).num_entries == 0
+    assert export(redis_url, out).num_entries == 0
 
 
 class Cut(Exception):  # noqa: N818
@@ -188,7 +208,14 @@ def cut_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: b
             raise Cut
         return answer
 
-    monkeypatch.setattr(owner, name, cut)
+    async def cut_awaited(*arguments: Any) -> None:
+        left[0] -= 1
+        if left[0] > 0 or after:
+            await real(*arguments)
+        if left[0] == 0:
+            raise Cut
+
+    monkeypatch.setattr(owner, name, cut_awaited if iscoroutinefunction(real) else cut)
 
 
 CUTS = [
@@ -214,11 +241,11 @@ def test_cut_anywhere_each_entry_is_there_once(
     with monkeypatch.context() as patch:
         cut_once(patch, owner, name, after=after)
         with pytest.raises(Cut):
-            export(stored, out)
+            export(redis_url, out)
     with out.open("ab") as file:
         file.write(b"half a li")  # as a crash in the middle of a write leaves it
-    elsewhere = export(stored, other)  # another file gets none of what this one was handed
-    assert export(stored, out).num_dropped == 0
+    elsewhere = export(redis_url, other)  # another file gets none of what this one was handed
+    assert export(redis_url, out).num_dropped == 0
     found = task_ids(out) + task_ids(other)
     assert sorted(found) == sorted(f"resp_{number}" for number in range(4_500))
     assert elsewhere.num_entries == len(task_ids(other))
@@ -243,7 +270,7 @@ def test_killed_again_and_again(
             time.sleep(chance.random() * 0.05)
             process.kill()
         assert stored.xlen(STREAM)  # or it was over
-    export(stored, out)
+    export(redis_url, out)
     found = task_ids(out)
     assert len(found) == 30_000
     assert len(set(found)) == 30_000
@@ -259,19 +286,19 @@ def test_parquet_is_whole_or_not_there(
     parquet = pytest.importorskip("pyarrow.parquet")
     fill(redis_url, 2_500)
     out = tmp_path / "usage.parquet"
-    for owner, name in ((ParquetFile, "finish"), (Source, "acknowledge")):
+    for owner, name in ((ParquetFile, "__exit__"), (Source, "acknowledge")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, lambda *_: (_ for _ in ()).throw(Cut))
             with pytest.raises(Cut):
-                export(stored, out)
+                export(redis_url, out)
     fill(redis_url, 10, 2_500)
-    assert export(stored, out).num_entries == 0  # it was whole; only the end was missing
+    assert export(redis_url, out).num_entries == 0  # it was whole; only the end was missing
     table = parquet.read_table(out)
     assert table.column("task_id").to_pylist() == [f"resp_{number}" for number in range(2_500)]
     assert table.column("cost_units").to_pylist()[0] == 7
     with pytest.raises(ExportError, match="name another file"):
-        export(stored, out)
-    assert export(stored, tmp_path / "more.parquet").num_entries == 10
+        export(redis_url, out)
+    assert export(redis_url, tmp_path / "more.parquet").num_entries == 10
 
 
 def test_what_an_unfinished_export_holds_can_be_adopted(
@@ -285,16 +312,26 @@ def test_what_an_unfinished_export_holds_can_be_adopted(
     with monkeypatch.context() as patch:
         cut_once(patch, usage_export.os, "fsync", after=False)
         with pytest.raises(Cut):
-            export(stored, lost)
+            export(redis_url, lost)
     fill(redis_url, 100, 1_200)
-    (name,) = export(stored, fresh).elsewhere
+    (name,) = export(redis_url, fresh).elsewhere
     assert str(lost) in name
-    with pytest.raises(ExportError, match="new file"):
-        export(stored, fresh, adopt=name)
-    summary = export(stored, tmp_path / "adopted.csv", adopt=name)
-    assert not summary.elsewhere
-    found = task_ids(fresh) + task_ids(tmp_path / "adopted.csv")
-    assert sorted(found) == sorted(f"resp_{number}" for number in range(1_300))
+    assert not export(redis_url, fresh, adopt=name).elsewhere
+    assert sorted(task_ids(fresh)) == sorted(f"resp_{number}" for number in range(1_300))
+
+
+def test_what_was_handed_out_and_lost_on_the_way_comes_again(
+    redis_url: str, stored: "sync_redis.Redis[bytes]", tmp_path: Path
+) -> None:
+    out = tmp_path / "usage.csv"
+    fill(redis_url, 5)
+    export(redis_url, out)
+    fill(redis_url, 20, 5)
+    consumer = json.loads((tmp_path / "usage.csv.checkpoint").read_text())["consumer"]
+    lost = stored.xreadgroup("export", consumer, {STREAM: ">"}, count=10)  # the answer got lost
+    assert len(lost[0][1]) == 10
+    assert export(redis_url, out).num_entries == 20
+    assert task_ids(out) == [f"resp_{number}" for number in range(25)]
 
 
 def test_a_file_that_was_moved_away_begins_anew(
@@ -302,13 +339,51 @@ def test_a_file_that_was_moved_away_begins_anew(
 ) -> None:
     out = tmp_path / "usage.csv"
     fill(redis_url, 5)
-    export(stored, out)
+    export(redis_url, out)
     out.rename(tmp_path / "usage.1.csv")
     fill(redis_url, 5, 5)
-    export(stored, out)
+    export(redis_url, out)
     assert task_ids(out) == [f"resp_{number}" for number in range(5, 10)]
     out.write_text("shorter")
     with pytest.raises(ExportError, match="were exported into it"):
-        export(stored, out)
+        export(redis_url, out)
     with pytest.raises(ExportError, match=r"\.csv or \.parquet"):
-        export(stored, tmp_path / "usage.txt")
+        export(redis_url, tmp_path / "usage.txt")
+
+
+# -- on a Cluster --------------------------------------------------------------------------------
+
+
+def test_keys_and_the_ledger_on_a_cluster(tmp_path_factory: pytest.TempPathFactory) -> None:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    out = tmp_path_factory.mktemp("out") / "usage.csv"
+    with running(*cluster.servers):
+        cluster.form()
+        fill(cluster.url, 1_500)
+        assert export(cluster.url, out).num_entries == 1_500
+        asyncio.run(write_and_hear(cluster.url))
+
+
+async def write_and_hear(url: str) -> None:
+    """A change that one gateway makes reaches another."""
+    async with AsyncExitStack() as stack:
+        heard = asyncio.Event()
+        rosters = (Roster(), Roster())
+        clients = [redis_client(url, timeout_s=5) for _ in rosters]
+        for client in clients:
+            stack.push_async_callback(client.aclose)
+        writer, reader = (
+            Directory(client, roster, max_stale_s=60, on_change=heard.set)
+            for client, roster in zip(clients, rosters, strict=True)
+        )
+        follow = asyncio.create_task(reader.follow())
+        audit = AuditEntry(at_s=1, author="ada", action="tenants.create", subject="a")
+        await writer.write([Change("tenant:a", b"", b'{"id": "a", "tier": "pro"}')], audit)
+        await reader.note_used({"k": 5})
+        while "a" not in rosters[1].tenants:
+            heard.clear()
+            await asyncio.wait_for(heard.wait(), 20)
+        follow.cancel()
+        await asyncio.gather(follow, return_exceptions=True)
+        assert await writer.last_used_s(["k"]) == {"k": 5}
+        assert len(await writer.audit(5)) == 1
