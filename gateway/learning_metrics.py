@@ -8,7 +8,7 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from router.drift import Sign
+from router.drift import SIGNALS, Sign
 from router.experience import Experience
 from router.trials import OutcomeSource
 
@@ -27,11 +27,11 @@ def lessons_of(experience: Experience) -> Lessons:
     """Taken on the event loop: the text is made elsewhere."""
     trusted = [learner for learner in experience.learners.values() if learner.trust]
     num_alarms: Counter[Sign] = Counter()
-    largest_psi: dict[str, float] = {}
+    largest_psi = dict.fromkeys(SIGNALS, 0.0)  # none is there before enough asks came
     for monitor in experience.monitors.values():
-        num_alarms.update(monitor.standing.alarms)
+        num_alarms.update(monitor.standing.alarms.keys())  # a mapping would bring its values
         for signal, index in monitor.standing.psi.items():
-            largest_psi[signal] = max(index, largest_psi.get(signal, 0.0))
+            largest_psi[signal] = max(index, largest_psi[signal])
     return Lessons(
         dict(experience.num_outcomes),
         len(trusted),
