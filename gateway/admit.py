@@ -63,6 +63,7 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
     if job is not None:
         job.decided = decision
+        job.records_text = policy.record_text
     if decision.balances:
         gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
     if grant.num_reaped:

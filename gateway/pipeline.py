@@ -158,8 +158,9 @@ class _Account:
             usages=_by_backend(chosen.backends, usages) if chosen else {},
             cost=sum(_costs(gw, self.admitted, lambda: usages).values()) if self.admitted else 0,
         )
-        with_text = gw.policy.for_tenant(job.tenant.id).record_text
-        gw.recorder.record(record_of(self.task, job.decided, course, gw.infos, with_text=with_text))
+        gw.recorder.record(
+            record_of(self.task, job.decided, course, gw.infos, with_text=job.records_text)
+        )
 
 
 def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -> None:

@@ -1,5 +1,6 @@
 """`/admin/policies` and `/admin/explain`: check, store, compare, activate, roll back, ask why."""
 
+import asyncio
 import difflib
 import time
 from typing import Annotated, Any
@@ -182,14 +183,15 @@ async def get_policies(request: AnyRequest) -> PoliciesView:
 async def check_policy(request: AnyRequest, data: Submission) -> CheckView:
     """Everything that is wrong with a document."""
     try:
-        policy = parse_policy(data.document.encode(), data.name)
+        policy = await asyncio.to_thread(parse_policy, data.document.encode(), data.name)
     except PolicyError as error:
         return CheckView(valid=False, problems=error.problems)
-    return CheckView(valid=True, warnings=_warnings(services_of(request), policy, data))
+    return CheckView(valid=True, warnings=await _warnings(services_of(request), policy, data))
 
 
-def _warnings(services: Services, policy: Policy, data: Submission) -> tuple[Problem, ...]:
-    return policy_strangers(
+async def _warnings(services: Services, policy: Policy, data: Submission) -> tuple[Problem, ...]:
+    return await asyncio.to_thread(
+        policy_strangers,
         policy,
         data.document.encode(),
         data.name,
@@ -205,7 +207,7 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
     policies = services.policies
     content = data.document.encode()
     try:
-        policy = parse_policy(content, data.name)
+        policy = await asyncio.to_thread(parse_policy, content, data.name)
         version, is_new = await policies.store.put(
             content,
             author=admin_of(request).name,
@@ -215,7 +217,7 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
         active = (await policies.store.state()).active
     except _TROUBLE as error:
         raise _refused(error) from error
-    warnings = _warnings(services, policy, data)
+    warnings = await _warnings(services, policy, data)
     return StoredView(version=version, is_new=is_new, active=active, warnings=warnings)
 
 
@@ -265,9 +267,9 @@ async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
         else:
             new = services.policies.current.version if data.version is None else data.version
             new_name, (_, new_content) = f"v{new}", await _document(services, new)
-        changes = policy_changes(
-            parse_policy(old_content, f"v{old}"), parse_policy(new_content, new_name)
-        )
+        old_policy = await asyncio.to_thread(parse_policy, old_content, f"v{old}")
+        new_policy = await asyncio.to_thread(parse_policy, new_content, new_name)
+        changes = policy_changes(old_policy, new_policy)
     except _TROUBLE as error:
         raise _refused(error) from error
     lines = difflib.unified_diff(
@@ -343,10 +345,10 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
     try:
         policy = services.gw.policy
         if data.document is not None:
-            policy = parse_policy(data.document.encode(), data.name)
+            policy = await asyncio.to_thread(parse_policy, data.document.encode(), data.name)
         elif data.version is not None:
             _, content = await _document(services, data.version)
-            policy = read_version(data.version, content)
+            policy = await asyncio.to_thread(read_version, data.version, content)
     except _TROUBLE as error:
         raise _refused(error) from error
     fields: dict[str, Any] = {

@@ -109,15 +109,18 @@ class PolicyWatch:
         return True
 
     async def _take(self, state: State) -> None:
-        """Load both versions, then put them in force together."""
+        """Load both versions, then put them in force together.
+
+        They are read in a thread: a document of the largest size takes part of a second.
+        """
         policy, content = self.configured, None
         if state.active:
             _, content = await self.store.load(state.active)
-            policy = read_version(state.active, content)
+            policy = await asyncio.to_thread(read_version, state.active, content)
         shadow = None
         if state.shadow:
             _, shadow_content = await self.store.load(state.shadow)
-            shadow = read_version(state.shadow, shadow_content)
+            shadow = await asyncio.to_thread(read_version, state.shadow, shadow_content)
         self.current = InForce(
             policy=policy,
             version=state.active,

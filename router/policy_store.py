@@ -5,6 +5,7 @@ compare-and-set, so that two admins never undo each other unseen. Version 0 stan
 that each gateway was configured with. Every change leaves an audit line and is announced.
 """
 
+import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, Iterator
@@ -114,7 +115,7 @@ class PolicyStore:
         Raises:
             PolicyError: The document is not valid.
         """
-        label = parse_policy(content).version
+        label = (await asyncio.to_thread(parse_policy, content)).version
         digest = hashlib.sha256(content).hexdigest()
         with _as_unavailable():
             for _ in range(PUT_ATTEMPTS):

@@ -9,13 +9,23 @@ from router.conditions import When
 from router.kinds import KINDS
 from router.policy import Choice, Policy, Rule, TenantPolicy, parse_policy
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "policies.md").read_text()
-EXAMPLES = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "policies.md").read_text()
+README = (ROOT / "README.md").read_text()
+EXAMPLES = [
+    *re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL),
+    *re.findall(r"```toml\n(# policy.toml\n.*?)```", README, re.DOTALL),
+    (ROOT / "deploy" / "policy.toml").read_text(),
+]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_are_valid(example: str) -> None:
     assert parse_policy(example.encode()) != Policy()
+
+
+def test_the_examples_are_found() -> None:
+    assert len(EXAMPLES) >= 4
 
 
 def test_everything_is_named() -> None:
