@@ -49,6 +49,7 @@ from gateway.policy_watch import InForce, PolicyWatch
 from gateway.recorder import LogInUse, Recorder
 from gateway.store import ResponseStore
 from gateway.waiting import WaitingRoom
+from router.capped_pools import CappedPools
 from router.failover_pools import FailoverPools
 from router.heartbeat import Heartbeat
 from router.learned_store import LearnedStore
@@ -56,12 +57,14 @@ from router.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.policy_store import PolicyStore
 from router.redis_client import redis_client
 from router.redis_pools import BUDGET_US, PoolsUnavailable, RedisPools
+from router.slices import Slices
 from router.task import Tenant
 
 logger = logging.getLogger("lanewise")
 
 RENEW_INTERVAL_S = 10.0  # a third of a lease
 CHECK_INTERVAL_S = 1.0
+SHARE_PLACES_INTERVAL_S = 0.25
 TEND_INTERVAL_S = 0.4  # so that what a crash left is back within a lease and a second
 
 
@@ -119,7 +122,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
         )
         metrics.ledger.report = lambda: ledger.report
         heartbeat = await stack.enter_async_context(_heartbeat(url))
-        pools = FailoverPools(
+        pools = CappedPools(
             RedisPools(url),
             clock_us=monotonic_us,
             wall_us=lambda: time.time_ns() // 1_000,
@@ -130,6 +133,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             on_report=metrics.pools_stand,
             on_settled=lambda reservation: gw.released(reservation),
         )
+        pools.slices = _slices(config, url)
         stack.push_async_callback(pools.close)
         gw = Gateway(
             backends=backends,
@@ -160,14 +164,14 @@ async def services(config: Config) -> AsyncIterator[Services]:
             *(config, gw, access, ledger, background, learned, wall_s(), admins, policies),
             RouteBatches(partial(live_desk, gw)),
         )
-        server = config.server
         for duty in (
             _every(RENEW_INTERVAL_S, pools.renew),
             _check_pools(pools),
             _every(CHECK_INTERVAL_S, partial(extend_outgrown, gw)),
             _every(TEND_INTERVAL_S, partial(tend_leases, gw)),
-            _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, server.send_timeout_s)),
-            _every(server.heartbeat_s, partial(_heartbeats, gw)),
+            _every(SHARE_PLACES_INTERVAL_S, pools.share),
+            _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, config.server.send_timeout_s)),
+            _every(config.server.heartbeat_s, partial(_heartbeats, gw)),
             gw.metrics.watch_loop(),
             *_duties_of_adaptation(config, gw),
         ):
@@ -194,6 +198,12 @@ async def _sharing(redis: Redis, gw: Gateway) -> AsyncIterator[LearnedStore]:
         for loop in loops:
             await _cancel(loop)
         await learned.share()
+
+
+def _slices(config: Config, url: str) -> Slices | None:
+    if not config.ceilings:
+        return None
+    return Slices(url, secrets.token_hex(8), config.ceilings, budget_us=BUDGET_US)
 
 
 def _waiting_room(

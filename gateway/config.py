@@ -37,6 +37,9 @@ MAX_PORT = 65_535
 _ADMIN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
+Ceiling = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
 class ConfigError(Exception):
     """What is wrong with the configuration, and what to do about it."""
 
@@ -206,6 +209,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenants: tuple[TenantConfig, ...] = (DEVELOPMENT_TENANT,)
     backends: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
     cost_weights: dict[BackendGroup, CostWeights] = {}
+    ceilings: dict[BackendGroup, Ceiling] = {}  # tasks at once, of all tenants on all gateways
     policy_path: str | None = None  # TOML; without it the default policy rules
     recording: RecordingConfig = RecordingConfig()
     policy_cache: str | None = None  # a file: the last good policy, for a start without Redis

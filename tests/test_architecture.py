@@ -41,7 +41,8 @@ EDGES = frozenset(
         ),
         "router": (
             *("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_client"),
-            *("redis_link", "redis_pools", "redis_servers", "sweeper"),
+            *("redis_link", "redis_pools", "redis_servers", "slices", "sweeper"),
+            *("capped_pools",),
         ),
         "backends": (
             *("driver", "gpu", "link", "simulated", "wafer"),

@@ -18,6 +18,7 @@ from router.redis_servers import RedisServers, slot_of
 from router.redis_url import parse_redis_url
 from router.task import GroupLimits, Tenant
 from tests.integration.redis_fleet import PATIENCE_S, Cluster, Sentinels, Server, running
+from tests.integration.test_slices import gateways, many_tasks
 
 LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=3)
 FAST = [(Demand("fast", 100),)]
@@ -99,6 +100,14 @@ async def test_a_slot_that_moves(cluster: Cluster, pools: RedisPools) -> None:
     assert (await pools.reserve_first(mover, "d", FAST)).limited_by == ("fast", "concurrent")
     assert await servers.call("{mover}", "GET", "{mover}") == b"here"
     await servers.close()
+
+
+async def test_ceilings_hold_on_a_cluster(cluster: Cluster) -> None:
+    """Pools, ceilings and tenants are in different slots there, on different nodes."""
+    async with gateways(cluster.url, 3, {"fast": 5}) as made:
+        seen, num_refused = await many_tasks(made, 240, 7)
+    assert seen.most["fast"] <= 5
+    assert num_refused > 0
 
 
 async def test_a_clusters_failover_costs_its_own_tenants_only_and_soon_nobody(
