@@ -28,7 +28,7 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
     if target.kind == "cluster":
         nodes = [ClusterNode(*address) for address in target.addresses]
         retry = Retry(NoBackoff(), 1)  # one more try after the slots were read anew
-        return cast(Redis, RedisCluster(startup_nodes=nodes, retry=retry, **options))
+        return cast(Redis, _Cluster(startup_nodes=nodes, retry=retry, **options))
     options |= {"db": target.db, "retry": Retry(NoBackoff(), 0)}
     if target.kind == "sentinel":
         asked = {
@@ -45,6 +45,47 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
     if target.is_unix:
         return Redis(unix_socket_path=host, **options)
     return Redis(host=host, port=port, **options)
+
+
+class _Cluster(RedisCluster):
+    """A Cluster's client whose pipelines wait with everything until they are executed.
+
+    redis-py 8.1 finds out about the nodes as soon as a pipeline's first command is queued, in a
+    thread and a loop of its own where they are not known, and leaves connections to that loop
+    behind, which fail whoever gets them.
+    """
+
+    def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> Any:
+        del shard_hint
+        return _LatePipeline(self, transaction)
+
+    def real_pipeline(self, transaction: Any) -> Any:
+        return super().pipeline(transaction)
+
+
+class _LatePipeline:
+    """Keeps commands; `execute` queues and sends them."""
+
+    def __init__(self, client: _Cluster, transaction: Any) -> None:
+        self._client = client
+        self._transaction = transaction
+        self._commands: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def keep(*arguments: Any, **options: Any) -> "_LatePipeline":
+            self._commands.append((name, arguments, options))
+            return self
+
+        return keep
+
+    async def execute(self, raise_on_error: bool = True) -> Any:
+        """Cancelling may leave commands carried out."""
+        await self._client.initialize()  # returns at once where the nodes are known
+        pipe = self._client.real_pipeline(self._transaction)
+        for name, arguments, options in self._commands:
+            getattr(pipe, name)(*arguments, **options)
+        self._commands.clear()
+        return await pipe.execute(raise_on_error=raise_on_error)
 
 
 def _tls_options(target: RedisTarget) -> dict[str, Any]:

@@ -102,6 +102,24 @@ async def test_a_slot_that_moves(cluster: Cluster, pools: RedisPools) -> None:
     await servers.close()
 
 
+@pytest.mark.parametrize("is_transaction", [True, False])
+async def test_what_is_not_on_a_tasks_path_works_on_a_cluster(
+    cluster: Cluster, is_transaction: bool
+) -> None:
+    client = redis_client(cluster.url, timeout_s=5.0)
+    for _ in range(2):  # the first finds out about the nodes
+        pipe = client.pipeline(transaction=is_transaction)
+        pipe.set("{a}x", "1", ex=60)
+        pipe.hmget("{a}y", ["b"])
+        assert await pipe.execute() == [True, [None]]
+    assert await client.mget(["{a}x", "{a}z"]) == [b"1", None]
+    script = client.register_script("return redis.call('GET', KEYS[1])")
+    assert await script(keys=["{a}x"]) == b"1"
+    async with client.pubsub() as channel:
+        await channel.subscribe("changes")
+    await client.aclose()
+
+
 async def test_ceilings_hold_on_a_cluster(cluster: Cluster) -> None:
     """Pools, ceilings and tenants are in different slots there, on different nodes."""
     async with gateways(cluster.url, 3, {"fast": 5}) as made:
