@@ -164,19 +164,26 @@ async def services(config: Config) -> AsyncIterator[Services]:
             *(config, gw, access, ledger, background, learned, wall_s(), admins, policies),
             RouteBatches(partial(live_desk, gw)),
         )
-        for duty in (
-            _every(RENEW_INTERVAL_S, pools.renew),
-            _check_pools(pools),
-            _every(CHECK_INTERVAL_S, partial(extend_outgrown, gw)),
-            _every(TEND_INTERVAL_S, partial(tend_leases, gw)),
-            _every(SHARE_PLACES_INTERVAL_S, pools.share),
-            _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, config.server.send_timeout_s)),
-            _every(config.server.heartbeat_s, partial(_heartbeats, gw)),
-            gw.metrics.watch_loop(),
-            *_duties_of_adaptation(config, gw),
-        ):
+        for duty in _duties(config, gw, pools):
             stack.push_async_callback(_cancel, asyncio.create_task(duty))
         yield made
+
+
+def _duties(
+    config: Config, gw: Gateway, pools: CappedPools
+) -> tuple[Coroutine[Any, Any, None], ...]:
+    """What goes on for ever beside the tasks."""
+    return (
+        _every(RENEW_INTERVAL_S, pools.renew),
+        _check_pools(pools),
+        _every(CHECK_INTERVAL_S, partial(extend_outgrown, gw)),
+        _every(TEND_INTERVAL_S, partial(tend_leases, gw)),
+        _every(SHARE_PLACES_INTERVAL_S, pools.share),
+        _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, config.server.send_timeout_s)),
+        _every(config.server.heartbeat_s, partial(_heartbeats, gw)),
+        gw.metrics.watch_loop(),
+        *_duties_of_adaptation(config, gw),
+    )
 
 
 async def _embedded_redis(stack: AsyncExitStack) -> str:
