@@ -35,6 +35,7 @@ MAX_NAMED_STREAMS = 32
 MAX_WAITING = 256  # ours: the protocol names no bound on waiting creates
 MAX_WAITING_BYTES = 32 << 20  # ours
 MAX_PENDING_STEERS = 16  # ours
+MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks
 BYTES_PER_TOKEN = 4  # about; backends.tokenizer
 
 
@@ -78,6 +79,7 @@ class _Active(msgspec.Struct):
     parent: Remembered | None = None
     carried: list[Steer] = []  # the parent's, in front of its own input
     num_bytes: int = 0  # of the frames its context came in
+    num_redirects: int = 0  # steers of its sub-tasks
 
 
 class _Stream:
@@ -232,6 +234,7 @@ class Session:
         try:
             items = parse_steer(event, self._max_context_tokens)
             if subtask is not None:
+                self._count_redirect(subtask[0])
                 steer = Steer(f"steer_{self._new_id()}", target, items, event.input, now_us)
                 subtask[0].writer.send_about("response.steer.accepted", steer.fields())
                 return [Redirect(subtask[0].job, subtask[1], items)]
@@ -249,6 +252,13 @@ class Session:
         if active.writer.has_calls or active.job.parsed.tool_choice.mode == "required":
             return []  # half a call is none: it ends by itself, and the client answers its calls
         return [Stop(active.job, "steered")]
+
+    def _count_redirect(self, active: _Active) -> None:
+        """Each steer of a sub-task is a generation more; a response has so many."""
+        if active.num_redirects >= MAX_REDIRECTS:
+            message = f"At most {MAX_REDIRECTS} steers may go to the sub-tasks of one response."
+            raise ProtocolError("too_many_pending_steers", message)
+        active.num_redirects += 1
 
     def _not_steerable(self, target: Any) -> ProtocolError:
         if isinstance(target, str) and self._memory.get(target) is not None:

@@ -23,6 +23,7 @@ from gateway.response import Ending, ResponseStream
 from gateway.session import (
     MAX_NAMED_STREAMS,
     MAX_PENDING_STEERS,
+    MAX_REDIRECTS,
     MAX_RUNNING,
     MAX_WAITING,
     MAX_WAITING_BYTES,
@@ -488,6 +489,17 @@ def test_other_sub_tasks_are_not_found(tail: str) -> None:
     (error,) = peer.send(type="response.cancel", response_id=target)
     assert error["error"]["code"] == "response_not_found"
     assert peer.redirects == []
+
+
+def test_sub_tasks_are_steered_a_bounded_number_of_times() -> None:
+    peer = Peer()
+    _, subtask_id = handing(peer)
+    for _ in range(MAX_REDIRECTS):
+        (accepted,) = peer.steer(subtask_id)
+        assert accepted["type"] == "response.steer.accepted"
+    (failed,) = peer.steer(subtask_id)
+    assert failed["error"]["code"] == "too_many_pending_steers"
+    assert len(peer.redirects) == MAX_REDIRECTS
 
 
 def test_a_bad_steer_of_a_sub_task_is_refused() -> None:
