@@ -200,12 +200,12 @@ class WaitingRoom:
         return None
 
     def _may_wait_us(self, task: Task, room: _Room, tokens: int, first: Attempt | None) -> int:
-        """How long it may wait there; 0 if not at all, or not as long as it would have to."""
+        """How long it may wait there; 0 if not at all, or surely for less than it would take."""
         now_us = self._clock_us()
         longest_us = longest_wait_us(self.config, self._policy_wait_ms(), task, room.group, now_us)
-        own_us = first.grant.wait_us if first is not None else 0
-        expected_us = room.queue.expected_us(task.tenant.id, tokens, now_us, own_us)
-        if expected_us > longest_us or not room.queue.has_room(task.tenant.id):
+        block = None if first is None else block_of(first.grant)
+        certain_us = room.queue.certain_us(task.tenant.id, tokens, now_us, block)
+        if certain_us > longest_us or not room.queue.has_room(task.tenant.id):
             return 0
         return longest_us
 
@@ -215,7 +215,7 @@ class WaitingRoom:
         Both those that wait here, and those that were refused and told to come again.
         """
         grant, now_us = refused.grant, self._clock_us()
-        wait_us = room.queue.expected_us(task.tenant.id, tokens, now_us, grant.wait_us)
+        wait_us = room.queue.expected_us(task.tenant.id, tokens, now_us, block_of(grant))
         wait_us = self._promises.wait_us(task.tenant.id, grant, tokens, wait_us, now_us)
         return Attempt(refused.ranked, msgspec.structs.replace(grant, wait_us=wait_us))
 

@@ -16,7 +16,8 @@ import msgspec
 from router.pools import Unit
 
 TAG_PER_TOKEN = 1_000_000  # a tag advances by this for a token of weight 1; integers only
-FIRST_PAUSE_US = 1_000_000  # between two that are served, before any was seen
+FIRST_PAUSE_US = 1_000_000  # between two that are served, before that was seen
+MIN_PAUSES = 8  # seen, before their mean is more than a guess
 MAX_LINES_KEPT = 4_096  # of tenants that do not wait now, for what they have had
 
 
@@ -72,6 +73,7 @@ class FairQueue:
         self._held_us = 0  # the whole group is blocked until then
         self._served_us: int | None = None
         self._pause_us = float(FIRST_PAUSE_US)  # smoothed, between two that are served
+        self._num_pauses = 0
 
     def __len__(self) -> int:
         return len(self._tenant_of)
@@ -96,6 +98,8 @@ class FairQueue:
 
         `block`: how its first try went. It counts where nobody of its tenant waits before it.
         """
+        if not self._tenant_of:
+            self._served_us = None  # nobody was there to be served since
         line = self._lines.setdefault(waiter.tenant_id, _Line())
         if not line.waiters:
             line.finish = max(line.finish, self._now)
@@ -149,7 +153,9 @@ class FairQueue:
         self._now = max(self._now, line.finish)
         line.finish += max(1, waiter.tokens) * TAG_PER_TOKEN // waiter.weight
         if self._served_us is not None:
-            self._pause_us += (now_us - self._served_us - self._pause_us) / 8
+            self._num_pauses += 1
+            share = 1 / min(self._num_pauses, MIN_PAUSES)
+            self._pause_us += (now_us - self._served_us - self._pause_us) * share
         self._served_us = now_us
         self.leave(waiter.id, now_us)
 
@@ -189,7 +195,7 @@ class FairQueue:
             expected_us = float(max(0, line.blocked_us - now_us))
             for number, waiter in enumerate(line.waiters):
                 if number:
-                    expected_us += self._cost_us(line, waiter.tokens)
+                    expected_us += self._cost_us(line, waiter.tokens, self._pause_us)
                 place = order[waiter.id]
                 least_us = place * self._pause_us if is_held else 0.0
                 places[waiter.id] = Place(
@@ -197,22 +203,54 @@ class FairQueue:
                 )
         return places
 
-    def expected_us(self, tenant_id: str, tokens: int, now_us: int, own_us: int = 0) -> int:
-        """How long one more of that tenant would wait; `own_us`: if nobody of it waited before."""
+    def expected_us(
+        self, tenant_id: str, tokens: int, now_us: int, block: Block | None = None
+    ) -> int:
+        """How long one more of that tenant would wait, as far as can be known.
+
+        `block`: how its own try went.
+        """
+        return self._expected_us(tenant_id, tokens, now_us, block, self._pause_us, guess=True)
+
+    def certain_us(
+        self, tenant_id: str, tokens: int, now_us: int, block: Block | None = None
+    ) -> int:
+        """How long it would wait at least: refills are certain, places only once they were seen.
+
+        To refuse somebody for a guess would be wrong.
+        """
+        pause_us = self._pause_us if self._num_pauses >= MIN_PAUSES else 0.0
+        return self._expected_us(tenant_id, tokens, now_us, block, pause_us, guess=False)
+
+    def _expected_us(
+        self,
+        tenant_id: str,
+        tokens: int,
+        now_us: int,
+        block: Block | None,
+        pause_us: float,
+        *,
+        guess: bool,
+    ) -> int:
+        own_us = 0
+        if block is not None and (guess or block.unit != "concurrent"):
+            own_us = block.wait_us
+        held_us = (len(self) + 1) * pause_us if self.is_held(now_us) else 0.0
         line = self._lines.get(tenant_id)
-        held_us = round((len(self) + 1) * self._pause_us) if self.is_held(now_us) else 0
         if line is None or not line.waiters:
-            return max(own_us, held_us)
-        before_us = sum(self._cost_us(line, w.tokens) for w in list(line.waiters)[1:])
-        expected_us = max(0, line.blocked_us - now_us) + before_us + self._cost_us(line, tokens)
-        return max(own_us, held_us, round(expected_us))
+            return round(max(own_us, held_us))
+        first_us = max(0, line.blocked_us - now_us)
+        if line.unit == "concurrent" and not guess:
+            first_us = 0  # only when to look again
+        rest = [*(waiter.tokens for waiter in list(line.waiters)[1:]), tokens]
+        after_us = sum(self._cost_us(line, each, pause_us) for each in rest)
+        return round(max(own_us, held_us, first_us + after_us))
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _cost_us(self, line: _Line, tokens: int) -> float:
+    def _cost_us(self, line: _Line, tokens: int, pause_us: float) -> float:
         """How long one more task keeps its line waiting: its pool's refill, or what is usual."""
-        refill_us = line.per_task_us + tokens * line.per_token_us
-        return refill_us or self._pause_us
+        return line.per_task_us + tokens * line.per_token_us or pause_us
 
     def _tags(self, line: _Line) -> list[tuple[Waiter, int]]:
         tag, tagged = max(line.finish, 0), []

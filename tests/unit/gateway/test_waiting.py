@@ -140,8 +140,7 @@ WAITS: list[tuple[str, WaitingConfig, dict[str, str], bool]] = [
         {},
         False,
     ),
-    ("too short for the wait", WaitingConfig(wait_ms={"fast": 900}), {}, False),
-    ("its deadline", WaitingConfig(wait_ms={"fast": 5_000}), {"deadline_ms": "700"}, False),
+    ("however short", WaitingConfig(wait_ms={"fast": 900}), {}, True),
     ("its client's wish", WaitingConfig(wait_ms={"fast": 5_000}), {"max_wait_ms": "0"}, False),
     (
         "its client's patience",
@@ -172,8 +171,35 @@ async def test_who_may_wait(
     await world.left()
 
 
+@pytest.mark.parametrize(
+    ("wait_ms", "metadata", "waits"),
+    [(1_000, {}, False), (50_000, {}, True), (50_000, {"deadline_ms": "1500"}, False)],
+)
+async def test_a_wait_that_is_known_to_be_too_long_is_refused_at_once(
+    wait_ms: int, metadata: dict[str, str], waits: bool
+) -> None:
+    """The next request is there in two seconds, and the one after it in four."""
+    waiting = WaitingConfig(wait_ms={"fast": wait_ms})
+    world = WaitingWorld(limits=tenant(requests_per_min=30), waiting=waiting)
+    now_us = world.pools.now_us
+    for number in range(30):
+        grant = world.pools.memory.reserve_first(
+            world.tenant, f"used-{number}", [(Demand("fast", 0),)], now_us
+        )
+        assert grant.reservation is not None
+        world.pools.memory.settle(grant.reservation, {}, now_us)
+    _, one = world.start(metadata=metadata)
+    await until(lambda: world.depth == 1 or one.done())
+    assert one.done() != waits
+    if not waits:
+        assert 1_000 < int(world.refusal.headers["retry-after-ms"]) <= 2_000
+    one.cancel()
+    await asyncio.gather(one, return_exceptions=True)
+    await world.left()
+
+
 async def test_the_longest_wait_ends_in_a_refusal() -> None:
-    config = WaitingConfig(wait_ms={"fast": 1_001})
+    config = WaitingConfig(wait_ms={"fast": 100})
     world = WaitingWorld([], limits=tenant(max_concurrent=1), waiting=config)
     _, one = world.start()
     await until(lambda: len(world.fast.generations) == 1)

@@ -161,7 +161,45 @@ def test_what_a_client_is_told(block: Block, tokens: int, expected_s: list[int])
     assert [place.place for place in places] == [1, 3, 4], "b's turn is between"
     step = expected_s[2] - expected_s[1]
     assert fair.expected_us("a", tokens, 0) == (expected_s[-1] + step) * S
-    assert fair.expected_us("c", tokens, 0, own_us=7) == 7, "others' pools are not mine"
+    own = Block(wait_us=7, unit="tokens", per_min=60)
+    assert fair.expected_us("c", tokens, 0, own) == 7, "others' pools are not mine"
+
+
+def test_nobody_is_refused_for_a_guess() -> None:
+    fair = FairQueue(100, 100)
+    assert fair.certain_us("a", 1, 0, FULL) == 0, "when a place falls free nobody knows"
+    assert fair.certain_us("a", 1, 0, SHORT) == SHORT.wait_us
+    for n in range(20):
+        fair.join(waiter(f"a{n}"), FULL)
+    fair.hold(S)
+    assert fair.certain_us("a", 1, 0) == 0
+    assert fair.expected_us("a", 1, 0) == 21 * S
+    fair.hold(0)
+    now_us = S
+    for _ in range(12):  # now it has been seen: a tenth of a second each
+        now_us += S // 10
+        turn = fair.next(now_us)
+        assert turn is not None
+        fair.served(turn, now_us)
+    fair.hold(now_us + S)
+    assert fair.certain_us("a", 1, now_us) == 9 * S // 10
+
+
+def test_pauses_without_anybody_waiting_are_none() -> None:
+    fair = FairQueue(100, 100)
+    now_us = 0
+    for n in range(30):
+        now_us += 100 * S
+        for name in (f"a{n}", f"b{n}"):
+            fair.join(waiter(name, joined_us=now_us))
+        for _ in range(2):
+            turn = fair.next(now_us)
+            assert turn is not None
+            fair.served(turn, now_us)
+            now_us += S // 2
+    fair.join(waiter("a99", joined_us=now_us))
+    fair.hold(now_us + S)
+    assert fair.places(now_us)["a99"].expected_us == S // 2
 
 
 @pytest.mark.parametrize("seed", range(5))
