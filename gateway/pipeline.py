@@ -159,7 +159,14 @@ class _Account:
             cost=sum(_costs(gw, self.admitted, lambda: usages).values()) if self.admitted else 0,
         )
         gw.recorder.record(
-            record_of(self.task, job.decided, course, gw.infos, with_text=job.records_text)
+            record_of(
+                self.task,
+                job.decided,
+                course,
+                gw.infos,
+                with_text=job.records_text,
+                with_shape=gw.recorder.is_writing,
+            )
         )
 
 

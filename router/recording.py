@@ -133,8 +133,14 @@ def record_of(
     backends: Mapping[str, BackendInfo],
     *,
     with_text: bool = False,
+    with_shape: bool = True,
 ) -> DecisionRecord:
-    """The line for a task. `decision`: None where no route was possible at all."""
+    """The line for a task.
+
+    Args:
+        decision: None where no route was possible at all.
+        with_shape: More than half of what a record costs, and only a log has a use for it.
+    """
     hints, request = task.hints, task.request
     reading = read(task.ask)
     record = DecisionRecord(
@@ -157,7 +163,7 @@ def record_of(
         tools=len(request.tools),
         has_images=task.has_images,
         kind=kind_of(reading.words),
-        shape=tuple(round(number, 3) for number in dense(reading)),
+        shape=tuple(round(number, 3) for number in dense(reading)) if with_shape else (),
         text=task.ask[:MAX_TEXT_CHARS] if with_text else None,
         outcome=course.outcome,
         error=course.error,

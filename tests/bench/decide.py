@@ -32,17 +32,22 @@ from backends.prompt import measure
 from gateway.embedded_redis import EmbeddedRedis
 from router.admission import decide, demands
 from router.classify import classify, features
+from router.conditions import Situation, When
+from router.decision import RouteDecision
 from router.experience import Experience
 from router.learning import MIN_OUTCOMES
 from router.pace import MIN_SAMPLES
-from router.policy import DEFAULT_POLICY
+from router.policy import DEFAULT_POLICY, MAX_RULES, Policy, Rule
 from router.pools import Demand, MemoryPools
 from router.ranking import rank
+from router.recording import Course, encode_line, record_of
 from router.redis_pools import RedisPools
-from router.task import GroupLimits, Hints, Task, TaskClass, Tenant
+from router.rules import first_rule
+from router.task import GroupLimits, Hints, Route, Task, TaskClass, Tenant
 from router.weighing import weigh
 
 ROUNDS = 7
+KINDS = When(kinds=("translate",))
 LIMITS = GroupLimits(requests_per_min=10**9, tokens_per_min=10**9, max_concurrent=10**6)
 TENANT = Tenant(id="bench", tier="bench", limits={"fast": LIMITS, "deep": LIMITS})
 SENTENCE = "Please fix the flaky scheduler test, then explain what was wrong and why it failed. "
@@ -151,6 +156,7 @@ def pure_rows() -> list[Row]:
         bench("rank, 4 backends", 5_000, lambda: rank(DEFAULT_POLICY, task, task_class, stats))
     )
     rows += weighing_rows(task, task_class, stats)
+    rows += policy_rows(task, task_class, stats)
     ranked = rank(DEFAULT_POLICY, task, task_class, stats)
     assert isinstance(ranked, tuple)
 
@@ -163,6 +169,35 @@ def pure_rows() -> list[Row]:
 
     rows.append(bench("demands, reserve, decide, settle: memory", 2_000, admit_and_settle))
     return rows
+
+
+def policy_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) -> list[Row]:
+    """What rules cost, and a line of the decision log."""
+
+    def asked(name: str, *rules: Rule) -> Row:
+        policy = Policy(rules=rules)
+        return bench(name, 2_000, lambda: first_rule(policy, Situation(task, task_class, stats)))
+
+    others = When(tenants=("somebody-else",), labels=("deep",))
+    many = [Rule(name=f"r{n}", route=Route.FAST, when=others) for n in range(MAX_RULES)]
+    ranked = rank(DEFAULT_POLICY, task, task_class, stats)
+    assert isinstance(ranked, tuple)
+    decision = RouteDecision(
+        task_id=task.id, task_class=task_class, ranked=ranked, policy_version="v1", chosen=ranked[0]
+    )
+    infos = {stat.info.name: stat.info for stat in stats}
+    course = Course(outcome="ok", duration_us=1_000_000)
+    return [
+        asked("rules: the default ones", *DEFAULT_POLICY.rules),
+        asked(f"rules: {MAX_RULES}, none of which holds", *many),
+        asked("rules: one by kind of work", Rule(name="k", route=Route.FAST, when=KINDS)),
+        asked("rules: one that takes a share", Rule(name="s", route=Route.FAST, percent=0.01)),
+        bench(
+            "a line of the decision log, encoded",
+            2_000,
+            lambda: encode_line(record_of(task, decision, course, infos)),
+        ),
+    ]
 
 
 def weighing_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) -> list[Row]:

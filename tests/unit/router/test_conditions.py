@@ -128,7 +128,7 @@ def test_without_a_healthy_engine_no_bound_on_its_load_holds() -> None:
 REASONS: list[tuple[When, str]] = [
     (When(tenants=("beta", "gamma")), "tenants = beta, gamma (here acme)"),
     (When(p_deep_from=0.5), "p_deep >= 0.5 (here 0.10)"),
-    (When(deadline_ms_below=500), "deadline_ms < 500 (here none)"),
+    (When(deadline_ms_below=500), "deadline_ms < 500 (here not given)"),
     (When(has_tools=True), "has_tools = true (here false)"),
     (When(words=("k8s",)), "words = k8s (none of them is in the ask)"),
     (
