@@ -346,6 +346,15 @@ BACKENDS = (
         ),
     ),
     panel(
+        "Failovers",
+        "reqps",
+        "Generations begun again on another backend of the group, before their first token.",
+        (
+            never_empty(rate("lanewise_failovers_total", "from", "to", "reason")),
+            "{{from}} to {{to}}: {{reason}}",
+        ),
+    ),
+    panel(
         "Prefix cache",
         "percentunit",
         "Share of prompt tokens that were found in the KV cache.",

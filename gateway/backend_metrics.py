@@ -1,11 +1,12 @@
-"""Series read from the backends' snapshots at scrape time: nothing is counted for them before."""
+"""Series about backends: read from their snapshots at scrape time, and what they failed at."""
 
 from collections.abc import Callable, Iterable
 
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from backends.contract import BackendStats
+from backends.contract import BackendError, BackendStats
 
 
 class BackendCollector(Collector):
@@ -36,6 +37,33 @@ class BackendCollector(Collector):
             for stats in self.stats:
                 counter.add_metric((stats.info.model, stats.info.name), value(stats))
             yield counter
+
+
+class BackendFailures:
+    """What backends failed at, and who took over."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._errors = Counter(
+            "lanewise_backend_errors_total",
+            "Generations that a backend failed.",
+            ("backend", "reason"),
+            registry=registry,
+        )
+        self._failovers = Counter(
+            "lanewise_failovers_total",
+            "Generations begun again on another backend of the group, before their first token.",
+            ("from", "to", "reason"),
+            registry=registry,
+        )
+
+    def failed(self, error: BackendError) -> None:
+        """Counts a failed generation."""
+        self._errors.labels(error.backend, error.code).inc()
+
+    def replaced(self, error: BackendError, taken: str) -> None:
+        """Counts a failed generation that `taken` began again."""
+        self.failed(error)
+        self._failovers.labels(error.backend, taken, error.code).inc()
 
 
 def _kv_usage(stats: BackendStats) -> float:

@@ -38,13 +38,14 @@ class Branch:
     """One generation of a run, and its sink."""
 
     __slots__ = (
-        *("_run", "begin", "cancelled", "failed", "generation", "num_prompt_tokens"),
+        *("_run", "backend", "begin", "cancelled", "failed", "generation", "num_prompt_tokens"),
         *("num_streamed_tokens", "number", "pace", "reservation", "started_us", "usage"),
     )
 
-    def __init__(self, run: Listener, begin: Begin, started_us: int) -> None:
+    def __init__(self, run: Listener, begin: Begin, backend: str, started_us: int) -> None:
         self._run = run
         self.begin = begin
+        self.backend = backend  # changes with a failover
         self.started_us = started_us
         self.number = begin.branch
         self.generation: Generation | None = None  # None: not started, or refused

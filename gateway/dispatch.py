@@ -26,6 +26,7 @@ from gateway.errors import ProtocolError
 from gateway.response import ResponseWriter
 from gateway.settlement import SideReservation, SideReservations
 from router.decision import RankedRoute
+from router.failover import replacement
 from router.strategies.actions import Action, Begin, Cancel, End, Forward, Merge, WakeAt
 from router.strategies.asks import branch_request
 from router.strategies.delegate import Delegate
@@ -38,6 +39,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
     finish: Finish | None
     errors: tuple[BackendError, ...] = ()
+
+
+class Failover(msgspec.Struct, frozen=True):
+    """A backend failed before its first token, and another took its place."""
+
+    to: str
+    error: BackendError  # names the one that failed
 
 
 class Run:
@@ -58,6 +66,11 @@ class Run:
         self._clock_us = clock_us
         self._writer = writer
         self._chosen = chosen
+        self._failed: set[str] = set()  # backends that did not begin
+        self._names = list(chosen.backends)  # as failovers have left them
+        self._answered_by: str | None = None
+        self.failovers: list[Failover] = []
+        self.on_failover: Callable[[], None] | None = None
         self._apart = apart
         self._merge: Merge = Single()
         self._shows_commentary = True
@@ -114,8 +127,30 @@ class Run:
             branch.cancel()
 
     @property
+    def backends(self) -> tuple[str, ...]:
+        """The route's backends, as failovers have left them."""
+        return tuple(self._names)
+
+    @property
+    def first_backend(self) -> str | None:
+        """Whose token the client saw first."""
+        return self._first_branch.backend if self._first_branch else None
+
+    @property
+    def answered_by(self) -> str:
+        """The backend whose words came last: the answer's."""
+        return self._answered_by or self._names[self.answerer]
+
+    def usage_by_backend(self) -> dict[str, Usage]:
+        """`usages` by name: of the route's backends, and of others that worked in their places."""
+        used = dict.fromkeys(self._names, Usage())
+        for branch in self._branches.values():
+            used[branch.backend] = used.get(branch.backend, Usage()) + (branch.usage or Usage())
+        return used
+
+    @property
     def usages(self) -> list[Usage]:
-        """What each backend used, in the route's order; whole after `close`."""
+        """What was used in each place of the route; whole after `close`."""
         totals = [Usage()] * len(self._chosen.backends)
         for branch in self._branches.values():
             totals[branch.begin.backend] += branch.usage or Usage()
@@ -143,13 +178,13 @@ class Run:
                 tpot_us = branch.pace.tpot_us(branch.usage or Usage())
                 if tpot_us is not None:
                     ttft_us = max(0, branch.pace.first_at_us - branch.started_us)
-                    yield self._chosen.backends[branch.begin.backend], ttft_us, tpot_us
+                    yield branch.backend, ttft_us, tpot_us
 
     def generations(self) -> list[dict[str, Any]]:
         """What became of each branch, in the order they began."""
         return [
             {
-                "backend": self._chosen.backends[branch.begin.backend],
+                "backend": branch.backend,
                 "part": type(branch.begin.ask).__name__.lower(),
                 "state": branch.state,
                 "output_tokens": (branch.usage or Usage()).num_output_tokens,
@@ -213,11 +248,38 @@ class Run:
     def on_finish(self, branch: Branch, finish: Finish) -> None:
         if branch.usage is not None:
             return  # cancelled: what comes too late counts no more
+        if finish.error is not None and self._fail_over(branch, finish.error):
+            return
         branch.over(finish.usage)
         branch.failed = finish.error is not None
         if not self._closed:
             self._act(self._merge.on_finish(branch.number, finish, self._clock_us()))
             self._end_item_of(branch)
+
+    def _fail_over(self, branch: Branch, error: BackendError) -> bool:
+        """Begin a branch again elsewhere, if it can be; what the failed one used is not charged."""
+        never_began = branch.begin.apart and branch.reservation is None  # the pools refused it
+        place = branch.begin.backend
+        if self._closed or never_began or place >= len(self._chosen.spares):
+            return False
+        self._failed.add(branch.backend)
+        name = replacement(
+            self._chosen.spares[place],
+            self._failed,
+            error,
+            has_tokens=branch.pace is not None,
+            healthy=lambda name: self._backends[name].stats().healthy,
+        )
+        if name is None:
+            return False
+        self.failovers.append(Failover(name, error))
+        self._names[place] = branch.backend = name
+        branch.generation = None
+        branch.started_us = self._clock_us()
+        self._start_branch(branch, self._backends[name], self._asked(branch))
+        if self.on_failover is not None:
+            self.on_failover()
+        return True
 
     def _see(self, branch: Branch) -> None:
         """The client gets its first token, from this branch."""
@@ -235,8 +297,11 @@ class Run:
                 branch = self._branches[hidden.branch]
                 if self.first is None:
                     self._see(branch)
-                self.answerer = branch.begin.backend
+                self._answers(branch)
                 self._writer.push(hidden.delta, "final_answer")
+
+    def _answers(self, branch: Branch) -> None:
+        self.answerer, self._answered_by = branch.begin.backend, branch.backend
 
     def _end_item_of(self, branch: Branch) -> None:
         """Close the item in hand if it is a branch's that says no more, while others go on."""
@@ -263,7 +328,7 @@ class Run:
                 if self.first is None:
                     self._see(branch)
                 self._speaker = branch
-                self.answerer = branch.begin.backend
+                self._answers(branch)
                 self._has_text = self._has_text or action.phase is not None
                 self._writer.push(action.delta, action.phase)
             elif isinstance(action, Begin):
@@ -280,17 +345,23 @@ class Run:
             self._tell_of_delegations(self._delegate)
 
     def _begin(self, begin: Begin) -> None:
-        assert self._request is not None
-        name = self._chosen.backends[begin.backend]
+        name = self._names[begin.backend]
         backend = self._backends[name]
-        branch = self._branches[begin.branch] = Branch(self, begin, self._clock_us())
-        alone = len(self._chosen.backends) == 1
-        asked = branch_request(self._request, begin, backend.info, alone=alone)
-        branch.num_prompt_tokens = asked.num_prompt_tokens
+        branch = self._branches[begin.branch] = Branch(self, begin, name, self._clock_us())
+        asked = self._asked(branch)
         if begin.apart:
             self._reserve(branch, backend, asked)
         else:
             self._start_branch(branch, backend, asked)
+
+    def _asked(self, branch: Branch) -> GenerateRequest:
+        """What the branch's backend is asked."""
+        assert self._request is not None
+        info = self._backends[branch.backend].info
+        alone = len(self._names) == 1
+        asked = branch_request(self._request, branch.begin, info, alone=alone)
+        branch.num_prompt_tokens = asked.num_prompt_tokens
+        return asked
 
     def _start_branch(self, branch: Branch, backend: Backend, asked: GenerateRequest) -> None:
         try:

@@ -1,6 +1,6 @@
 """The usage ledger's entries: one for each settled task, with a line for each backend it used."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -46,7 +46,7 @@ def entry_of(
     task_id: str,
     tenant: Tenant,
     chosen: RankedRoute,
-    usages: Sequence[Usage],
+    used: Mapping[str, Usage],
     infos: Mapping[str, BackendInfo],
     weights: Weights,
     *,
@@ -54,11 +54,9 @@ def entry_of(
     ended_s: int,
     duration_us: int,
 ) -> LedgerEntry:
-    """The entry of a task. `usages` in the route's order; fewer: those backends used nothing."""
-    used: dict[str, Usage] = dict.fromkeys(chosen.backends, Usage())
-    for name, usage in zip(chosen.backends, usages, strict=False):
-        used[name] += usage
-    lines = tuple(_line(infos[name], usage, weights) for name, usage in used.items())
+    """The entry of a task. `used` by backend; one of the route that is not in it used nothing."""
+    usages = dict.fromkeys(chosen.backends, Usage()) | dict(used)
+    lines = tuple(_line(infos[name], usage, weights) for name, usage in usages.items())
     return LedgerEntry(
         task_id=task_id,
         tenant_id=tenant.id,

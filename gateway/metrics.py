@@ -25,7 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from backends.contract import BackendGroup, BackendStats, Usage
 from gateway.adaptation_metrics import AdaptationMetrics
-from gateway.backend_metrics import BackendCollector
+from gateway.backend_metrics import BackendCollector, BackendFailures
 from gateway.learning_metrics import LearningCollector, lessons_of
 from gateway.ledger_metrics import LedgerCollector
 from gateway.outage_metrics import OutageCollector
@@ -210,12 +210,7 @@ class Metrics:
             "to",
             "reason",
         )
-        self._backend_errors = self._counter(
-            "lanewise_backend_errors_total",
-            "Generations that a backend failed.",
-            "backend",
-            "reason",
-        )
+        self.failures = BackendFailures(self.registry)
 
     def _make_pool_metrics(self) -> None:
         self._ratelimit = self._counter(
@@ -368,10 +363,6 @@ class Metrics:
     def escalation(self, *, ranked_first: Route, taken: Route, reason: str) -> None:
         """Counts a task that did not run where it was ranked first."""
         self._escalations[ranked_first.value, taken.value, reason].inc()
-
-    def backend_error(self, backend: str, code: str) -> None:
-        """Counts a failed generation; `code` is the `BackendError`'s."""
-        self._backend_errors[backend, code].inc()
 
     # Pools
 

@@ -39,7 +39,7 @@ def note_end(
         return None
     chosen = admitted.chosen
     infos = gw.infos
-    backend = chosen.backends[run.answerer]
+    backend = run.answered_by
     answered_by = infos[backend].group
     finished = {infos[name].group for name, _, _ in run.timings()}
     others: tuple[BackendGroup, ...] = tuple(sorted(finished - {answered_by}))
@@ -52,7 +52,7 @@ def note_end(
         backend=backend,
         pinned=chosen.reason in (Reason.MODEL, Reason.HINT),
     )
-    is_real = not any(infos[name].simulated for name in chosen.backends)
+    is_real = not any(infos[name].simulated for name in run.backends)
     if chosen.strategy == "brief" and is_real and others == ("fast",):
         texts = {phase: _text_of(output, phase) for phase in ("commentary", "final_answer")}
         agreed = agreement(texts["commentary"], texts["final_answer"])

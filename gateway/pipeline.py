@@ -2,9 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+import msgspec
 
 from backends.contract import (
     BackendError,
@@ -31,6 +34,7 @@ from gateway.response import Ending
 from gateway.routing import routing_view
 from gateway.settlement import SideReservations, start_settlement
 from router.cost import cost_by_group
+from router.decision import RouteDecision
 from router.recording import Course, record_of
 from router.task import Task
 from router.trials import Trial
@@ -108,10 +112,10 @@ class _Account:
             self.outcome = "ok"
 
     def close(self, gw: Gateway, job: Job) -> None:
-        chosen = self.admitted.chosen if self.admitted else None
-        models = [gw.backends[name].info.model for name in chosen.backends] if chosen else []
-        usages = self.run.usages if self.run else []
+        chosen = _decided(self.admitted, self.run).chosen if self.admitted else None
+        used = self.run.usage_by_backend() if self.run else {}
         first = self.run.first if self.run else None
+        first_backend = self.run.first_backend if self.run else None
         tpot_us = self.run.first_tpot_us if self.run else None
         if gw.adaptation is not None and chosen and first:
             gw.adaptation.observe(gw.infos[chosen.backends[first.backend]].group, tpot_us)
@@ -120,17 +124,19 @@ class _Account:
             route=chosen.route if chosen else None,
             outcome=self.outcome,
             duration_us=gw.clock_us() - job.arrived_us,
-            usage_by_model=dict(zip(models, usages, strict=False)),
-            first_model=models[first.backend] if first else None,
+            usage_by_model=_by_model(gw, used),
+            first_model=gw.infos[first_backend].model if first_backend else None,
             ttft_us=first.seen_us - job.arrived_us if first else None,
             tpot_us=tpot_us,
         )
+        for failover in self.run.failovers if self.run else ():
+            gw.metrics.failures.replaced(failover.error, failover.to)
         if chosen is not None:  # then it was settled, so it has an entry: here, and nowhere else
             entry = entry_of(
                 job.parsed.id,
                 job.tenant,
                 chosen,
-                usages,
+                used,
                 gw.infos,
                 gw.weights,
                 outcome=self.outcome,
@@ -144,7 +150,6 @@ class _Account:
         """The task's line in the decision log."""
         if gw.recorder is None or self.task is None:
             return
-        chosen = self.admitted.chosen if self.admitted else None
         first = self.run.first if self.run else None
         usages = self.run.usages if self.run else []
         course = Course(
@@ -155,7 +160,7 @@ class _Account:
             ttft_us=first.seen_us - job.arrived_us if first else None,
             tpot_us=self.run.first_tpot_us if self.run else None,
             duration_us=gw.clock_us() - job.arrived_us,
-            usages=_by_backend(chosen.backends, usages) if chosen else {},
+            usages=self.run.usage_by_backend() if self.run else {},
             cost=sum(_costs(gw, self.admitted, lambda: usages).values()) if self.admitted else 0,
         )
         gw.recorder.record(
@@ -181,33 +186,56 @@ def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -
     try:
         run.start(gw.backends, task.request)
     except BackendError as error:
-        gw.metrics.backend_error(error.backend, error.code)
+        gw.metrics.failures.failed(error)
         raise ProtocolError(
             "server_is_overloaded", f"{error}. Try again in 1s.", retry_after_us=1_000_000
         ) from error
     infos = gw.infos
     used = partial(_costs, gw, admitted, run.usages_so_far)
     gw.live[admitted.reservation.id] = Live(admitted.reservation, job, used)
-    model = infos[admitted.chosen.backends[-1]].model
-    job.writer.open(gw.wall_s(), model, routing_view(task, admitted.decision, infos))
+    model = infos[run.backends[-1]].model
+    job.writer.open(gw.wall_s(), model, _routing(gw, task, admitted, run))
     job.redirect = run.redirect
 
     def tell() -> None:
         job.delegations = run.running_delegations
-        routing = routing_view(task, admitted.decision, infos)
-        job.writer.update(routing | {"delegations": run.delegations()})
+        job.writer.update(_routing(gw, task, admitted, run))
 
-    run.on_delegations = tell
+    run.on_delegations = run.on_failover = tell
     job.begin(run.stop)
     gw.metrics.stage("dispatch", gw.clock_us() - started_us)
 
 
-def _by_backend(names: Sequence[str], usages: Sequence[Usage]) -> dict[str, Usage]:
-    """What each backend used; one that a strategy asked several times has it all."""
-    used: dict[str, Usage] = {}
-    for name, usage in zip(names, usages, strict=False):
-        used[name] = used.get(name, Usage()) + usage
-    return used
+def _decided(admitted: Admitted, run: Run | None) -> RouteDecision:
+    """The decision, with the backends that failovers have left of it."""
+    if run is None or not run.failovers:
+        return admitted.decision
+    chosen = msgspec.structs.replace(admitted.chosen, backends=run.backends)
+    return msgspec.structs.replace(admitted.decision, chosen=chosen)
+
+
+def _routing(
+    gw: Gateway, task: Task, admitted: Admitted, run: Run, usages: Mapping[str, Usage] | None = None
+) -> dict[str, Any]:
+    """`routing` as the run stands; with `usages` once it is over."""
+    routing = routing_view(task, _decided(admitted, run), gw.infos, usages)
+    if run.failovers:
+        routing["failovers"] = [
+            {"from": failover.error.backend, "to": failover.to, "error": str(failover.error)}
+            for failover in run.failovers
+        ]
+    if admitted.chosen.strategy == "delegate":
+        routing["delegations"] = run.delegations()
+    return routing
+
+
+def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
+    """What was used, by model; several backends may serve one."""
+    usages: dict[str, Usage] = {}
+    for name, usage in used.items():
+        model = gw.infos[name].model
+        usages[model] = usages.get(model, Usage()) + usage
+    return usages
 
 
 def _costs(
@@ -235,22 +263,20 @@ async def _finish(
     assert account.run is not None
     assert account.admitted is not None
     assert account.apart is not None
-    decision, chosen = account.admitted.decision, account.admitted.chosen
-    usages = dict(zip(chosen.backends, account.run.usages, strict=True))
+    chosen, usages = account.admitted.chosen, account.run.usage_by_backend()
     ending = _ending(outcome, job, sum(usages.values(), Usage()))
     account.ended(ending)
     for name, ttft_us, tpot_us in account.run.timings():
         gw.experience.paces.note(name, ttft_us, tpot_us)
     for error in outcome.errors:
-        gw.metrics.backend_error(error.backend, error.code)
+        gw.metrics.failures.failed(error)
     job.writer.close_items(ending)
-    errors = tuple(str(error) for error in outcome.errors)
-    backend = account.answered_by = chosen.backends[account.run.answerer]
-    routing = routing_view(task, decision, gw.infos, usages, errors) | {"answered_by": backend}
+    backend = account.answered_by = account.run.answered_by
+    routing = _routing(gw, task, account.admitted, account.run, usages) | {"answered_by": backend}
+    if outcome.errors:
+        routing["errors"] = [str(error) for error in outcome.errors]
     if chosen.strategy is not None:
         routing["generations"] = account.run.generations()
-    if chosen.strategy == "delegate":
-        routing["delegations"] = account.run.delegations()
     job.writer.answered_by(gw.infos[backend].model)
     body = job.writer.finish(ending, gw.wall_s(), routing)
     output = tuple(measure(item) for item in job.writer.output)

@@ -14,11 +14,10 @@ def routing_view(
     decision: RouteDecision,
     backends: Mapping[str, BackendInfo],
     usages: Mapping[str, Usage] | None = None,
-    errors: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """A decision as an object; standard clients ignore the field.
 
-    `usages` (backend -> tokens) and `errors` are known at the end only.
+    `usages` (backend -> tokens) are known at the end only.
     """
     chosen = decision.chosen
     assert chosen is not None
@@ -67,6 +66,4 @@ def routing_view(
         view["moved_from"] = task.last_backend
     if usages is not None:
         view["usage"] = {name: usage_json(usage) for name, usage in usages.items()}
-    if errors:
-        view["errors"] = errors
     return view

@@ -39,6 +39,8 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
     options: StrategyOptions = DEFAULT_OPTIONS  # of the strategy
     rule: str | None = None  # the policy's rule that asked for it, if one did
     canary: bool = False  # that rule takes a share of the conversations only
+    # For each of `backends`, others of its group that can take the task too, best first.
+    spares: tuple[tuple[str, ...], ...] = ()
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

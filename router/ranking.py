@@ -26,6 +26,7 @@ from backends.contract import (
 )
 from router.conditions import Situation, load_of
 from router.decision import RankedRoute, Reason, Refusal
+from router.failover import MAX_SPARES
 from router.policy import AUTO, Choice, Policy, Rule
 from router.rules import first_rule
 from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
@@ -70,8 +71,8 @@ def rank(
     for room_tokens in (1,) if wish.bound else (expected, 1):
         candidates = [s for s in stats if _obstacle(s, task, wish, room_tokens) is None]
         candidates = _named(candidates, stats, wish.backends)
-        picks = {group: _pick(candidates, group, task) for group in _GROUPS}
-        ranked = _routes(wish, task, stats, picks, room_tokens)
+        orders = {group: _order(candidates, group, task) for group in _GROUPS}
+        ranked = _routes(wish, task, stats, orders, room_tokens)
         if ranked:
             return ranked
     return _refusal(wish, task, stats)
@@ -225,10 +226,10 @@ def _named(
     return [s for s in candidates if s.info.group not in groups or s.info.name in names]
 
 
-def _pick(
+def _order(
     candidates: Sequence[BackendStats], group: BackendGroup, task: Task
-) -> BackendStats | None:
-    """The best backend of a group: the idlest, after what leaving the KV prefix behind costs.
+) -> list[BackendStats]:
+    """A group's backends, best first: the idlest, after what leaving the KV prefix behind costs.
 
     With `HELD_TOKENS` in its cache, a conversation stays unless its backend is full; with fewer, it
     goes where the load is lower by more than its share of that.
@@ -241,14 +242,14 @@ def _pick(
         holds = stats.info.name == task.last_backend and load < 1
         return (load - worth if holds else load, stats.info.name)
 
-    return min((s for s in candidates if s.info.group == group), key=order, default=None)
+    return sorted((s for s in candidates if s.info.group == group), key=order)
 
 
 def _routes(
     wish: _Wish,
     task: Task,
     stats: Sequence[BackendStats],
-    picks: dict[BackendGroup, BackendStats | None],
+    orders: dict[BackendGroup, list[BackendStats]],
     room_tokens: int,
 ) -> tuple[RankedRoute, ...]:
     """The wished route and its fallbacks, as far as backends were found for them."""
@@ -256,16 +257,16 @@ def _routes(
     if not wish.bound:
         # Rather anywhere than nowhere, once nothing that the policy named is possible.
         spare = [Route(group) for group in wish.route.groups if Route(group) not in routes]
-        if not any(all(picks[group] for group in route.groups) for route in [*routes, *spare]):
+        if not any(all(orders[group] for group in route.groups) for route in [*routes, *spare]):
             spare = [route for route in (Route.FAST, Route.DEEP) if route not in routes]
         routes += spare
     ranked: list[RankedRoute] = []
     blocked: Reason | None = None
     for route in routes:
-        chosen = [pick for group in route.groups if (pick := picks[group]) is not None]
+        chosen = [orders[group][0] for group in route.groups if orders[group]]
         if len(chosen) < len(route.groups):
             if route is wish.route:
-                blocked = _blocked(wish, task, stats, picks, room_tokens)
+                blocked = _blocked(wish, task, stats, orders, room_tokens)
             continue
         if route is wish.route:
             reason, why = wish.reason, wish.cause
@@ -285,6 +286,10 @@ def _routes(
                 why=f"{why}: {route.value} on {' and '.join(names)}{held}.",
                 rule=wish.rule,
                 canary=wish.canary,
+                spares=tuple(
+                    tuple(spare.info.name for spare in orders[group][1 : 1 + MAX_SPARES])
+                    for group in route.groups
+                ),
             )
         )
     return tuple(ranked)
@@ -302,14 +307,14 @@ def _blocked(
     wish: _Wish,
     task: Task,
     stats: Sequence[BackendStats],
-    picks: dict[BackendGroup, BackendStats | None],
+    orders: dict[BackendGroup, list[BackendStats]],
     room_tokens: int,
 ) -> Reason:
     """Why the wished route cannot be: the least fundamental obstacle of its missing groups."""
     found = [
         _obstacle(s, task, wish, room_tokens)
         for s in stats
-        if s.info.group in wish.route.groups and picks[s.info.group] is None
+        if s.info.group in wish.route.groups and not orders[s.info.group]
     ]
     for reason in (Reason.FALLBACK, Reason.WINDOW, Reason.IMAGES):
         if reason in found:
