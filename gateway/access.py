@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from gateway.auth import Keys
 from gateway.config import Config, ConfigError, peppers
 from gateway.directory import FLUSH_USED_S, Directory
+from gateway.duties import cancelled
 from gateway.holders import Holders
 from gateway.keys import Peppers
 from gateway.roster import Roster
@@ -65,8 +66,7 @@ async def follow_access(
         yield Access(keys, directory, known)
     finally:
         for duty in duties:
-            duty.cancel()
-        await asyncio.gather(*duties, return_exceptions=True)
+            await cancelled(duty)
         await _store_used(directory, keys)
 
 

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,6 @@ from backends.upstream import UpstreamBackend
 from backends.wafer import WaferBackend
 from gateway import __version__
 from gateway.access import Access, follow_access
-from gateway.adaptation import Adaptation
 from gateway.admin_keys import AdminKeys
 from gateway.background import BackgroundRuns
 from gateway.batch_route import RouteBatches, live_desk
@@ -40,9 +39,9 @@ from gateway.config import (
     WaferBackendConfig,
     admin_keys,
 )
+from gateway.duties import cancelled, every, standing_duties
 from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
-from gateway.leases import extend_outgrown, tend_leases
 from gateway.ledger import Ledger, open_ledger
 from gateway.metrics import Metrics
 from gateway.policy_watch import InForce, PolicyWatch
@@ -62,13 +61,7 @@ from router.task import Tenant
 
 logger = logging.getLogger("lanewise")
 
-RENEW_INTERVAL_S = 10.0  # a third of a lease
-CHECK_INTERVAL_S = 1.0
-SHARE_PLACES_INTERVAL_S = 0.25
-TEND_INTERVAL_S = 0.4  # so that what a crash left is back within a lease and a second
 
-
-ADAPT_INTERVAL_S = 1.0
 STORE_TIMEOUT_S = 1.0
 SHARE_INTERVAL_S = 2.0  # between two writes of what outcomes taught
 REFRESH_INTERVAL_S = 20.0  # between two looks at what other gateways learned
@@ -155,35 +148,25 @@ async def services(config: Config) -> AsyncIterator[Services]:
         await pools.greet()  # whether Redis is there: no task need wait to find out
         background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
         stack.push_async_callback(background.close)
-        admins = AdminKeys(admin_keys(config))
         access = await stack.enter_async_context(
             follow_access(store_redis, config, gw.holders, wall_s)
         )
         policies = await stack.enter_async_context(_follow_policies(config, gw, store_redis))
         made = Services(
-            *(config, gw, access, ledger, background, learned, wall_s(), admins, policies),
-            RouteBatches(partial(live_desk, gw)),
+            config=config,
+            gw=gw,
+            access=access,
+            ledger=ledger,
+            background=background,
+            learned=learned,
+            started_s=wall_s(),
+            admin_keys=AdminKeys(admin_keys(config)),
+            policies=policies,
+            route_batches=RouteBatches(partial(live_desk, gw)),
         )
-        for duty in _duties(config, gw, pools):
-            stack.push_async_callback(_cancel, asyncio.create_task(duty))
+        for duty in standing_duties(config, gw, pools):
+            stack.push_async_callback(cancelled, asyncio.create_task(duty))
         yield made
-
-
-def _duties(
-    config: Config, gw: Gateway, pools: CappedPools
-) -> tuple[Coroutine[Any, Any, None], ...]:
-    """What goes on for ever beside the tasks."""
-    return (
-        _every(RENEW_INTERVAL_S, pools.renew),
-        _check_pools(pools),
-        _every(CHECK_INTERVAL_S, partial(extend_outgrown, gw)),
-        _every(TEND_INTERVAL_S, partial(tend_leases, gw)),
-        _every(SHARE_PLACES_INTERVAL_S, pools.share),
-        _every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, config.server.send_timeout_s)),
-        _every(config.server.heartbeat_s, partial(_heartbeats, gw)),
-        gw.metrics.watch_loop(),
-        *_duties_of_adaptation(config, gw),
-    )
 
 
 async def _embedded_redis(stack: AsyncExitStack) -> str:
@@ -197,13 +180,13 @@ async def _sharing(redis: Redis, gw: Gateway) -> AsyncIterator[LearnedStore]:
     """Share what outcomes teach, now and then and once more at the end."""
     gw.metrics.experience = gw.experience
     learned = LearnedStore(redis, gw.experience)
-    duties = (_every(SHARE_INTERVAL_S, learned.share), _every(REFRESH_INTERVAL_S, learned.refresh))
+    duties = (every(SHARE_INTERVAL_S, learned.share), every(REFRESH_INTERVAL_S, learned.refresh))
     loops = [asyncio.create_task(duty) for duty in duties]
     try:
         yield learned
     finally:
         for loop in loops:
-            await _cancel(loop)
+            await cancelled(loop)
         await learned.share()
 
 
@@ -247,22 +230,7 @@ async def _follow_policies(config: Config, gw: Gateway, redis: Redis) -> AsyncIt
     try:
         yield policies
     finally:
-        await _cancel(following)
-
-
-def _duties_of_adaptation(config: Config, gw: Gateway) -> list[Coroutine[Any, Any, None]]:
-    """What keeps capacity in step with demand, where the configuration asks for that."""
-    if not config.adaptation.groups:
-        return []
-    adaptation = gw.adaptation = Adaptation(
-        config.adaptation,
-        gate=gw.gate,
-        waiting=gw.waiting,
-        stats=gw.backend_stats,
-        clock_us=gw.clock_us,
-        metrics=gw.metrics.adaptation,
-    )
-    return [_every(ADAPT_INTERVAL_S, adaptation.tick)]
+        await cancelled(following)
 
 
 @asynccontextmanager
@@ -329,32 +297,6 @@ def load_policy(path: str | None) -> Policy:
         raise ConfigError(f"policy_path: {error}") from error
 
 
-async def _cancel(loop: "asyncio.Task[None]") -> None:
-    while not loop.done():
-        loop.cancel()  # again: redis-py 8.1 loses one that comes while a reply does
-        await asyncio.wait((loop,), timeout=0.1)
-
-
-async def _every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
-    """Do something again and again, for ever; a failure is logged and the next time comes."""
-    while True:
-        await asyncio.sleep(interval_s)
-        try:
-            await act()
-        except Exception:
-            logger.exception("a periodic duty failed")
-
-
-async def _check_pools(pools: FailoverPools) -> None:
-    """Watch Redis for ever, more closely while something is wrong."""
-    while True:
-        await asyncio.sleep(pools.pause_us / 1e6)
-        try:
-            await pools.check()
-        except Exception:
-            logger.exception("the look at Redis failed")
-
-
 @asynccontextmanager
 async def _heartbeat(url: str) -> AsyncIterator[Heartbeat]:
     """This gateway's, on a connection of its own; at the end it is no longer counted."""
@@ -366,25 +308,6 @@ async def _heartbeat(url: str) -> AsyncIterator[Heartbeat]:
             await heartbeat.leave()
     finally:
         await redis.aclose()
-
-
-async def _cut_stalled(gw: Gateway, send_timeout_s: float) -> None:
-    """Look for readers that have not taken a write for too long, and cut them."""
-    now_s = asyncio.get_running_loop().time()
-    for outbox, cut in list(gw.outboxes.items()):
-        since_s = outbox.blocked_since_s
-        if since_s is not None and now_s - since_s > send_timeout_s:
-            gw.metrics.ws_stalled()
-            cut()
-
-
-async def _heartbeats(gw: Gateway) -> None:
-    """Let responses that have been silent since the last time show that they live."""
-    for live in list(gw.live.values()):
-        writer = live.job.writer
-        if writer.num_events == live.num_events:
-            writer.heartbeat()
-        live.num_events = writer.num_events
 
 
 def make_app(
