@@ -221,7 +221,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     """A piece of one output item; holds one token or many.
 
     `index` counts the generation's own output items from 0 and never falls; a higher one ends the
-    item before it. Deltas of one item share `kind`, `call_id` and `name`.
+    item before it. Deltas of one item share `kind`, `call_id`, `name` and `phase`.
     """
 
     index: int
@@ -232,6 +232,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     call_id: str = ""  # calls only
     name: str = ""  # calls only
     sealed: str = ""  # reasoning only: its encrypted content, in its last delta
+    phase: str = ""  # messages only: "commentary" or "final_answer", where the engine says which
 
 
 class FinishReason(enum.StrEnum):

@@ -19,7 +19,7 @@ from backends.contract import (
     Usage,
 )
 
-VERSION = 1
+VERSION = 2  # 2: sealed reasoning and phases
 MAX_FRAME_BYTES = 64 << 20
 
 
@@ -69,6 +69,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     calls: dict[int, tuple[str, str]]  # row -> call_id and name, for calls
     ends: list[End]
     stats: BackendStats | None = None
+    sealed: dict[int, str] = {}  # row -> encrypted content, for reasoning that has any
+    phases: dict[int, str] = {}  # row -> phase, for messages that have one
 
 
 EngineFrame = Hello | Step
@@ -106,6 +108,7 @@ class StepBuilder:
                     delta,
                     text=last.text + delta.text,
                     num_tokens=last.num_tokens + delta.num_tokens,
+                    sealed=delta.sealed or last.sealed,
                 )
                 self._rows[row] = (key, joined)
                 return
@@ -154,6 +157,8 @@ class StepBuilder:
             },
             ends=ends,
             stats=stats,
+            sealed={row: delta.sealed for row, (_, delta) in enumerate(rows) if delta.sealed},
+            phases={row: delta.phase for row, (_, delta) in enumerate(rows) if delta.phase},
         )
 
 

@@ -210,7 +210,10 @@ class LinkBackend:
             if generation is not None:
                 call_id, name = step.calls.get(row, ("", ""))
                 at_us += self._offset_us
-                delta = Delta(index, _KINDS[kind], text, num_tokens, at_us, call_id, name)
+                sealed, phase = step.sealed.get(row, ""), step.phases.get(row, "")
+                delta = Delta(
+                    index, _KINDS[kind], text, num_tokens, at_us, call_id, name, sealed, phase
+                )
                 try:
                     generation.push(delta)
                 except Exception as error:  # a fault in one stream must not reach the others

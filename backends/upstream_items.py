@@ -27,13 +27,17 @@ class _WrappedInput(msgspec.Struct, frozen=True):
 
 
 class _Item:
-    __slots__ = ("call_id", "closed", "index", "kind", "name", "pending", "sealed", "wrapped")
+    __slots__ = (
+        *("call_id", "closed", "index", "kind", "name"),
+        *("pending", "phase", "sealed", "wrapped"),
+    )
 
-    def __init__(self, kind: DeltaKind, call_id: str, name: str, wrapped: bool) -> None:
+    def __init__(self, kind: DeltaKind, call_id: str, name: str, wrapped: bool, phase: str) -> None:
         self.kind = kind
         self.call_id = call_id
         self.name = name
         self.wrapped = wrapped
+        self.phase = phase
         self.pending: list[str] = []
         self.sealed = ""
         self.closed = False
@@ -59,17 +63,22 @@ class ItemOrder:
         call_id: str = "",
         name: str = "",
         wrapped: bool = False,
+        phase: str = "",
     ) -> None:
         """Begin an item; harmless if it has begun.
 
         Args:
             wrapped: Its text is a function's arguments, but the item is a custom call.
+            phase: A message's, where the upstream says which.
         """
-        if key in self._by_key:
+        known = self._by_key.get(key)
+        if known is not None:
+            if known.index < 0:  # nothing of it has gone out: it may still be told
+                known.phase = phase or known.phase
             return
         if len(self._by_key) >= MAX_ITEMS:
             raise TooMuchError(f"an answer of more than {MAX_ITEMS} items")
-        item = self._by_key[key] = _Item(kind, call_id, name, wrapped)
+        item = self._by_key[key] = _Item(kind, call_id, name, wrapped, phase)
         self._queue.append(item)
 
     def __contains__(self, key: Hashable) -> bool:
@@ -130,7 +139,17 @@ class ItemOrder:
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens
         deltas.append(
-            Delta(item.index, item.kind, text, num_tokens, at_us, item.call_id, item.name, sealed)
+            Delta(
+                item.index,
+                item.kind,
+                text,
+                num_tokens,
+                at_us,
+                item.call_id,
+                item.name,
+                sealed,
+                item.phase,
+            )
         )
 
 

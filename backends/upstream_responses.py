@@ -32,6 +32,7 @@ class _Item(msgspec.Struct, frozen=True):
     content: list[_Part] | None = None
     summary: list[_Part] | None = None
     encrypted_content: str | None = None
+    phase: str | None = None
 
 
 class _Details(msgspec.Struct, frozen=True):
@@ -208,8 +209,8 @@ class ResponsesReader:
             return self._by_index[output_index]
         return output_index if item_id is None else item_id
 
-    def _begin(self, key: Hashable, output_index: int | None, kind: DeltaKind, **call: Any) -> None:
-        self._items.open(key, kind, **call)
+    def _begin(self, key: Hashable, output_index: int | None, kind: DeltaKind, **more: Any) -> None:
+        self._items.open(key, kind, **more)
         if output_index is not None:
             self._by_index.setdefault(output_index, key)
 
@@ -219,7 +220,8 @@ class ResponsesReader:
             return  # a hosted tool's: nothing of ours asked for it
         key = self._key(item_id, output_index)
         if kind < DeltaKind.FUNCTION_CALL:
-            self._begin(key, output_index, kind)
+            is_message = kind is DeltaKind.TEXT
+            self._begin(key, output_index, kind, phase=_phase(item) if is_message else "")
             return
         name = item.name or ""
         wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
@@ -321,6 +323,11 @@ class ResponsesReader:
             num_output_tokens=usage.output_tokens,
             num_reasoning_tokens=(sent.reasoning_tokens or 0) if sent else 0,
         )
+
+
+def _phase(item: _Item) -> str:
+    """A message's phase; of words that nobody knows, none."""
+    return item.phase if item.phase in ("commentary", "final_answer") else ""
 
 
 def _whole_text(item: _Item) -> str:

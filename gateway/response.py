@@ -254,7 +254,7 @@ class ResponseStream:
         item_id = (
             f"{_ID_PREFIXES[delta.kind]}_{self.id.removeprefix('resp_')}{len(self._items):04x}"
         )
-        item = self._item = _OpenItem(delta, item_id, phase)
+        item = self._item = _OpenItem(delta, item_id, phase or delta.phase or None)
         self._has_calls = self._has_calls or delta.kind >= DeltaKind.FUNCTION_CALL
         added = (
             b'"output_index":' + index + b',"item":' + self._item_json(item, "in_progress", None)

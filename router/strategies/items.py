@@ -42,6 +42,7 @@ class Items:
                 delta.call_id,
                 delta.name,
                 delta.sealed,
+                delta.phase,
             )
         return Forward(delta, self._phase, branch)
 
@@ -65,6 +66,7 @@ def joined(deltas: list[Delta]) -> list[Delta]:
                 call_id=last.call_id,
                 name=last.name,
                 sealed=next((delta.sealed for delta in reversed(item) if delta.sealed), ""),
+                phase=last.phase,
             )
         )
         start = end

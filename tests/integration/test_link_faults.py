@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
@@ -10,11 +11,21 @@ from backends.contract import (
     BackendInfo,
     BackendStats,
     Delta,
+    DeltaKind,
     Finish,
     FinishReason,
     GenerateRequest,
+    Usage,
 )
-from backends.frames import VERSION, Hello, Start, Step, encode, gateway_frames
+from backends.frames import (
+    VERSION,
+    Hello,
+    Start,
+    Step,
+    StepBuilder,
+    encode,
+    gateway_frames,
+)
 from backends.link import LinkBackend, LinkOptions
 
 PATIENCE_S = 10.0
@@ -39,9 +50,11 @@ class Heard:
     def __init__(self) -> None:
         self.finished: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
         self.text = ""
+        self.deltas: list[Delta] = []
 
     def push(self, delta: Delta) -> None:
         self.text += delta.text
+        self.deltas.append(delta)
 
     def finish(self, finish: Finish) -> None:
         self.finished.set_result(finish)
@@ -101,3 +114,43 @@ async def test_a_frame_out_of_protocol_ends_what_runs_and_not_the_link(
                 assert heard.text.startswith("hi"), "what came before counts"
         finally:
             await link.close()
+
+
+async def test_sealed_reasoning_and_phases_come_through() -> None:
+    said = [
+        Delta(0, DeltaKind.REASONING, "Hm.", 1, 10, sealed="blob"),
+        Delta(1, DeltaKind.TEXT, "Let me see.", 3, 11, phase="commentary"),
+        Delta(2, DeltaKind.FUNCTION_CALL, "{}", 1, 12, "call_1", "look"),
+        Delta(3, DeltaKind.TEXT, "So.", 1, 13, phase="final_answer"),
+    ]
+
+    async def far(connection: ServerConnection) -> None:
+        await connection.send(encode(Hello(VERSION, 0, INFO, IDLE)))
+        async for message in connection:
+            assert isinstance(message, bytes)
+            started = gateway_frames.decode(message)
+            if isinstance(started, Start):
+                steps = StepBuilder()
+                for delta in said:
+                    steps.add(started.key, delta)
+                steps.end(started.key, Finish(FinishReason.STOP, Usage(1, 0, 6), 13))
+                step = steps.take(None)
+                assert step is not None
+                await connection.send(encode(step))
+
+    async with serve(far, "127.0.0.1", 0, compression=None) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        link = LinkBackend(name="far", options=LinkOptions(url=f"ws://127.0.0.1:{port}/"))
+        try:
+            await up(link)
+            heard = Heard()
+            request = GenerateRequest(
+                id="r", model="far", items=(), num_prompt_tokens=1, prefix=(), max_output_tokens=9
+            )
+            link.start(request, heard)
+            await asyncio.wait_for(heard.finished, PATIENCE_S)
+        finally:
+            await link.close()
+    assert [msgspec.structs.replace(delta, at_us=0) for delta in heard.deltas] == [
+        msgspec.structs.replace(delta, at_us=0) for delta in said
+    ]

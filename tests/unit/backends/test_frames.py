@@ -79,6 +79,29 @@ def test_a_step_holds_columns_for_all_generations() -> None:
     assert steps.take(None) is None, "taken is gone"
 
 
+def test_a_step_carries_sealed_reasoning_and_phases() -> None:
+    steps = StepBuilder()
+    steps.add(1, Delta(0, DeltaKind.REASONING, "Hm.", 1, 10))
+    steps.add(1, Delta(0, DeltaKind.REASONING, "", 0, 11, sealed="blob"))
+    steps.add(2, Delta(0, DeltaKind.TEXT, "So ", 1, 12, phase="commentary"))
+    steps.add(1, text(1, "Yes."))
+    steps.add(2, Delta(0, DeltaKind.TEXT, "far.", 1, 13, phase="commentary"))
+    step = steps.take(None)
+    assert step is not None
+    assert engine_frames.decode(encode(step)) == step
+    assert step.texts == ["Hm.", "So far.", "Yes."]
+    assert (step.sealed, step.phases) == ({0: "blob"}, {1: "commentary"})
+
+
+def test_a_seal_stays_when_more_joins_its_row() -> None:
+    steps = StepBuilder()
+    steps.add(1, Delta(0, DeltaKind.REASONING, "", 0, 11, sealed="blob"))
+    steps.add(1, Delta(0, DeltaKind.REASONING, "late", 1, 12))
+    step = steps.take(None)
+    assert step is not None
+    assert step.sealed == {0: "blob"}
+
+
 def test_what_a_cancelled_generation_said_is_dropped() -> None:
     steps = StepBuilder()
     steps.add(1, text(0, "a"))

@@ -212,6 +212,38 @@ def test_sealed_reasoning_is_kept_where_it_is_wanted() -> None:
     assert unwrap("ours", delta.sealed) == ("r", "blob")
 
 
+@pytest.mark.parametrize(
+    ("events", "phases"),
+    [
+        ([added(0, "message", "m", phase="commentary"), piece("output_text", "m", "Hm.")], ["c"]),
+        (
+            [
+                added(0, "message", "m", phase="commentary"),
+                piece("output_text", "m", "Hm."),
+                done(0, "message", "m", phase="commentary"),
+                added(1, "message", "n", phase="final_answer"),
+                piece("output_text", "n", "So."),
+            ],
+            ["c", "f"],
+        ),
+        ([done(0, "message", "m", phase="commentary", content=[{"text": "All."}])], ["c"]),
+        (
+            [
+                added(0, "message", "m"),
+                done(0, "message", "m", phase="final_answer", content=[{"text": "All."}]),
+            ],
+            ["f"],
+        ),
+        ([added(0, "message", "m"), piece("output_text", "m", "Hm.")], [""]),
+        ([added(0, "message", "m", phase="aside"), piece("output_text", "m", "Hm.")], [""]),
+        ([added(0, "function_call", "f", phase="commentary", **CALL)], [""]),
+    ],
+)
+def test_a_messages_phase_is_kept(events: list[dict[str, Any]], phases: list[str]) -> None:
+    deltas = read_all(responses_reader(), [*events, COMPLETED])
+    assert [delta.phase[:1] for delta in deltas] == phases
+
+
 def test_output_that_comes_with_the_terminal_only() -> None:
     output = [
         {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "All."}]},

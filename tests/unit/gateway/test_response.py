@@ -4,6 +4,7 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from backends.contract import (
@@ -377,3 +378,24 @@ def test_whatever_is_generated_the_protocol_holds() -> None:
         assert [item.id for item in stream.output] == [item["id"] for item in shown]
         assert len({item.id for item in stream.output}) == len(shown)
         assert stream.has_calls == any(delta.kind >= FUNCTION for delta, _ in script)
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "shown"),
+    [
+        ("", None, None),
+        ("commentary", None, "commentary"),  # the engine's word stands
+        ("commentary", "final_answer", "final_answer"),  # unless a strategy gave it another part
+    ],
+)
+def test_an_engines_own_phase(own: str, given: str | None, shown: str | None) -> None:
+    heard = Transcript()
+    stream = ResponseStream(parsed_create(), heard.emit)
+    stream.open(1, "ours", {})
+    stream.push(msgspec.structs.replace(text("Hm."), phase=own), given)
+    stream.end_item()
+    items = [event["item"] for event in heard.events if "item" in event]
+    assert [item.get("phase") for item in items] == [shown, shown]
+    (kept,) = stream.output
+    assert isinstance(kept, Message)
+    assert kept.phase == shown
