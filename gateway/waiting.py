@@ -137,7 +137,7 @@ class WaitingRoom:
         waiter = Waiter(
             id=task.id,
             tenant_id=task.tenant.id,
-            weight=weight_of(self.config, task.tenant.id, task.tenant.tier),
+            weight=weight_of(self.config, task.tenant.id, task.tenant.tier, task.tenant.weight),
             tokens=tokens,
             joined_us=now_us,
             until_us=now_us + wait_us,

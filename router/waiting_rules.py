@@ -68,9 +68,10 @@ def longest_wait_us(
     return max(0, wait_us)
 
 
-def weight_of(config: WaitingConfig, tenant_id: str, tier: str) -> int:
-    """A tenant's share while others wait."""
-    return config.tenant_weights.get(tenant_id) or config.weights.get(tier, 1)
+def weight_of(config: WaitingConfig, tenant_id: str, tier: str, own: float = 1.0) -> int:
+    """A tenant's share while others wait: as configured for waiting, else its `own`, whole."""
+    configured = config.tenant_weights.get(tenant_id) or config.weights.get(tier)
+    return configured or max(1, round(own))
 
 
 def block_of(grant: Grant) -> Block:
