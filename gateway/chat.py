@@ -328,6 +328,9 @@ class ChatStream:
     def update(self, routing: dict[str, Any]) -> None:
         """Only the first chunk and the whole answer have a place for it."""
 
+    def send_about(self, event_type: str, fields: bytes) -> None:
+        """Chunks have no such events."""
+
     def heartbeat(self) -> None:
         """A chunk without content, for clients that count silence."""
         if self._is_open and not self._ended:

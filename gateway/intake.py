@@ -48,6 +48,7 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
     generate: bool = True
     stop: tuple[str, ...] = ()  # chat completions only
     seed: int | None = None  # chat completions only
+    wants_context: bool = False  # metadata.context_events: warned as its context fills
     wants_place: bool = False  # metadata.queue_events: told where it stands while it waits
 
     @property
@@ -90,6 +91,7 @@ def parse_create(
         text_format=parse_text_format(body.text.format if body.text else NULL),
         hints=parse_hints(body),
         generate=generate,
+        wants_context=_flag(body.metadata or {}, "context_events") is True,
         wants_place=_flag(body.metadata or {}, "queue_events") is True,
     )
 

@@ -24,6 +24,7 @@ from gateway.admit import Admitted, admit
 from gateway.context import load_task
 from gateway.dispatch import Outcome, Run
 from gateway.errors import ProtocolError
+from gateway.fullness import CONTEXT_EVENT, context_event
 from gateway.gateway import Gateway, Live
 from gateway.job import Ended, Job
 from gateway.ledger_entry import entry_of
@@ -277,6 +278,9 @@ async def _finish(
         routing["errors"] = [str(error) for error in outcome.errors]
     if chosen.strategy is not None:
         routing["generations"] = account.run.generations()
+    warning = context_event(task.id, routing["context"]) if job.parsed.wants_context else None
+    if warning is not None:
+        job.writer.send_about(CONTEXT_EVENT, warning)
     job.writer.answered_by(gw.infos[backend].model)
     body = job.writer.finish(ending, gw.wall_s(), routing)
     output = tuple(measure(item) for item in job.writer.output)

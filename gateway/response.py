@@ -43,6 +43,8 @@ class ResponseWriter(Protocol):
 
     def heartbeat(self) -> None: ...
 
+    def send_about(self, event_type: str, fields: bytes) -> None: ...
+
     def close_items(self, ending: Ending) -> None: ...
 
     def answered_by(self, model: str) -> None: ...
@@ -214,7 +216,7 @@ class ResponseStream:
         self._event(self._final[0], b'"response":' + self._final[1])
 
     def send_about(self, event_type: str, fields: bytes) -> None:
-        """A steer event about this response; takes its next number."""
+        """An event about this response; takes its next number."""
         self._event(event_type, fields)
 
     @property

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backends.contract import BackendInfo, Usage
+from gateway.fullness import context_view
 from gateway.objects import usage_json
 from router.decision import RouteDecision
 from router.task import Task
@@ -57,10 +58,7 @@ def routing_view(
             if balance.group in chosen.route.groups
         ],
         "ratelimit_mode": decision.mode,
-        "context": {
-            "used_tokens": task.request.num_prompt_tokens + num_output,
-            "window_tokens": min(info.window_tokens for info in infos),
-        },
+        "context": context_view(task, num_output, min(info.window_tokens for info in infos)),
     }
     if task.last_backend is not None and task.last_backend not in chosen.backends:
         view["moved_from"] = task.last_backend

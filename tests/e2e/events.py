@@ -20,6 +20,8 @@ TERMINALS = {
 }
 STEER_EVENTS = ("response.steer.accepted", "response.steer.pending", "response.steer.failed")
 
+OWN_EVENTS = ("response.context",)  # of the response; only where a client asked for them
+
 
 def _models(union: Any) -> dict[str, type[pydantic.BaseModel]]:
     """Event type -> the SDK's model of it."""
@@ -34,6 +36,9 @@ def check_event(event: Event) -> None:
     """One event, by itself."""
     kind = event.get("type")
     assert isinstance(kind, str), event
+    if kind in OWN_EVENTS:
+        assert isinstance(event["sequence_number"], int), event
+        return
     assert kind in MODELS, f"{kind} is no event of the protocol"
     if kind == "error":
         assert isinstance(event["status"], int), event
@@ -111,7 +116,7 @@ class _Items:
 
     def take(self, event: Event) -> None:
         kind = event["type"]
-        if kind == "response.in_progress" or kind in STEER_EVENTS:
+        if kind == "response.in_progress" or kind in STEER_EVENTS or kind in OWN_EVENTS:
             return  # a heartbeat, or about the whole response
         index = event["output_index"]
         if kind == "response.output_item.added":
