@@ -26,7 +26,8 @@ EDGES = frozenset(
         "gateway": (
             *("__main__", "admin", "admit", "app", "backend_metrics", "background", "branch"),
             "chat",
-            *("cli", "client", "connection", "context", "dispatch", "embedded_redis"),
+            *("cli", "client", "client_sync", "connection", "context", "dispatch"),
+            *("embedded_redis",),
             *("batch_route", "engine_command", "engine_link", "eval_command", "gateway", "http"),
             *("leases", "metrics", "outbox"),
             *("pipeline", "preview", "routes", "server", "settlement", "socket_protocol"),

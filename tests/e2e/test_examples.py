@@ -17,6 +17,7 @@ PRINTED = {
     "hello.py": "fast: ",
     "hints.py": "both engines       parallel",
     "langchain_chat.py": "mutex",
+    "sdk.py": "deep: ",
     "steer.py": "[resp_",
     "streams.py": "slow: ",
     "subtask.py": "(final_answer) That part has come back",

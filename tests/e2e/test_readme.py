@@ -14,7 +14,7 @@ SNIPPETS = dict(re.findall(r"^\*\*(.+?)\*\*.*\n\n```python\n([^`]*)```", README,
 
 
 def test_the_snippets_are_found() -> None:
-    assert set(SNIPPETS) == {"OpenAI SDK", "OpenAI Agents SDK", "LangChain"}
+    assert set(SNIPPETS) == {"OpenAI SDK", "OpenAI Agents SDK", "LangChain", "Our own client"}
 
 
 @pytest.mark.parametrize("title", SNIPPETS)
