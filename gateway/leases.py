@@ -17,6 +17,8 @@ async def extend_outgrown(gw: Gateway) -> None:
     for live in list(gw.live.values()):
         grown = outgrown(live.reservation, live.used())
         if grown is not None:
+            gw.metrics.extended(live.reservation.demands, grown.demands)
+            live.reservation = grown  # now: a settlement meanwhile must know both leases
             calls.append(_extend(gw, live, grown))
     await asyncio.gather(*calls)
 
@@ -29,9 +31,6 @@ async def tend_leases(gw: Gateway) -> None:
 
 
 async def _extend(gw: Gateway, live: Live, grown: Reservation) -> None:
-    before = live.reservation
-    live.reservation = grown  # a settlement meanwhile must know both leases
-    gw.metrics.extended(before.demands, grown.demands)
     held = await gw.pools.extend(grown)
     if live.reservation is grown and live.reservation.id in gw.live:
         gw.metrics.extended(grown.demands, held.demands)

@@ -80,6 +80,22 @@ async def test_an_extension_without_an_answer_is_repeated_and_settled_either_way
         assert running.held_tokens == 5_000 + stop().usage.num_input_tokens
 
 
+async def test_what_ends_while_extensions_are_under_way_leaves_nothing_behind() -> None:
+    for num_turns in range(12):  # of the loop, between the look and the end
+        running = Running()
+        await running.start()
+        running.stream(5_000)
+        looking = asyncio.create_task(extend_outgrown(running.world.gw))
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        await running.end(5_000)
+        await looking
+        assert running.held_tokens == 5_000 + stop().usage.num_input_tokens, num_turns
+        for name in ("reserved_tokens", "leases"):
+            left = running.world.sample(f"lanewise_ratelimit_{name}", route="fast")
+            assert left == 0, (name, num_turns)
+
+
 def test_weights_make_cached_input_cheap_and_output_dear() -> None:
     weights = CostWeights(input=1.0, cached=0.1, output=4.0)
     usage = Usage(num_input_tokens=1_000, num_cached_tokens=905, num_output_tokens=10)
