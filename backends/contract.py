@@ -311,6 +311,7 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     num_generated_tokens: int = 0  # since start
     num_prompt_tokens: int = 0  # since start, cached ones included
     num_cached_tokens: int = 0  # since start
+    ejected: bool = False  # left alone for failures in a row
 
 
 class Backend(Protocol):

@@ -156,6 +156,7 @@ class UpstreamBackend:
             num_generated_tokens=self._total.num_output_tokens,
             num_prompt_tokens=self._total.num_input_tokens,
             num_cached_tokens=self._total.num_cached_tokens,
+            ejected=self.health.ejected(now_us),
         )
 
     async def close(self) -> None:

@@ -26,12 +26,17 @@ class Health:
         self._num_failures = 0  # in a row
         self._num_ejections = 0
         self._out_until_us = 0
+        self._ejected_until_us = 0
         self._back_us: int | None = None  # since when it starts slowly
         self._retry_balance = MAX_RETRY_BALANCE
 
     def healthy(self, now_us: int) -> bool:
         """Whether it takes new generations."""
         return self._alive and now_us >= self._out_until_us
+
+    def ejected(self, now_us: int) -> bool:
+        """Whether it is out for its failures; a pause that it asked for is none."""
+        return now_us < self._ejected_until_us
 
     def room(self, now_us: int) -> int:
         """How many generations it may have at once: less than all while it starts slowly."""
@@ -67,7 +72,9 @@ class Health:
         if self._num_failures >= self._options.eject_after:
             self._num_failures = 0
             self._num_ejections = min(self._num_ejections + 1, MAX_EJECTIONS)
-            self._leave(now_us, int(self._options.ejection_s * 1e6) * self._num_ejections)
+            duration_us = int(self._options.ejection_s * 1e6) * self._num_ejections
+            self._ejected_until_us = max(self._ejected_until_us, now_us + duration_us)
+            self._leave(now_us, duration_us)
 
     def on_limit(self, now_us: int, retry_after_us: int | None) -> None:
         """It asked for a pause; nothing it says is longer than the longest ejection."""

@@ -337,6 +337,13 @@ BACKENDS = (
         kind="stat",
     ),
     panel(
+        "Ejected",
+        "short",
+        "1 while left alone for failures in a row, in any process.",
+        ("max by (backend) (lanewise_backend_ejected)", "{{backend}}"),
+        kind="stat",
+    ),
+    panel(
         "Failed generations",
         "reqps",
         "By backend and reason.",

@@ -74,6 +74,11 @@ _Reading = tuple[str, str, Callable[[BackendStats], float]]
 
 _BACKEND_GAUGES: tuple[_Reading, ...] = (
     ("lanewise_backend_up", "1 while the backend is healthy.", lambda s: float(s.healthy)),
+    (
+        "lanewise_backend_ejected",
+        "1 while left alone for its failures.",
+        lambda s: float(s.ejected),
+    ),
     ("lanewise_backend_inflight", "Sequences that generate.", lambda s: s.num_running),
     ("lanewise_backend_waiting", "Sequences that wait for a place.", lambda s: s.num_waiting),
     ("lanewise_backend_max_seqs", "Sequences that fit at once.", lambda s: s.max_num_seqs),

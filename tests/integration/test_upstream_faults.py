@@ -310,8 +310,10 @@ async def test_failures_in_a_row_eject_it(server: FaultServer) -> None:
     async with upstream(server.base_url("chat"), "chat", eject_after=3) as backend:
         for _ in range(3):
             assert backend.stats().healthy
+            assert not backend.stats().ejected
             await generate(backend)
         assert not backend.stats().healthy
+        assert backend.stats().ejected
         with pytest.raises(BackendError, match="not available"):
             backend.start(make_request(), RecordingSink())
 

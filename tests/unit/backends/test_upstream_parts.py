@@ -127,7 +127,9 @@ def test_failures_in_a_row_eject_for_longer_each_time() -> None:
     assert health.healthy(0), "not in a row"
     health.on_failure(0)
     assert not health.healthy(30 * SECOND - 1)
+    assert health.ejected(30 * SECOND - 1)
     assert health.healthy(30 * SECOND)
+    assert not health.ejected(30 * SECOND)
     health.on_failure(40 * SECOND)
     health.on_failure(40 * SECOND)
     assert not health.healthy(100 * SECOND - 1)
@@ -152,6 +154,7 @@ def test_a_server_that_asks_for_a_pause_gets_it() -> None:
     assert health.healthy(0)
     health.on_limit(0, 5 * SECOND)
     assert not health.healthy(5 * SECOND - 1)
+    assert not health.ejected(0), "it did not fail"
     assert health.room(5 * SECOND) == 64, "it was not down, so nothing needs to start slowly"
     health.on_limit(10 * SECOND, 10**15)
     assert health.healthy(10 * SECOND + 300 * SECOND), "but no pause is for ever"

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -99,6 +100,16 @@ async def test_reservations_return_to_zero() -> None:
         assert seen["lanewise_ratelimit_leases", (group,)] == 0
         assert seen["lanewise_ratelimit_reserved_tokens", (group,)] == 0
         assert seen["lanewise_ratelimit_settled_tokens_total", (group,)] == charged
+
+
+async def test_an_ejected_backend_shows() -> None:
+    (healthy,) = snapshot()
+    now = [healthy]
+    metrics = Metrics(version="", backends=lambda: now)
+    for ejected in (True, False):
+        now[0] = msgspec.structs.replace(healthy, ejected=ejected)
+        seen = await scrape(metrics)
+        assert seen["lanewise_backend_ejected", ("wafer",)] == ejected
 
 
 async def test_backends_are_read_at_each_scrape() -> None:
