@@ -6,6 +6,7 @@ PORT ?= 8080
 ARGS ?=
 DATA ?= ../shared/data/routing
 NODE_DIR := tests/e2e/node
+SDK_DIR := sdk/typescript
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # The first interpreter that is new enough; PYTHON=... names another.
@@ -49,7 +50,7 @@ COMPILE := pip compile -q -U --universal --python-version 3.11 --generate-hashes
   --no-annotate --custom-compile-command "make lock"
 
 clean: ## Remove everything that make made.
-	rm -rf $(VENV) $(NODE_DIR)/node_modules build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(NODE_DIR)/node_modules $(SDK_DIR)/node_modules $(SDK_DIR)/dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 # The lock files are complete, so nothing is resolved; bytecode is made for what is imported, when it is.
 # Stamps: each is newer than the files it was made from, so a second call does nothing.
@@ -74,10 +75,12 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.run
 	@touch $@
 
 # Node comes inside a wheel, so that every machine runs the same one.
-$(VENV)/.node: $(NODE_DIR)/package-lock.json $(VENV)/.dev
+$(VENV)/.node: $(NODE_DIR)/package-lock.json $(SDK_DIR)/package-lock.json $(VENV)/.dev
 	@echo "Installing the Node clients that the tests use ..."
-	@cd $(NODE_DIR) && node=$$($(CURDIR)/$(BIN)/python ../node_bin.py) && PATH="$$node:$$PATH" \
-	  node $$node/../lib/node_modules/npm/bin/npm-cli.js ci --no-audit --no-fund --loglevel=error
+	@node=$$($(BIN)/python $(NODE_DIR)/../node_bin.py) && PATH="$$node:$$PATH" && \
+	  for folder in $(NODE_DIR) $(SDK_DIR); do \
+	    (cd $$folder && node $$node/../lib/node_modules/npm/bin/npm-cli.js \
+	      ci --no-audit --no-fund --loglevel=error) || exit 1; done
 	@touch $@
 
 # Prometheus is unpacked, not installed: no service starts, and no root is needed.
