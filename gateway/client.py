@@ -283,16 +283,17 @@ class _Socket:
         try:
             async for frame in self._connection:
                 await self._receive(msgspec.json.decode(frame))
-        except ConnectionClosed:
+        except (ConnectionClosed, msgspec.DecodeError):
             pass  # told below, the same as a clean close
         finally:
             self._client.gone(self)
             self._lose()
+            await self._connection.close()
 
     async def _receive(self, event: dict[str, Any]) -> None:
         name = event.get("stream_id")
         if name is None:
-            if event["type"] == "error" and event["error"].get("code") != "response_not_found":
+            if event.get("type") == "error" and event["error"].get("code") != "response_not_found":
                 self._why = error_of(event)  # of the connection: it closes next
             return
         stream = self._streams.get(name)
@@ -300,13 +301,13 @@ class _Socket:
             return
         stream.receive(event)
         turn = stream.turn
-        if event["type"] == "error" and event["error"].get("code") in ELSEWHERE:
+        if event.get("type") == "error" and event["error"].get("code") in ELSEWHERE:
             await self.retire()
         if turn.over or turn.again is not None:
             self._drop(name)
             if self._retired and not self._streams:
                 await self._connection.close()
-        elif turn.cancelled and event["type"] == "response.created":
+        elif turn.cancelled and event.get("type") == "response.created":
             await self.send(turn_cancel(turn))
 
     def _lose(self) -> None:
@@ -335,7 +336,11 @@ class Stream:
         self._waiters: list[asyncio.Future[None]] = []
 
     async def __aenter__(self) -> Self:
-        await self._client.start(self)
+        try:
+            await self._client.start(self)
+        except BaseException:  # it may have been sent by then
+            await self.cancel()
+            raise
         return self
 
     async def __aexit__(

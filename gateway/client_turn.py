@@ -268,7 +268,15 @@ class Turn:
         return [Restarted(why)] if shown else []
 
     def receive(self, event: dict[str, Any]) -> list[Event]:
-        """Take one event of the turn's stream."""
+        """Take one event of the turn's stream; one that makes no sense ends the turn."""
+        try:
+            return self._take(event)
+        except (KeyError, TypeError, msgspec.ValidationError) as error:
+            got = f"Expected an event of the protocol, got {event.get('type')!r} ({error!r})."
+            self.fail(LanewiseError("invalid_event", got))
+            return []
+
+    def _take(self, event: dict[str, Any]) -> list[Event]:
         kind = event["type"]
         if kind == "error":
             return self._refused(error_of(event))

@@ -189,7 +189,13 @@ class Socket {
     private readonly client: Client,
     private readonly webSocket: WebSocket,
   ) {
-    webSocket.onmessage = ({ data }) => this.#receive(JSON.parse(String(data)));
+    webSocket.onmessage = ({ data }) => {
+      try {
+        this.#receive(JSON.parse(String(data)));
+      } catch {
+        this.close(); // not JSON: no use in reading on
+      }
+    };
     webSocket.onerror = () => {}; // a close follows
     webSocket.onclose = () => this.#lose();
   }

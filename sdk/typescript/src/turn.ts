@@ -196,8 +196,18 @@ export class Turn {
     return shown ? [{ type: "restarted", why }] : [];
   }
 
-  /** Take one event of the turn's stream. */
+  /** Take one event of the turn's stream; one that makes no sense ends the turn. */
   receive(event: any): Event[] {
+    try {
+      return this.#take(event);
+    } catch (error) {
+      const got = `Expected an event of the protocol, got '${event.type}' (${error}).`;
+      this.fail(new LanewiseError("invalid_event", got));
+      return [];
+    }
+  }
+
+  #take(event: any): Event[] {
     const kind: string = event.type;
     if (kind === "error") return this.#refused(errorOf(event));
     if (kind.startsWith("response.steer.")) return this.#steered(kind, event);

@@ -188,6 +188,17 @@ def test_a_failed_response_is_an_error() -> None:
     assert str(asked.error) == "server_error: cut"
 
 
+@pytest.mark.parametrize(
+    "event",
+    [{}, {"type": "response.created"}, {"type": "response.completed", "response": {"id": 7}}],
+)
+def test_an_event_that_makes_no_sense_ends_the_turn(event: dict[str, Any]) -> None:
+    asked = turn()
+    assert asked.receive(event) == []
+    assert asked.error is not None
+    assert asked.error.code == "invalid_event"
+
+
 def test_hints_go_into_metadata() -> None:
     fields = create_fields(
         route="deep",
