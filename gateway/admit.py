@@ -58,6 +58,22 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
 
     asked = demands(task, task_class, ranked, gw.weights)[0][0].tokens
     made = await gw.waiting.admit(task, asked, ranked, attempt, job)
+    try:
+        return _decided(gw, task, task_class, made, policy, job)
+    except Exception as error:
+        if made.grant.reservation is not None and not isinstance(error, ProtocolError):
+            gw.spawn(gw.pools.settle(made.grant.reservation, {}))  # a fault of ours holds nothing
+        raise
+
+
+def _decided(
+    gw: Gateway, task: Task, task_class: TaskClass, made: Attempt, policy: Policy, job: Job | None
+) -> Admitted:
+    """What the pools' answer means, noted wherever it counts.
+
+    Raises:
+        ProtocolError: It is a refusal.
+    """
     ranked, grant = made.ranked, made.grant
     decision = decide(task, task_class, ranked, grant, policy, gw.weights)
     decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))

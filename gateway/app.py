@@ -62,7 +62,8 @@ from router.task import Tenant
 logger = logging.getLogger("lanewise")
 
 
-STORE_TIMEOUT_S = 1.0
+STORE_TIMEOUT_S = 0.25  # a task waits for it: its context, and what is kept of its answer
+ADMIN_TIMEOUT_S = 1.0  # nobody's answer waits for these
 SHARE_INTERVAL_S = 2.0  # between two writes of what outcomes taught
 REFRESH_INTERVAL_S = 20.0  # between two looks at what other gateways learned
 
@@ -105,7 +106,9 @@ async def services(config: Config) -> AsyncIterator[Services]:
         url = config.redis.url or await _embedded_redis(stack)
         store_redis = redis_client(url, timeout_s=STORE_TIMEOUT_S)
         stack.push_async_callback(store_redis.aclose)
-        ledger = await stack.enter_async_context(open_ledger(store_redis, config.ledger))
+        admin_redis = redis_client(url, timeout_s=ADMIN_TIMEOUT_S)
+        stack.push_async_callback(admin_redis.aclose)
+        ledger = await stack.enter_async_context(open_ledger(admin_redis, config.ledger))
         backends = make_backends(config.backends)
         for backend in backends.values():
             stack.push_async_callback(backend.close)
@@ -144,14 +147,14 @@ async def services(config: Config) -> AsyncIterator[Services]:
             weights=config.cost_weights,
         )
         stack.push_async_callback(gw.settled)
-        learned = await stack.enter_async_context(_sharing(store_redis, gw))
+        learned = await stack.enter_async_context(_sharing(admin_redis, gw))
         await pools.greet()  # whether Redis is there: no task need wait to find out
         background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
         stack.push_async_callback(background.close)
         access = await stack.enter_async_context(
-            follow_access(store_redis, config, gw.holders, wall_s)
+            follow_access(admin_redis, config, gw.holders, wall_s)
         )
-        policies = await stack.enter_async_context(_follow_policies(config, gw, store_redis))
+        policies = await stack.enter_async_context(_follow_policies(config, gw, admin_redis))
         made = Services(
             config=config,
             gw=gw,

@@ -415,6 +415,7 @@ class FailoverPools:
     def _come_back(self) -> None:
         """From here on calls go to Redis; nothing awaits between the last look and this."""
         self._breaker.close()
+        self._local.forget_rates()
         self._num_recoveries += 1
         logger.info("Redis answers again: tasks meet the shared pools")
 

@@ -57,6 +57,10 @@ class LocalPools:
         """Remember what Redis said last: local pools begin there, not full."""
         _remember(self._known, tenant_id, _Known(balances, now_us))
 
+    def forget_rates(self) -> None:
+        """Redis is back: the next time it is away, begin at what it will have said by then."""
+        self._buckets.clear()
+
     def hold(self, reservation: Reservation) -> None:
         """Count the places of a task that runs here; `release` must follow."""
         for demand in reservation.demands:

@@ -15,15 +15,16 @@ from router.redis_servers import RedisServers, Script
 KEY = "lw1:{sweeper}:due"  # member: tenant id; score: when to look, server's ms
 MAX_SWEPT = 100  # expired leases that one call gives back
 MAX_ENTERED = 500  # tenants in one call
-MAX_TAKEN = 50  # tenants that one round sweeps
+MAX_TAKEN = 200  # tenants that one round sweeps
 AGAIN_MS = 5_000  # when the next one looks at what was taken
 
-# KEYS: the set. ARGV: milliseconds from now, tenants. An entry only ever moves on.
+# KEYS: the set. ARGV: milliseconds from now, tenants. An entry that is there stays: who reserves
+# later must not put off the sweep of what a crashed gateway held.
 _ENTER = Script(
     """
 local time = redis.call('TIME')
 local due_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(ARGV[1])
-for argument = 2, #ARGV do redis.call('ZADD', KEYS[1], 'GT', due_ms, ARGV[argument]) end
+for argument = 2, #ARGV do redis.call('ZADD', KEYS[1], 'NX', due_ms, ARGV[argument]) end
 return #ARGV - 1
 """,
     1,

@@ -134,6 +134,31 @@ async def test_a_crashed_gateways_reservation_comes_back(redis_url: str) -> None
     await alive.close()
 
 
+async def test_a_tenant_that_goes_on_elsewhere_gets_back_what_a_crash_left(redis_url: str) -> None:
+    lease_us = 1_000_000
+    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
+    tenant = Tenant(id="goes-on", tier="pro", limits={"deep": limits})
+    ask = [(Demand(group="deep", tokens=1),)]
+    crashed, alive = (RedisPools(redis_url, lease_us=lease_us) for _ in range(2))
+    for number in range(30):
+        await crashed.reserve_first(tenant, f"crashed-{number}", ask)
+    await crashed.tend()
+    await crashed.close()
+    grant = await alive.reserve_first(tenant, "goes-on", ask)
+    assert grant.reservation is not None
+    give_up_s = time.monotonic() + PATIENCE_S
+    num_held = 31
+    while num_held > 1:
+        assert time.monotonic() < give_up_s, f"{num_held - 1} places are held by nobody"
+        await asyncio.sleep(0.1)
+        await alive.renew([grant.reservation])
+        await alive.tend()
+        num_held = 40 - remaining(await alive.balances(tenant), "deep", "concurrent")
+    assert num_held == 1
+    await alive.settle(grant.reservation, {"deep": 1})
+    await alive.close()
+
+
 @contextmanager
 def out_of_reach(url: str) -> Iterator[None]:
     """A server that nobody can connect to, and whose connections are cut; it forgets nothing."""

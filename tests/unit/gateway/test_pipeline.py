@@ -561,6 +561,18 @@ async def test_a_fault_of_ours_is_told_and_leaves_nothing(
         check_response(world.heard.events)
 
 
+async def test_a_fault_behind_the_grant_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> None:
+        raise RuntimeError("a bug")
+
+    world = World()
+    monkeypatch.setattr("gateway.admit.decide", broken)
+    assert await world.run() is None
+    await world.check()
+    assert world.refusal.code == "server_error"
+    assert world.pools.held(world.tenant) == 0
+
+
 async def test_a_store_that_fails_costs_only_the_memory(caplog: pytest.LogCaptureFixture) -> None:
     class Unavailable(DictStore):
         """A store whose Redis is away."""

@@ -120,6 +120,21 @@ async def test_what_ended_meanwhile_is_charged_once() -> None:
     assert world.reports[-1].num_recoveries == 1
 
 
+async def test_each_outage_begins_at_what_redis_said_last() -> None:
+    """Not at what was left of the outage before."""
+    world = await started()
+    await world.away()
+    await world.pools.settle(await world.reserve(), {"fast": 0})
+    await world.back()
+    limit = TENANT.limits["fast"].tokens_per_min
+    most = await world.reserve([(Demand(group="fast", tokens=world.tokens_left()),)])
+    await world.pools.settle(most, {"fast": limit})
+    await world.away()
+    grant = await world.pools.reserve_first(TENANT, "again", [(Demand("fast", limit // 4),)])
+    assert grant.reservation is None
+    assert grant.limited_by == ("fast", "tokens")
+
+
 async def test_an_old_settlement_is_given_up() -> None:
     world = await started()
     await world.away()
