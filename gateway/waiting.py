@@ -127,6 +127,7 @@ class WaitingRoom:
         if room is None or not wait_us:
             first = await attempt(ranked)
             if first.grant.index is not None:
+                self._note_admitted(first.grant)
                 return first
             assert first.grant.limited_by is not None, "a refused grant names its pool"
             room = self._rooms[first.grant.limited_by[0]]
@@ -219,6 +220,11 @@ class WaitingRoom:
         wait_us = self._promises.wait_us(task.tenant.id, grant, tokens, wait_us, now_us)
         return Attempt(refused.ranked, msgspec.structs.replace(grant, wait_us=wait_us))
 
+    def _note_admitted(self, grant: Grant) -> None:
+        if grant.reservation is not None:
+            tenant_id, demands = grant.reservation.tenant_id, grant.reservation.demands
+            self._promises.admitted(tenant_id, demands, grant.mode, self._clock_us())
+
     def _in_vain(self, room: _Room, tenant_id: str, tokens: int) -> ProtocolError:
         wait_us = max(1_000_000, room.queue.expected_us(tenant_id, tokens, self._clock_us()))
         return ProtocolError(
@@ -302,6 +308,7 @@ class WaitingRoom:
             self._return(attempt)
         else:
             room.queue.served(waiter, now_us)
+            self._note_admitted(grant)
             entry.outcome.set_result(attempt)
 
     def _return(self, attempt: Attempt | None) -> None:
