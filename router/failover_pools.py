@@ -403,12 +403,13 @@ class FailoverPools:
             self._num_uncharged += len(due) - len(young)
             left = set(map(id, young))
 
-            async def charge(entry: _Unsettled, left: set[int] = left) -> None:
-                await self._charge(entry)
-                left.discard(id(entry))
+            async def charge(entries: Sequence[_Unsettled], left: set[int] = left) -> None:
+                for entry in entries:
+                    await self._charge(entry)
+                    left.discard(id(entry))
 
             try:
-                await _all(charge(entry) for entry in young)
+                await _all(charge(entries) for entries in _side_by_side(young))
             finally:
                 self._unsettled.extendleft(entry for entry in reversed(young) if id(entry) in left)
 
@@ -433,6 +434,21 @@ class FailoverPools:
 
     def _say_away(self, error: PoolsUnavailable) -> None:
         logger.warning("Redis does not answer, so this gateway limits tasks by itself: %s", error)
+
+
+def _side_by_side(entries: Iterable[_Unsettled]) -> Iterable[Sequence[_Unsettled]]:
+    """Those that may be charged at once, and, in turn, the ones of a tenant that may not.
+
+    One that Redis cannot know takes a place there until it is settled, though its task has ended:
+    many at once would have tasks refused for places that nobody uses.
+    """
+    in_turn: dict[str, list[_Unsettled]] = {}
+    for entry in entries:
+        if entry.held.in_redis:
+            yield (entry,)
+        else:
+            in_turn.setdefault(entry.held.tenant.id, []).append(entry)
+    yield from in_turn.values()
 
 
 async def _all(calls: Iterable[Awaitable[None]]) -> None:

@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from backends.contract import BackendGroup
 from router.failover_pools import MAX_CHARGE_AGE_US, FailoverPools, PoolsReport
 from router.heartbeat import Pulse
-from router.pools import Demand, Reservation
+from router.pools import Demand, Grant, Reservation
 from router.redis_pools import PoolsUnavailable
+from router.task import Tenant
 from tests.unit.gateway.doubles import TENANT, AwaitedPools
 
 FAST = [(Demand(group="fast", tokens=100),)]
@@ -133,6 +135,52 @@ async def test_each_outage_begins_at_what_redis_said_last() -> None:
     grant = await world.pools.reserve_first(TENANT, "again", [(Demand("fast", limit // 4),)])
     assert grant.reservation is None
     assert grant.limited_by == ("fast", "tokens")
+
+
+async def test_charging_what_ended_takes_one_place_at_a_time() -> None:
+    """Also when Redis goes away in the middle of it: nothing is lost, nothing charged twice."""
+
+    class Watched(AwaitedPools):
+        """Sees how many places its callers had at once, and may go away at a call."""
+
+        most_held = 0
+        num_left = -1  # adoptions until it goes away; below 0: never
+
+        async def adopt(self, tenant: Tenant, reservation: Reservation) -> Grant:
+            self.num_left -= 1
+            self.available = self.available and self.num_left != 0
+            grant = await super().adopt(tenant, reservation)
+            self.most_held = max(self.most_held, self.held(TENANT), self.held(other))
+            await asyncio.sleep(0)
+            return grant
+
+    other = msgspec.structs.replace(TENANT, id="other")
+    world = await started()
+    world.redis.__class__ = Watched
+    known = [await world.reserve() for _ in range(3)]  # Redis holds these: they are only settled
+    await world.away()
+    ended: list[Reservation] = []
+    for number in range(20):
+        for tenant in (TENANT, other):
+            grant = await world.pools.reserve_first(tenant, f"{tenant.id}-{number}", FAST)
+            assert grant.reservation is not None
+            await world.pools.settle(grant.reservation, {"fast": 40})
+            ended.append(grant.reservation)
+    for reservation in known:
+        await world.pools.settle(reservation, {"fast": 40})
+    world.redis.num_left = 9  # type: ignore[attr-defined]
+    world.redis.available = True
+    while world.redis.available:
+        world.now_us += 1
+        await world.pools.check()
+    assert world.pools.mode == "degraded"
+    assert 0 < world.pools.report.num_unsettled < len(ended)
+    world.redis.num_left = -1  # type: ignore[attr-defined]
+    await world.back()
+    assert world.redis.most_held == 1  # type: ignore[attr-defined]
+    assert set(world.charged) == {reservation.id for reservation in [*ended, *known]}
+    assert set(world.charged.values()) == {1}
+    assert world.redis.held(TENANT) == world.redis.held(other) == 0
 
 
 async def test_an_old_settlement_is_given_up() -> None:
