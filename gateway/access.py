@@ -13,9 +13,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.auth import Keys
+from gateway.cancelling import cancelled
 from gateway.config import Config, ConfigError, peppers
 from gateway.directory import FLUSH_USED_S, Directory
-from gateway.duties import cancelled
 from gateway.holders import Holders
 from gateway.keys import Peppers
 from gateway.roster import Roster
@@ -65,8 +65,7 @@ async def follow_access(
     try:
         yield Access(keys, directory, known)
     finally:
-        for duty in duties:
-            await cancelled(duty)
+        await cancelled(*duties)
         await _store_used(directory, keys)
 
 

@@ -29,6 +29,7 @@ from gateway.access import Access, follow_access
 from gateway.admin_keys import AdminKeys
 from gateway.background import BackgroundRuns
 from gateway.batch_route import RouteBatches, live_desk
+from gateway.cancelling import cancelled
 from gateway.catalogue import model_list
 from gateway.config import (
     BackendConfig,
@@ -39,7 +40,7 @@ from gateway.config import (
     WaferBackendConfig,
     admin_keys,
 )
-from gateway.duties import cancelled, every, standing_duties
+from gateway.duties import every, standing_duties
 from gateway.embedded_redis import EmbeddedRedis
 from gateway.gateway import Gateway
 from gateway.ledger import Ledger, open_ledger

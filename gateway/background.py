@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from litestar.response.base import ASGIResponse
 
+from gateway.cancelling import cancelled
 from gateway.connection import new_id
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
@@ -211,11 +212,11 @@ class BackgroundRuns:
     async def close(self) -> None:
         """Stop every run; each ends and is settled."""
         self._flusher.close()
-        self._keeping.cancel()
+        await cancelled(self._keeping)
         pumps = [run.exchange.pump for run in self._runs.values() if run.running]
         for pump in pumps:
             pump.cancel()
-        await asyncio.gather(*pumps, self._flushing, self._keeping, return_exceptions=True)
+        await asyncio.gather(*pumps, self._flushing, return_exceptions=True)
 
     async def _keep(self) -> None:
         """Say which runs are here, and stop those that were asked to stop; for ever."""

@@ -355,6 +355,8 @@ def _admin(configured: AdminConfig, environ: Mapping[str, str]) -> AdminConfig:
         return configured
     if len(key) < 8:
         raise ConfigError("LANEWISE_ADMIN_KEY: expected at least 8 characters")
+    if any(known.key == key for known in configured.keys or ()):
+        return configured  # the same variable names one's key on the command line
     return AdminConfig((*(configured.keys or ()), AdminKeyConfig(name="environment", key=key)))
 
 

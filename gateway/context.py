@@ -40,7 +40,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         job.tenant,
         last_backend=job.last_backend,
         arrived_us=job.arrived_us,
-        arrived_unix_s=gw.wall_s(),
+        arrived_unix_s=gw.unix_s(),
     )
     if task.last_backend is None and parent_id is None:
         # A client that sends its whole context again names no parent, yet its KV prefix is there.

@@ -23,6 +23,7 @@ import msgspec
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import NoScriptError, RedisError
 
+from gateway.cancelling import cancelled
 from gateway.errors import ProtocolError
 from gateway.roster import Roster
 
@@ -147,8 +148,7 @@ class Directory:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(heard.wait(), POLL_S)
         finally:
-            listener.cancel()
-            await asyncio.gather(listener, return_exceptions=True)
+            await cancelled(listener)
 
     async def _try_refresh(self) -> None:
         try:

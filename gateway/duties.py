@@ -53,13 +53,6 @@ def _duties_of_adaptation(config: Config, gw: Gateway) -> list[Coroutine[Any, An
     return [every(ADAPT_INTERVAL_S, adaptation.tick)]
 
 
-async def cancelled(loop: "asyncio.Task[None]") -> None:
-    """Cancel a duty and wait for its end."""
-    while not loop.done():
-        loop.cancel()  # again: redis-py 8.1 loses one that comes while a reply does
-        await asyncio.wait((loop,), timeout=0.1)
-
-
 async def every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
     """Do something again and again, for ever; a failure is logged and the next time comes."""
     while True:

@@ -1,6 +1,7 @@
 """The gateway's parts as every task sees them; made once by the composition root."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ class Gateway:
     metrics: Metrics
     clock_us: Callable[[], int]  # monotonic: the engines' clock
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
+    unix_s: Callable[[], float] = time.time  # the same with its fractions: when a task came
     holders: Holders = field(default_factory=Holders)  # who works under which key
     experience: Experience = field(default_factory=Experience)
     record_usage: Callable[[LedgerEntry], None] = lambda _: None  # into the usage ledger

@@ -24,6 +24,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
 
+from gateway.cancelling import cancelled
 from gateway.config import LedgerConfig
 from gateway.ledger_entry import DAY_S, LedgerEntry, spent_of
 
@@ -197,8 +198,7 @@ async def open_ledger(redis: Redis, config: LedgerConfig) -> AsyncIterator[Ledge
     try:
         yield ledger
     finally:
-        sender.cancel()
-        await asyncio.gather(sender, return_exceptions=True)
+        await cancelled(sender)
         await ledger.close()
 
 

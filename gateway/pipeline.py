@@ -42,6 +42,11 @@ from router.trials import Trial
 
 logger = logging.getLogger("lanewise")
 
+_DRAINED = {
+    "code": "server_error",  # of the codes that a failed response may have, by the SDKs' types
+    "message": "The gateway was stopped before the response ended. Connect again and repeat it.",
+}
+
 
 async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     """Run one response from its request to its terminal event.
@@ -305,6 +310,8 @@ def _ending(outcome: Outcome, job: Job, usage: Usage) -> Ending:
     finish = outcome.finish
     if finish is None:
         assert job.stopped is not None
+        if job.stopped == "draining":
+            return Ending(status="failed", error=_DRAINED, usage=usage)
         if job.stopped == "cancelled" and job.parsed.body.background:
             return Ending(status="cancelled", usage=usage)
         return Ending(status="incomplete", reason=job.stopped, usage=usage)

@@ -7,10 +7,12 @@ are rotated by size: `decisions.jsonl` is the newest, `decisions.jsonl.1` the on
 import fcntl
 import io
 import logging
+import os
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from gateway.policy_metrics import Recorded
@@ -58,7 +60,7 @@ class Recorder:
         self._thread: threading.Thread | None = None
         if path is not None:
             self._lock = _lock(path)
-            self._file = path.open("ab", buffering=0)
+            self._file = _opened(path)
             self._complained = False
             self._thread = threading.Thread(target=self._run, name="decision-log", daemon=True)
             self._thread.start()
@@ -153,7 +155,12 @@ class Recorder:
 
     def _open(self) -> None:
         assert self._path is not None
-        self._file = self._path.open("ab", buffering=0)
+        self._file = _opened(self._path)
+
+
+def _opened(path: Path) -> io.FileIO:
+    """To append; what tenants do, and may have asked, is for this user alone."""
+    return open(path, "ab", buffering=0, opener=partial(os.open, mode=0o600))
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -368,6 +368,12 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     return _answer(ProtocolError(code, message))
 
 
+def on_nesting(request: AnyRequest, error: RecursionError) -> Response[bytes]:
+    """JSON deeper than any of our documents is."""
+    message = f"{request.method} {request.url.path}: the JSON is nested too deeply."
+    return _answer(ProtocolError("invalid_json", message))
+
+
 def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:
     """A fault of ours: logged with its traceback, told without it."""
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
@@ -377,5 +383,6 @@ def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:
 EXCEPTION_HANDLERS: dict[Any, Any] = {
     ProtocolError: on_protocol_error,
     HTTPException: on_http_error,
+    RecursionError: on_nesting,
     Exception: on_fault,
 }

@@ -37,6 +37,7 @@ MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
 BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
 KEEP_ALIVE_S = 75  # idle HTTP connections; longer than most clients and balancers keep them
+TERMINAL_TIMEOUT_S = 1.0  # for those that did not end to be told so
 CLOSE_TIMEOUT_S = 3  # for connections to say goodbye after the drain
 
 
@@ -100,6 +101,11 @@ class Server(uvicorn.Server):
         deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s
         while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+        for live in list(gw.live.values()):
+            live.job.stop("draining")  # each still gets its terminal event, and is settled
+        deadline_s = time.monotonic() + TERMINAL_TIMEOUT_S
+        while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
         self.should_exit = True
 
     async def startup(self, sockets: Any = None) -> None:

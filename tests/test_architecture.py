@@ -38,7 +38,8 @@ EDGES = frozenset(
             *("access", "directory", "key_admin", "tenant_admin"),
             *("admin_client", "tenant_command", "ledger", "ledger_metrics", "usage"),
             *("parquet", "usage_command", "usage_export"),
-            *("adaptation", "adaptation_metrics", "duties", "waiting", "waiting_metrics"),
+            *("adaptation", "adaptation_metrics", "cancelling", "duties"),
+            *("waiting", "waiting_metrics"),
         ),
         "router": (
             *("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_client"),

@@ -1,7 +1,9 @@
 """The admin API of a real gateway: who gets in, what it shows, and its schema."""
 
+import httpx
 import pytest
 
+from gateway.config import DEVELOPMENT_ADMIN_KEY
 from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
 
@@ -35,6 +37,15 @@ def test_health_backends_and_pools(gateway: GatewayProcess) -> None:
     status, body = ask(gateway, "GET", "/admin/pools/nobody")
     assert status == 404
     assert "fast-only" in body["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/admin/policies", "/admin/policies/check", "/admin/explain"])
+def test_json_nested_without_end_is_the_senders_fault(gateway: GatewayProcess, path: str) -> None:
+    headers = {"authorization": f"Bearer {DEVELOPMENT_ADMIN_KEY}"}
+    for content in ("[" * 200_000, '{"document":' * 50_000):
+        answer = httpx.post(gateway.url + path, content=content, headers=headers)
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["code"] in ("invalid_json", "invalid_value")
 
 
 def test_the_schema_describes_it(gateway: GatewayProcess) -> None:

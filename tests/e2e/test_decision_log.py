@@ -54,6 +54,8 @@ def test_every_task_has_its_line(tmp_path: Path, redis_url: str) -> None:
     content = path.read_bytes()
     assert SECRET.encode() not in content
     records = {record.id: record for record in map(decode_line, content.splitlines())}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert any(record.at % 1 for record in records.values()), "arrivals have fractions"
     kept = records[first.id]
     assert (kept.outcome, kept.kind, kept.tenant) == ("ok", "refactor", "dev")
     assert kept.output_tokens == sum(entry.output_tokens for entry in kept.usage) > 0

@@ -55,6 +55,27 @@ async def test_sigterm_ends_everything_cleanly(tmp_path: Path) -> None:
     assert "Traceback" not in gateway.log, gateway.log
 
 
+async def test_what_outlasts_the_drain_is_told_and_settled(tmp_path: Path, redis_url: str) -> None:
+    (tmp_path / "lanewise.toml").write_text("[server]\ndrain_timeout_s = 0.2\n")
+    gateway = GatewayProcess(tmp_path, "--config", "lanewise.toml", "--redis", redis_url)
+    try:
+        gateway.wait_until_ready()
+        async with SocketClient.open(gateway) as connection:
+            await connection.create("Write a text of 2,000 tokens.", model="lanewise-deep")
+            await connection.next_type("response.output_text.delta")
+            gateway.process.terminate()
+            terminal = await connection.terminal()
+            assert terminal["type"] == "response.failed"
+            assert terminal["response"]["error"]["code"] == "server_error"
+            assert "stopped" in terminal["response"]["error"]["message"]
+            assert terminal["response"]["usage"]["output_tokens"] > 0
+            await connection.socket.wait_closed()
+            assert connection.socket.close_code == 1012
+    finally:
+        assert gateway.stop() == 0, gateway.log
+    assert "Traceback" not in gateway.log, gateway.log
+
+
 def lanewise(*arguments: str, config: str = "", folder: Path) -> "subprocess.CompletedProcess[str]":
     path = folder / "lanewise.toml"
     path.write_text(config)

@@ -69,6 +69,11 @@ CONFIGURED: list[tuple[bytes, dict[str, str], list[str]]] = [
     (PRODUCTION, {"LANEWISE_ADMIN_KEY": "sk-from-environ"}, ["environment"]),
     (
         PRODUCTION + b'[[admin.keys]]\nname="bob"\nkey="sk-of-bob"',
+        {"LANEWISE_ADMIN_KEY": "sk-of-bob"},
+        ["bob"],
+    ),
+    (
+        PRODUCTION + b'[[admin.keys]]\nname="bob"\nkey="sk-of-bob"',
         {"LANEWISE_ADMIN_KEY": "sk-from-environ"},
         ["bob", "environment"],
     ),
