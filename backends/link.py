@@ -11,7 +11,7 @@ import random
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidURI, WebSocketException
+from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
 from backends.contract import (
     BackendError,
@@ -79,6 +79,7 @@ class LinkBackend:
         self._generations: dict[int, LinkGeneration] = {}
         self._next_key = 1
         self._unsent: asyncio.Queue[GatewayFrame] | None = None  # None while the link is down
+        self._refusal = ""  # why it does not come up, as last logged
         self._offset_us = 0  # the engine's clock + this = ours
         self._keeper = asyncio.create_task(self._keep())
 
@@ -141,9 +142,9 @@ class LinkBackend:
                     pause_s = self._options.retry_min_s
                     await self._talk(connection)
             except (OSError, TimeoutError, WebSocketException, InvalidURI) as error:
-                self._lost("broke", str(error))
+                self._fell("broke", error)
             except (msgspec.DecodeError, ValueError, IndexError) as error:
-                self._lost("does not speak the link's protocol", str(error))
+                self._fell("does not speak the link's protocol", error)
             finally:
                 self._lost("is down")
             # Jitter, so that many gateways do not come back in step.
@@ -178,6 +179,8 @@ class LinkBackend:
         self._stats = hello.stats
         self._offset_us = monotonic_us() - hello.now_us
         self._unsent = asyncio.Queue(MAX_UNSENT)
+        self._refusal = ""
+        logger.info("the link to engine %r (%s) is up", self._name, self._options.url)
 
     async def _talk(self, connection: ClientConnection) -> None:
         """Read and write until the link breaks."""
@@ -224,6 +227,17 @@ class LinkBackend:
             if generation is not None:
                 _finish(generation, finish_of(end, self._name, self._offset_us))
 
+    def _fell(self, what: str, error: Exception) -> None:
+        """A link that was up is lost; one that does not come up says why, once for each reason."""
+        if self._unsent is not None:
+            self._lost(what, str(error))
+            return
+        refusal = _refusal_of(error)
+        if refusal != self._refusal:
+            self._refusal = refusal
+            name, url = self._name, self._options.url
+            logger.warning("the link to engine %r (%s) does not come up: %s", name, url, refusal)
+
     def _lost(self, what: str, why: str = "") -> None:
         """The link is down: whatever was under way ends with an error, now.
 
@@ -239,6 +253,11 @@ class LinkBackend:
                 len(self._generations),
             )
         self._unsent = None
+        if self._stats is not None:
+            # What it was doing is over. Its counts stay: they go on from there if it still lives.
+            self._stats = msgspec.structs.replace(
+                self._stats, num_running=0, num_waiting=0, kv_used_tokens=0
+            )
         generations, self._generations = self._generations, {}
         error = BackendError(self._name, "server_error", message, retryable=True)
         for generation in generations.values():
@@ -286,6 +305,27 @@ class LinkGeneration:
         if self._usage is None:
             self._usage = finish.usage
             self._sink.finish(finish)
+
+
+def _refusal_of(error: Exception) -> str:
+    """Why a link does not come up, and what to do; the same words for the same cause."""
+    why = str(error)
+    if isinstance(error, InvalidStatus):
+        status = error.response.status_code
+        if status in (401, 403):
+            return f"HTTP {status}: the engine wants another key; set options.key to the engine's"
+        if status == 404:
+            return "HTTP 404: no engine is offered there; is options.url its /v1/link?"
+        return f"HTTP {status}; see the engine's own log"
+    if isinstance(error, InvalidURI):
+        return f"{why}; set options.url, such as ws://127.0.0.1:9100/v1/link"
+    if isinstance(error, TimeoutError):
+        return "no answer within options.open_timeout_s; is it an engine, and does it keep up?"
+    if isinstance(error, OSError):
+        return f"{why}; is the engine started there (lanewise engine --listen), is options.url so?"
+    if isinstance(error, WebSocketException):
+        return f"{why}; is options.url an engine's /v1/link?"
+    return f"{why}; run the gateway's version of Lanewise on the engine's side too"
 
 
 def _finish(generation: LinkGeneration, finish: Finish) -> None:

@@ -1,11 +1,15 @@
 """A peer that does not keep the link's protocol: its generations end, and the link comes back."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 
 import msgspec
 import pytest
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import Request, Response, ServerConnection, serve
 
 from backends.contract import (
     BackendInfo,
@@ -154,3 +158,122 @@ async def test_sealed_reasoning_and_phases_come_through() -> None:
     assert [msgspec.structs.replace(delta, at_us=0) for delta in heard.deltas] == [
         msgspec.structs.replace(delta, at_us=0) for delta in said
     ]
+
+
+class Warnings(logging.Handler):
+    """What an operator is told, as it comes."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: list[str] = []
+        self.more = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
+        self.more.set()
+
+
+@pytest.fixture
+async def warnings() -> AsyncIterator[Warnings]:
+    heard = Warnings()
+    logger = logging.getLogger("lanewise")
+    logger.addHandler(heard)
+    yield heard
+    logger.removeHandler(heard)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Peer:
+    """An engine's address; whoever asks is answered as `how` says, and counted."""
+
+    def __init__(self) -> None:
+        self.how: int | Hello = 401
+        self.num_asked = 0
+
+    def refuse(self, connection: ServerConnection, _request: Request) -> Response | None:
+        self.num_asked += 1
+        if isinstance(self.how, int):
+            return connection.respond(HTTPStatus(self.how), "no")
+        return None
+
+    async def greet(self, connection: ServerConnection) -> None:
+        assert isinstance(self.how, Hello)
+        await connection.send(encode(self.how))
+        await connection.wait_closed()
+
+    @asynccontextmanager
+    async def listening(self, port: int) -> AsyncIterator[None]:
+        async with serve(self.greet, "127.0.0.1", port, process_request=self.refuse):
+            yield
+
+    async def asked_again(self, num_times: int) -> None:
+        """Until so many further attempts came in."""
+        wanted = self.num_asked + num_times
+        async with asyncio.timeout(PATIENCE_S):
+            while self.num_asked < wanted:  # noqa: ASYNC110 - attempts have no event
+                await asyncio.sleep(0.005)
+
+
+async def test_a_link_that_does_not_come_up_says_why_once_for_each_reason(
+    warnings: Warnings,
+) -> None:
+    port, peer = free_port(), Peer()
+    options = LinkOptions(url=f"ws://127.0.0.1:{port}/", retry_min_s=0.01, retry_max_s=0.02)
+    link = LinkBackend(name="far", options=options)
+
+    async def told(*words: str) -> None:
+        """Until an operator was told this."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not warnings.told or not all(word in warnings.told[-1] for word in words):
+                warnings.more.clear()
+                await warnings.more.wait()
+        assert all(word in warnings.told[-1] for word in ("'far'", options.url))
+
+    try:
+        await told("Connect call failed", "lanewise engine --listen")
+        async with AsyncExitStack() as listening:
+            await listening.enter_async_context(peer.listening(port))
+            await told("HTTP 401", "options.key")
+            await peer.asked_again(3)
+            peer.how = 404
+            await told("HTTP 404", "/v1/link")
+            peer.how = Hello(VERSION + 1, 0, INFO, IDLE)
+            await told(f"version {VERSION}, got version {VERSION + 1}")
+            await peer.asked_again(3)
+            assert len(warnings.told) == 4, warnings.told
+        # Gone again: the first reason is news once more.
+        await told("lanewise engine --listen")
+    finally:
+        await link.close()
+
+
+async def test_what_a_lost_engine_was_doing_is_forgotten_and_what_it_has_done_is_not() -> None:
+    busy = msgspec.structs.replace(
+        IDLE, num_running=3, num_waiting=2, kv_used_tokens=70, num_generated_tokens=500
+    )
+
+    async def far(connection: ServerConnection) -> None:
+        await connection.send(encode(Hello(VERSION, 0, INFO, busy)))
+        await connection.wait_closed()
+
+    server = await serve(far, "127.0.0.1", 0, compression=None)
+    port = next(iter(server.sockets)).getsockname()[1]
+    link = LinkBackend(name="far", options=LinkOptions(url=f"ws://127.0.0.1:{port}/"))
+    try:
+        await up(link)
+        assert (link.stats().num_running, link.stats().num_waiting) == (3, 2)
+        server.close()
+        await server.wait_closed()
+        async with asyncio.timeout(PATIENCE_S):
+            while link.stats().healthy:  # noqa: ASYNC110 - a backend's health has no event
+                await asyncio.sleep(0.005)
+        stats = link.stats()
+    finally:
+        await link.close()
+    assert (stats.num_running, stats.num_waiting, stats.kv_used_tokens) == (0, 0, 0)
+    assert stats.num_generated_tokens == 500, "a count never falls: it goes on if the engine does"
