@@ -162,7 +162,7 @@ def serve(config: Config) -> int:
 
 
 async def _serve(config: Config) -> int:
-    if config.redis.url is None and config.tenants != (DEVELOPMENT_TENANT,):
+    if limits_end_with_process(config):
         logger.warning(
             "tenants are configured, but Redis is embedded: limits hold for this process alone and "
             "end with it; name a server with --redis or LANEWISE_REDIS_URL"
@@ -173,6 +173,15 @@ async def _serve(config: Config) -> int:
             server = Server(_uvicorn_config(made), made)
             await server.serve([listener])
             return 0 if server.started else 1
+
+
+def limits_end_with_process(config: Config) -> bool:
+    """Whether limits were configured that an embedded Redis counts for this process alone.
+
+    An engine served alone has one tenant without limits of note: the gateways hold them.
+    """
+    alone = config.server.serves_link and len(config.tenants) == 1
+    return config.redis.url is None and config.tenants != (DEVELOPMENT_TENANT,) and not alone
 
 
 def _listen(server: ServerConfig) -> socket.socket:

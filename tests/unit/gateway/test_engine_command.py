@@ -8,7 +8,15 @@ from backends.gpu import GpuOptions
 from backends.gpu_engine.cost import DEFAULT_ENGINE, DEFAULT_PRECISION, DEFAULT_TP
 from backends.wafer import WaferOptions
 from gateway import engine_command
-from gateway.config import Config, ConfigError, GpuBackendConfig, WaferBackendConfig
+from gateway.config import (
+    Config,
+    ConfigError,
+    GpuBackendConfig,
+    ServerConfig,
+    TenantConfig,
+    WaferBackendConfig,
+)
+from gateway.server import limits_end_with_process
 from wafer_engine.speculation import NO_SPECULATION, Speculation
 
 
@@ -94,6 +102,23 @@ def test_an_acceptance_is_a_probability(acceptance: str, served: list[Config]) -
     arguments = parser().parse_args(["engine", "gpu", *flags])
     with pytest.raises(ConfigError, match="expected a probability"):
         arguments.run(arguments)
+
+
+@pytest.mark.parametrize("kind", ["wafer", "gpu"])
+def test_an_engine_alone_has_no_limits_to_lose(kind: str, served: list[Config]) -> None:
+    arguments = parser().parse_args(["engine", kind])
+    assert arguments.run(arguments) == 0
+    assert not limits_end_with_process(served.pop())
+
+
+@pytest.mark.parametrize("serves_link", [False, True])
+def test_configured_tenants_have(serves_link: bool) -> None:
+    tenants = tuple(
+        TenantConfig(id=name, keys=(f"sk-{name}-0123",), limits={}) for name in ("ada", "bo")
+    )
+    server = ServerConfig(serves_link=serves_link)
+    assert limits_end_with_process(Config(server=server, tenants=tenants))
+    assert not limits_end_with_process(Config(server=server))
 
 
 def test_help_states_the_real_defaults(capsys: pytest.CaptureFixture[str]) -> None:
