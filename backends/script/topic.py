@@ -34,7 +34,12 @@ _LANGUAGES = (
     ("javascript", re.compile(r"\bjavascript\b|\bnode(?:\.?js)?\b|\.jsx?\b|\breact\b", re.I)),
     ("python", re.compile(r"\bpython3?\b|\.py\b|\bpytest\b|\bdjango\b|\bpandas\b", re.IGNORECASE)),
     ("rust", re.compile(r"\brust\b|\.rs\b|\bcargo\b", re.IGNORECASE)),
-    ("go", re.compile(r"\bgolang\b|\.go\b|\b(?:in|a|some|of) Go\b|\bGo (?:function|code|program)")),
+    (
+        "go",
+        re.compile(
+            r"\bgolang\b|\.go\b|\b(?:in|using|with|a|some|of) Go\b|\bGo (?:function|code|program)"
+        ),
+    ),
     ("cpp", re.compile(r"\bc\+\+|\bcpp\b|\.(?:cc|cpp|hpp)\b", re.IGNORECASE)),
     ("csharp", re.compile(r"\bc#|\bcsharp\b|\.cs\b|\bdotnet\b", re.IGNORECASE)),
     ("java", re.compile(r"\bjava\b|\bspring boot\b", re.IGNORECASE)),
@@ -56,6 +61,20 @@ _PROSE = re.compile(
 )
 _MAKING = re.compile(
     r"\b(?:write|implement|create|generate|build|code|make|show|give|port|translate|convert)\b",
+    re.IGNORECASE,
+)
+# "Reverse a string in Python.": an order, or how to, for what programs do, and the language.
+_DOING = re.compile(
+    r"(?:^|[.!?:;\n]\s*)(?:please\s+|(?:can|could|would) you\s+(?:please\s+)?|"
+    r"how (?:to|(?:do|can|would|should) (?:i|you|we|one))\s+)?"
+    r"(?:add|append|calculate|check|compute|concatenate|convert|copy|count|define|delete|"
+    r"deserialize|detect|download|draw|encode|decode|encrypt|evaluate|extract|fetch|filter|find|"
+    r"flatten|format|get|group|hash|insert|invert|iterate|join|list|load|loop|map|merge|multiply|"
+    r"open|parse|print|read|remove|rename|replace|return|reverse|rotate|round|search|send|"
+    r"serialize|shuffle|simulate|solve|sort|split|square|strip|sum|swap|transpose|trim|validate|"
+    r"zip)\b[^.!?\n]{0,300}?\b(?:in|using|with)\s+(?:\w+\s+)?"
+    r"(?:python|javascript|typescript|node|rust|go(?:lang)?|c\+\+|cpp|c#|csharp|java|sql|bash)"
+    r"(?![\w-])",
     re.IGNORECASE,
 )
 _EXPLAINING = re.compile(
@@ -98,7 +117,7 @@ def read_topic(ask: str) -> Topic:
             break
     language = next((name for name, pattern in _LANGUAGES if pattern.search(ask)), None)
     wants_code = _CODE.search(ask) is not None or (
-        language is not None and _MAKING.search(ask) is not None
+        language is not None and (_MAKING.search(ask) is not None or _DOING.search(ask) is not None)
     )
     if _PROSE.search(ask) or (_EXPLAINING.search(ask) and not _MAKING.search(ask)):
         wants_code = False

@@ -161,6 +161,10 @@ def test_tool_results_are_used() -> None:
         ("Show me some SQL query for orders", "sql"),
         ("Write a bash script that rotates logs", "bash"),
         ("implement binary search", "python"),
+        ("Reverse a string in Python.", "python"),
+        ("Sort a list in Rust", "rust"),
+        ("Could you please merge two maps using Go?", "go"),
+        ("How do I parse a date in TypeScript?", "typescript"),
     ],
 )
 def test_code_is_fenced_in_the_language_asked_for(ask: str, fence: str) -> None:
@@ -171,7 +175,16 @@ def test_code_is_fenced_in_the_language_asked_for(ask: str, fence: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "ask", ["Why use Rust?", "Write a poem about herons", "Explain TCP slow start", "hello"]
+    "ask",
+    [
+        "Why use Rust?",
+        "Write a poem about herons",
+        "Write a haiku about caches.",
+        "Explain TCP slow start",
+        "Explain how to sort a list in Python",
+        "What is a list in Python?",
+        "hello",
+    ],
 )
 def test_prose_is_not_fenced(ask: str) -> None:
     assert "```" not in said(ask)
