@@ -7,6 +7,7 @@
 --       3 head     hash: epoch, v (version); who follows asks for what changed after its version,
 --                  and reads everything again when the epoch is another
 --       4 audit    stream: one entry for each call that wrote
+--       5 used     hash: key id -> Unix seconds of its last use; goes with the key's record
 --
 -- ARGV  1 an epoch to begin if there is none, or if too many removed names are remembered
 --       2 the most records there may be   3 the channel that hears of the new version
@@ -35,6 +36,8 @@ local version = redis.call('HINCRBY', KEYS[3], 'v', 1)
 for argument = 6, #ARGV, 3 do
   if ARGV[argument + 2] == '' then
     redis.call('HDEL', KEYS[1], ARGV[argument])
+    local key_id = string.match(ARGV[argument], '^key:(.+)$')
+    if key_id then redis.call('HDEL', KEYS[5], key_id) end
   else
     redis.call('HSET', KEYS[1], ARGV[argument], ARGV[argument + 2])
   end

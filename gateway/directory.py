@@ -36,9 +36,8 @@ MAX_AUDIT = 10_000
 FLUSH_USED_S = 60.0  # how coarse "last used" is
 
 _TAG = "lw1:{directory}:"
-_KEYS = [f"{_TAG}{name}" for name in ("records", "changed", "head", "audit")]
-_RECORDS, _CHANGED, _HEAD, _AUDIT = _KEYS
-_USED = f"{_TAG}used"  # hash: key id -> Unix seconds
+_KEYS = [f"{_TAG}{name}" for name in ("records", "changed", "head", "audit", "used")]
+_RECORDS, _CHANGED, _HEAD, _AUDIT, _USED = _KEYS
 _CHANNEL = f"{_TAG}changes"
 
 _SCRIPT = resources.files("gateway").joinpath("directory.lua").read_bytes()
@@ -222,13 +221,14 @@ class Directory:
         return int(version)
 
     async def note_used(self, used_s: Mapping[str, int]) -> None:
-        """Keep when keys were last used.
+        """Keep when keys were last used; not of those that have no record any more.
 
         Raises:
             RedisError, OSError: Redis does not answer.
         """
-        if used_s:
-            times: dict[Any, Any] = dict(used_s)
+        known = self._roster.keys
+        times: dict[Any, Any] = {key: at_s for key, at_s in used_s.items() if key in known}
+        if times:
             await self._redis.hset(_USED, mapping=times)
 
     async def last_used_s(self, key_ids: Sequence[str]) -> dict[str, int]:

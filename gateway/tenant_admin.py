@@ -122,7 +122,7 @@ async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange)
 
 @delete("/tenants/{tenant_id:str}", status_code=200)
 async def delete_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
-    """Delete a tenant and all its keys; what runs under them ends."""
+    """Delete a tenant, its keys and its pools; what runs under them ends."""
     services = services_of(request)
     await services.access.directory.catch_up()  # no key of it may be left behind
     _find(request, tenant_id)
@@ -130,6 +130,7 @@ async def delete_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
     names = [f"key:{key.id}" for key in _roster(request).keys_of(tenant_id)]
     gone = [record_change(services, name, b"") for name in [*names, f"tenant:{tenant_id}"]]
     await _write(request, "tenants.delete", tenant_id, gone)
+    await services.gw.pools.forget(tenant_id)
     return {"id": tenant_id, "deleted": True, "keys": len(names)}
 
 

@@ -278,6 +278,13 @@ class FailoverPools:
             raise PoolsUnavailable("Redis is away, and only it knows the shared pools")
         return await self._redis.balances(tenant)
 
+    async def forget(self, tenant_id: str) -> None:
+        """Delete the shared pools of a tenant that is no more. Without Redis they are left."""
+        try:
+            await self._redis.forget(tenant_id)
+        except PoolsUnavailable as error:
+            logger.warning("the pools of %s, which is deleted, are left: %s", tenant_id, error)
+
     # -- what the gateway does again and again -------------------------------------------------
 
     async def check(self) -> None:

@@ -25,6 +25,7 @@ from router.pool_calls import (
     renew_call,
     reserve_call,
     settle_call,
+    tenant_keys,
 )
 from router.pools import LEASE_US, Balance, Demand, Grant, Renewal, Reservation
 from router.redis_servers import RedisAway, RedisServers, Script
@@ -169,6 +170,18 @@ class RedisPools:
             PoolsUnavailable: Redis is away.
         """
         return day_tokens_of(await self._call(read_call(tenant)))
+
+    async def forget(self, tenant_id: str) -> None:
+        """Delete the pools of a tenant that is no more; what still runs finds nothing to settle.
+
+        Raises:
+            PoolsUnavailable: Redis is away.
+        """
+        keys = tenant_keys(tenant_id)
+        try:
+            await self._servers.call(keys[0], "DEL", *keys)
+        except RedisAway as error:
+            raise PoolsUnavailable(f"Redis: {error}") from error
 
     async def ping(self) -> None:
         """Returns if Redis answers within the budget: every master of a Cluster.

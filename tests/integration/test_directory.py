@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from gateway.directory import MAX_RECORDS, AuditEntry, Change, Directory
 from gateway.errors import ProtocolError
+from gateway.keys import KeyRecord
 from gateway.roster import Roster
 from gateway.tenants import TenantRecord
 
@@ -115,8 +116,23 @@ async def test_there_is_an_end_to_records_and_to_remembered_removals(
         assert await client.zcard("lw1:{directory}:changed") == 1
 
 
-async def test_when_a_key_was_used(followers: tuple[Follower, Follower]) -> None:
+def key(key_id: str) -> bytes:
+    record = KeyRecord(
+        id=key_id, tenant_id="a", digest="d", pepper="v1", created_s=1, created_by="ada"
+    )
+    return msgspec.json.encode(record)
+
+
+async def test_when_a_key_was_used_is_kept_for_as_long_as_the_key(
+    followers: tuple[Follower, Follower], redis_url: str
+) -> None:
     first, second = followers
+    made = [change(first, f"key:{key_id}", key(key_id)) for key_id in ("k1", "k2")]
+    await first.directory.write(made, AUDIT)
     await first.directory.note_used({"k1": 7, "k2": 9})
     assert await second.directory.last_used_s(["k1", "k3"]) == {"k1": 7}
     assert await second.directory.last_used_s([]) == {}
+    await first.directory.write([change(first, "key:k1", b"")], AUDIT)
+    await first.directory.note_used({"k1": 8})  # too late
+    async with Redis.from_url(redis_url) as client:
+        assert await client.hgetall("lw1:{directory}:used") == {b"k2": b"9"}

@@ -209,6 +209,19 @@ async def test_renewing_moves_the_expiry_and_takes_anew_what_came_back_too_early
     await short.close()
 
 
+async def test_a_deleted_tenant_leaves_no_pools(pools: RedisPools, redis_url: str) -> None:
+    other = Tenant(id="acme-2", tier="pro", limits=TENANT.limits)
+    grants = [await pools.reserve_first(tenant, "a", [PARALLEL]) for tenant in (TENANT, other)]
+    for _ in range(2):  # a second time is harmless
+        await pools.forget(TENANT.id)
+    assert grants[0].reservation is not None
+    assert await pools.renew([grants[0].reservation]) == Renewal(0, 0)
+    assert not await pools.settle(grants[0].reservation, {"fast": 1})  # it ran on meanwhile
+    with Redis.from_url(redis_url, decode_responses=True) as client:
+        keys = {"lw1:{acme-2}:lease", "lw1:{acme-2}:p:deep", "lw1:{acme-2}:p:fast"}
+        assert set(client.scan_iter("*")) == keys
+
+
 async def test_a_flushed_redis_heals_itself(pools: RedisPools, redis_url: str) -> None:
     before = await pools.reserve_first(TENANT, "a", [PARALLEL])
     assert before.reservation is not None
