@@ -288,13 +288,19 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     answer = ask_admin(arguments, "GET", "policies")
-    marks = {answer["shadow"]: "shadow", answer["active"]: "in force"}
+    running = answer["in_force"]["version"]
+    marks = {answer["shadow"]: "shadow", running: "in force"}
     lines = [
         f"{row['version']:>5}  {marks.get(row['version'], ''):8}  {_time(row['at'])}  "
         f"{row['author']:16}  {row['label']:16}  {row['comment']}".rstrip()
         for row in answer["versions"]
     ]
-    lines.append(f"    0  {marks.get(0, '') if not answer['active'] else '':8}  as configured")
+    lines.append(f"    0  {'in force' if not running else '':8}  as configured")
+    if running != answer["active"]:
+        lines.append(
+            f"Redis names version {answer['active']}, but this gateway goes on with {running}: it "
+            "was emptied, or holds what cannot be read. Apply the document again."
+        )
     _print(arguments, answer, "\n".join(lines))
     return OK
 

@@ -210,7 +210,7 @@ def _lane_lines(judged: Sequence[Judged]) -> list[str]:
         f"  accuracy of what was decided    {found.accuracy:6.3f}",
         f"  AUC pooled                      {found.auc:6.3f}   length {found.length_auc:.3f}, "
         "random 0.500",
-        f"  AUC on unseen sources           {_number(found.auc_unseen)}",
+        f"  AUC on sources never trained on {_number(found.auc_unseen)}",
         f"  AUC within sources, mean of {found.num_within:<3} {found.auc_within:6.3f}   "
         f"length {found.length_auc_within:.3f}, random 0.500",
         f"  AUC on hand-written requests    {_number(found.auc_hand_written)}",
