@@ -322,7 +322,7 @@ def _refusal_of(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer within options.open_timeout_s; is it an engine, and does it keep up?"
     if isinstance(error, OSError):
-        return f"{why}; is the engine started there (lanewise engine --listen), is options.url so?"
+        return f"{why}; is the engine (lanewise engine --listen) started, is options.url right?"
     if isinstance(error, WebSocketException):
         return f"{why}; is options.url an engine's /v1/link?"
     return f"{why}; run the gateway's version of Lanewise on the engine's side too"

@@ -1,11 +1,21 @@
 """The files under deploy/ agree with the product."""
 
+import re
+import tomllib
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from backends import gpu, wafer
-from gateway.config import Config, GpuBackendConfig, WaferBackendConfig, load_config
+from backends.link import LinkOptions
+from gateway.config import (
+    Config,
+    GpuBackendConfig,
+    LinkBackendConfig,
+    WaferBackendConfig,
+    load_config,
+)
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
@@ -48,3 +58,15 @@ def test_the_documented_pair_of_engines_is_as_fast_as_documented() -> None:
     # `make run` serves the same pair.
     assert wafer.cost_of(wafer.WaferOptions()).num_wafers == fast_cost.num_wafers
     assert gpu.cost_of(gpu.GpuOptions()).tokens_per_s(1024) == deep_cost.tokens_per_s(1024)
+
+
+def test_the_linked_engine_is_configured_as_its_page_says() -> None:
+    linked = load_config((DEPLOY / "linked_engine.toml").read_bytes(), {}).backends[0]
+    assert isinstance(linked, LinkBackendConfig)
+    page = (DEPLOY.parent / "docs" / "engines.md").read_text()
+    section = page.split("## An engine of its own")[1].split("\n## ")[0]
+    (shown,) = tomllib.loads(section.split("```toml\n")[1].split("```")[0])["backends"]
+    assert msgspec.convert(shown, LinkBackendConfig) == linked
+    assert f"--key {linked.options.key}" in section
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", "".join(rows))) == set(LinkOptions.__struct_fields__)
