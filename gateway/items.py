@@ -29,6 +29,7 @@ from backends.contract import (
 from backends.prompt import TooLongError, measure
 from gateway.errors import ProtocolError, from_validation
 from gateway.folding import unfold
+from gateway.schemas import check_parameters, check_schema
 from gateway.wire import NULL, not_json
 
 MAX_INPUT_ITEMS = 10_000
@@ -263,6 +264,7 @@ def parse_tools(
         kind = _decode(raw, _Head, place).type
         if kind == "function":
             tool = _decode(raw, _WireTool, place)
+            check_parameters(tool.parameters or {}, f"{place}.parameters")
             tools.append(
                 FunctionTool(
                     tool.name,
@@ -353,6 +355,7 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
         if wire.schema is None:
             message = f"Missing required parameter: '{place}.schema'."
             raise ProtocolError("missing_required_parameter", message, param=f"{place}.schema")
+        check_schema(wire.schema, f"{place}.schema")
         return TextFormat("json_schema", wire.schema, wire.name or "answer", wire.strict)
     raise ProtocolError(
         "invalid_value",

@@ -360,6 +360,16 @@ BAD_TOOLS: list[tuple[Any, str, str]] = [
     ({"type": "function"}, "missing_required_parameter", "tools[0].name"),
     ({"type": "function", "name": "f", "parameters": []}, "invalid_type", "tools[0].parameters"),
     (
+        {"type": "function", "name": "f", "parameters": {"$ref": "#/nope"}},
+        "invalid_value",
+        "tools[0].parameters.$ref",
+    ),
+    (
+        {"type": "function", "name": "f", "parameters": {"type": "string"}},
+        "invalid_value",
+        "tools[0].parameters.type",
+    ),
+    (
         {"type": "namespace", "name": "n", "tools": [{"type": "custom"}]},
         "missing_required_parameter",
         "tools[0].tools[0].name",
@@ -456,7 +466,49 @@ BAD_FORMATS: list[tuple[Any, str, str]] = [
     ({"type": "yaml"}, "invalid_value", "text.format.type"),
     ({"type": "json_schema", "name": "n"}, "missing_required_parameter", "text.format.schema"),
     ({"type": "json_schema", "schema": "x"}, "invalid_type", "text.format.schema"),
+    (
+        {"type": "json_schema", "schema": {"type": "record"}},
+        "invalid_value",
+        "text.format.schema.type",
+    ),
+    (
+        {"type": "json_schema", "schema": {"properties": {"a": {"items": {"type": ["null", 3]}}}}},
+        "invalid_value",
+        "text.format.schema.properties.a.items.type",
+    ),
+    (
+        {"type": "json_schema", "schema": {"anyOf": [{}, {"$defs": {"d": {"type": "text"}}}]}},
+        "invalid_value",
+        "text.format.schema.anyOf[1].$defs.d.type",
+    ),
 ]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}},
+        {"$ref": "#/anyOf/0", "anyOf": [{"type": "object"}]},
+        {"type": ["object", "null"], "properties": {"type": {"type": "string"}}},
+        {"properties": {"a": True}},
+        {"$ref": "https://example.com/schema.json"},
+    ],
+)
+def test_schemas_that_can_be_an_object_are_taken(schema: dict[str, Any]) -> None:
+    (tool,) = parse_tools([raw({"type": "function", "name": "f", "parameters": schema})])
+    assert isinstance(tool, FunctionTool)
+    assert tool.parameters == schema
+    assert parse_text_format(raw({"type": "json_schema", "schema": schema})).schema == schema
+
+
+def test_a_vast_schema_is_looked_at_in_part() -> None:
+    schema: dict[str, Any] = {"type": "odd"}
+    for _ in range(100):
+        schema = {"items": schema}
+    with pytest.raises(ProtocolError):
+        parse_text_format(raw({"type": "json_schema", "schema": schema}))
+    wide = {"anyOf": [{"type": "odd"}, *[{}] * 3_000]}
+    parse_text_format(raw({"type": "json_schema", "schema": wide}))
 
 
 @pytest.mark.parametrize(("sent", "code", "param"), BAD_FORMATS)
