@@ -86,6 +86,9 @@ class Sweeper:
             tenant_id = tenant.decode()
             num_reaped, next_ms = await self.sweep(tenant_id)
             num_swept += num_reaped
+            if num_reaped and not next_ms:
+                # Who crashed may have reserved since, and died before it could enter that.
+                next_ms = int(score) - AGAIN_MS + self._lease_ms
             await self._servers.run(_DONE, (KEY, tenant_id, score, next_ms))
         return num_swept
 
