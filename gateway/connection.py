@@ -178,16 +178,16 @@ class Connection:
 
     async def _end_jobs(self) -> None:
         """Stop what runs; after the age limit, let it end within the grace first."""
-        if self._age_error is not None:
-            if self._pumps and self._key_error is None:
-                await asyncio.wait(self._pumps, timeout=AGE_GRACE_S)
-            self._outbox.send(self._age_error.event(None))
-        if self._key_error is not None:
-            self._outbox.send(self._key_error.event(None))
+        if self._pumps and self._age_error is not None and self._key_error is None:
+            await asyncio.wait(self._pumps, timeout=AGE_GRACE_S)
         pumps = list(self._pumps)
         for pump in pumps:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
+        self._outbox.flush()  # no text comes after the event that says why the connection ends
+        for error in (self._age_error, self._key_error):
+            if error is not None:
+                self._outbox.send(error.event(None))
 
     async def _end_writer(self, writer: "asyncio.Future[None]") -> None:
         """Write what is queued where someone still reads it, then close."""

@@ -68,10 +68,9 @@ class Outbox:
         self._timer = None
         self._wake.set()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Queue the text that has gathered, though its interval may not be over."""
         if self._timer is not None:
-            if not self._closed:
-                return  # the interval is not over
             self._timer.cancel()
             self._timer = None
         dirty, self._dirty = self._dirty, {}
@@ -95,7 +94,8 @@ class Outbox:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            self._flush()
+            if self._timer is None or self._closed:
+                self.flush()
             while self._frames:
                 self.blocked_since_s = self._loop.time()
                 frames, num_bytes = self._take()

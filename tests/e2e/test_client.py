@@ -39,7 +39,10 @@ async def test_a_conversation_with_hints(gateway: GatewayProcess) -> None:
 
 async def test_two_streams_side_by_side(gateway: GatewayProcess) -> None:
     async with client_of(gateway) as client:
-        first, second = client.stream("Describe ants."), client.stream("Describe bees.")
+        first, second = (
+            client.stream(f"Describe {subject}.", model="lanewise-fast")
+            for subject in ("ants", "bees")
+        )
         texts, finals = ["", ""], ["", ""]
 
         async def read(number: int, stream: lanewise.Stream) -> None:

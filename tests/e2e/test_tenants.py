@@ -18,6 +18,7 @@ from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import GatewayProcess
 
 LONG = {"model": "lanewise-deep", "input": "Write an essay on locks.", "max_output_tokens": 100_000}
+FAST = {**LONG, "model": "lanewise-fast"}
 
 
 class Admin:
@@ -94,7 +95,7 @@ def test_a_revoked_key_ends_what_runs_under_it(admin: Admin) -> None:
         client.responses.connect() as connection,
         bystander.responses.connect() as kept,
     ):
-        connection.response.create(**LONG)
+        connection.response.create(**FAST)
         kept.response.create(model="lanewise-fast", input="Hi.")
         stream = client.responses.create(**LONG, stream=True)
         next(iter(stream))

@@ -30,7 +30,7 @@ const texts = await Promise.all(
   ["ants", "bees"].map(async (subject) => {
     let text = "";
     let final = "";
-    for await (const event of client.stream(`Describe ${subject}.`)) {
+    for await (const event of client.stream(`Describe ${subject}.`, { model: "lanewise-fast" })) {
       if (event.type === "text") text += event.text;
       if (event.type === "done") final = event.response.text;
     }
