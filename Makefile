@@ -33,8 +33,8 @@ fmt: $(VENV)/.dev ## Format, and fix what the linter can.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev ## Measure CPU-microseconds per relayed token and per request.
-	@exec $(BIN)/python tests/bench/relay.py $(ARGS)
+bench: $(VENV)/.dev ## Measure everything against its baseline (ARGS="--only headline"; --list names them).
+	@exec $(BIN)/python tests/bench/table.py $(ARGS)
 
 train: $(VENV)/.dev ## Fit the classifier's weights anew, bit for bit (DATA=folder with train/ and dev/).
 	@exec $(BIN)/python -m router.training --data $(DATA)/train --calibrate $(DATA)/dev $(ARGS)

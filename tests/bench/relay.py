@@ -13,7 +13,6 @@ Prints a table, and with --json one JSON object for comparing runs.
 import argparse
 import asyncio
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -29,6 +28,7 @@ import websockets
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.bench.clocks import cpu_us  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
     CONFIG,
     DEVELOPMENT_KEY,
@@ -71,12 +71,6 @@ class Row(NamedTuple):
     requests: int
     tokens: int
     frames: int
-
-
-def cpu_us(pid: int) -> float:
-    """User and system time of a process so far; proc(5), fields 14 and 15 of stat."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 async def measure(name: str, pid: int, load: Callable[[], Awaitable[tuple[int, int, int]]]) -> Row:

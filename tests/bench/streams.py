@@ -7,12 +7,14 @@ parsing them, notes each stream's gaps, and at the end compares each text with w
 
     python tests/bench/streams.py --streams 1000 --rate 1000 --seconds 15
 
-The load is no limit where `client` and `engine` stay well below 100 % busy.
+The baseline is a bare `websockets` server on uvloop that sends a frame per token, as relays do. The
+load is no limit where `client` and `engine` stay well below 100 % busy.
 """
 
 import argparse
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import struct
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +32,11 @@ import uvloop
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.bench import rows as shape  # noqa: E402
+from tests.bench.clocks import Watch  # noqa: E402
 from tests.bench.firehose import MODEL, STRIDE_TOKENS, Text  # noqa: E402
-from tests.bench.relay import STREAMS_PER_SOCKET, cpu_us  # noqa: E402
+from tests.bench.relay import MIN_BARE_FRAMES, STREAMS_PER_SOCKET, run_bare  # noqa: E402
+from tests.bench.rows import Row  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
     CONFIG,
     DEVELOPMENT_KEY,
@@ -192,46 +198,92 @@ async def run(
         await asyncio.sleep(0.05)
     for stream in (stream for socket in sockets for stream in socket.streams.values()):
         stream.gaps_ms.clear()  # those of the storm in which all began
-    pids = {"gateway": gateway.process.pid, "engine": engine, "client": os.getpid()}
-    before_us = {name: cpu_us(pid) for name, pid in pids.items()}
-    began_s = time.perf_counter()
+    watch = Watch({"gateway": gateway.process.pid, "engine": engine, "client": os.getpid()})
     chars = sum(socket.num_chars for socket in sockets)
     frames = sum(socket.num_frames for socket in sockets)
     while not any(socket.num_done for socket in sockets):
-        after_us = {name: cpu_us(pid) for name, pid in pids.items()}
-        wall_s = time.perf_counter() - began_s
+        spent_us, wall_us = watch.read()
+        verdict = watch.verdict()
         now_chars = sum(socket.num_chars for socket in sockets)
         now_frames = sum(socket.num_frames for socket in sockets)
         await asyncio.sleep(0.25)
     await asyncio.gather(*(socket.over for socket in sockets))
-    chars_per_token = check(sockets, num_tokens)
+    different, chars_per_token = check(sockets, num_tokens)
     streams = [stream for socket in sockets for stream in socket.streams.values()]
     gaps_ms = sorted(gap for stream in streams for gap in stream.gaps_ms)
     tokens = (now_chars - chars) / chars_per_token
     return {
         "streams": arguments.streams,
-        "tokens_per_s": tokens / wall_s,
-        "cpu_us_per_token": (after_us["gateway"] - before_us["gateway"]) / tokens,
-        "cpu_us_per_frame": (after_us["gateway"] - before_us["gateway"]) / (now_frames - frames),
+        "different_texts": different,
+        "tokens_per_s": tokens / wall_us * 1e6,
+        "cpu_us_per_token": spent_us["gateway"] / tokens,
+        "cpu_us_per_frame": spent_us["gateway"] / (now_frames - frames),
         "tokens_per_frame": tokens / (now_frames - frames),
         "gap_ms_p50": gaps_ms[len(gaps_ms) // 2],
         "gap_ms_p99": gaps_ms[len(gaps_ms) * 99 // 100],
         "gap_ms_max": gaps_ms[-1],
-        **{f"busy_{n}": (after_us[n] - before_us[n]) / 1e6 / wall_s for n in pids},
+        "load": verdict,
     }
 
 
-def check(sockets: list[Socket], num_tokens: int) -> float:
-    """Every stream's text is the engine's; returns the JSON characters per token."""
+def check(sockets: list[Socket], num_tokens: int) -> tuple[int, float]:
+    """How many texts are not the engine's, and the JSON characters per token."""
     text = Text()
-    num_chars = 0
+    num_chars = different = 0
     for socket in sockets:
         for stream_id, stream in socket.streams.items():
             got = "".join(json.loads(piece) for piece in stream.texts)
             expected = text.piece(STRIDE_TOKENS * int(stream_id), num_tokens)
-            assert got == expected, f"stream {stream_id.decode()} got another text"
+            different += got != expected
             num_chars += sum(map(len, stream.texts))
-    return num_chars / (num_tokens * sum(len(socket.streams) for socket in sockets))
+    return different, num_chars / (num_tokens * sum(len(socket.streams) for socket in sockets))
+
+
+def rows_of(runs: list[dict[str, Any]], bare_us: list[float], arguments: Any) -> list[Row]:
+    """With the goals for a thousand streams of a thousand tokens a second."""
+    asked_per_s = arguments.streams * arguments.rate
+    many = f"{arguments.streams:,} streams at {arguments.rate:,.0f} tokens/s"
+    load = "; ".join(dict.fromkeys(run["load"] for run in runs))
+
+    def of(name: str) -> list[float]:
+        return [run[name] for run in runs]
+
+    return [
+        Row(
+            name=f"{many}: cost",
+            unit="CPU-us/token",
+            values=of("cpu_us_per_token"),
+            baseline="bare server, a frame per token",
+            baseline_values=bare_us,
+            goal=shape.at_most(1, "us", aim=0.5),
+            per="token",
+            cpu_us=of("cpu_us_per_token"),
+            wall_us=[1e6 / rate for rate in of("tokens_per_s")],
+            load=load,
+        ),
+        Row(
+            name=f"{many}: throughput",
+            unit="tokens/s",
+            values=of("tokens_per_s"),
+            baseline="the engine's rate",
+            baseline_values=[asked_per_s],
+            goal=shape.at_least(0.99 * asked_per_s, "tokens/s"),
+        ),
+        Row(
+            name=f"{many}: a stream's gap, p99",
+            unit="ms",
+            values=of("gap_ms_p99"),
+            baseline="between engine frames",
+            baseline_values=[arguments.interval_ms],
+            goal=shape.at_most(100, "ms"),
+        ),
+        Row(
+            name=f"{many}: texts that differ from the engine's",
+            unit="streams",
+            values=of("different_texts"),
+            goal=shape.at_most(0),
+        ),
+    ]
 
 
 def main() -> None:
@@ -241,34 +293,57 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1000.0, help="tokens/s of each stream")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each stream")
     parser.add_argument("--interval-ms", type=float, default=20.0, help="between engine frames")
+    parser.add_argument("--repetitions", type=int, default=1, help="of all, baseline in between")
+    parser.add_argument("--json", action="store_true", help="print every run's figures instead")
+    shape.add_argument(parser)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="lw-bench-") as name, redis_server(Path(name)) as url:
-        folder = Path(name)
-        port = free_port()
-        firehose = subprocess.Popen(
-            [
-                *(sys.executable, str(Path(__file__).with_name("firehose.py"))),
-                *("--port", str(port), "--rate", str(arguments.rate)),
-                *("--interval-ms", str(arguments.interval_ms)),
-            ]
-        )
-        config = folder / "lanewise.toml"
-        limits = CONFIG.replace("6000", "1000000").replace("20000000", "1000000000000")
-        limits = limits.replace("max_concurrent = 256", "max_concurrent = 100000")
-        config.write_text(limits + BACKEND.format(port=port, model=MODEL))
-        gateway = GatewayProcess(folder, "--config", str(config), "--redis", url)
-        try:
-            gateway.wait_until_ready()
-            while not gateway.metrics().total("lanewise_backend_up"):
-                time.sleep(0.05)
-            print(json.dumps(uvloop.run(run(gateway, firehose.pid, arguments)), indent=1))
-        except BaseException:
-            print(gateway.log[-3000:])
-            raise
-        finally:
-            gateway.stop()
-            firehose.terminate()
-            firehose.wait()
+    runs: list[dict[str, Any]] = []
+    bare_us: list[float] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="lw-bench-") as name,
+        redis_server(Path(name)) as url,
+        serving(Path(name), url, arguments) as (gateway, engine),
+    ):
+        for _ in range(arguments.repetitions):
+            runs.append(uvloop.run(run(gateway, engine, arguments)))
+            bare = run_bare(Path(name), MIN_BARE_FRAMES, 180, 8)
+            bare_us.append(bare.cpu_us / bare.frames)
+    if arguments.json:
+        print(json.dumps(runs, indent=1))
+    else:
+        shape.publish(rows_of(runs, bare_us, arguments), arguments)
+
+
+@contextlib.contextmanager
+def serving(
+    folder: Path, redis_url: str, arguments: argparse.Namespace
+) -> Iterator[tuple[GatewayProcess, int]]:
+    """A gateway with the firehose linked; gives it and the firehose's process id."""
+    port = free_port()
+    firehose = subprocess.Popen(
+        [
+            *(sys.executable, str(Path(__file__).with_name("firehose.py"))),
+            *("--port", str(port), "--rate", str(arguments.rate)),
+            *("--interval-ms", str(arguments.interval_ms)),
+        ]
+    )
+    config = folder / "lanewise.toml"
+    limits = CONFIG.replace("6000", "1000000").replace("20000000", "1000000000000")
+    limits = limits.replace("max_concurrent = 256", "max_concurrent = 100000")
+    config.write_text(limits + BACKEND.format(port=port, model=MODEL))
+    gateway = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
+    try:
+        gateway.wait_until_ready()
+        while not gateway.metrics().total("lanewise_backend_up"):
+            time.sleep(0.05)
+        yield gateway, firehose.pid
+    except BaseException:
+        print(gateway.log[-3000:])
+        raise
+    finally:
+        gateway.stop()
+        firehose.terminate()
+        firehose.wait()
 
 
 if __name__ == "__main__":
