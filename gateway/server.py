@@ -86,6 +86,8 @@ class Server(uvicorn.Server):
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+            # What is left is bounded, and settles what ran: being asked again must not cut it off.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _stop(self) -> None:
         if self._stopping is None:

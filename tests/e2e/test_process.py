@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ async def test_sigterm_ends_everything_cleanly(tmp_path: Path) -> None:
     assert not command_of(redis), "the embedded Redis went with it"
     assert list(temporary.iterdir()) == [], "and so did its folder"
     assert "Traceback" not in gateway.log, gateway.log
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+def test_being_asked_again_cuts_nothing_off(tmp_path: Path) -> None:
+    """SIGTERM upon SIGTERM shortens the drain; what was started is still taken down."""
+    gateway = GatewayProcess(tmp_path)
+    gateway.wait_until_ready()
+    (redis,) = children(gateway.process.pid)
+    deadline_s = time.monotonic() + 60
+    while gateway.process.poll() is None and time.monotonic() < deadline_s:
+        gateway.process.terminate()
+        time.sleep(0.002)
+    assert gateway.stop() == 0, gateway.log
+    assert not command_of(redis)
 
 
 async def test_what_outlasts_the_drain_is_told_and_settled(tmp_path: Path, redis_url: str) -> None:
