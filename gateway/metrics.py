@@ -9,13 +9,10 @@ microseconds and leave as seconds, Prometheus's base unit.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
     Info,
     PlatformCollector,
     ProcessCollector,
@@ -30,6 +27,7 @@ from gateway.learning_metrics import LearningCollector, lessons_of
 from gateway.ledger_metrics import LedgerCollector
 from gateway.outage_metrics import OutageCollector
 from gateway.policy_metrics import PolicyMetrics
+from gateway.tallies import Tallies
 from gateway.waiting_metrics import WaitingMetrics
 from router.experience import Experience
 from router.failover_pools import Call as PoolCall
@@ -71,26 +69,6 @@ MESSAGE_BUCKETS_BYTES = tuple(float(4**n) for n in range(3, 13))  # 64 B .. 16 M
 
 CLOSE_CODES = (1000, 1001, 1006, 1008, 1009, 1011, 1012, 1013)  # RFC 6455 7.4; others: "other"
 
-_Child = TypeVar("_Child", Counter, Gauge, Histogram)
-
-
-class _Children(dict[tuple[str, ...], _Child], Generic[_Child]):
-    """A metric's label children, each made once: a lookup costs a tenth of `.labels()`."""
-
-    def __init__(self, metric: _Child) -> None:
-        super().__init__()
-        self._metric: _Child = metric
-
-    def __missing__(self, key: tuple[str, ...]) -> _Child:
-        child: _Child = self._metric.labels(*key)
-        self[key] = child
-        return child
-
-    def drop(self, key: tuple[str, ...]) -> None:
-        """End a series."""
-        del self[key]
-        self._metric.remove(*key)
-
 
 class Metrics:
     """The process's metrics: methods to report with, and `render` for the scrape.
@@ -117,6 +95,7 @@ class Metrics:
         Info("lanewise_build", "The gateway that answers.", registry=self.registry).info(
             {"version": version}
         )
+        self._tallies = Tallies(self.registry)
         self._tenants: set[str] = set()
         self._make_task_metrics()
         self._make_decision_metrics()
@@ -124,72 +103,60 @@ class Metrics:
         self._make_pool_metrics()
         self._make_socket_metrics()
 
-    def _counter(self, name: str, text: str, *labels: str) -> _Children[Counter]:
-        return _Children(Counter(name, text, labels, registry=self.registry))
-
-    def _gauge(self, name: str, text: str, *labels: str) -> _Children[Gauge]:
-        return _Children(Gauge(name, text, labels, registry=self.registry))
-
-    def _histogram(
-        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
-    ) -> _Children[Histogram]:
-        return _Children(Histogram(name, text, labels, buckets=buckets, registry=self.registry))
-
     def _make_task_metrics(self) -> None:
-        self._requests = self._counter(
+        self._requests = self._tallies.counter(
             "lanewise_requests_total", "Tasks that ended, by outcome.", "route", "outcome"
         )
-        self._duration = self._histogram(
+        self._duration = self._tallies.histogram(
             "lanewise_request_duration_seconds",
             "From a task's arrival to its terminal event.",
             DURATION_BUCKETS_S,
             "route",
             "outcome",
         )
-        self._ttft = self._histogram(
+        self._ttft = self._tallies.histogram(
             "lanewise_ttft_seconds",
             "From a task's arrival to its first token.",
             TTFT_BUCKETS_S,
             "route",
             "model",
         )
-        self._tpot = self._histogram(
+        self._tpot = self._tallies.histogram(
             "lanewise_time_per_output_token_seconds",
             "Mean time between a task's output tokens, the first excepted.",
             TPOT_BUCKETS_S,
             "route",
             "model",
         )
-        self._tokens = self._counter(
+        self._tokens = self._tallies.counter(
             "lanewise_tokens_total",
             "Tokens used; input includes cached_input, output includes reasoning.",
             "route",
             "model",
             "type",
         )
-        self._tenant_tokens = self._counter(
+        self._tenant_tokens = self._tallies.counter(
             "lanewise_tenant_tokens_total", "Input and output tokens by tenant.", "tenant", "route"
         )
-        self._tenant_rejected = self._counter(
+        self._tenant_rejected = self._tallies.counter(
             "lanewise_tenant_rejected_total",
             "Tasks refused for a tenant's limits.",
             "tenant",
             "route",
         )
-        self._running = Gauge(
+        self._running = self._tallies.gauge(
             "lanewise_tasks_running",
             "Tasks between arrival and terminal event.",
-            registry=self.registry,
-        )
+        )[()]
 
     def _make_decision_metrics(self) -> None:
-        self._overhead = self._histogram(
+        self._overhead = self._tallies.histogram(
             "lanewise_gateway_overhead_seconds",
             "The gateway's own time per task and stage.",
             OVERHEAD_BUCKETS_S,
             "stage",
         )
-        self._decisions = self._counter(
+        self._decisions = self._tallies.counter(
             "lanewise_route_decisions_total",
             "Routes taken, by the rule that put them first.",
             "policy",
@@ -197,13 +164,13 @@ class Metrics:
             "route",
             "mode",
         )
-        self._confidence = self._histogram(
+        self._confidence = self._tallies.histogram(
             "lanewise_classifier_confidence",
             "Probability the classifier gave to the label it chose.",
             CONFIDENCE_BUCKETS,
             "task",
         )
-        self._escalations = self._counter(
+        self._escalations = self._tallies.counter(
             "lanewise_escalations_total",
             "Tasks that ran on another route than the one ranked first.",
             "from",
@@ -213,7 +180,7 @@ class Metrics:
         self.failures = BackendFailures(self.registry)
 
     def _make_pool_metrics(self) -> None:
-        self._ratelimit = self._counter(
+        self._ratelimit = self._tallies.counter(
             "lanewise_ratelimit_decisions_total",
             "Admissions and refusals; limit names the pool that refused, none when admitted.",
             "route",
@@ -222,29 +189,28 @@ class Metrics:
             "limit",
             "mode",
         )
-        self._redis = self._histogram(
+        self._redis = self._tallies.histogram(
             "lanewise_ratelimit_redis_seconds",
             "One call to the pools.",
             REDIS_BUCKETS_S,
             "op",
             "status",
         )
-        self._reserved = self._gauge(
+        self._reserved = self._tallies.gauge(
             "lanewise_ratelimit_reserved_tokens",
             "Tokens reserved by this process and not settled yet.",
             "route",
         )
-        self._settled = self._counter(
+        self._settled = self._tallies.counter(
             "lanewise_ratelimit_settled_tokens_total", "Tokens charged at settlement.", "route"
         )
-        self._leases = self._gauge(
+        self._leases = self._tallies.gauge(
             "lanewise_ratelimit_leases", "Reservations this process holds.", "route"
         )
-        self._reaped = Counter(
+        self._reaped = self._tallies.counter(
             "lanewise_ratelimit_reaped_total",
             "Reservations taken back because their holder stopped renewing them.",
-            registry=self.registry,
-        )
+        )[()]
         self.waiting = WaitingMetrics(self.registry)
         self.adaptation = AdaptationMetrics(self.registry)
         self._outages = OutageCollector()
@@ -256,38 +222,34 @@ class Metrics:
             self._reserved[(group,)].set(0)
 
     def _make_socket_metrics(self) -> None:
-        self._connections = Gauge(
-            "lanewise_ws_connections", "Open WebSocket connections.", registry=self.registry
-        )
-        self._opened = Counter(
-            "lanewise_ws_opened_total", "WebSocket connections opened.", registry=self.registry
-        )
-        self._closed = self._counter(
+        self._connections = self._tallies.gauge(
+            "lanewise_ws_connections", "Open WebSocket connections."
+        )[()]
+        self._opened = self._tallies.counter(
+            "lanewise_ws_opened_total", "WebSocket connections opened."
+        )[()]
+        self._closed = self._tallies.counter(
             "lanewise_ws_closed_total", "WebSocket connections closed, by close code.", "code"
         )
-        self._stalls = Counter(
+        self._stalls = self._tallies.counter(
             "lanewise_ws_send_stalls_total",
             "Writes that waited for a slow reader.",
-            registry=self.registry,
-        )
-        self._message_bytes = self._histogram(
+        )[()]
+        self._message_bytes = self._tallies.histogram(
             "lanewise_ws_message_bytes",
             "Size of WebSocket messages.",
             MESSAGE_BUCKETS_BYTES,
             "direction",
         )
-        self._queue_wait = self._histogram(
+        self._queue_wait = self._tallies.histogram(
             "lanewise_queue_wait_seconds",
             "From a task's arrival until its stream let it start.",
             QUEUE_BUCKETS_S,
             "route",
         )
-        self._lag = Histogram(
-            "lanewise_event_loop_lag_seconds",
-            "How late the event loop wakes.",
-            buckets=LAG_BUCKETS_S,
-            registry=self.registry,
-        )
+        self._lag = self._tallies.histogram(
+            "lanewise_event_loop_lag_seconds", "How late the event loop wakes.", LAG_BUCKETS_S
+        )[()]
 
     # Tasks
 
@@ -354,7 +316,7 @@ class Metrics:
     def _forget_policy(self, policy: str) -> None:
         """End the series of decisions by a policy."""
         for labels in [labels for labels in self._decisions if labels[0] == policy]:
-            self._decisions.drop(labels)
+            del self._decisions[labels]
 
     def confidence(self, label: str, probability: float) -> None:
         """Records how sure the classifier was of the label it chose."""

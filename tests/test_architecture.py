@@ -88,7 +88,7 @@ THIRD_PARTY = {
         *("gateway.backend_metrics", "gateway.learning_metrics"),
         *("gateway.metrics", "gateway.ledger_metrics", "gateway.outage_metrics"),
         *("gateway.policy_metrics", "gateway.waiting_metrics"),
-        *("gateway.adaptation_metrics",),
+        *("gateway.adaptation_metrics", "gateway.tallies"),
     ),
     "websockets": (
         *("gateway.client", "gateway.socket_protocol", "gateway.terminal"),
