@@ -27,11 +27,23 @@ from gateway.response import ResponseWriter
 from gateway.settlement import SideReservation, SideReservations
 from router.decision import RankedRoute
 from router.failover import replacement
-from router.strategies.actions import Action, Begin, Cancel, End, Forward, Merge, WakeAt
+from router.strategies.actions import (
+    Action,
+    Begin,
+    Cancel,
+    End,
+    Forward,
+    Merge,
+    Subtask,
+    Vary,
+    WakeAt,
+)
 from router.strategies.asks import branch_request
 from router.strategies.delegate import Delegate
 from router.strategies.merging import merge, shows_commentary
 from router.strategies.race import Single
+
+MAX_EXPECTED_TOKENS = 1 << 30  # where nothing is expected: what may be generated
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -57,8 +69,10 @@ class Run:
         writer: ResponseWriter,
         clock_us: Callable[[], int],
         apart: SideReservations | None = None,
+        expected_output_tokens: int = MAX_EXPECTED_TOKENS,
     ) -> None:
-        """`apart` reserves for sub-tasks; only `delegate` has any."""
+        """`apart` reserves for branches that the task's own reservation is not for."""
+        self._expected_output_tokens = expected_output_tokens
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Outcome] = self._loop.create_future()
         self.first: Pace | None = None  # of the branch whose token the client saw first
@@ -78,6 +92,12 @@ class Run:
         self._delegate: Delegate | None = None
         self._delegations: list[str] = []  # their states, as last told of
         self.on_delegations: Callable[[], None] | None = None  # called when one changes its state
+        # Called with a place of the route when nothing runs there any more, and nothing will, that
+        # the task's own reservation is for.
+        self.on_through: Callable[[int], None] | None = None
+        self._through: set[int] = set()
+        self._one_over = False  # a branch, since the last look
+        self._num_acting = 0  # depth: a backend that refuses is a finish within a start
         self._branches: dict[int, Branch] = {}
         self._first_branch: Branch | None = None
         self._speaker: Branch | None = None  # whose item is open
@@ -156,11 +176,15 @@ class Run:
             totals[branch.begin.backend] += branch.usage or Usage()
         return totals
 
-    def usages_so_far(self) -> list[Usage]:
-        """`usages` while it runs; what is cached is known of what has ended only."""
+    def own_usages(self) -> list[Usage]:
+        """What was used so far of the task's own reservation, in each place of the route.
+
+        Without the branches that have one of their own. What is cached is known of what has ended.
+        """
         totals = [Usage()] * len(self._chosen.backends)
         for branch in self._branches.values():
-            totals[branch.begin.backend] += branch.usage_so_far()
+            if not branch.begin.apart:
+                totals[branch.begin.backend] += branch.usage_so_far()
         return totals
 
     @property
@@ -191,6 +215,12 @@ class Run:
             }
             for branch in self._branches.values()
         ]
+
+    def variations(self) -> dict[str, int]:
+        """Of `breadth`: how many were asked for, and how many came to their end."""
+        rows = [branch for branch in self._branches.values() if isinstance(branch.begin.ask, Vary)]
+        whole = sum(branch.state == "finished" for branch in rows)
+        return {"asked": len(rows), "whole": whole}
 
     # -- sub-tasks -------------------------------------------------------------------------
 
@@ -252,6 +282,7 @@ class Run:
             return
         branch.over(finish.usage)
         branch.failed = finish.error is not None
+        self._one_over = True
         if not self._closed:
             self._act(self._merge.on_finish(branch.number, finish, self._clock_us()))
             self._end_item_of(branch)
@@ -319,30 +350,51 @@ class Run:
             self.break_off(error)
 
     def _act(self, actions: list[Action]) -> None:
+        self._num_acting += 1
         for action in actions:
-            if isinstance(action, Forward):
-                if action.phase == "commentary" and not self._shows_commentary:
-                    self._hidden.append(action)
-                    continue
-                branch = self._branches[action.branch]
-                if self.first is None:
-                    self._see(branch)
-                self._speaker = branch
-                self._answers(branch)
-                self._has_text = self._has_text or action.phase is not None
-                self._writer.push(action.delta, action.phase)
-            elif isinstance(action, Begin):
-                self._begin(action)
-            elif isinstance(action, Cancel):
-                branch = self._branches[action.branch]
-                branch.cancel()
-                self._end_item_of(branch)
-            elif isinstance(action, WakeAt):
-                self._set_timer(action.at_us)
-            else:
-                self._end(action)
+            self._do(action)
+        self._num_acting -= 1
         if self._delegate is not None:
             self._tell_of_delegations(self._delegate)
+        if self._one_over and not self._num_acting:
+            self._one_over = False
+            self._look_through()
+
+    def _look_through(self) -> None:
+        """Tell of the places that it is through with, while others go on."""
+        if self._closed or self.ended.done() or self.on_through is None:
+            return  # then all of it is given back
+        own = (branch for branch in self._branches.values() if not branch.begin.apart)
+        busy = {branch.begin.backend for branch in own if branch.usage is None}
+        for place in range(len(self._names)):
+            if place in busy or place in self._through or self._merge.may_begin(place):
+                continue
+            self._through.add(place)
+            self.on_through(place)
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Forward):
+            if action.phase == "commentary" and not self._shows_commentary:
+                self._hidden.append(action)
+                return
+            branch = self._branches[action.branch]
+            if self.first is None:
+                self._see(branch)
+            self._speaker = branch
+            self._answers(branch)
+            self._has_text = self._has_text or action.phase is not None
+            self._writer.push(action.delta, action.phase)
+        elif isinstance(action, Begin):
+            self._begin(action)
+        elif isinstance(action, Cancel):
+            branch = self._branches[action.branch]
+            branch.cancel()
+            self._one_over = True
+            self._end_item_of(branch)
+        elif isinstance(action, WakeAt):
+            self._set_timer(action.at_us)
+        else:
+            self._end(action)
 
     def _begin(self, begin: Begin) -> None:
         name = self._names[begin.backend]
@@ -401,11 +453,17 @@ class Run:
         self._apart.take(
             asked.id,
             backend.info.group,
-            Usage(asked.num_prompt_tokens, 0, asked.max_output_tokens),
+            Usage(asked.num_prompt_tokens, 0, self._expected_tokens(branch, asked)),
             branch.usage_so_far,
             granted,
             refused,
         )
+
+    def _expected_tokens(self, branch: Branch, asked: GenerateRequest) -> int:
+        """What a branch is likely to say: as the task's own reservation is made."""
+        if isinstance(branch.begin.ask, Subtask):
+            return asked.max_output_tokens  # nothing is known of it
+        return min(asked.max_output_tokens, self._expected_output_tokens)
 
     def _set_timer(self, at_us: int) -> None:
         if self._timer is not None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
 from gateway.adaptation import Adaptation
 from gateway.holders import Holders
@@ -21,7 +23,7 @@ from router.experience import Experience
 from router.failover_pools import FailoverPools
 from router.group_gate import GroupGate
 from router.policy import Policy
-from router.pools import Reservation
+from router.pools import Demand, Reservation
 
 
 @dataclass(slots=True)
@@ -70,6 +72,11 @@ class Gateway:
         self.gate.leave(reservation.id)
         self.waiting.released(reservation)
 
+    def gave_back(self, kept: Reservation, demands: tuple[Demand, ...]) -> None:
+        """A task has given back these places, and goes on with what it kept."""
+        self.gate.keep(kept.id, [demand.group for demand in kept.demands])
+        self.waiting.released(msgspec.structs.replace(kept, demands=demands))
+
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run something that must end even if who asked for it is cancelled."""
         loose = asyncio.create_task(coroutine)
@@ -90,4 +97,7 @@ class Live:
     reservation: Reservation  # as the latest extension left it
     job: Job
     used: Callable[[], Mapping[BackendGroup, int]]  # weighted tokens so far, by group
+    # Groups that the task is through with, and what it used of them: to be given back now.
+    over: dict[BackendGroup, int] = field(default_factory=dict)
+    is_changing: bool = False  # a call about it is under way
     num_events: int = 0  # the writer's, at the last heartbeat

@@ -25,7 +25,7 @@ from gateway.context import load_task
 from gateway.dispatch import Outcome, Run
 from gateway.errors import ProtocolError
 from gateway.fullness import CONTEXT_EVENT, context_event
-from gateway.gateway import Gateway, Live
+from gateway.gateway import Gateway
 from gateway.job import Ended, Job
 from gateway.ledger_entry import entry_of
 from gateway.metrics import Outcome as OutcomeLabel
@@ -33,7 +33,7 @@ from gateway.outcomes import note_end
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending
 from gateway.routing import routing_view
-from gateway.settlement import SideReservations, start_settlement
+from gateway.settlement import SideReservations, TaskReservation, start_settlement
 from router.cost import cost_by_group
 from router.decision import RouteDecision
 from router.recording import Course, record_of
@@ -66,13 +66,18 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         if not task.generate:
             return await _warm_up(gw, job, task, admitted, account)
         account.apart = SideReservations(gw, job)
-        run = account.run = Run(admitted.chosen, job.writer, gw.clock_us, account.apart)
+        expected = admitted.decision.task_class.expected_output_tokens
+        run = account.run = Run(admitted.chosen, job.writer, gw.clock_us, account.apart, expected)
+        held = TaskReservation(
+            gw, job, admitted.reservation, partial(_costs, gw, admitted, run.own_usages)
+        )
+        run.on_through = lambda place: held.give_back(_group(gw, admitted, place))
         try:
             _dispatch(gw, job, task, admitted, run)
             outcome = await run.ended
         finally:
             run.close()
-            settlement = _settle(gw, admitted, run.usages)
+            settlement = held.settle()
         return await _finish(gw, job, task, outcome, account, settlement)
     except ProtocolError as error:
         account.refused(error)
@@ -197,8 +202,6 @@ def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -
             "server_is_overloaded", f"{error}. Try again in 1s.", retry_after_us=1_000_000
         ) from error
     infos = gw.infos
-    used = partial(_costs, gw, admitted, run.usages_so_far)
-    gw.live[admitted.reservation.id] = Live(admitted.reservation, job, used)
     model = infos[run.backends[-1]].model
     job.writer.open(gw.wall_s(), model, _routing(gw, task, admitted, run))
     job.redirect = run.redirect
@@ -244,17 +247,18 @@ def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
     return usages
 
 
+def _group(gw: Gateway, admitted: Admitted, place: int) -> BackendGroup:
+    """The group of a place of the route; a failover stays in it."""
+    return gw.backends[admitted.chosen.backends[place]].info.group
+
+
 def _costs(
     gw: Gateway, admitted: Admitted, usages: Callable[[], Sequence[Usage]]
 ) -> dict[BackendGroup, int]:
     """What usages in the route's order are charged, by group."""
-    groups = (gw.backends[name].info.group for name in admitted.chosen.backends)
+    places = range(len(admitted.chosen.backends))
+    groups = (_group(gw, admitted, place) for place in places)
     return cost_by_group(zip(groups, usages(), strict=False), gw.weights)
-
-
-def _settle(gw: Gateway, admitted: Admitted, usages: Sequence[Usage]) -> "asyncio.Task[None]":
-    """Start the settlement: a task of its own, so that no cancellation reaches it."""
-    return start_settlement(gw, admitted.reservation, _costs(gw, admitted, lambda: usages))
 
 
 async def _finish(
@@ -283,6 +287,8 @@ async def _finish(
         routing["errors"] = [str(error) for error in outcome.errors]
     if chosen.strategy is not None:
         routing["generations"] = account.run.generations()
+    if chosen.strategy == "breadth":
+        routing["variations"] = account.run.variations()
     warning = context_event(task.id, routing["context"]) if job.parsed.wants_context else None
     if warning is not None:
         job.writer.send_about(CONTEXT_EVENT, warning)
@@ -376,7 +382,8 @@ async def _warm_up(
     gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
 ) -> Ended:
     """Take a context in without generating: admitted, remembered, and answered at once."""
-    settlement = _settle(gw, admitted, ())  # a request of its pools, and no tokens
+    # A request of its pools, and no tokens.
+    settlement = start_settlement(gw, admitted.reservation, {})
     job.decision = admitted.decision
     routing = routing_view(task, admitted.decision, gw.infos)
     model = gw.infos[admitted.chosen.backends[-1]].model

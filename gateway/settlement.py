@@ -1,18 +1,23 @@
 """Settling: what a reservation held is given back and what was used is charged, exactly once.
 
-Besides a task's own reservation there are those of its sub-tasks, which are taken while it runs.
+Besides a task's own reservation there are those of parts of it, which are taken while it runs.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from backends.contract import BackendGroup, Usage
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway, Live
 from gateway.job import Job
+from gateway.leases import bring_up_to_date
 from router.cost import EVEN, cost_tokens
 from router.pools import Demand, Reservation
 from router.redis_pools import PoolsUnavailable
+
+logger = logging.getLogger("lanewise")
 
 
 def start_settlement(
@@ -24,7 +29,8 @@ def start_settlement(
     """
     live = gw.live.pop(reservation.id, None)
     held = reservation if live is None else live.reservation
-    groups = {demand.group for demand in held.demands}
+    # Also groups that are given back already: if nobody answered then, the pools know which.
+    groups = {demand.group for demand in reservation.demands}
     charged = {group: tokens for group, tokens in used_tokens.items() if group in groups}
 
     async def settle() -> None:
@@ -36,8 +42,43 @@ def start_settlement(
     return gw.spawn(settle())
 
 
+class TaskReservation:
+    """What a task itself holds, from its admission on; each group of it is settled once."""
+
+    def __init__(
+        self,
+        gw: Gateway,
+        job: Job,
+        reservation: Reservation,
+        used: Callable[[], Mapping[BackendGroup, int]],
+    ) -> None:
+        """`used` says what was used so far, in weighted tokens."""
+        self._gw = gw
+        self._reservation = reservation
+        self._used = used
+        self._settlement: asyncio.Task[None] | None = None
+        gw.live[reservation.id] = Live(reservation, job, used)
+
+    def give_back(self, group: BackendGroup) -> None:
+        """The task is through with a group: its place and unused tokens come back now."""
+        live = self._gw.live.get(self._reservation.id)
+        if live is None:
+            return
+        live.over[group] = self._used().get(group, 0)
+        if all(demand.group in live.over for demand in live.reservation.demands):
+            self.settle()
+        else:
+            self._gw.spawn(bring_up_to_date(self._gw, live))
+
+    def settle(self) -> "asyncio.Task[None]":
+        """Give back all that is left, and charge what was used; repeated, it is the same."""
+        if self._settlement is None:
+            self._settlement = start_settlement(self._gw, self._reservation, self._used())
+        return self._settlement
+
+
 class SideReservation:
-    """What one sub-task holds."""
+    """What one part of a task holds."""
 
     def __init__(self, owner: "SideReservations", reservation: Reservation) -> None:
         self._owner = owner
@@ -52,7 +93,7 @@ class SideReservation:
 
 
 class SideReservations:
-    """Reservations for the sub-tasks of one response: each taken before its sub-task starts."""
+    """Reservations for parts of one response: each taken before its part starts."""
 
     def __init__(self, gw: Gateway, job: Job) -> None:
         self._gw = gw
@@ -96,14 +137,26 @@ class SideReservations:
         refused: Callable[[ProtocolError], None],
     ) -> None:
         gw, tenant, group = self._gw, self._job.tenant, demand.group
+        others_wait = partial(gw.waiting.others_wait, tenant.id)
+        if gw.gate.shed(group, tenant.id, others_wait) is not None:
+            refused(ProtocolError("server_is_overloaded", f"the {group} engines take no more"))
+            return
+        gw.gate.enter(name, tenant, (group,))  # while it asks, too
         try:
             grant = await gw.pools.reserve_first(tenant, name, ((demand,),))
         except PoolsUnavailable as error:
+            gw.gate.leave(name)
             refused(
                 ProtocolError("server_is_overloaded", f"the rate-limit pools are away: {error}")
             )
             return
+        except Exception:
+            logger.exception("a part of task %s could not be reserved for", self._job.parsed.id)
+            gw.gate.leave(name)
+            refused(ProtocolError("server_error", "the gateway failed"))
+            return
         if grant.reservation is None:
+            gw.gate.leave(name)
             unit = grant.limited_by[1] if grant.limited_by else None
             gw.metrics.ratelimit(
                 group=group, tier=tenant.tier, result="reject", mode=grant.mode, limited_by=unit

@@ -52,6 +52,15 @@ class CappedPools(FailoverPools):
         finally:
             slices.give_back(taken - kept)
 
+    async def extend(self, reservation: Reservation) -> Reservation:
+        held = await super().extend(reservation)
+        placed = self._placed.get(reservation.id)
+        if placed is not None and self.slices is not None and held.former is None:
+            kept = placed.intersection(demand.group for demand in held.demands)
+            self._placed[reservation.id] = kept
+            self.slices.give_back(placed - kept)
+        return held
+
     async def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
     ) -> None:

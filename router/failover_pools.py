@@ -57,6 +57,7 @@ class _Held(msgspec.Struct):
     reservation: Reservation
     is_local: bool  # granted here, so that local pools were charged
     in_redis: bool  # Redis knows it, or may
+    counted: Reservation  # whose places count as taken here
 
 
 class _Unsettled(msgspec.Struct):
@@ -166,7 +167,7 @@ class FailoverPools:
         self._answered("admit", started_us)
         self._local.note(tenant.id, grant.balances, self._wall_us())
         if grant.reservation is not None:
-            self._hold(_Held(tenant, grant.reservation, is_local=False, in_redis=True))
+            self._hold(tenant, grant.reservation, is_local=False)
         return grant
 
     async def settle(
@@ -180,7 +181,7 @@ class FailoverPools:
         if held is None:
             return  # settled before
         self._strangers.pop(reservation.id, None)
-        self._local.release(reservation)
+        self._local.release(held.counted)
         if held.is_local:
             self._local.settle(held.reservation, actual_tokens)
         entry = _Unsettled(held, dict(actual_tokens), self._clock_us())
@@ -206,17 +207,19 @@ class FailoverPools:
             self._answered("settle", started_us)
 
     async def extend(self, reservation: Reservation) -> Reservation:
-        """Hold what `extended` added; returns what is held now.
+        """Hold what `extended` added, or give back what `shrunk` left out.
 
-        That is what it was before where Redis is away, and still both where it gave no answer:
-        then extend it again.
+        Returns what is held now. That is what it was before where Redis is away, and still both
+        where it gave no answer: then extend it again.
         """
         held = self._held.get(reservation.id)
         if held is None:
             return reservation  # settled meanwhile
         known = held.reservation
-        certain = msgspec.structs.replace(reservation, former=None)
+        certain = msgspec.structs.replace(reservation, former=None, released=())
         if not held.in_redis:
+            if reservation.released:
+                return known  # Redis must hear of all of it: it is settled whole, when it ends
             if held.is_local:
                 self._local.extend(known, certain)
             held.reservation = certain  # adopted as it is then
@@ -233,6 +236,10 @@ class FailoverPools:
         self._answered("extend", started_us)
         if held.reservation is reservation:
             held.reservation = certain
+            if reservation.released and reservation.id in self._held:
+                self._local.release(held.counted)
+                self._local.hold(certain)
+                held.counted = certain
         return held.reservation
 
     async def renew(self) -> None:
@@ -359,15 +366,21 @@ class FailoverPools:
             )
         if grant.reservation is not None:
             # If Redis was asked and did reserve, it did so under this very lease.
-            self._hold(_Held(tenant, grant.reservation, is_local=True, in_redis=False))
+            self._hold(tenant, grant.reservation, is_local=True)
         return grant
 
-    def _hold(self, held: _Held) -> None:
-        name = held.reservation.id
+    def _hold(self, tenant: Tenant, reservation: Reservation, *, is_local: bool) -> None:
+        name = reservation.id
         if name not in self._held:
-            self._held[name] = held
-            self._local.hold(held.reservation)
-            if not held.in_redis:
+            self._held[name] = held = _Held(
+                tenant,
+                reservation,
+                is_local=is_local,
+                in_redis=not is_local,
+                counted=reservation,
+            )
+            self._local.hold(reservation)
+            if is_local:
                 self._strangers[name] = held
 
     def _put_off(self, entry: _Unsettled) -> None:
@@ -384,7 +397,7 @@ class FailoverPools:
     async def _adopt(self, held: _Held) -> None:
         if held.reservation.former is not None:
             await self._redis.extend(held.reservation)  # first to know under which lease it is
-            held.reservation = msgspec.structs.replace(held.reservation, former=None)
+            held.reservation = msgspec.structs.replace(held.reservation, former=None, released=())
         await self._redis.adopt(held.tenant, held.reservation)
         held.in_redis = True
         self._strangers.pop(held.reservation.id, None)

@@ -104,6 +104,12 @@ class GroupGate:
             key = tenant.id, group
             self._of_tenant[key] = self._of_tenant.get(key, 0) + 1
 
+    def keep(self, task_id: str, groups: Sequence[BackendGroup]) -> None:
+        """Count it on these groups only from now on; harmless for one that is not counted."""
+        held = self._held.get(task_id)
+        if held is not None:
+            self.enter(task_id, held[0], groups)
+
     def leave(self, task_id: str) -> None:
         """It is over, or was not admitted; harmless for one that is not counted."""
         held = self._held.pop(task_id, None)

@@ -86,10 +86,12 @@ def _take_call(
 
 
 def extend_call(reservation: Reservation, lease_ms: int, now_ms: int = 0) -> Arguments:
-    """For a reservation made by `extended`."""
+    """For a reservation made by `extended` or `shrunk`."""
     assert reservation.former is not None, "nothing was extended"
     head = (*tenant_keys(reservation.tenant_id), "extend", now_ms, lease_ms)
-    return (*head, reservation.lease, reservation.former)
+    used = dict(reservation.released)
+    leases = (reservation.lease, reservation.former)
+    return (*head, *leases, used.get("fast", 0), used.get("deep", 0))
 
 
 def settle_call(

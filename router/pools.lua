@@ -19,7 +19,8 @@
 -- ARGV  1 operation, 2 now in ms (0: the server's clock, the only one used in production), then
 --   reserve  lease_ms, LIMITS, id, then for each ranked demand: fast tokens, deep tokens
 --   adopt    as reserve, but the first demand is taken whether it fits or not
---   extend   lease_ms, lease, former: `former` becomes `lease`, which holds more
+--   extend   lease_ms, lease, former, tokens used of fast, of deep: `former` becomes `lease`, which
+--            holds more, or a group less: that one is given back, and charged what was used
 --   settle   tokens used of fast, of deep; lease, and former where an extension is in doubt
 --   renew    lease_ms, lease...
 --   reap     how many at most
@@ -182,6 +183,16 @@ local function settle(group, reserved, used, counted)
   pool.changed = true
 end
 
+-- What a lease held of a group becomes what the one in its place holds of it.
+local function change(group, before, after, used, counted)
+  if before < 0 or not pools[group] then return end
+  if after < 0 then
+    settle(group, before, used, counted)
+  else
+    extend(group, after - before)
+  end
+end
+
 -- What a lease of any version holds: tokens of fast, of deep, and whether `h` counts them. Nothing
 -- if it is no lease.
 local function held_by(lease)
@@ -323,10 +334,10 @@ if operation == 'extend' then
   local lease, former, status = ARGV[4], ARGV[5], 0
   if redis.call('ZREM', KEYS[1], former) == 1 then
     status = 1
-    local fast, deep = held_by(former)
+    local fast, deep, counted = held_by(former)
     local more_fast, more_deep = held_by(lease)
-    if fast >= 0 and pools[1] then extend(1, more_fast - fast) end
-    if deep >= 0 and pools[2] then extend(2, more_deep - deep) end
+    change(1, fast, more_fast, tonumber(ARGV[6]), counted)
+    change(2, deep, more_deep, tonumber(ARGV[7]), counted)
   elseif redis.call('ZSCORE', KEYS[1], lease) then
     status = 2
   end

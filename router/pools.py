@@ -2,9 +2,10 @@
 
 Each tenant has pools per group of backends: requests per minute, tokens per minute, tasks at once,
 and tokens per day. `reserve_first` takes what the first ranked route that fits demands, all of it
-or nothing; `extend` takes more for a task that outgrows it; `settle` puts the real usage in its
-place. A reservation is a lease: a gateway renews it while the task lives, and if the gateway dies
-the lease runs out and everything comes back.
+or nothing; `extend` takes more for a task that outgrows it, or gives back what it holds of a group
+that it is through with; `settle` puts the real usage in its place. A reservation is a lease: a
+gateway renews it while the task lives, and if the gateway dies the lease runs out and everything
+comes back.
 
 `MemoryPools` keeps them in a dict, for tests and back-tests on virtual time. `RedisPools` has the
 same methods, awaited, for production.
@@ -50,6 +51,8 @@ class Reservation(msgspec.Struct, frozen=True):
     lease: str
     expires_us: int  # Redis server time; renewed while the task lives
     former: str | None = None  # the lease it still has if its extension did not get through
+    # What groups are charged that `former` holds and `lease` does not.
+    released: tuple[tuple[BackendGroup, int], ...] = ()
 
 
 class Balance(msgspec.Struct, frozen=True):
@@ -124,6 +127,23 @@ def extended(reservation: Reservation, tokens: Mapping[BackendGroup, int]) -> Re
         demands=demands,
         lease=lease_of(reservation.id, demands),
         former=reservation.lease,
+    )
+
+
+def shrunk(reservation: Reservation, used_tokens: Mapping[BackendGroup, int]) -> Reservation:
+    """The reservation as it is to become by `extend`: without these groups, which are charged.
+
+    As with `extended`. At least one group must be left: to give back all of it, settle it.
+    """
+    assert reservation.former is None, "the extension before has no answer yet"
+    demands = tuple(demand for demand in reservation.demands if demand.group not in used_tokens)
+    assert demands, "nothing would be left: settle it"
+    return msgspec.structs.replace(
+        reservation,
+        demands=demands,
+        lease=lease_of(reservation.id, demands),
+        former=reservation.lease,
+        released=tuple(used_tokens.items()),
     )
 
 
@@ -236,7 +256,8 @@ class MemoryPools:
     def extend(self, reservation: Reservation, now_us: int) -> bool:
         """Hold what `extended` added, in debt if it does not fit; the lease runs from now again.
 
-        A reservation that was settled, has expired or was forgotten is left alone (False).
+        Of one made by `shrunk`, give back what it leaves out, and charge that. A reservation that
+        was settled, has expired or was forgotten is left alone (False).
         """
         now_ms = now_us // 1_000
         pools = self._tenants[reservation.tenant_id]
@@ -246,7 +267,8 @@ class MemoryPools:
             held = parse_lease(former)
             assert held is not None, "only leases of ours are held"
             for demand in reservation.demands:
-                pools.extend(demand.group, demand.tokens - held[demand.group])
+                pools.extend(demand.group, demand.tokens - held.pop(demand.group))
+            pools.settle(held, dict(reservation.released))
         elif reservation.lease not in pools.expiry_ms:
             return False
         pools.hold(reservation.lease, now_ms + self._lease_ms)
@@ -401,6 +423,11 @@ class _TenantPools:
     def give_back(self, lease: str, actual_tokens: Mapping[BackendGroup, int]) -> None:
         held = parse_lease(lease)
         assert held is not None, "only leases of ours are held"
+        self.settle(held, actual_tokens)
+
+    def settle(
+        self, held: Mapping[BackendGroup, int], actual_tokens: Mapping[BackendGroup, int]
+    ) -> None:
         for group, tokens in held.items():
             state, limits = self._states[group], self._limits[group]
             bucket.settle(state, limits, tokens, actual_tokens.get(group, 0))

@@ -81,8 +81,9 @@ class RedisPools:
     async def extend(self, reservation: Reservation) -> bool:
         """Hold what `extended` added, in debt if it does not fit; the lease runs from now again.
 
-        Safe to repeat, and to be repeated until it has returned once; False if the reservation was
-        settled, has expired or was forgotten.
+        Of one made by `shrunk`, give back what it leaves out, and charge that. Safe to repeat, and
+        to be repeated until it has returned once; False if the reservation was settled, has expired
+        or was forgotten.
 
         Raises:
             PoolsUnavailable: Redis is away; the reservation is under one of its two leases.

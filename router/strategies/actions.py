@@ -125,3 +125,10 @@ class Merge(Protocol):
     def on_time(self, now_us: int) -> list[Action]:
         """The moment of the latest `WakeAt` has come."""
         ...
+
+    def may_begin(self, place: int) -> bool:
+        """Whether a branch may yet begin there that is not `apart`: its reservation is kept for it.
+
+        Asked between events; once it is not so, it never is again.
+        """
+        ...

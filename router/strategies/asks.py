@@ -80,10 +80,10 @@ def strategy_usage(
     num_prompt_tokens: int,
     num_output_tokens: int,
 ) -> dict[BackendGroup, Usage]:
-    """What a strategy is expected to use of each group: prompts and outputs of all its branches.
+    """What a strategy is expected to use of each group, of what is reserved before it starts.
 
-    One that stands in for a failed branch is not expected. Without a strategy the answer is the
-    same for either group.
+    Branches that begin `apart` ask for their own. Without a strategy the answer is the same for
+    either group.
     """
     once = _usage(num_prompt_tokens, num_output_tokens)
     if strategy == "brief":
@@ -96,10 +96,12 @@ def strategy_usage(
         read = _usage(num_drafted + ADDED_TOKENS, 0)
         return {"fast": _usage(num_prompt_tokens, num_drafted), "deep": once + read}
     if strategy == "breadth":
-        number = options.num_variations
-        num_varied = number * min(num_output_tokens, VARIATION_MAX_OUTPUT_TOKENS)
-        read = _usage(num_varied + ADDED_TOKENS if options.judged else 0, 0)
-        return {"fast": _usage(number * num_prompt_tokens, num_varied), "deep": once + read}
+        num_varied = min(num_output_tokens, VARIATION_MAX_OUTPUT_TOKENS)
+        first = _usage(num_prompt_tokens, num_varied)
+        if not options.judged:
+            return {"fast": first}
+        read = _usage(options.num_variations * num_varied + ADDED_TOKENS, 0)
+        return {"fast": first, "deep": once + read}
     if strategy == "delegate":  # each sub-task asks for its own
         return {"fast": _usage(num_prompt_tokens + TOOL_TOKENS, num_output_tokens)}
     return {"fast": once, "deep": once}

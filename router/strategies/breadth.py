@@ -6,9 +6,12 @@ first to speak streams, the others are held (never more than their responses) an
 the order they ended. With a judge they are commentary and the judge's word is the final answer;
 without one each is a final answer. Variations call no tools; the judge may.
 
-A variation that fails is left out; those still running are given up when all of them fall silent.
-If none comes to anything, the deep engine answers by itself; if the judge fails unheard, the
-variations stand.
+The first has what the task has reserved, each other asks for its own: what the pools refuse is left
+out, and each gives back what it held when it ends.
+
+A variation that fails is left out, too; those still running are given up when all of them fall
+silent. If none comes to anything, the deep engine answers by itself; if the judge fails unheard,
+the variations stand.
 """
 
 from backends.contract import Delta, DeltaKind, Finish, FinishReason
@@ -32,6 +35,7 @@ class Breadth:
     transparent = False
 
     __slots__ = (
+        "_concluded",
         "_ended",
         "_finishes",
         "_given_up",
@@ -56,10 +60,13 @@ class Breadth:
         self._ready: list[int] = []  # ended whole, not shown yet, in that order
         self._speaker: int | None = None  # the variation that streams
         self._patience = Patience()
+        self._concluded = False  # nothing but the judge may come
         self._ended = False
 
     def start(self, now_us: int) -> list[Action]:
-        variations = [Begin(number, FAST, Vary(number)) for number in range(self._judge)]
+        variations = [
+            Begin(number, FAST, Vary(number), apart=number > 0) for number in range(self._judge)
+        ]
         return [*variations, self._patience.next_look(now_us)]
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
@@ -105,6 +112,9 @@ class Breadth:
             return [*cancels, *shown, *self._conclude()]
         return [self._patience.next_look(now_us)]
 
+    def may_begin(self, place: int) -> bool:
+        return place == DEEP and self._judged and not self._concluded
+
     def _runs(self, number: int) -> bool:
         return number not in self._finishes and number not in self._given_up
 
@@ -136,9 +146,10 @@ class Breadth:
 
     def _conclude(self) -> list[Action]:
         """All variations are over."""
+        self._concluded = True
         answers = tuple(text for number in range(self._judge) if (text := self._answer(number)))
         if not answers:
-            return [Begin(self._judge, DEEP, Answer())]
+            return [Begin(self._judge, DEEP, Answer(), apart=not self._judged)]
         if self._judged:
             return [Begin(self._judge, DEEP, Judge(answers))]
         whole = next(f for f in self._finishes.values() if f.reason is not FinishReason.ERROR)

@@ -83,6 +83,9 @@ class Brief:
             return self._silence()
         return [self._patience.next_look(now_us)]
 
+    def may_begin(self, place: int) -> bool:
+        return False
+
     @property
     def _commentary_over(self) -> bool:
         return self._silenced or FAST in self._finishes
@@ -114,7 +117,8 @@ class Brief:
         fast_failed = fast is not None and fast.reason is FinishReason.ERROR
         if self._items.speaker == DEEP or fast_failed:
             return self._end()
-        return [Begin(STAND_IN, FAST, Answer())]
+        # What the comment held has been given back.
+        return [Begin(STAND_IN, FAST, Answer(), apart=True)]
 
     def _end(self) -> list[Action]:
         self._ended = True

@@ -163,6 +163,9 @@ class Delegate:
             return [Cancel(self._meanwhile), *self._fast_silent()]
         return [self._patience.next_look(now_us)]
 
+    def may_begin(self, place: int) -> bool:
+        return place == FAST and self._closing is None and not self._ended
+
     # -- the client ------------------------------------------------------------------------
 
     def cancel_delegation(self, number: int) -> list[Action]:

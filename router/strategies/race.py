@@ -47,6 +47,9 @@ class Single:
     def on_time(self, now_us: int) -> list[Action]:
         return []
 
+    def may_begin(self, place: int) -> bool:
+        return False
+
 
 class Race:
     """The first complete answer, whole."""
@@ -87,6 +90,9 @@ class Race:
 
     def on_time(self, now_us: int) -> list[Action]:
         return []
+
+    def may_begin(self, place: int) -> bool:
+        return False
 
     def _release(self, branch: int) -> list[Action]:
         held = self._held[branch]
@@ -148,6 +154,9 @@ class Hedge:
         rival = self._win(branch) if self._winner is None else []
         self._ended = True
         return [*rival, end(self._finishes.values(), finish, replaceable=self._winner != branch)]
+
+    def may_begin(self, place: int) -> bool:
+        return place == FAST and not self._apart and FAST not in self._begun
 
     def _join(self) -> list[Action]:
         if FAST in self._begun:

@@ -60,6 +60,9 @@ class Refine:
         spoke = self._items.speaker == DEEP
         return [end(self._finishes.values(), finish, replaceable=bool(self._draft) and not spoke)]
 
+    def may_begin(self, place: int) -> bool:
+        return place == DEEP and not (self._silenced or FAST in self._finishes)
+
     def on_time(self, now_us: int) -> list[Action]:
         if self._ended or self._silenced or FAST in self._finishes:
             return []

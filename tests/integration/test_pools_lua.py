@@ -35,6 +35,7 @@ from router.pools import (
     Reservation,
     extended,
     lease_of,
+    shrunk,
 )
 from router.redis_servers import Script
 from router.task import GroupLimits, Tenant
@@ -264,6 +265,9 @@ class RandomTasks:
             demand.group: demand.tokens + self._chance.randrange(1_000) for demand in held.demands
         }
         reservation = extended(held, grown)
+        if len(held.demands) == 2 and self._chance.random() < 0.5:
+            through: BackendGroup = self._chance.choice(GROUPS)
+            reservation = shrunk(held, {through: self._chance.randrange(3_000)})
         if reservation.lease == held.lease:
             return
         outcome = self._chance.random()

@@ -10,7 +10,7 @@ from redis import Redis
 
 from backends.contract import BackendGroup
 from router.capped_pools import CappedPools
-from router.pools import Demand, Reservation
+from router.pools import Demand, Reservation, shrunk
 from router.redis_pools import RedisPools
 from router.slices import ALIVE_MS, Slices
 from router.task import GroupLimits, Tenant
@@ -160,6 +160,22 @@ async def test_what_the_pools_refuse_gives_its_place_back(redis_url: str) -> Non
         full = await made[0].reserve_first(tenant("other"), "d", [FAST])
         assert full.limited_by == ("fast", "concurrent")
         assert (await made[0].reserve_first(tenant("other"), "d", [FAST, DEEP])).index == 1
+
+
+async def test_a_group_given_back_early_frees_its_place(redis_url: str) -> None:
+    async with gateways(redis_url, 1, {"fast": 1}) as made:
+        (pools,) = made
+        both = (*FAST, *DEEP)
+        held = (await pools.reserve_first(tenant("a"), "first", [both])).reservation
+        assert held is not None
+        assert (await pools.reserve_first(tenant("a"), "second", [FAST])).index is None
+        rest = await pools.extend(shrunk(held, {"fast": 5}))
+        assert [demand.group for demand in rest.demands] == ["deep"]
+        second = (await pools.reserve_first(tenant("a"), "second", [FAST])).reservation
+        assert second is not None
+        await pools.settle(rest, {"fast": 5, "deep": 1})
+        assert (await pools.reserve_first(tenant("a"), "third", [FAST])).index is None
+        await pools.settle(second, {})
 
 
 async def test_a_repeated_call_takes_one_place(redis_url: str) -> None:

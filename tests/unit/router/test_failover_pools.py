@@ -13,7 +13,7 @@ import pytest
 from backends.contract import BackendGroup
 from router.failover_pools import MAX_CHARGE_AGE_US, FailoverPools, PoolsReport
 from router.heartbeat import Pulse
-from router.pools import Demand, Grant, Reservation
+from router.pools import Demand, Grant, Reservation, shrunk
 from router.redis_pools import PoolsUnavailable
 from router.task import Tenant
 from tests.unit.gateway.doubles import TENANT, AwaitedPools
@@ -251,6 +251,59 @@ async def test_a_settlement_that_may_have_arrived_is_not_adopted_again() -> None
     assert world.redis.held(TENANT) == 0
 
 
+BOTH = [(Demand("fast", 100), Demand("deep", 100))]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_group_given_back_early_is_charged_once_whatever_arrives(
+    arrives: bool, heard: bool
+) -> None:
+    class Deaf(AwaitedPools):
+        """Is told, or not; and says so, or not."""
+
+        async def extend(self, reservation: Reservation) -> bool:
+            known = arrives and await super().extend(reservation)
+            if not (arrives and heard):
+                raise PoolsUnavailable("no answer")
+            return known
+
+    world = await started()
+    reservation = await world.reserve(BOTH)
+    left = world.tokens_left() + 100
+    world.redis.__class__ = Deaf
+    held = await world.pools.extend(shrunk(reservation, {"fast": 30}))
+    assert (held.former is None) == (arrives and heard)
+    assert world.redis.held(TENANT) == (1 if arrives else 2)
+    assert world.tokens_left() == left - (30 if arrives else 100)
+    world.redis.__class__ = AwaitedPools
+    assert world.pools._local.num_held(TENANT.id, "fast") == (0 if arrives and heard else 1)
+    await world.pools.settle(held, {"fast": 30, "deep": 50})
+    assert world.redis.held(TENANT) == 0
+    assert world.tokens_left() == left - 30
+    assert not world.pools._local._held
+
+
+async def test_nothing_is_given_back_early_while_redis_is_away() -> None:
+    world = await started()
+    before = await world.reserve(BOTH)
+    left = world.tokens_left() + 100
+    await world.away()
+    during = await world.reserve(BOTH)
+    for reservation in (before, during):
+        assert await world.pools.extend(shrunk(reservation, {"fast": 30})) == reservation
+    await world.back()
+    assert world.redis.held(TENANT) == 4
+    for reservation in (before, during):
+        held = await world.pools.extend(shrunk(reservation, {"fast": 30}))
+        assert [demand.group for demand in held.demands] == ["deep"]
+    assert world.redis.held(TENANT) == 2
+    for reservation in (before, during):
+        await world.pools.settle(reservation, {"fast": 30, "deep": 1})
+    assert world.tokens_left() == left - 60
+    assert not world.pools._local._held
+
+
 @pytest.mark.parametrize("on_blind", ["closed", "local"])
 async def test_a_gateway_that_never_saw_redis(on_blind: Any) -> None:
     world = World(on_blind=on_blind)
@@ -303,7 +356,7 @@ async def test_random_outages_lose_and_double_nothing() -> None:
         action = chance.random()
         if action < 0.5:
             grant = await world.pools.reserve_first(
-                TENANT, f"t{len(ended)}-{chance.random()}", FAST
+                TENANT, f"t{len(ended)}-{chance.random()}", chance.choice([FAST, BOTH])
             )
             if grant.reservation is not None:
                 live.append(grant.reservation)
@@ -311,8 +364,21 @@ async def test_random_outages_lose_and_double_nothing() -> None:
             reservation = live.pop(chance.randrange(len(live)))
             ended[reservation.id] += 1
             await world.pools.settle(reservation, {"fast": chance.randrange(200)})
+        elif action < 0.95 and live:
+            await give_back()
         else:
             await world.pools.check()
+
+    through: Counter[str] = Counter()
+
+    async def give_back() -> None:
+        """A task is through with the fast engines."""
+        reservation = chance.choice(live)
+        if len(reservation.demands) == 2 and not through[reservation.id]:
+            through[reservation.id] = 1
+            held = await world.pools.extend(shrunk(reservation, {"fast": 50}))
+            if held.former is not None:
+                await world.pools.extend(held)
 
     for _ in range(400):
         world.now_us += chance.randrange(100_000)
@@ -322,7 +388,7 @@ async def test_random_outages_lose_and_double_nothing() -> None:
         await asyncio.gather(*(one_step() for _ in range(chance.randrange(1, 5))))
     world.redis.available = True
     while world.pools.mode == "degraded" or world.pools.report.num_unsettled:
-        world.now_us += 1
+        world.now_us += 10_000
         await world.pools.check()
     for reservation in live:
         ended[reservation.id] += 1

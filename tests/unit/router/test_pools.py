@@ -12,6 +12,7 @@ from router.pools import (
     Reservation,
     Unit,
     extended,
+    shrunk,
 )
 from router.task import GroupLimits, Tenant
 
@@ -264,6 +265,45 @@ def test_an_extension_that_did_not_get_through_is_settled_under_its_former_lease
     grown = extended(reserved(pools, "a", 100, 0), {"fast": 5_000})
     assert pools.settle(grown, {"fast": 100}, 0)
     assert left_today(pools, 0)[0] == 900
+
+
+BOTH = (Demand("fast", 500), Demand("deep", 700))
+
+
+def test_a_group_that_a_task_is_through_with_comes_back_alone() -> None:
+    pools = MemoryPools()
+    before = remaining(pools.balances(TENANT, 0))
+    grant = pools.reserve_first(TENANT, "a", [BOTH], 0)
+    assert grant.reservation is not None
+    rest = shrunk(grant.reservation, {"fast": 120})
+    assert pools.extend(rest, 0)
+    assert pools.extend(rest, 0)  # its answer was lost
+    left = remaining(pools.balances(TENANT, 0))
+    assert left["fast", "concurrent"] == before["fast", "concurrent"]
+    assert left["fast", "tokens"] == before["fast", "tokens"] - 120
+    assert left["deep", "concurrent"] == before["deep", "concurrent"] - 1
+    assert left["deep", "tokens"] == before["deep", "tokens"] - 700
+    used: dict[BackendGroup, int] = {"fast": 120, "deep": 300}
+    assert pools.settle(rest, used, 0)
+    assert not pools.settle(rest, used, 0)
+    assert not pools.extend(rest, 0)
+    left = remaining(pools.balances(TENANT, 0))
+    assert left["fast", "tokens"] == before["fast", "tokens"] - 120
+    assert left["deep", "tokens"] == before["deep", "tokens"] - 300
+    assert left["deep", "concurrent"] == before["deep", "concurrent"]
+
+
+def test_a_group_whose_return_did_not_get_through_comes_back_with_the_rest() -> None:
+    pools = MemoryPools()
+    before = remaining(pools.balances(TENANT, 0))
+    grant = pools.reserve_first(TENANT, "a", [BOTH], 0)
+    assert grant.reservation is not None
+    rest = shrunk(grant.reservation, {"fast": 120})
+    assert pools.settle(rest, {"fast": 120, "deep": 300}, 0)
+    left = remaining(pools.balances(TENANT, 0))
+    assert left["fast", "tokens"] == before["fast", "tokens"] - 120
+    assert left["deep", "tokens"] == before["deep", "tokens"] - 300
+    assert left["fast", "concurrent"] == before["fast", "concurrent"]
 
 
 def test_renewing_takes_anew_what_was_given_back_too_early() -> None:
