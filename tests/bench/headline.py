@@ -1,12 +1,15 @@
 """One persistent WebSocket against one HTTP request per turn, on the same gateway, in one run.
 
-Both ways go over TLS to the same process. The old way opens a connection for each turn and sends
-the whole context; the new way sends on an open socket what the turn adds. Agent loops of 1 and 20
-tool calls over contexts of 1,000 and 30,000 tokens are run in turns, old and new interleaved.
+Both ways go over TLS 1.3 to the same process. The old way opens a connection for each turn and
+sends the whole context; the new way has a socket, warms each conversation with its context
+(`generate: false`) before the user asks, and sends what a turn adds. Agent loops of 1 and 20 tool
+calls over contexts of 1,000 and 30,000 tokens are run in turns, old and new interleaved.
 
-- Overhead: a whole turn's wall time on an engine that answers at once (`firehose.py --instant`).
-- Time to first token: on the simulated wafer, whose own prefill is the same for both.
-- Cost: CPU time of the gateway's process per output token on the instant engine.
+- Overhead: from the moment the client begins a turn to the first token, less the engine's own time.
+  A turn begins with opening the connection in the old way, with sending in the new. The engine
+  (`firehose.py --instant`) answers at once; its own time is its process's CPU time per turn.
+- First token: the same span on the simulated wafer, with the engine's own time in it.
+- Cost: CPU time of the gateway's process per output token on the instant engine, warm-ups included.
 
     python tests/bench/headline.py
 """
@@ -15,13 +18,14 @@ import argparse
 import contextlib
 import http.client
 import json
+import os
 import ssl
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,8 +36,10 @@ from websockets.sync.connection import Connection
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.bench import rows as shape  # noqa: E402
+from tests.bench.clocks import Watch  # noqa: E402
 from tests.bench.firehose import MODEL, Text  # noqa: E402
-from tests.bench.relay import cpu_us  # noqa: E402
+from tests.bench.rows import Goal, Row  # noqa: E402
 from tests.bench.streams import BACKEND  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
     CONFIG,
@@ -56,14 +62,20 @@ TOOL = {
     },
 }
 TOOL_OUTPUT_TOKENS = 150  # what a call gives back: some ten lines of code
-GOALS = {"overhead": 80, "ttft": 50, "cost": 30}  # per cent less than the old way
+ASK_TOKENS = 40
+CELLS = [(context, calls) for context in (1_000, 30_000) for calls in (1, 20)]
+WAFER = "lanewise-fast"
+OVERHEAD, FIRST, COST = (
+    shape.less_by(80, aim=90),
+    shape.less_by(50, aim=70),
+    shape.less_by(30, aim=60),
+)
 
 
 class Turn(NamedTuple):
     """What one turn took, in seconds, and what it gave."""
 
     ttft_s: float
-    whole_s: float
     output: list[dict[str, Any]]
     response_id: str
     output_tokens: int
@@ -73,8 +85,26 @@ class Loop(NamedTuple):
     """An agent's loop, run once."""
 
     turns: list[Turn]
-    gateway_cpu_us: float
+    gateway_us: float  # CPU
+    engine_us: float
+    client_us: float
+    wall_us: float
     sent_bytes: int
+
+    @property
+    def ttft_us(self) -> float:
+        """The median of its turns."""
+        return statistics.median(turn.ttft_s for turn in self.turns) * 1e6
+
+    @property
+    def overhead_us(self) -> float:
+        """The same without the engine's own time."""
+        return self.ttft_us - self.engine_us / len(self.turns)
+
+    @property
+    def tokens(self) -> int:
+        """Of all its answers."""
+        return sum(turn.output_tokens for turn in self.turns)
 
 
 class OldWay:
@@ -85,10 +115,10 @@ class OldWay:
         self.sent_bytes = 0
 
     @contextlib.contextmanager
-    def conversation(self, body: dict[str, Any]) -> Iterator[None]:
+    def conversation(self, body: dict[str, Any], context: list[dict[str, Any]]) -> Iterator[None]:
         """Begin another one."""
         self._body = body
-        self._items: list[dict[str, Any]] = []
+        self._items = list(context)
         yield
 
     def turn(self, items: list[dict[str, Any]]) -> Turn:
@@ -119,18 +149,20 @@ class NewWay:
         self.sent_bytes = 0
 
     @contextlib.contextmanager
-    def conversation(self, body: dict[str, Any]) -> Iterator[None]:
-        """Begin another one."""
+    def conversation(self, body: dict[str, Any], context: list[dict[str, Any]]) -> Iterator[None]:
+        """Begin another one: its context goes ahead of the user's ask."""
         self._body = body
-        self._last: str | None = None
+        warm_up = {"type": "response.create", **body, "input": context, "generate": False}
+        payload = json.dumps(warm_up)
+        self.sent_bytes += len(payload)
+        self._socket.send(payload)
+        self._last = read_turn(iter(self._socket.recv, None), 0.0).response_id
         yield
 
     def turn(self, items: list[dict[str, Any]]) -> Turn:
         """Ask for one response."""
         event = {"type": "response.create", **self._body, "input": items}
-        if self._last is not None:
-            event["previous_response_id"] = self._last
-        payload = json.dumps(event)
+        payload = json.dumps({**event, "previous_response_id": self._last})
         self.sent_bytes += len(payload)
         started_s = time.perf_counter()
         self._socket.send(payload)
@@ -147,10 +179,9 @@ def read_turn(events: Iterator[Any], started_s: float) -> Turn:
         if not ttft_s and '.delta"' in text[:64]:
             ttft_s = time.perf_counter() - started_s
         elif text.startswith('{"type":"response.completed"'):
-            whole_s = time.perf_counter() - started_s
             response = json.loads(text)["response"]
             tokens = response["usage"]["output_tokens"]
-            return Turn(ttft_s, whole_s, response["output"], response["id"], tokens)
+            return Turn(ttft_s, response["output"], response["id"], tokens)
         assert not text.startswith(('{"type":"error"', '{"type":"response.failed"')), text
     raise AssertionError("the response did not end")
 
@@ -161,27 +192,102 @@ def strip(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_loop(
-    way: OldWay | NewWay, pid: int, model: str, context_tokens: int, calls: int, salt: int
+    way: OldWay | NewWay, watch: Watch, model: str, context_tokens: int, calls: int, salt: int
 ) -> Loop:
-    """One conversation: the ask with its context, then so many tool calls answered."""
+    """One conversation: its context, the ask, then so many tool calls answered."""
     text = Text()
-    context = f"Conversation {salt}.\n" + text.piece(salt, context_tokens)
+    content = f"Conversation {salt}.\n" + text.piece(salt, context_tokens)
     body = {"model": model, "tools": [TOOL], "tool_choice": "required", "store": False}
-    before_us, sent = cpu_us(pid), way.sent_bytes
+    sent = way.sent_bytes
+    watch.restart()
     turns = []
-    with way.conversation(body):
-        items: list[dict[str, Any]] = [{"role": "user", "content": context}]
+    with way.conversation(body, [{"role": "developer", "content": content}]):
+        items: list[dict[str, Any]] = [{"role": "user", "content": text.piece(salt, ASK_TOKENS)}]
         for number in range(calls):
             turns.append(way.turn(items))
             (call,) = (item for item in turns[-1].output if item["type"] == "function_call")
             output = text.piece(salt + 31 * number, TOOL_OUTPUT_TOKENS)
             items = [{"type": "function_call_output", "call_id": call["call_id"], "output": output}]
-    return Loop(turns, cpu_us(pid) - before_us, way.sent_bytes - sent)
+    spent_us, wall_us = watch.read()
+    cpu_us = [spent_us[name] for name in ("gateway", "engine", "client")]
+    return Loop(turns, *cpu_us, wall_us, way.sent_bytes - sent)
 
 
-def measure(gateway: GatewayProcess, repetitions: int) -> list[dict[str, Any]]:
-    """All rows."""
-    rows = []
+def loops_of(
+    ways: dict[str, OldWay | NewWay],
+    watch: Watch,
+    model: str,
+    cell: tuple[int, int],
+    repetitions: int,
+) -> dict[str, list[Loop]]:
+    """The same loop in each way, interleaved; each with a context that no engine has seen."""
+    loops: dict[str, list[Loop]] = {name: [] for name in ways}
+    context_tokens, calls = cell
+    each = 1 if calls > 1 else 8  # short ones are cheap, and vary more
+    for repetition in range(repetitions * each):
+        for number, (name, way) in enumerate(ways.items()):
+            salt = 7 * (2 * repetition + number) + 100_000 * calls + context_tokens
+            loops[name].append(run_loop(way, watch, model, context_tokens, calls, salt))
+    return loops
+
+
+def rows_of(
+    cell: tuple[int, int], instant: dict[str, list[Loop]], wafer: dict[str, list[Loop]]
+) -> list[Row]:
+    """The three figures of one kind of loop."""
+    context_tokens, calls = cell
+    name = f"{context_tokens // 1000}k of context, {calls} tool call{'s' if calls > 1 else ''}"
+
+    def row(what: str, unit: str, of: dict[str, Sequence[float]], goal: Goal, load: str) -> Row:
+        def per_turn(way: str, field: str) -> list[float]:
+            loops = wafer[way] if what == "first token" else instant[way]
+            return [getattr(loop, field) / len(loop.turns) for loop in loops]
+
+        return Row(
+            name=f"{name}: {what}",
+            unit=unit,
+            values=of["new"],
+            baseline="a connection and the context per turn",
+            baseline_values=of["old"],
+            goal=goal,
+            per="turn",
+            cpu_us=per_turn("new", "gateway_us"),
+            wall_us=per_turn("new", "wall_us"),
+            baseline_cpu_us=per_turn("old", "gateway_us"),
+            baseline_wall_us=per_turn("old", "wall_us"),
+            load=load,
+        )
+
+    def of(loops: dict[str, list[Loop]], figure: Any) -> dict[str, Sequence[float]]:
+        return {way: [figure(loop) for loop in them] for way, them in loops.items()}
+
+    return [
+        row("overhead", "ms", of(instant, lambda o: o.overhead_us / 1e3), OVERHEAD, ""),
+        row("first token", "ms", of(wafer, lambda o: o.ttft_us / 1e3), FIRST, ""),
+        row("cost", "CPU-us/token", of(instant, lambda o: o.gateway_us / o.tokens), COST,
+            load_of(name, instant)),
+    ]  # fmt: skip
+
+
+def load_of(name: str, loops: dict[str, list[Loop]]) -> str:
+    """One turn is under way at a time, so nothing queues: what the others took of it."""
+    said = []
+    for way, them in loops.items():
+        turns = sum(len(loop.turns) for loop in them)
+        client, engine = (
+            sum(getattr(loop, field) for loop in them) / turns / 1e3
+            for field in ("client_us", "engine_us")
+        )
+        kb = sum(loop.sent_bytes for loop in them) / turns / 1e3
+        said.append(f"{way}: client {client:.1f} and engine {engine:.1f} CPU-ms, {kb:.1f} kB sent")
+    return f"{name}, a turn, {'; '.join(said)}"
+
+
+def measure(
+    gateway: GatewayProcess, engine: int, asked: argparse.Namespace
+) -> Iterator[tuple[tuple[int, int], dict[str, list[Loop]], dict[str, list[Loop]]]]:
+    """All cells, on both engines."""
+    watch = Watch({"gateway": gateway.process.pid, "engine": engine, "client": os.getpid()})
     with connect(
         gateway.socket_url,
         ssl=gateway.trusting,
@@ -189,83 +295,20 @@ def measure(gateway: GatewayProcess, repetitions: int) -> list[dict[str, Any]]:
         max_size=None,
         compression=None,
     ) as socket:
-        ways: dict[str, OldWay | NewWay] = {"old": OldWay(gateway), "new": NewWay(gateway, socket)}
-        for context_tokens in (1_000, 30_000):
-            for calls in (1, 20):
-                loops = loops_of(gateway, ways, MODEL, context_tokens, calls, repetitions)
-                real = loops_of(gateway, ways, "lanewise-fast", context_tokens, calls, repetitions)
-                rows.append(row(context_tokens, calls, loops, real))
-    return rows
-
-
-def loops_of(
-    gateway: GatewayProcess,
-    ways: dict[str, OldWay | NewWay],
-    model: str,
-    context_tokens: int,
-    calls: int,
-    repetitions: int,
-) -> dict[str, list[Loop]]:
-    """The same loop both ways, interleaved; each with a context that no engine has seen."""
-    loops: dict[str, list[Loop]] = {name: [] for name in ways}
-    pid = gateway.process.pid
-    # A loop of one call is too short for the clock of /proc, which ticks every 10 ms.
-    each = max(1, 20 // calls)
-    for repetition in range(repetitions * each):
-        for number, (name, way) in enumerate(ways.items()):
-            salt = 7 * (2 * repetition + number) + 100_000 * calls + context_tokens
-            loops[name].append(run_loop(way, pid, model, context_tokens, calls, salt))
-    return loops
-
-
-def row(
-    context_tokens: int, calls: int, loops: dict[str, list[Loop]], real: dict[str, list[Loop]]
-) -> dict[str, Any]:
-    """Medians of both ways, and how much less the new one is."""
-    figures: dict[str, Any] = {"context_tokens": context_tokens, "tool_calls": calls}
-    for name in ("old", "new"):
-        turns = [turn for loop in loops[name] for turn in loop.turns]
-        tokens = sum(turn.output_tokens for turn in turns)
-        figures[f"overhead_ms_{name}"] = statistics.median(t.whole_s for t in turns) * 1e3
-        figures[f"cost_cpu_us_per_token_{name}"] = (
-            sum(loop.gateway_cpu_us for loop in loops[name]) / tokens
-        )
-        figures[f"sent_kb_per_turn_{name}"] = (
-            sum(p.sent_bytes for p in loops[name]) / len(turns) / 1e3
-        )
-        first = [turn.ttft_s for loop in real[name] for turn in loop.turns]
-        figures[f"ttft_ms_{name}"] = statistics.median(first) * 1e3
-    for metric, unit in (("overhead", "ms"), ("ttft", "ms"), ("cost", "cpu_us_per_token")):
-        old, new = figures[f"{metric}_{unit}_old"], figures[f"{metric}_{unit}_new"]
-        figures[f"{metric}_less_percent"] = (1 - new / old) * 100
-    return figures
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """For people: old, new, and how much less; the goals on top."""
-    lines = [
-        f"{'context':>8}{'calls':>7}"
-        + "".join(
-            f"{name:>30}"
-            for name in (
-                f"overhead ms (goal -{GOALS['overhead']} %)",
-                f"first token ms (goal -{GOALS['ttft']} %)",
-                f"CPU us/token (goal -{GOALS['cost']} %)",
-            )
-        )
-    ]
-    for figures in rows:
-        cells = ""
-        for metric, unit in (("overhead", "ms"), ("ttft", "ms"), ("cost", "cpu_us_per_token")):
-            old, new = figures[f"{metric}_{unit}_old"], figures[f"{metric}_{unit}_new"]
-            cells += f"{f'{old:.1f} -> {new:.1f}  -{(1 - new / old):.0%}':>30}"
-        lines.append(f"{figures['context_tokens']:>8,}{figures['tool_calls']:>7}{cells}")
-    return "\n".join(lines)
+        both: dict[str, OldWay | NewWay] = {"old": OldWay(gateway), "new": NewWay(gateway, socket)}
+        ways = {name: way for name, way in both.items() if asked.way in (name, "both")}
+        for model in (MODEL, WAFER):  # what is done once, no turn pays for
+            loops_of(ways, watch, model, (1_000, 2), 2)
+        for cell in CELLS:
+            if asked.cell in (None, f"{cell[0]}x{cell[1]}"):
+                instant = loops_of(ways, watch, MODEL, cell, asked.repetitions)
+                wafer = loops_of(ways, watch, WAFER, cell, asked.repetitions)
+                yield cell, instant, wafer
 
 
 @contextlib.contextmanager
-def serving(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
-    """A gateway over TLS with the instant engine and the simulated ones."""
+def serving(folder: Path, redis_url: str) -> Iterator[tuple[GatewayProcess, int]]:
+    """A gateway over TLS with the instant engine and the simulated ones; and that engine's id."""
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
@@ -286,7 +329,7 @@ def serving(folder: Path, redis_url: str) -> Iterator[GatewayProcess]:
         gateway.wait_until_ready()
         while not gateway.metrics().total("lanewise_backend_up", backend="firehose"):
             time.sleep(0.05)
-        yield gateway
+        yield gateway, engine.pid
     finally:
         gateway.stop()
         engine.terminate()
@@ -297,15 +340,26 @@ def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repetitions", type=int, default=5, help="of each loop, each way")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    arguments = parser.parse_args()
+    parser.add_argument("--cell", help="one kind of loop only, such as 30000x20")
+    parser.add_argument("--way", default="both", choices=("both", "old", "new"),
+                        help="one way only, to look at: prints the gateway id")  # fmt: skip
+    shape.add_argument(parser)
+    asked = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="lw-bench-") as name,
         redis_server(Path(name)) as url,
-        serving(Path(name), url) as gateway,
+        serving(Path(name), url) as (gateway, engine),
     ):
-        rows = measure(gateway, arguments.repetitions)
-    print(json.dumps(rows) if arguments.json else table(rows))
+        if asked.way != "both":
+            print(f"gateway {gateway.process.pid}", flush=True)
+        measured = list(measure(gateway, engine, asked))
+    if asked.way == "both":
+        shape.publish([row for one in measured for row in rows_of(*one)], asked)
+    else:
+        for cell, instant, wafer in measured:
+            for loops in (*instant.values(), *wafer.values()):
+                us = [loop.gateway_us / len(loop.turns) for loop in loops]
+                print(f"{cell}: {statistics.median(us):,.0f} CPU-us of the gateway a turn")
 
 
 if __name__ == "__main__":
