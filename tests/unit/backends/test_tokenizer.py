@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends import tokenizer
+from backends import token_runs, tokenizer
+from backends.token_runs import count_by_runs
 from backends.tokenizer import MAX_TOKEN_CHARS, count, min_tokens, split, token_ends
 
 
@@ -58,6 +59,26 @@ def test_counting_in_chunks_counts_the_same() -> None:
     for size in (65_535, 65_536, 65_537, 140_001):
         text = "".join(generator.choices("ab  \n\t.,1\u00e9\u6f22 ", k=size))
         assert count(text, 10**9) == len(split(text)), size
+
+
+@pytest.mark.parametrize("chunk_chars", [3, 7, 20, 1 << 14])
+def test_counting_by_runs_is_counting_the_tokens(
+    chunk_chars: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clever count against the plain one, on texts that meet every edge of the rule."""
+    monkeypatch.setattr(token_runs, "_CHUNK_CHARS", chunk_chars)
+    generator = random.Random(11)
+    mixtures = ["ab  \n\t.,1\u00e9\u6f22 ", "a \n", "a \t.", "\ud800\r\x00 a1.", "\t \n", "aaaa1"]
+    tails = ["", "a", "\n", "\t", "\r", "\u2fff", "\u3000", "\U0001f44d"]
+    for _ in range(500):
+        text = "".join(generator.choices(generator.choice(mixtures), k=generator.randrange(50)))
+        text += generator.choice(" \t\na") * generator.randrange(40) + generator.choice(tails)
+        assert count_by_runs(text) == len(split(text)), repr(text)
+
+
+@given(st.text(st.characters()))
+def test_counting_by_runs_takes_any_text(text: str) -> None:
+    assert count_by_runs(text) == len(split(text))
 
 
 def test_counting_stops_soon_after_the_maximum() -> None:
