@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from backends.pacing import pause
 from wafer_engine.engine import Engine, EngineStats
 from wafer_engine.sequence import Sequence
 
@@ -122,8 +123,9 @@ class Driver:
                 self._tell_of(error)
         if is_tick:
             end_us = self._clock_us()
-            cost_us = (end_us - now_us) * TICK_COST_RATIO
-            self._next_tick_us = end_us + min(max(TICK_US, cost_us), MAX_TICK_US)
+            self._next_tick_us = end_us + int(
+                pause(end_us - now_us, ratio=TICK_COST_RATIO, least=TICK_US, most=MAX_TICK_US)
+            )
         if self._is_open:
             self._set_timer()
 

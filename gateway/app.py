@@ -47,6 +47,7 @@ from gateway.ledger import Ledger, open_ledger
 from gateway.metrics import Metrics
 from gateway.policy_watch import InForce, PolicyWatch
 from gateway.recorder import LogInUse, Recorder
+from gateway.rounds import Rounds
 from gateway.store import ResponseStore
 from gateway.waiting import WaitingRoom
 from router.capped_pools import CappedPools
@@ -83,11 +84,6 @@ class Services:
     admin_keys: AdminKeys
     policies: PolicyWatch
     route_batches: RouteBatches
-
-    @property
-    def flush_interval_s(self) -> float:
-        """Between two deltas of a stream."""
-        return self.config.server.flush_interval_ms / 1e3
 
     def catalogue(self, tenant: Tenant) -> dict[str, Any]:
         """What a tenant's `model` may be, by the policy in force."""
@@ -146,12 +142,12 @@ async def services(config: Config) -> AsyncIterator[Services]:
             record_usage=ledger.add,
             recorder=await stack.enter_async_context(_recording(config, metrics)),
             weights=config.cost_weights,
+            rounds=Rounds(config.server.flush_interval_ms / 1e3),
         )
         stack.push_async_callback(gw.settled)
         learned = await stack.enter_async_context(_sharing(admin_redis, gw))
         await pools.greet()  # whether Redis is there: no task need wait to find out
-        background = BackgroundRuns(gw, config.server.flush_interval_ms / 1e3)
-        stack.push_async_callback(background.close)
+        stack.push_async_callback((background := BackgroundRuns(gw)).close)
         access = await stack.enter_async_context(
             follow_access(admin_redis, config, gw.holders, wall_s)
         )

@@ -62,11 +62,10 @@ class _Run:
 class BackgroundRuns:
     """The background responses of this process."""
 
-    def __init__(self, gw: Gateway, flush_interval_s: float) -> None:
+    def __init__(self, gw: Gateway) -> None:
         self._gw = gw
-        self._flush_interval_s = flush_interval_s
         self._runs: OrderedDict[str, _Run] = OrderedDict()
-        self._flusher = Outbox(flush_interval_s)  # flushes the streams; has no frames of its own
+        self._flusher = Outbox(gw.rounds)  # flushes the streams; has no frames of its own
         self._flushing = asyncio.create_task(self._flusher.run(_nothing))
         self._keeping = asyncio.create_task(self._keep())
 
@@ -167,7 +166,7 @@ class BackgroundRuns:
         return self._follow(run, starting_after + 1)
 
     def _follow(self, run: _Run, first: int) -> ASGIResponse:
-        outbox = Outbox(self._flush_interval_s)
+        outbox = Outbox(self._gw.rounds)
         run.stream.flush()
         for event_type, data in run.events[first:]:
             outbox.send(sse_event(event_type, data))

@@ -457,16 +457,14 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-async def create_chat_completion(
-    gw: Gateway, tenant: Tenant, request: AnyRequest, flush_interval_s: float
-) -> ASGIResponse:
+async def create_chat_completion(gw: Gateway, tenant: Tenant, request: AnyRequest) -> ASGIResponse:
     """`POST /v1/chat/completions`.
 
     Raises:
         ProtocolError: Before the first chunk; afterwards errors are chunks.
     """
     chat, parsed = parse_chat(await request.body(), gw.max_context_tokens)
-    outbox = Outbox(flush_interval_s) if chat.stream else None
+    outbox = Outbox(gw.rounds) if chat.stream else None
     stream = ChatStream(parsed, chat, outbox)
     exchange = Exchange(gw, tenant, parsed, stream)
     if outbox is None:

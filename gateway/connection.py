@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from gateway.job import Ended, Job
 from gateway.outbox import Outbox
 from gateway.pipeline import handle_task
 from gateway.session import Action, Session, Start, Stop
-from gateway.socket_protocol import ABORT, WRITE
+from gateway.socket_protocol import ABORT, WRITE, WRITE_NOW
 from gateway.wire import BadFrameError, decode_event
 from router.task import Tenant
 
@@ -57,7 +58,7 @@ class Connection:
         self._keys = keys
         self._tenant = tenant
         self._websocket = websocket
-        self._outbox = Outbox(config.flush_interval_ms / 1e3)
+        self._outbox = Outbox(gw.rounds)
         self._session = Session(
             tenant, self._outbox.send, self._outbox.mark, new_id, gw.max_context_tokens
         )
@@ -73,7 +74,7 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         reader = asyncio.ensure_future(self._read())
-        writer = asyncio.ensure_future(self._outbox.run(self._write))
+        writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
         self._gw.outboxes[self._outbox] = self._cut
         let_go = self._gw.holders.add(self._tenant, partial(self._lose_key, reader))
@@ -120,7 +121,7 @@ class Connection:
             )
             self._outbox.send(error.event(None))
             return False
-        self._gw.metrics.ws_message("in", num_bytes)
+        self._gw.metrics.ws_message_in(num_bytes)
         started_us = self._gw.clock_us()
         try:
             event = decode_event(text)
@@ -151,9 +152,14 @@ class Connection:
         self._act(self._session.ended(job, ended))
 
     async def _write(self, frames: list[bytes]) -> None:
-        for frame in frames:
-            self._gw.metrics.ws_message("out", len(frame))
         await self._websocket.scope["state"][WRITE](frames)
+        self._gw.metrics.ws_messages_out(frames)
+
+    def _write_now(self, frames: Sequence[bytes]) -> bool:
+        if not self._websocket.scope["state"][WRITE_NOW](frames):
+            return False
+        self._gw.metrics.ws_messages_out(frames)
+        return True
 
     def _expire(self, reader: "asyncio.Future[None]") -> None:
         """The connection is too old: say so, and take nothing new."""

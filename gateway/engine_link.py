@@ -1,6 +1,7 @@
 """The engine's end of the link: its backend's generations, for gateways, over one socket each."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
@@ -26,9 +27,11 @@ from backends.frames import (
     gateway_frames,
 )
 from gateway.outbox import Outbox
-from gateway.socket_protocol import WRITE
+from gateway.rounds import Rounds
+from gateway.socket_protocol import WRITE, WRITE_NOW
 
 MAX_GENERATIONS = 16_384  # per link
+LONGEST_S = 0.02  # between two frames, however long they take to make
 STATS_INTERVAL_US = 100_000  # between two reports of the engine's load
 
 
@@ -38,7 +41,7 @@ class EngineLink:
     def __init__(self, backend: Backend, websocket: "WebSocket[Any, Any, Any]") -> None:
         self._backend = backend
         self._websocket = websocket
-        self._outbox = Outbox(0)
+        self._outbox = Outbox(Rounds(0, LONGEST_S))
         self._steps = StepBuilder()
         self._generations: dict[int, Generation] = {}
         self._stats_due_us = 0
@@ -48,7 +51,7 @@ class EngineLink:
         info, stats = self._backend.info, self._backend.stats()
         self._outbox.send(encode(Hello(VERSION, monotonic_us(), info, stats)))
         reader = asyncio.ensure_future(self._read())
-        writer = asyncio.ensure_future(self._outbox.run(self._write))
+        writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -119,6 +122,10 @@ class EngineLink:
 
     async def _write(self, frames: list[bytes]) -> None:
         await self._websocket.scope["state"][WRITE](frames, binary=True)
+
+    def _write_now(self, frames: Sequence[bytes]) -> bool:
+        written: bool = self._websocket.scope["state"][WRITE_NOW](frames, binary=True)
+        return written
 
 
 class _Sink:

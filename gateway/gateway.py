@@ -16,6 +16,7 @@ from gateway.ledger_entry import LedgerEntry
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.recorder import Recorder
+from gateway.rounds import Rounds
 from gateway.store import ResponseStore
 from gateway.waiting import WaitingRoom
 from router.cost import Weights
@@ -44,6 +45,7 @@ class Gateway:
     record_usage: Callable[[LedgerEntry], None] = lambda _: None  # into the usage ledger
     weights: Weights = field(default_factory=dict)  # what tokens cost, by group
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
+    rounds: Rounds = field(default_factory=Rounds)  # when gathered text goes out
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
     num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False

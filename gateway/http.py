@@ -200,7 +200,7 @@ def sse_event(event_type: str, data: bytes) -> bytes:
 
 
 async def create_response(
-    gw: Gateway, tenant: Tenant, request: AnyRequest, body: CreateBody, flush_interval_s: float
+    gw: Gateway, tenant: Tenant, request: AnyRequest, body: CreateBody
 ) -> ASGIResponse:
     """`POST /v1/responses` in the foreground.
 
@@ -209,7 +209,7 @@ async def create_response(
     """
     parsed = parse_create(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
     if body.stream:
-        outbox = Outbox(flush_interval_s)
+        outbox = Outbox(gw.rounds)
         stream = ResponseStream(
             parsed, lambda kind, data: outbox.send(sse_event(kind, data)), on_dirty=outbox.mark
         )

@@ -39,7 +39,6 @@ Outcome = Literal["ok", "rate_limited", "shed", "timeout", "error", "cancelled",
 Stage = Literal["parse", "classify", "policy", "admit", "dispatch"]
 Mode = Literal["live", "shadow", "canary"]
 Admission = Literal["admit", "reject"]
-Direction = Literal["in", "out"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -383,9 +382,15 @@ class Metrics:
         self._connections.dec()
         self._closed[(str(code) if code in CLOSE_CODES else "other",)].inc()
 
-    def ws_message(self, direction: Direction, num_bytes: int) -> None:
-        """Records a message's size; called per frame written, not per token."""
-        self._message_bytes[(direction,)].observe(num_bytes)
+    def ws_message_in(self, num_bytes: int) -> None:
+        """Records the size of a client's message."""
+        self._message_bytes[("in",)].observe(num_bytes)
+
+    def ws_messages_out(self, messages: Iterable[bytes]) -> None:
+        """Records the sizes of messages to a client; called per write, not per token."""
+        observe = self._message_bytes[("out",)].observe
+        for message in messages:
+            observe(len(message))
 
     def ws_stalled(self) -> None:
         """Counts a write that had to wait for a slow reader."""

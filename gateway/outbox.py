@@ -1,19 +1,25 @@
 """One connection's way out: finished frames in order, and streams with text to flush.
 
 Producers never wait: a frame is appended, a stream with new text is marked. The one writer wakes,
-drains, and sleeps again. Between two flushes text gathers in its stream, so a slow reader costs
-what its responses hold and no more.
+drains, and sleeps again. Between two rounds text gathers in its stream, so a slow reader costs what
+its responses hold and no more. Where the transport has room a round writes by itself, and no task
+wakes.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
+
+from gateway.rounds import Rounds
 
 # Finished frames a connection may have queued before its client's next frame is read. Text that
 # still gathers is not among them: it is bounded by its responses.
 MAX_QUEUED_BYTES = 4 << 20
 MAX_WRITE_BYTES = 256 << 10  # handed on at once; in between the transport can say that it is full
+
+Write = Callable[[list[bytes]], Awaitable[None]]
+WriteNow = Callable[[Sequence[bytes]], bool]
 
 
 class Flushable(Protocol):
@@ -25,12 +31,15 @@ class Flushable(Protocol):
 class Outbox:
     """Frames for one writer. All methods but `run` are synchronous."""
 
-    def __init__(self, flush_interval_s: float) -> None:
+    def __init__(self, rounds: Rounds) -> None:
         self._loop = asyncio.get_running_loop()
-        self._flush_interval_s = flush_interval_s
+        self._rounds = rounds
         self._frames: deque[bytes] = deque()
         self._dirty: dict[Flushable, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._is_gathering = False
+        self._is_ripe = False  # a round has come that the writer is to carry out
+        self._fault: Exception | None = None  # of a round; the writer ends with it
+        self._write_now: WriteNow | None = None  # while the writer runs
         self._wake = asyncio.Event()
         self._closed = False
         self._queued_bytes = 0
@@ -44,38 +53,56 @@ class Outbox:
         self._queued_bytes += len(frame)
         if self._queued_bytes > MAX_QUEUED_BYTES:
             self._room.clear()
-        self._wake.set()
+        if not self._is_gathering:
+            self._wake.set()
 
     async def room(self) -> None:
         """Wait until not too much is queued; who takes in what makes frames asks first."""
         await self._room.wait()
 
     def mark(self, stream: Flushable) -> None:
-        """Note that a stream has text: flushed within the interval, or when the reader can."""
+        """Note that a stream has text: flushed in the next round, or when the reader can."""
+        if not self._dirty:
+            self._rounds.add(self)
         self._dirty[stream] = None
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._flush_interval_s, self._due)
 
     def close(self) -> None:
         """Let `run` return once everything queued is written."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._wake.set()
-
-    def _due(self) -> None:
-        self._timer = None
         self._wake.set()
 
     def flush(self) -> None:
-        """Queue the text that has gathered, though its interval may not be over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Queue the text that has gathered, though its round may not have come."""
+        self._gather()
+        self._wake.set()
+
+    def ripen(self) -> None:
+        """The round has come: write what has gathered, or have the writer do it in its time."""
+        is_writing = self._frames or self.blocked_since_s is not None
+        if is_writing or self._closed or self._write_now is None:
+            self._is_ripe = True
+            self._wake.set()
+            return
+        try:
+            self._gather()
+            if self._queued_bytes <= MAX_WRITE_BYTES and self._write_now(self._frames):
+                self._frames.clear()
+                self._queued_bytes = 0
+                return
+        except Exception as error:
+            self._fault = error
+        self._wake.set()
+
+    def _gather(self) -> None:
+        """Turn gathered text into frames."""
+        self._is_ripe = False
         dirty, self._dirty = self._dirty, {}
-        for stream in dirty:
-            stream.flush()
+        self._is_gathering = True
+        try:
+            for stream in dirty:
+                stream.flush()
+        finally:
+            self._is_gathering = False
 
     def _take(self) -> tuple[list[bytes], int]:
         """The next frames to write, and their size."""
@@ -86,23 +113,29 @@ class Outbox:
             num_bytes += len(frames[-1])
         return frames, num_bytes
 
-    async def run(self, write: Callable[[list[bytes]], Awaitable[None]]) -> None:
-        """Write until closed, whatever is queued together.
+    async def run(self, write: Write, write_now: WriteNow | None = None) -> None:
+        """Write until closed, whatever is queued together. Cancelling drops the rest.
 
-        `write` waits for a full transport. Cancelling drops the rest.
+        Args:
+            write: Waits for a full transport.
+            write_now: Writes where the transport has room; otherwise does nothing and says false.
         """
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            if self._timer is None or self._closed:
-                self.flush()
-            while self._frames:
-                self.blocked_since_s = self._loop.time()
-                frames, num_bytes = self._take()
-                await write(frames)
-                self.blocked_since_s = None
-                self._queued_bytes -= num_bytes
-                if self._queued_bytes <= MAX_QUEUED_BYTES:
-                    self._room.set()
-            if self._closed and not self._dirty:
-                return
+        self._write_now = write_now
+        try:
+            while not self._closed or self._frames or self._dirty:
+                await self._wake.wait()
+                self._wake.clear()
+                if self._fault is not None:
+                    raise self._fault
+                if self._is_ripe or self._closed:
+                    self._gather()
+                while self._frames:
+                    self.blocked_since_s = self._loop.time()
+                    frames, num_bytes = self._take()
+                    await write(frames)
+                    self.blocked_since_s = None
+                    self._queued_bytes -= num_bytes
+                    if self._queued_bytes <= MAX_QUEUED_BYTES:
+                        self._room.set()
+        finally:
+            self._write_now = None

@@ -147,12 +147,13 @@ class ResponseStream:
             if item is not None:
                 self._close_item("completed")
             item = self._open_item(delta, phase)
-        item.sealed = delta.sealed or item.sealed
+        if delta.sealed:
+            item.sealed = delta.sealed
         if delta.text:
             item.pending.append(delta.text)
             if item.num_sent == 0 or self._on_dirty is None:
                 self.flush()
-            else:
+            elif len(item.pending) == 1:
                 self._on_dirty(self)
 
     def flush(self) -> None:

@@ -122,7 +122,7 @@ async def post_response(request: AnyRequest) -> ASGIResponse:
     gw.metrics.stage("parse", gw.clock_us() - started_us)
     if body.background:
         return await services.background.create(tenant, body)
-    return await create_response(gw, tenant, request, body, services.flush_interval_s)
+    return await create_response(gw, tenant, request, body)
 
 
 @get("/v1/responses/{response_id:str}")
@@ -245,7 +245,7 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     """The older protocol, over the same pipeline."""
     services = _services(request)
     tenant = _tenant(services, request)
-    return await create_chat_completion(services.gw, tenant, request, services.flush_interval_s)
+    return await create_chat_completion(services.gw, tenant, request)
 
 
 @post("/v1/route", status_code=200)

@@ -60,7 +60,7 @@ max_output_tokens = 1048576
 DELTA = b'{"type":"response.output_text.delta"'
 TERMINAL = (b'{"type":"response.completed"', b'{"type":"response.incomplete"')
 FAILED = (b'{"type":"error"', b'{"type":"response.failed"')
-MAX_GAP_MS = 10_000
+SETTLE_S = 1.0  # for what gathered while all streams began
 
 
 class Stream:
@@ -196,8 +196,10 @@ async def run(
         await asyncio.sleep(0)
     while sum(socket.num_begun for socket in sockets) < len(ids):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
+    await asyncio.sleep(SETTLE_S)
     for stream in (stream for socket in sockets for stream in socket.streams.values()):
         stream.gaps_ms.clear()  # those of the storm in which all began
+        stream.arrived_s = 0.0
     watch = Watch({"gateway": gateway.process.pid, "engine": engine, "client": os.getpid()})
     chars = sum(socket.num_chars for socket in sockets)
     frames = sum(socket.num_frames for socket in sockets)

@@ -31,6 +31,7 @@ from gateway.errors import ProtocolError
 from gateway.intake import ParsedCreate
 from gateway.outbox import Outbox
 from gateway.response import Ending
+from gateway.rounds import Rounds
 from router.task import Route
 from tests.unit.gateway.doubles import call, text
 
@@ -282,7 +283,7 @@ class Chunks(Outbox):
     """An outbox that keeps what it is sent, decoded; a stream that is marked waits for a flush."""
 
     def __init__(self) -> None:
-        super().__init__(1000.0)
+        super().__init__(Rounds(1000.0))
         self.frames: list[bytes] = []
 
     def send(self, frame: bytes) -> None:

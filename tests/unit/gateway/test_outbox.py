@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from backends.contract import Usage
 from gateway.outbox import MAX_QUEUED_BYTES, Outbox
 from gateway.response import Ending, ResponseStream
+from gateway.rounds import Rounds
 from tests.unit.gateway.doubles import parsed_create, text, until
 
 INTERVAL_S = 0.003
@@ -51,7 +53,7 @@ async def turns(number: int = 5) -> None:
 
 
 async def test_frames_go_out_in_order_without_waiting_for_the_interval() -> None:
-    outbox, written = Outbox(NEVER_S), Written()
+    outbox, written = Outbox(Rounds(NEVER_S)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     for number in range(3):
         outbox.send(str(number).encode())
@@ -65,7 +67,7 @@ async def test_frames_go_out_in_order_without_waiting_for_the_interval() -> None
 
 
 async def test_marks_gather_until_the_interval_ends() -> None:
-    outbox, written = Outbox(NEVER_S), Written()
+    outbox, written = Outbox(Rounds(NEVER_S)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = Counted(outbox, "s")
     for _ in range(4):
@@ -80,7 +82,7 @@ async def test_marks_gather_until_the_interval_ends() -> None:
 
 
 async def test_every_interval_ends() -> None:
-    outbox, written = Outbox(INTERVAL_S), Written()
+    outbox, written = Outbox(Rounds(INTERVAL_S)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = Counted(outbox, "s")
     for number in range(1, 4):
@@ -93,7 +95,7 @@ async def test_every_interval_ends() -> None:
 
 
 async def test_closing_writes_what_is_left() -> None:
-    outbox, written = Outbox(NEVER_S), Written()
+    outbox, written = Outbox(Rounds(NEVER_S)), Written()
     one, two = Counted(outbox, "a"), Counted(outbox, "b")
     one.mark()
     two.mark()
@@ -105,13 +107,13 @@ async def test_closing_writes_what_is_left() -> None:
 
 
 async def test_a_closed_empty_outbox_is_done_at_once() -> None:
-    outbox = Outbox(NEVER_S)
+    outbox = Outbox(Rounds(NEVER_S))
     outbox.close()
     await outbox.run(Written().write)
 
 
 async def test_a_slow_reader_makes_text_gather_and_shows_as_blocked() -> None:
-    outbox, written = Outbox(0.0), Written()
+    outbox, written = Outbox(Rounds(0.0)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = Counted(outbox, "s")
     assert outbox.blocked_since_s is None
@@ -135,14 +137,14 @@ async def test_a_write_that_fails_ends_the_writer() -> None:
     async def broken(frame: bytes) -> None:
         raise ConnectionResetError
 
-    outbox = Outbox(NEVER_S)
+    outbox = Outbox(Rounds(NEVER_S))
     outbox.send(b"x")
     with pytest.raises(ConnectionResetError):
         await outbox.run(broken)
 
 
 async def test_text_marked_while_a_closing_writer_is_stuck_still_goes_out() -> None:
-    outbox, written = Outbox(0.0), Written()
+    outbox, written = Outbox(Rounds(0.0)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     written.room.clear()
     outbox.send(b"stuck")
@@ -157,7 +159,7 @@ async def test_text_marked_while_a_closing_writer_is_stuck_still_goes_out() -> N
 @pytest.mark.parametrize("interval_s", [0.0, INTERVAL_S])
 async def test_a_response_through_an_outbox(interval_s: float) -> None:
     """The first delta at once, then few frames for many tokens, and nothing lost or reordered."""
-    outbox, written = Outbox(interval_s), Written()
+    outbox, written = Outbox(Rounds(interval_s)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = ResponseStream(
         parsed_create(), lambda _, frame: outbox.send(frame), on_dirty=outbox.mark
@@ -184,7 +186,7 @@ async def test_a_response_through_an_outbox(interval_s: float) -> None:
 
 
 async def test_too_much_that_waits_holds_the_reader_back() -> None:
-    outbox = Outbox(0)
+    outbox = Outbox(Rounds(0))
     for _ in range(5):
         outbox.send(bytes(MAX_QUEUED_BYTES // 4))
     waiting = asyncio.create_task(outbox.room())
@@ -199,3 +201,78 @@ async def test_too_much_that_waits_holds_the_reader_back() -> None:
     await outbox.run(write)
     await waiting
     assert len(written) == 5
+
+
+class Transport:
+    """Takes what is written at once, while it has room."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.is_broken = False
+
+    def write_now(self, frames: Sequence[bytes]) -> bool:
+        if self.is_broken:
+            raise ConnectionResetError
+        self.frames += frames
+        return True
+
+
+async def test_a_round_writes_by_itself_and_in_order() -> None:
+    outbox, written, transport = Outbox(Rounds(0.0)), Written(), Transport()
+    writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
+    stream = Counted(outbox, "s")
+    await turns()
+    stream.mark()
+    stream.mark()
+    await until(lambda: bool(transport.frames))
+    assert (transport.frames, written.frames) == ([b"s2"], [])
+    outbox.send(b"frame")
+    stream.mark()
+    outbox.ripen()  # in the same turn, behind a frame that waits for the writer
+    await turns()
+    assert (transport.frames, written.frames) == ([b"s2"], [b"frame", b"s1"])
+    outbox.close()
+    stream.mark()
+    await asyncio.wait_for(writer, 20)
+    assert written.frames[-1] == b"s1", "what comes behind the close is the writer's"
+
+
+async def test_while_the_writer_is_stuck_a_round_writes_nothing() -> None:
+    outbox, written, transport = Outbox(Rounds(0.0)), Written(), Transport()
+    writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
+    written.room.clear()
+    outbox.send(b"stuck")
+    await turns()
+    stream = Counted(outbox, "s")
+    for _ in range(3):
+        stream.mark()
+        outbox.ripen()
+        await turns()
+    assert (transport.frames, stream.num_marks) == ([], 3), "text gathers in its stream"
+    written.room.set()
+    await until(lambda: len(written.frames) == 2)
+    assert written.frames == [b"stuck", b"s3"]
+    outbox.close()
+    await writer
+
+
+async def test_a_full_transport_leaves_a_round_to_the_writer() -> None:
+    outbox, written = Outbox(Rounds(0.0)), Written()
+    writer = asyncio.create_task(outbox.run(written.write, lambda frames: False))
+    stream = Counted(outbox, "s")
+    await turns()
+    stream.mark()
+    await until(lambda: written.frames == [b"s1"])
+    outbox.close()
+    await writer
+
+
+async def test_a_round_that_fails_ends_the_writer() -> None:
+    outbox, transport = Outbox(Rounds(0.0)), Transport()
+    writer = asyncio.create_task(outbox.run(Written().write, transport.write_now))
+    await turns()
+    transport.is_broken = True
+    Counted(outbox, "s").mark()
+    outbox.ripen()
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(writer, 20)
