@@ -168,11 +168,10 @@ def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
 
 async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> Grant:
     """One call to the pools. A client that leaves during it leaves nothing reserved."""
-    call = asyncio.ensure_future(gw.pools.reserve_first(task.tenant, task.id, ranked_demands))
     try:
-        return await asyncio.shield(call)
+        return await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
     except asyncio.CancelledError:
-        gw.spawn(_give_back(gw, call))
+        gw.spawn(_give_back(gw, task, ranked_demands))
         raise
     except PoolsUnavailable as error:
         message = f"The rate-limit pools are away. {error}. Try again in 1s."
@@ -206,9 +205,10 @@ async def _reserve_within_capacity(
     return Attempt(routes, grant)
 
 
-async def _give_back(gw: Gateway, call: "asyncio.Future[Grant]") -> None:
+async def _give_back(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> None:
+    """Whether it was granted says the same call again; if it was not, it may be now."""
     try:
-        grant = await call
+        grant = await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
     except PoolsUnavailable:
         return  # if it was granted after all, its lease expires
     if grant.reservation is not None:

@@ -1,6 +1,5 @@
 """The life of one task, from its context to its settlement (`docs/architecture.md`)."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,8 +76,8 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
             outcome = await run.ended
         finally:
             run.close()
-            settlement = held.settle()
-        return await _finish(gw, job, task, outcome, account, settlement)
+            held.settle()
+        return await _finish(gw, job, task, outcome, account)
     except ProtocolError as error:
         account.refused(error)
         job.refuse(error)
@@ -267,9 +266,11 @@ async def _finish(
     task: Task,
     outcome: Outcome,
     account: _Account,
-    settlement: "asyncio.Task[None]",
 ) -> Ended:
-    """Settle, store, then say that it is over: what a client does next finds both done."""
+    """Store, then say that it is over: what a client does next finds it stored and settled.
+
+    The settlement was sent before, so that whatever this client asks next comes behind it.
+    """
     assert account.run is not None
     assert account.admitted is not None
     assert account.apart is not None
@@ -299,7 +300,6 @@ async def _finish(
     if ending.status == "completed" or ending.reason == "max_output_tokens":
         trial = note_end(gw, task, account.admitted, account.run, output)
     lineage = await _store(gw, job, task, output, body, backend, ending, trial)
-    await asyncio.shield(settlement)
     await account.apart.settled()
     job.writer.send_terminal()
     return Ended(
@@ -383,7 +383,7 @@ async def _warm_up(
 ) -> Ended:
     """Take a context in without generating: admitted, remembered, and answered at once."""
     # A request of its pools, and no tokens.
-    settlement = start_settlement(gw, admitted.reservation, {})
+    start_settlement(gw, admitted.reservation, {})
     job.decision = admitted.decision
     routing = routing_view(task, admitted.decision, gw.infos)
     model = gw.infos[admitted.chosen.backends[-1]].model
@@ -392,7 +392,6 @@ async def _warm_up(
     ending = Ending(status="completed", usage=usage)
     body = job.writer.finish(ending, gw.wall_s(), routing)
     lineage = await _store(gw, job, task, (), body, job.last_backend, ending)
-    await asyncio.shield(settlement)
     account.outcome = "ok"
     job.writer.send_terminal()
     return Ended(ending=ending, items=task.request.items, backend=job.last_backend, lineage=lineage)

@@ -23,9 +23,10 @@ logger = logging.getLogger("lanewise")
 def start_settlement(
     gw: Gateway, reservation: Reservation, used_tokens: Mapping[BackendGroup, int]
 ) -> "asyncio.Task[None]":
-    """Settle in a task of its own, so that no cancellation reaches it.
+    """Settle: it is on its way when this returns, and no cancellation reaches it.
 
     `used_tokens` are weighted; groups that the reservation does not hold are none of its business.
+    Returns the wait for the answer.
     """
     live = gw.live.pop(reservation.id, None)
     held = reservation if live is None else live.reservation
@@ -33,13 +34,15 @@ def start_settlement(
     groups = {demand.group for demand in reservation.demands}
     charged = {group: tokens for group, tokens in used_tokens.items() if group in groups}
 
-    async def settle() -> None:
+    sent = gw.pools.settle(held, charged)
+
+    async def answered() -> None:
         try:
-            await gw.pools.settle(held, charged)
+            await sent
         finally:
             gw.metrics.settled(held.demands, charged)
 
-    return gw.spawn(settle())
+    return gw.spawn(answered())
 
 
 class TaskReservation:

@@ -4,8 +4,9 @@ The place is taken first, in memory; so what a ceiling refuses never reaches the
 what the pools refuse gives its place back.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -61,12 +62,12 @@ class CappedPools(FailoverPools):
             self.slices.give_back(placed - kept)
         return held
 
-    async def settle(
+    def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         if self.slices is not None:
             self.slices.give_back(self._placed.pop(reservation.id, ()))
-        await super().settle(reservation, actual_tokens)
+        return super().settle(reservation, actual_tokens)
 
     async def close(self) -> None:
         if self.slices is not None:

@@ -17,8 +17,8 @@ takes tasks, and `on_blind` says whether to refuse (`PoolsUnavailable`) or to go
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -170,33 +170,45 @@ class FailoverPools:
             self._hold(tenant, grant.reservation, is_local=False)
         return grant
 
-    async def settle(
+    def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Give the places back and charge actual tokens; a group not named used none.
 
-        It never fails: what Redis does not hear now it hears when it is back.
+        What Redis is told is sent when this is called; what it returns must be awaited, and then
+        Redis has answered. It never fails: what Redis does not hear now it hears when it is back.
         """
         held = self._held.pop(reservation.id, None)
         if held is None:
-            return  # settled before
+            return _nothing()  # settled before
         self._strangers.pop(reservation.id, None)
         self._local.release(held.counted)
         if held.is_local:
             self._local.settle(held.reservation, actual_tokens)
         entry = _Unsettled(held, dict(actual_tokens), self._clock_us())
-        try:
-            await self._charge_or_put_off(entry)
-        finally:
-            self._on_settled(reservation)
+        sent: Coroutine[Any, Any, Any] | None = None
+        if self._breaker.is_closed:
+            if held.in_redis:
+                sent = self._redis.settle(held.reservation, entry.used_tokens)
+            else:
+                sent = self._charge(entry)
+        return self._settled(entry, sent)
 
-    async def _charge_or_put_off(self, entry: _Unsettled) -> None:
-        if not self._breaker.is_closed:
+    async def _settled(self, entry: _Unsettled, sent: Coroutine[Any, Any, Any] | None) -> None:
+        try:
+            await self._charged_or_put_off(entry, sent)
+        finally:
+            self._on_settled(entry.held.reservation)
+
+    async def _charged_or_put_off(
+        self, entry: _Unsettled, sent: Coroutine[Any, Any, Any] | None
+    ) -> None:
+        if sent is None:
             self._put_off(entry)
             return
-        started_us = self._clock_us()
+        started_us = entry.ended_us
         try:
-            await self._charge(entry)
+            await sent
         except PoolsUnavailable as error:
             self._failed("settle", started_us, error)
             self._put_off(entry)
@@ -454,6 +466,10 @@ class FailoverPools:
 
     def _say_away(self, error: PoolsUnavailable) -> None:
         logger.warning("Redis does not answer, so this gateway limits tasks by itself: %s", error)
+
+
+async def _nothing() -> None:
+    """Nothing is left to be done."""
 
 
 def _side_by_side(entries: Iterable[_Unsettled]) -> Iterable[Sequence[_Unsettled]]:

@@ -42,6 +42,7 @@ class RedisLink(asyncio.Protocol):
     def __init__(self) -> None:
         self.is_open = False
         self._loop = asyncio.get_running_loop()
+        self.now_s = self._loop.time  # the clock of deadlines
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=RedisError)
         self._in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()

@@ -7,7 +7,7 @@ replay, the others are idempotent.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from backends.contract import BackendGroup
@@ -90,18 +90,26 @@ class RedisPools:
         """
         return bool(await self._call(extend_call(reservation, self._lease_ms)))
 
-    async def settle(
+    def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> bool:
+    ) -> Coroutine[Any, Any, bool]:
         """Give the places back and charge actual tokens; a group not named used none.
 
-        A reservation that was settled or has expired is left alone (False): settling twice is
-        harmless.
+        Sent when called, not when awaited: whatever is asked next finds it done. A reservation that
+        was settled or has expired is left alone (False): settling twice is harmless.
 
         Raises:
-            PoolsUnavailable: Redis is away. Settle again; if never, its lease expires.
+            PoolsUnavailable: Redis is away. Settle again; if never, its lease expires. Raised when
+                awaited.
         """
-        return bool(await self._call(settle_call(reservation, actual_tokens)))
+        sent = self._servers.run(_POOLS, settle_call(reservation, actual_tokens))
+        return self._settled(sent)
+
+    async def _settled(self, sent: Coroutine[Any, Any, Any]) -> bool:
+        try:
+            return bool(await sent)
+        except RedisAway as error:
+            raise PoolsUnavailable(f"Redis: {error}") from error
 
     async def renew(self, reservations: Iterable[Reservation]) -> Renewal:
         """Let these leases run from now again; one that was given back too early is taken anew.

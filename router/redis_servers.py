@@ -19,6 +19,7 @@ import asyncio
 import hashlib
 import ssl
 from binascii import crc_hqx
+from collections.abc import Coroutine
 from typing import Any
 
 from router.redis_link import LinkLost, RedisError, RedisLink, pack
@@ -64,30 +65,43 @@ class RedisServers:
         self._mapped_s = 0.0
         self._is_closed = False
 
-    async def run(self, script: Script, arguments: tuple[str | int, ...]) -> Any:
-        """Call a script that is safe to repeat; its first key says where.
+    def run(self, script: Script, arguments: tuple[str | int, ...]) -> Coroutine[Any, Any, Any]:
+        """Call a script that is safe to repeat; its first key says where. To be awaited.
+
+        Where there is a connection, the call is sent before this returns: its effect comes before
+        that of any later call on the same connection, whenever the answer is awaited.
 
         Args:
             script: Called by its digest.
             arguments: Its keys, then its ARGV.
 
         Raises:
-            RedisAway: Nothing is known about the call's effect.
+            RedisAway: Nothing is known about the call's effect. Raised when awaited.
         """
         command = pack(("EVALSHA", script.sha, script.num_keys, *arguments))
         server = self._main
         if server is None:
             server = self._slots[slot_of(str(arguments[0]))]
-        if server is not None and server.link is not None:
-            # As good as every call goes this way.
-            loop = asyncio.get_running_loop()
-            try:
-                reply = await server.link.call(command, loop.time() + self._budget_s)
-            except LinkLost as error:
-                return await self._ask(command, str(arguments[0]), script, error)
-            if not isinstance(reply, RedisError):
-                return reply
-        return await self._ask(command, str(arguments[0]), script)
+        link = None if server is None else server.link
+        if link is None:
+            return self._ask(command, str(arguments[0]), script)
+        try:
+            sent = link.call(command, link.now_s() + self._budget_s)
+        except LinkLost as error:
+            return self._ask(command, str(arguments[0]), script, error)
+        return self._answer(sent, command, str(arguments[0]), script)
+
+    async def _answer(
+        self, sent: "asyncio.Future[Any]", command: bytes, key: str, script: Script
+    ) -> Any:
+        """What was sent has this answer; as good as every call goes this way."""
+        try:
+            reply = await sent
+        except LinkLost as error:
+            return await self._ask(command, key, script, error)
+        if isinstance(reply, RedisError):
+            return await self._ask(command, key, script)
+        return reply
 
     async def call(self, key: str, *arguments: str | int) -> Any:
         """Any command on that key that is safe to repeat.

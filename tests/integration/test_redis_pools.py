@@ -246,6 +246,23 @@ async def test_waiting_as_told_gets_in(pools: RedisPools) -> None:
     assert (await pools.reserve_first(tenant, "b", request)).index == 0
 
 
+async def test_what_is_asked_behind_a_settlement_finds_it_done(pools: RedisPools) -> None:
+    """Without anybody waiting for its answer, and also while calls gather for one write."""
+    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=6_000, max_concurrent=1)
+    tenant = Tenant(id="hasty", tier="free", limits={"fast": limits})
+    held = await pools.reserve_first(tenant, "0", [FAST])
+    assert held.index == 0
+    for number in range(1, 50):
+        others = [asyncio.ensure_future(pools.balances(TENANT)) for _ in range(number % 3)]
+        await asyncio.sleep(0)
+        assert held.reservation is not None
+        sent = pools.settle(held.reservation, {"fast": 1})
+        held = await pools.reserve_first(tenant, str(number), [FAST])
+        assert held.index == 0
+        assert await sent
+        await asyncio.gather(*others)
+
+
 @pytest.mark.parametrize("tenant_id", ["a}b", "", "UPPER", "x" * 65, "a:b", "é"])
 async def test_a_tenant_id_cannot_name_other_keys(pools: RedisPools, tenant_id: str) -> None:
     tenant = Tenant(id=tenant_id, tier="free", limits=TENANT.limits)

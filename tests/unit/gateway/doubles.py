@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from backends.contract import (
@@ -181,19 +181,30 @@ class AwaitedPools(RedisPools):
     ) -> Grant:
         await self._round_trip()
         grant = self.memory.reserve_first(tenant, reservation_id, ranked_demands, self.now_us)
-        if grant.reservation is not None:
-            self.granted.append(grant.reservation)
+        if grant.reservation is not None and grant.reservation not in self.granted:
+            self.granted.append(grant.reservation)  # a repeated call is granted the same one
         await asyncio.sleep(0)
         return grant
 
-    async def settle(
+    def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> bool:
-        await self._round_trip()
+    ) -> Coroutine[Any, Any, bool]:
+        """Its effect comes when it is sent: calls of one connection are answered in order."""
+        self.num_calls += 1
+        if not self.available:
+            return self._lost()
         self.settled.append((reservation.id, dict(actual_tokens)))
         known = self.memory.settle(reservation, actual_tokens, self.now_us)
+        return self._answered(known)
+
+    async def _answered(self, answer: bool) -> bool:
         await asyncio.sleep(0)
-        return known
+        await asyncio.sleep(0)
+        return answer
+
+    async def _lost(self) -> bool:
+        await asyncio.sleep(0)
+        raise PoolsUnavailable("the test took them away")
 
     async def adopt(self, tenant: Tenant, reservation: Reservation) -> Grant:
         await self._round_trip()
