@@ -9,6 +9,7 @@ from typing import Any
 from gateway.adaptation import Adaptation
 from gateway.config import Config
 from gateway.gateway import Gateway
+from gateway.heap import keep_heap
 from gateway.leases import extend_outgrown, tend_leases
 from router.capped_pools import CappedPools
 
@@ -34,6 +35,7 @@ def standing_duties(
         every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, config.server.send_timeout_s)),
         every(config.server.heartbeat_s, partial(_heartbeats, gw)),
         gw.metrics.watch_loop(),
+        every(CHECK_INTERVAL_S, partial(keep_heap, gw.socket_ages)),
         *_duties_of_adaptation(config, gw),
     )
 

@@ -10,6 +10,7 @@ import msgspec
 
 from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
 from gateway.adaptation import Adaptation
+from gateway.heap import SocketAges
 from gateway.holders import Holders
 from gateway.job import Job
 from gateway.ledger_entry import LedgerEntry
@@ -47,6 +48,7 @@ class Gateway:
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     rounds: Rounds = field(default_factory=Rounds)  # when gathered text goes out
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
+    socket_ages: SocketAges = field(default_factory=SocketAges)
     num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False
     shadow: Policy | None = None  # decides too, without effect

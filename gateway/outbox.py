@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from gateway.latch import Latch
 from gateway.rounds import Rounds
 
 # Finished frames a connection may have queued before its client's next frame is read. Text that
@@ -40,11 +41,10 @@ class Outbox:
         self._is_ripe = False  # a round has come that the writer is to carry out
         self._fault: Exception | None = None  # of a round; the writer ends with it
         self._write_now: WriteNow | None = None  # while the writer runs
-        self._wake = asyncio.Event()
+        self._wake = Latch()
         self._closed = False
         self._queued_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._room = Latch(is_set=True)
         self.blocked_since_s: float | None = None  # a write that has not come back yet
 
     def send(self, frame: bytes) -> None:

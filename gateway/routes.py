@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response, WebSocket, delete, get, post, websocket
+from litestar.connection.base import empty_receive, empty_send
 from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse
 
@@ -53,22 +54,25 @@ def _tenant(services: Services, request: AnyRequest) -> Tenant:
 async def responses_socket(socket: "WebSocket[Any, Any, Any]") -> None:
     """The persistent connection."""
     services = _services(socket)
+    keys = services.access.keys
     try:
-        _check_origin(services, socket)
-        keys = services.access.keys
-        tenant = keys.tenant(socket.headers, services.gw.wall_s())
-    except ProtocolError as error:
         # Before the upgrade, so that clients see a status and not a socket that closes.
+        tenant = _let_in(services, socket)
+    except ProtocolError as error:
         await _deny(socket, error)
         return
     await socket.accept(headers={"x-request-id": f"req_{new_id()}"})
     connection = Connection(services.gw, services.config.server, keys, tenant, socket)
     services.gw.metrics.ws_opened()
+    age = services.gw.socket_ages.opened()
     code = 1011
     try:
         code = await connection.serve()
     finally:
         services.gw.metrics.ws_closed(code)
+        services.gw.socket_ages.closed(age)
+        # Closures over the socket: without them it goes at once, whoever collects garbage or not.
+        socket.receive, socket.send = empty_receive, empty_send
 
 
 @websocket("/v1/link")
@@ -76,7 +80,7 @@ async def engine_link(socket: "WebSocket[Any, Any, Any]") -> None:
     """The first backend for gateways, where the configuration offers it."""
     services = _services(socket)
     try:
-        services.access.keys.tenant(socket.headers, services.gw.wall_s())
+        _let_in(services, socket)
         if not services.config.server.serves_link:
             raise ProtocolError("not_found", "This server does not offer its engine.")
     except ProtocolError as error:
@@ -95,12 +99,22 @@ async def _deny(socket: "WebSocket[Any, Any, Any]", error: ProtocolError) -> Non
     await socket.send({"type": "websocket.http.response.body", "body": answer.body})  # type: ignore[arg-type]
 
 
-def _check_origin(services: Services, socket: "WebSocket[Any, Any, Any]") -> None:
-    """Refuse a browser page that nobody allowed: it could use a key that is not its own."""
-    origin = socket.headers.get("origin")
+def _let_in(services: Services, socket: "WebSocket[Any, Any, Any]") -> Tenant:
+    """Who opens a socket.
+
+    Raises:
+        ProtocolError: Nobody we know; or a browser page that nobody allowed, for it could use a
+            key that is not its own.
+    """
+    # Not `socket.headers`, which would be kept as long as the socket. Of two, the first counts.
+    headers: dict[str, str] = {}
+    for name, value in socket.scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+    origin = headers.get("origin")
     if origin is not None and origin not in services.config.server.allowed_origins:
         message = f"Origin '{origin[:80]}' is not in server.allowed_origins."
         raise ProtocolError("insufficient_permissions", message)
+    return services.access.keys.tenant(headers, services.gw.wall_s())
 
 
 @get("/v1/responses")

@@ -11,7 +11,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 import uvloop
@@ -20,6 +21,7 @@ from litestar.enums import ScopeType
 from litestar.types import Message, Receive, Scope, Send
 
 from gateway.app import Services, make_app, services
+from gateway.cancelling import cancelled
 from gateway.config import (
     DEVELOPMENT_KEY,
     DEVELOPMENT_TENANT,
@@ -27,8 +29,10 @@ from gateway.config import (
     ConfigError,
     ServerConfig,
 )
+from gateway.heap import freeze
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
-from gateway.socket_protocol import SocketProtocol
+from gateway.socket_care import KeepAlive, Line
+from gateway.socket_protocol import HttpProtocol, SocketProtocol
 
 logger = logging.getLogger("lanewise")
 
@@ -184,8 +188,14 @@ async def _serve(config: Config) -> int:
     _check_tls(config.server)
     with _listen(config.server) as listener:
         async with services(config) as made:
-            server = Server(_uvicorn_config(made), made)
-            await server.serve([listener])
+            keep_alive = KeepAlive(PING_INTERVAL_S)
+            server = Server(_uvicorn_config(made, keep_alive), made)
+            turning = asyncio.create_task(keep_alive.run())
+            freeze()  # modules and configuration: half of what a small gateway would go through
+            try:
+                await server.serve([listener])
+            finally:
+                await cancelled(turning)
             return 0 if server.started else 1
 
 
@@ -220,20 +230,20 @@ def _check_tls(server: ServerConfig) -> None:
         raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
 
 
-def _uvicorn_config(made: Services) -> uvicorn.Config:
+def _uvicorn_config(made: Services, keep_alive: KeepAlive) -> uvicorn.Config:
     server = made.config.server
+    line = Line()
     return uvicorn.Config(
         StandardHeaders(make_app(made, HANDLERS, EXCEPTION_HANDLERS)),
-        http="httptools",
-        ws=SocketProtocol,
+        http=cast("type[asyncio.Protocol]", partial(HttpProtocol, line)),
+        ws=cast("type[asyncio.Protocol]", partial(SocketProtocol, keep_alive, line)),
         ws_max_size=server.max_message_bytes + MESSAGE_SLACK_BYTES,
-        ws_ping_interval=PING_INTERVAL_S,
-        ws_ping_timeout=PING_INTERVAL_S,
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing looks at where a client is
         timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
         timeout_keep_alive=KEEP_ALIVE_S,
         ssl_certfile=server.tls_cert_path,

@@ -112,7 +112,7 @@ class Session:
         self._max_context_tokens = max_context_tokens
         self._streams: dict[str | None, _Stream] = {}
         self._active: dict[str, _Active] = {}
-        self._ready: deque[_Stream] = deque()  # idle streams whose turn comes when one ends
+        self._ready: list[_Stream] = []  # idle streams whose turn comes when one ends
         self._memory = Memory()
         self._num_waiting = 0
         self._waiting_bytes = 0
@@ -360,7 +360,7 @@ class Session:
     def _start_ready(self) -> list[Action]:
         actions: list[Action] = []
         while self._ready and len(self._active) < MAX_RUNNING:
-            stream = self._ready.popleft()
+            stream = self._ready.pop(0)
             waiting = stream.waiting.popleft()
             self._num_waiting -= 1
             self._waiting_bytes -= waiting.num_bytes

@@ -1,23 +1,61 @@
-"""uvicorn's WebSocket protocol with more ways to its transport.
+"""uvicorn's WebSocket protocol, made lean, with more ways to its transport.
 
 ASGI sends one message at a time, and each costs a system call: half of the gateway's CPU when a
 thousand streams flush fifty times a second. What one connection has to say at once therefore goes
-out in one `write`; `docs/performance.md` has the figures.
+out in one `write`; `docs/performance.md` has the figures, of memory too.
 """
 
+import asyncio
+import random
+import struct
 from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, cast
 
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from gateway.latch import Latch, Mailbox
+from gateway.socket_care import KeepAlive, Line, Pinged
 from gateway.socket_frames import BINARY, TEXT, framed
 
 ABORT, WRITE, WRITE_NOW = "abort", "write", "write_now"  # where `scope["state"]` holds each
 
 
+class HttpProtocol(HttpToolsProtocol):
+    """Upgrades stand in line."""
+
+    def __init__(self, line: Line, **options: Any) -> None:
+        super().__init__(**options)
+        self._line = line
+
+    def handle_websocket_upgrade(self) -> None:
+        self._line.join(self._upgrade)
+
+    def _upgrade(self) -> None:
+        if not self.transport.is_closing():  # it may have gone while it waited
+            super().handle_websocket_upgrade()
+            self.parser = None  # type: ignore[assignment]  # its callbacks hold us, and we it
+
+
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """Adds `abort`, `write_messages` and `write_now` to the connection's state."""
+    """Adds `abort`, `write_messages` and `write_now` to the connection's state.
+
+    An idle one holds little.
+    """
+
+    def __init__(self, keep_alive: KeepAlive, line: Line, **options: Any) -> None:
+        super().__init__(**options)
+        self.queue = Mailbox()  # type: ignore[assignment]
+        self.writable = Latch(is_set=True)  # type: ignore[assignment]
+        self._line = line
+        self._keep_alive = keep_alive
+        self._place: set[Pinged] | None = None
+        self._is_gone = self._is_over = False  # the transport, and what served it
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
@@ -25,6 +63,37 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.scope["state"][ABORT] = self.transport.abort  # even if a stalled reader fills it
             self.scope["state"][WRITE] = self.write_messages
             self.scope["state"][WRITE_NOW] = self.write_now
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.writable.set()  # whoever writes finds out now
+        self.stop_keepalive()
+        self.disconnected = True
+        self._line.join(partial(self._gone, exc))
+
+    def on_task_complete(self, task: "asyncio.Task[None]") -> None:
+        super().on_task_complete(task)
+        self._is_over = True
+        self._part()
+
+    def _gone(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._is_gone = True
+        self._part()
+
+    def _part(self) -> None:
+        """Once nobody needs them: let go what would hold each other, for no collector looks."""
+        if self._is_gone and (self._is_over or not self.handshake_initiated):
+            self.conn.parser.close()
+            if self.handshake_initiated:
+                cast("dict[str, Any]", self.scope).clear()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """See ASGI. Once accepted, what the handshake brought is forgotten: 5 KiB of headers."""
+        await super().send(message)
+        if message["type"] == "websocket.accept":
+            self.request.headers.clear()  # in place: the parser's frame holds it for ever
+            self.response.headers.clear()
+            self.scope["headers"] = ()
 
     async def write_messages(self, messages: Sequence[bytes], *, binary: bool = False) -> None:
         """Send whole messages in one write, once the transport has room.
@@ -52,3 +121,31 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.conn.state is not State.OPEN:
             raise ConnectionResetError("the connection is closing")
         self.transport.write(framed(BINARY if binary else TEXT, messages))
+
+    # -- pings: uvicorn's own have two timers per socket ----------------------------------------
+
+    def start_keepalive(self) -> None:
+        """Once accepted."""
+        self._place = self._keep_alive.add(self)
+
+    def stop_keepalive(self) -> None:
+        """Harmless where it has not begun, or was stopped."""
+        if self._place is not None:
+            self._place.discard(self)
+            self._place = None
+
+    def keep_alive(self) -> None:
+        """Ping; a peer that did not answer the last ping within a round is gone."""
+        if self.close_sent or self.transport.is_closing():
+            return
+        if self.pending_ping_payload is not None:
+            self.keepalive_timeout()
+            return
+        self.pending_ping_payload = struct.pack("!I", random.getrandbits(32))
+        self.conn.send_ping(self.pending_ping_payload)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+
+    def handle_pong(self, event: Frame) -> None:
+        """Only the answer to the ping under way counts."""
+        if event.data == self.pending_ping_payload:
+            self.pending_ping_payload = None

@@ -41,6 +41,7 @@ EDGES = frozenset(
             *("parquet", "usage_command", "usage_export"),
             *("adaptation", "adaptation_metrics", "cancelling", "duties"),
             *("waiting", "waiting_metrics"),
+            *("heap", "latch", "socket_care"),
         ),
         "router": (
             *("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_client"),

@@ -141,6 +141,9 @@ class Socket(asyncio.Protocol):
                 break
             if whole[at] == 0x81:
                 self._take(whole[start : start + length], now_s)
+            elif whole[at] == 0x89:  # a ping, of 4 bytes
+                payload = whole[start : start + length]
+                self._transport.write(b"\x8a" + bytes((0x80 | length,)) + b"\0\0\0\0" + payload)
             at = start + length
         del buffer[:at]
 

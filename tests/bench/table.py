@@ -50,7 +50,10 @@ class Script(NamedTuple):
     file: str = ""
 
 
-SCRIPTS = (Script("streams", "A token over the engine link", ("--seconds", "8")),)
+SCRIPTS = (
+    Script("streams", "A token over the engine link", ("--seconds", "8")),
+    Script("sockets", "Many sockets", ("--turns", "500"), limit_s=240),
+)
 
 
 class Outcome(msgspec.Struct, kw_only=True):
