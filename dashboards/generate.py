@@ -286,6 +286,29 @@ POOLS = (
         ),
     ),
 )
+STRATEGIES = (
+    panel(
+        "Strategies",
+        "reqps",
+        "Tasks on both engines, by how they ended; degraded is an answer though a part failed.",
+        (rate("lanewise_strategy_tasks_total", "strategy", "outcome"), "{{strategy}} {{outcome}}"),
+    ),
+    panel(
+        "Races and hedges won",
+        "reqps",
+        "By the engine that gave the answer.",
+        (rate("lanewise_strategy_wins_total", "strategy", "route"), "{{strategy}} {{route}}"),
+    ),
+    panel(
+        "Tokens of losers",
+        "short",
+        "Per second, used by generations that gave way to others.",
+        (
+            rate("lanewise_strategy_wasted_tokens_total", "strategy", "route"),
+            "{{strategy}} {{route}}",
+        ),
+    ),
+)
 SOCKETS = (
     panel(
         "Connections",
@@ -391,6 +414,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Tasks": TASKS,
     "Speed": SPEED,
     "Decisions": DECISIONS,
+    "Both engines": STRATEGIES,
     "Pools": POOLS,
     "Sockets": SOCKETS,
     "Backends": BACKENDS,

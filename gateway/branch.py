@@ -38,8 +38,9 @@ class Branch:
     """One generation of a run, and its sink."""
 
     __slots__ = (
-        *("_run", "backend", "begin", "cancelled", "failed", "generation", "num_prompt_tokens"),
-        *("num_streamed_tokens", "number", "pace", "reservation", "started_us", "usage"),
+        *("_run", "backend", "begin", "cancelled", "failed", "generation", "gives_way"),
+        *("num_prompt_tokens", "num_streamed_tokens", "number", "pace", "reservation"),
+        *("started_us", "usage"),
     )
 
     def __init__(self, run: Listener, begin: Begin, backend: str, started_us: int) -> None:
@@ -56,6 +57,7 @@ class Branch:
         self.num_streamed_tokens = 0
         self.cancelled = False
         self.failed = False
+        self.gives_way = False  # cancelled by its strategy, not from outside
 
     def push(self, delta: Delta) -> None:
         try:

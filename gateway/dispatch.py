@@ -216,6 +216,15 @@ class Run:
             for branch in self._branches.values()
         ]
 
+    def wasted(self) -> Iterator[tuple[int, Usage]]:
+        """Place in the route and usage of each branch that gave way to another.
+
+        Not of sub-tasks: those give way to what their client says, and stay in the context.
+        """
+        for branch in self._branches.values():
+            if branch.gives_way and not isinstance(branch.begin.ask, Subtask):
+                yield branch.begin.backend, branch.usage or Usage()
+
     def variations(self) -> dict[str, int]:
         """Of `breadth`: how many were asked for, and how many came to their end."""
         rows = [branch for branch in self._branches.values() if isinstance(branch.begin.ask, Vary)]
@@ -388,6 +397,7 @@ class Run:
             self._begin(action)
         elif isinstance(action, Cancel):
             branch = self._branches[action.branch]
+            branch.gives_way = True
             branch.cancel()
             self._one_over = True
             self._end_item_of(branch)

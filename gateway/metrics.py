@@ -27,6 +27,7 @@ from gateway.learning_metrics import LearningCollector, lessons_of
 from gateway.ledger_metrics import LedgerCollector
 from gateway.outage_metrics import OutageCollector
 from gateway.policy_metrics import PolicyMetrics
+from gateway.strategy_metrics import StrategyMetrics
 from gateway.tallies import Tallies
 from gateway.waiting_metrics import WaitingMetrics
 from router.experience import Experience
@@ -177,6 +178,7 @@ class Metrics:
             "reason",
         )
         self.failures = BackendFailures(self.registry)
+        self.strategies = StrategyMetrics(self.registry)
 
     def _make_pool_metrics(self) -> None:
         self._ratelimit = self._tallies.counter(

@@ -36,7 +36,7 @@ from gateway.settlement import SideReservations, TaskReservation, start_settleme
 from router.cost import cost_by_group
 from router.decision import RouteDecision
 from router.recording import Course, record_of
-from router.task import Task
+from router.task import Strategy, Task
 from router.trials import Trial
 
 logger = logging.getLogger("lanewise")
@@ -97,6 +97,7 @@ class _Account:
 
     outcome: OutcomeLabel = "cancelled"  # until something else is known
     error: str | None = None  # the protocol's code
+    is_degraded: bool = False  # an engine failed, and the answer did not
     task: Task | None = None
     queued_us: int = 0
     answered_by: str | None = None
@@ -139,6 +140,8 @@ class _Account:
             ttft_us=first.seen_us - job.arrived_us if first else None,
             tpot_us=tpot_us,
         )
+        if chosen is not None and chosen.strategy is not None and self.run is not None:
+            self._note_strategy(gw, chosen.strategy, self.run)
         for failover in self.run.failovers if self.run else ():
             gw.metrics.failures.replaced(failover.error, failover.to)
         if chosen is not None:  # then it was settled, so it has an entry: here, and nowhere else
@@ -155,6 +158,18 @@ class _Account:
             )
             gw.record_usage(entry)
         self._log(gw, job)
+
+    def _note_strategy(self, gw: Gateway, strategy: Strategy, run: Run) -> None:
+        outcome = self.outcome if self.outcome in ("ok", "cancelled") else "error"
+        answerer = self.answered_by if outcome == "ok" else None
+        gw.metrics.strategies.ended(
+            strategy,
+            "degraded" if outcome == "ok" and self.is_degraded else outcome,
+            gw.infos[answerer].group if answerer else None,
+        )
+        assert self.admitted is not None
+        for place, usage in run.wasted():
+            gw.metrics.strategies.wasted(strategy, _group(gw, self.admitted, place), usage)
 
     def _log(self, gw: Gateway, job: Job) -> None:
         """The task's line in the decision log."""
@@ -277,6 +292,7 @@ async def _finish(
     chosen, usages = account.admitted.chosen, account.run.usage_by_backend()
     ending = _ending(outcome, job, sum(usages.values(), Usage()))
     account.ended(ending)
+    account.is_degraded = bool(outcome.errors)
     for name, ttft_us, tpot_us in account.run.timings():
         gw.experience.paces.note(name, ttft_us, tpot_us)
     for error in outcome.errors:

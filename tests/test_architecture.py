@@ -89,7 +89,7 @@ THIRD_PARTY = {
     "prometheus_client": (
         *("gateway.backend_metrics", "gateway.learning_metrics"),
         *("gateway.metrics", "gateway.ledger_metrics", "gateway.outage_metrics"),
-        *("gateway.policy_metrics", "gateway.waiting_metrics"),
+        *("gateway.policy_metrics", "gateway.strategy_metrics", "gateway.waiting_metrics"),
         *("gateway.adaptation_metrics", "gateway.tallies"),
     ),
     "websockets": (
