@@ -1,12 +1,13 @@
-"""One generation of a run: what it was asked, what it pushes, what it used, and its end."""
+"""The generations of a run: what each was asked, what it pushes, what it used, and its end."""
 
-from typing import Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import msgspec
 
 from backends.contract import Delta, Finish, Generation, Usage
 from gateway.settlement import SideReservation
-from router.strategies.actions import Begin
+from router.strategies.actions import Begin, Subtask, Vary
 
 
 class Listener(Protocol):
@@ -96,3 +97,43 @@ class Branch:
         if self.cancelled:
             return "cancelled"
         return "running" if self.usage is None else "finished"
+
+
+class Branches(dict[int, Branch]):
+    """All branches of a run by their numbers, in the order they began."""
+
+    def timings(self) -> Iterator[tuple[str, int, float]]:
+        """Backend, time to its first token and mean time between the others, of whole answers."""
+        for branch in self.values():
+            if branch.state == "finished" and branch.pace is not None:
+                tpot_us = branch.pace.tpot_us(branch.usage or Usage())
+                if tpot_us is not None:
+                    ttft_us = max(0, branch.pace.first_at_us - branch.started_us)
+                    yield branch.backend, ttft_us, tpot_us
+
+    def generations(self) -> list[dict[str, Any]]:
+        """What became of each branch, in the order they began."""
+        return [
+            {
+                "backend": branch.backend,
+                "part": type(branch.begin.ask).__name__.lower(),
+                "state": branch.state,
+                "output_tokens": (branch.usage or Usage()).num_output_tokens,
+            }
+            for branch in self.values()
+        ]
+
+    def wasted(self) -> Iterator[tuple[int, Usage]]:
+        """Place in the route and usage of each branch that gave way to another.
+
+        Not of sub-tasks: those give way to what their client says, and stay in the context.
+        """
+        for branch in self.values():
+            if branch.gives_way and not isinstance(branch.begin.ask, Subtask):
+                yield branch.begin.backend, branch.usage or Usage()
+
+    def variations(self) -> dict[str, int]:
+        """Of `breadth`: how many were asked for, and how many came to their end."""
+        rows = [branch for branch in self.values() if isinstance(branch.begin.ask, Vary)]
+        whole = sum(branch.state == "finished" for branch in rows)
+        return {"asked": len(rows), "whole": whole}

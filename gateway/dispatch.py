@@ -6,7 +6,7 @@ nothing else, is kept here.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from backends.contract import (
     GenerateRequest,
     Usage,
 )
-from gateway.branch import Branch, Pace
+from gateway.branch import Branch, Branches, Pace
 from gateway.errors import ProtocolError
 from gateway.response import ResponseWriter
 from gateway.settlement import SideReservation, SideReservations
@@ -35,11 +35,11 @@ from router.strategies.actions import (
     Forward,
     Merge,
     Subtask,
-    Vary,
     WakeAt,
 )
 from router.strategies.asks import branch_request
 from router.strategies.delegate import Delegate
+from router.strategies.items import PATIENCE_US
 from router.strategies.merging import merge, shows_commentary
 from router.strategies.race import Single
 
@@ -97,8 +97,9 @@ class Run:
         self.on_through: Callable[[int], None] | None = None
         self._through: set[int] = set()
         self._one_over = False  # a branch, since the last look
+        self._silences: tuple[BackendError, ...] = ()  # of branches that were given up
         self._num_acting = 0  # depth: a backend that refuses is a finish within a start
-        self._branches: dict[int, Branch] = {}
+        self.branches = Branches()
         self._first_branch: Branch | None = None
         self._speaker: Branch | None = None  # whose item is open
         self._has_text = False  # the client has seen words
@@ -143,7 +144,7 @@ class Run:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for branch in self._branches.values():
+        for branch in self.branches.values():
             branch.cancel()
 
     @property
@@ -164,7 +165,7 @@ class Run:
     def usage_by_backend(self) -> dict[str, Usage]:
         """`usages` by name: of the route's backends, and of others that worked in their places."""
         used = dict.fromkeys(self._names, Usage())
-        for branch in self._branches.values():
+        for branch in self.branches.values():
             used[branch.backend] = used.get(branch.backend, Usage()) + (branch.usage or Usage())
         return used
 
@@ -172,7 +173,7 @@ class Run:
     def usages(self) -> list[Usage]:
         """What was used in each place of the route; whole after `close`."""
         totals = [Usage()] * len(self._chosen.backends)
-        for branch in self._branches.values():
+        for branch in self.branches.values():
             totals[branch.begin.backend] += branch.usage or Usage()
         return totals
 
@@ -182,7 +183,7 @@ class Run:
         Without the branches that have one of their own. What is cached is known of what has ended.
         """
         totals = [Usage()] * len(self._chosen.backends)
-        for branch in self._branches.values():
+        for branch in self.branches.values():
             if not branch.begin.apart:
                 totals[branch.begin.backend] += branch.usage_so_far()
         return totals
@@ -194,42 +195,6 @@ class Run:
         if branch is None or branch.pace is None:
             return None
         return branch.pace.tpot_us(branch.usage or Usage())
-
-    def timings(self) -> Iterator[tuple[str, int, float]]:
-        """Backend, time to its first token and mean time between the others, of whole answers."""
-        for branch in self._branches.values():
-            if branch.state == "finished" and branch.pace is not None:
-                tpot_us = branch.pace.tpot_us(branch.usage or Usage())
-                if tpot_us is not None:
-                    ttft_us = max(0, branch.pace.first_at_us - branch.started_us)
-                    yield branch.backend, ttft_us, tpot_us
-
-    def generations(self) -> list[dict[str, Any]]:
-        """What became of each branch, in the order they began."""
-        return [
-            {
-                "backend": branch.backend,
-                "part": type(branch.begin.ask).__name__.lower(),
-                "state": branch.state,
-                "output_tokens": (branch.usage or Usage()).num_output_tokens,
-            }
-            for branch in self._branches.values()
-        ]
-
-    def wasted(self) -> Iterator[tuple[int, Usage]]:
-        """Place in the route and usage of each branch that gave way to another.
-
-        Not of sub-tasks: those give way to what their client says, and stay in the context.
-        """
-        for branch in self._branches.values():
-            if branch.gives_way and not isinstance(branch.begin.ask, Subtask):
-                yield branch.begin.backend, branch.usage or Usage()
-
-    def variations(self) -> dict[str, int]:
-        """Of `breadth`: how many were asked for, and how many came to their end."""
-        rows = [branch for branch in self._branches.values() if isinstance(branch.begin.ask, Vary)]
-        whole = sum(branch.state == "finished" for branch in rows)
-        return {"asked": len(rows), "whole": whole}
 
     # -- sub-tasks -------------------------------------------------------------------------
 
@@ -330,11 +295,11 @@ class Run:
 
     def _show_hidden(self) -> None:
         """What was to be improved stands after all: show one such, as the answer."""
-        whole = (f.branch for f in self._hidden if self._branches[f.branch].state == "finished")
+        whole = (f.branch for f in self._hidden if self.branches[f.branch].state == "finished")
         number = next(whole, None)
         for hidden in self._hidden:
             if hidden.branch == number:
-                branch = self._branches[hidden.branch]
+                branch = self.branches[hidden.branch]
                 if self.first is None:
                     self._see(branch)
                 self._answers(branch)
@@ -369,11 +334,17 @@ class Run:
             self._one_over = False
             self._look_through()
 
+    def _give_up(self, branch: Branch) -> None:
+        """A branch of which nothing was heard is cancelled, and has failed."""
+        branch.failed = True
+        message = f"silent for {PATIENCE_US // 1_000_000} s, so the answer goes on without it"
+        self._silences += (BackendError(branch.backend, "server_error", message, retryable=True),)
+
     def _look_through(self) -> None:
         """Tell of the places that it is through with, while others go on."""
         if self._closed or self.ended.done() or self.on_through is None:
             return  # then all of it is given back
-        own = (branch for branch in self._branches.values() if not branch.begin.apart)
+        own = (branch for branch in self.branches.values() if not branch.begin.apart)
         busy = {branch.begin.backend for branch in own if branch.usage is None}
         for place in range(len(self._names)):
             if place in busy or place in self._through or self._merge.may_begin(place):
@@ -386,7 +357,7 @@ class Run:
             if action.phase == "commentary" and not self._shows_commentary:
                 self._hidden.append(action)
                 return
-            branch = self._branches[action.branch]
+            branch = self.branches[action.branch]
             if self.first is None:
                 self._see(branch)
             self._speaker = branch
@@ -396,8 +367,11 @@ class Run:
         elif isinstance(action, Begin):
             self._begin(action)
         elif isinstance(action, Cancel):
-            branch = self._branches[action.branch]
-            branch.gives_way = True
+            branch = self.branches[action.branch]
+            if action.is_silent:
+                self._give_up(branch)
+            else:
+                branch.gives_way = True
             branch.cancel()
             self._one_over = True
             self._end_item_of(branch)
@@ -409,7 +383,7 @@ class Run:
     def _begin(self, begin: Begin) -> None:
         name = self._names[begin.backend]
         backend = self._backends[name]
-        branch = self._branches[begin.branch] = Branch(self, begin, name, self._clock_us())
+        branch = self.branches[begin.branch] = Branch(self, begin, name, self._clock_us())
         asked = self._asked(branch)
         if begin.apart:
             self._reserve(branch, backend, asked)
@@ -487,4 +461,4 @@ class Run:
         if self._timer is not None:
             self._timer.cancel()
         if not self.ended.done():
-            self.ended.set_result(Outcome(end.finish, end.errors))
+            self.ended.set_result(Outcome(end.finish, (*self._silences, *end.errors)))

@@ -41,7 +41,7 @@ def note_end(
     infos = gw.infos
     backend = run.answered_by
     answered_by = infos[backend].group
-    finished = {infos[name].group for name, _, _ in run.timings()}
+    finished = {infos[name].group for name, _, _ in run.branches.timings()}
     others: tuple[BackendGroup, ...] = tuple(sorted(finished - {answered_by}))
     trial = gw.experience.note_answer(
         task,

@@ -168,7 +168,7 @@ class _Account:
             gw.infos[answerer].group if answerer else None,
         )
         assert self.admitted is not None
-        for place, usage in run.wasted():
+        for place, usage in run.branches.wasted():
             gw.metrics.strategies.wasted(strategy, _group(gw, self.admitted, place), usage)
 
     def _log(self, gw: Gateway, job: Job) -> None:
@@ -293,7 +293,7 @@ async def _finish(
     ending = _ending(outcome, job, sum(usages.values(), Usage()))
     account.ended(ending)
     account.is_degraded = bool(outcome.errors)
-    for name, ttft_us, tpot_us in account.run.timings():
+    for name, ttft_us, tpot_us in account.run.branches.timings():
         gw.experience.paces.note(name, ttft_us, tpot_us)
     for error in outcome.errors:
         gw.metrics.failures.failed(error)
@@ -303,9 +303,9 @@ async def _finish(
     if outcome.errors:
         routing["errors"] = [str(error) for error in outcome.errors]
     if chosen.strategy is not None:
-        routing["generations"] = account.run.generations()
+        routing["generations"] = account.run.branches.generations()
     if chosen.strategy == "breadth":
-        routing["variations"] = account.run.variations()
+        routing["variations"] = account.run.branches.variations()
     warning = context_event(task.id, routing["context"]) if job.parsed.wants_context else None
     if warning is not None:
         job.writer.send_about(CONTEXT_EVENT, warning)

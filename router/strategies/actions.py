@@ -82,6 +82,7 @@ class Cancel(msgspec.Struct, frozen=True):
     """Cancel this generation; its usage comes from `Generation.cancel`."""
 
     branch: int
+    is_silent: bool = False  # given up, since nothing was heard of it: that is a failure
 
 
 class WakeAt(msgspec.Struct, frozen=True):

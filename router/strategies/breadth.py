@@ -102,7 +102,7 @@ class Breadth:
         if self._patience.look():
             # None of them has said anything for so long: those that ended are what there is.
             self._given_up |= set(running)
-            cancels: list[Action] = [Cancel(number) for number in running]
+            cancels: list[Action] = [Cancel(number, is_silent=True) for number in running]
             shown: list[Action] = []
             for number in running:
                 if self._speaker == number:

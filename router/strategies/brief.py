@@ -80,7 +80,7 @@ class Brief:
         if self._ended or self._commentary_over:
             return []
         if self._patience.look() and (self._held or DEEP in self._finishes):
-            return self._silence()
+            return self._silence(is_silent=True)
         return [self._patience.next_look(now_us)]
 
     def may_begin(self, place: int) -> bool:
@@ -90,9 +90,9 @@ class Brief:
     def _commentary_over(self) -> bool:
         return self._silenced or FAST in self._finishes
 
-    def _silence(self) -> list[Action]:
+    def _silence(self, *, is_silent: bool = False) -> list[Action]:
         self._silenced = True
-        return [Cancel(FAST), *self._release()]
+        return [Cancel(FAST, is_silent), *self._release()]
 
     def _release(self) -> list[Action]:
         """Forward what was held, and end if the deep engine has finished already."""

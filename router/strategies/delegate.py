@@ -160,7 +160,7 @@ class Delegate:
         if self._ended or self._meanwhile is None or not self._fast_speaks:
             return []
         if self._patience.look():
-            return [Cancel(self._meanwhile), *self._fast_silent()]
+            return [Cancel(self._meanwhile, is_silent=True), *self._fast_silent()]
         return [self._patience.next_look(now_us)]
 
     def may_begin(self, place: int) -> bool:

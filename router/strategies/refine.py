@@ -68,5 +68,5 @@ class Refine:
             return []
         if self._patience.look():
             self._silenced = True
-            return [Cancel(FAST), Begin(DEEP, DEEP, Answer())]
+            return [Cancel(FAST, is_silent=True), Begin(DEEP, DEEP, Answer())]
         return [self._patience.next_look(now_us)]

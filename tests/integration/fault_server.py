@@ -1,7 +1,8 @@
 """A server on loopback that answers as an upstream does, or fails as upstreams do.
 
 It speaks chat completions and Responses over SSE by hand, byte by byte, and Responses over a
-WebSocket. What it does with each request is the next entry of `plan`; the last one stays.
+WebSocket. What it does with each request is the next entry of `plan`; the last one stays. With
+"hand on" it answers with a call of the tool that the gateway offers.
 """
 
 import asyncio
@@ -13,10 +14,13 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
+from backends.delegation import DELEGATE_TOOL
+
 TEXT = ("One, ", "two, ", "three.")
 USAGE = {"input_tokens": 11, "output_tokens": 7}
 
 _CHAT = "/v1/chat/completions"
+_HANDED = json.dumps({"task": "Prove it."})
 
 
 def _chat_events() -> list[dict[str, Any]]:
@@ -36,6 +40,27 @@ def _response_events() -> list[dict[str, Any]]:
         *({"type": "response.output_text.delta", **place, "delta": text} for text in TEXT),
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": {**response, "usage": USAGE}},
+    ]
+
+
+def _chat_call() -> list[dict[str, Any]]:
+    function = {"name": DELEGATE_TOOL, "arguments": _HANDED}
+    call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    *_, usage = _chat_events()
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    return [{"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}, end, usage]
+
+
+def _response_call() -> list[dict[str, Any]]:
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": DELEGATE_TOOL}
+    created, *_, completed = _response_events()
+    item = {**call, "arguments": _HANDED}
+    return [
+        created,
+        {"type": "response.output_item.added", "output_index": 0, "item": call},
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": _HANDED},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        completed,
     ]
 
 
@@ -110,7 +135,10 @@ class FaultServer:
         self, plan: str, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         is_chat = _CHAT in head
-        events = _chat_events() if is_chat else _response_events()
+        if plan == "hand on":
+            events, plan = _chat_call() if is_chat else _response_call(), "answer"
+        else:
+            events = _chat_events() if is_chat else _response_events()
         if plan.startswith("status"):
             _, status, *more = plan.split()
             error = {"error": {"message": f"told to: {plan}", "code": None, "type": "x"}}
@@ -184,7 +212,9 @@ class FaultServer:
                 await connection.wait_closed()
                 self.left.set()
                 return
-            for event in _response_events():
+            is_call = plan == "hand on"
+            plan = "answer" if is_call else plan
+            for event in _response_call() if is_call else _response_events():
                 if "stream_id" in body and "response" in event:
                     event["response"]["id"] = f"resp_{body['stream_id']}"
                 await connection.send(json.dumps(event | _stream_of(body)))

@@ -1,7 +1,8 @@
 """Every strategy over real connections that fail in every way: one terminal event, one settlement.
 
 Both engines are upstreams on loopback; one of them fails. Whatever it does, the other one's answer
-or an honest failure is what the client gets, and nothing is left running at either.
+or an honest failure is what the client gets, `routing` names what failed, and nothing is left
+running at either.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import pytest
 
 from backends.contract import BackendGroup
 from backends.upstream import UpstreamBackend
-from backends.upstream_options import UpstreamOptions
+from backends.upstream_options import Protocol, UpstreamOptions
 from gateway.pipeline import handle_task
 from router.task import Strategy
 from tests.e2e.events import TERMINALS, check_response
@@ -23,7 +24,14 @@ from tests.unit.gateway.test_pipeline import World
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 BEFORE = ("status 500", "status 429", "hang before headers", "hang before the first token")
 MIDWAY = ("hang midway", "garbage", "error event", "cut", "end without a terminal")
+HANGS = ("hang before headers", "hang before the first token", "hang midway")
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
+NAMES = {"fast": "wafer", "deep": "gpu"}
+# How the two engines are spoken to.
+WIRES: dict[str, dict[BackendGroup, Protocol]] = {
+    "sse": {"fast": "chat", "deep": "responses"},
+    "sockets": {"fast": "responses-ws", "deep": "responses-ws"},
+}
 WAIT_S = 20.0  # bounds a hang
 
 # How it may end when the deep engine fails in the middle. What it said in `brief` was seen or not,
@@ -34,26 +42,28 @@ BROKEN_OFF: dict[str, tuple[str, ...]] = {
     "hedge": ("failed",),
     "refine": ("failed",),
     "breadth": ("failed",),
-    "delegate": ("completed",),  # it was not asked
+    "delegate": ("completed",),  # the sub-task failed, and the fast engine closes
 }
 
 
 class Site:
-    """A gateway over two fault servers: chat completions the fast one, Responses the deep one."""
+    """A gateway over two fault servers."""
 
-    def __init__(self, fast: FaultServer, deep: FaultServer, faults: dict[str, str]) -> None:
+    def __init__(
+        self, fast: FaultServer, deep: FaultServer, wire: str, faults: dict[str, str]
+    ) -> None:
         self.servers = {"fast": fast, "deep": deep}
         for group, plan in faults.items():
             self.servers[group].plan = [plan]
         self.world = World()
         self.upstreams = {
             group: UpstreamBackend(
-                name=name,
+                name=NAMES[group],
                 options=UpstreamOptions(
                     base_url=self.servers[group].base_url(protocol),
                     protocol=protocol,
                     upstream_model="told",
-                    model=f"{name}-model",
+                    model=f"{NAMES[group]}-model",
                     group=group,
                     probe_path=None,
                     max_retries=0,
@@ -62,20 +72,15 @@ class Site:
                     idle_timeout_s=0.3 if "midway" in faults.get(group, "") else WAIT_S,
                 ),
             )
-            for group, name, protocol in (
-                ("fast", "wafer", "chat"),
-                ("deep", "gpu", "responses"),
-            )
+            for group, protocol in WIRES[wire].items()
         }
         self.world.gw.backends = {b.name: b for b in self.upstreams.values()}
 
-    async def run(self, strategy: Strategy) -> dict[str, Any]:
+    async def run(self, strategy: Strategy | BackendGroup) -> dict[str, Any]:
         """One task to its end; what its terminal event says."""
-        metadata = {"strategy": strategy}
-        if strategy == "hedge":
-            metadata["hedge_after_ms"] = "100"
         async with asyncio.timeout(WAIT_S):
-            await self.world.run("parallel", metadata=metadata)
+            await handle_task(self.world.gw, self.world.job(metadata=hints(strategy)))
+            await self.world.check()
         check_response(self.world.heard.events)
         self.check_stopped()
         return self.world.terminal
@@ -86,41 +91,76 @@ class Site:
             assert (stats.num_running, stats.num_waiting) == (0, 0)
 
 
-async def with_site(stack: AsyncExitStack, **faults: str) -> Site:
+def hints(strategy: Strategy | BackendGroup) -> dict[str, str]:
+    """The metadata that asks for a strategy, or for one engine alone."""
+    if strategy in ("fast", "deep"):
+        return {"route": strategy}
+    return {"route": "parallel", "strategy": strategy} | (
+        {"hedge_after_ms": "100"} if strategy == "hedge" else {}
+    )
+
+
+async def with_site(stack: AsyncExitStack, wire: str = "sse", **faults: str) -> Site:
     """`faults`: group -> what its server does."""
     fast, deep = [await stack.enter_async_context(FaultServer.running()) for _ in GROUPS]
-    site = Site(fast, deep, faults)
+    site = Site(fast, deep, wire, faults)
     for upstream in site.upstreams.values():
         stack.push_async_callback(upstream.close)
     return site
 
 
-async def check_fault(strategy: Strategy, group: BackendGroup, plan: str) -> None:
+def check_named(response: dict[str, Any], case: str) -> None:
+    """What failed is named, and what was used is added up."""
+    routing = response["routing"]
+    failed = [row for row in routing["generations"] if row["state"] == "failed"]
+    for row in failed:
+        assert any(row["backend"] in error for error in routing["errors"]), case
+    assert len(routing.get("errors", ())) == len(failed), case
+    usages = routing["usage"].values()
+    assert response["usage"]["total_tokens"] == sum(u["total_tokens"] for u in usages), case
+
+
+async def check_fault(wire: str, strategy: Strategy, group: BackendGroup, plan: str) -> None:
     async with AsyncExitStack() as stack:
-        site = await with_site(stack, **{group: plan})
+        site = await with_site(stack, wire, **{group: plan})
+        if strategy == "delegate" and group == "deep":
+            site.servers["fast"].plan = ["hand on", "answer"]
         terminal = await site.run(strategy)
-    case = f"{strategy}, {group}: {plan}"
+    case = f"{wire}, {strategy}, {group}: {plan}"
     expected: tuple[str, ...] = ("completed",)
     if group == "deep" and plan in MIDWAY:
         expected = BROKEN_OFF[strategy]
     if strategy == "delegate" and group == "fast" and plan in MIDWAY:
         expected = ("failed",)  # it holds the conversation: what it says is the answer
     assert terminal["status"] in expected, case
-    routing = terminal["routing"]
-    name = "wafer" if group == "fast" else "gpu"
-    rows = [row for row in routing["generations"] if row["backend"] == name]
-    if any(row["state"] == "failed" for row in rows):
-        assert any(name in error for error in routing["errors"]), case
+    check_named(terminal, case)
     if terminal["status"] == "completed" and group == "deep":
-        assert routing["answered_by"] == "wafer", case
-    usages = routing["usage"].values()
-    assert terminal["usage"]["total_tokens"] == sum(u["total_tokens"] for u in usages), case
+        assert terminal["routing"]["answered_by"] == "wafer", case
+    if strategy == "delegate" and group == "deep":
+        assert [row["state"] for row in terminal["routing"]["delegations"]] == ["failed"], case
+        assert terminal["output"][-1]["phase"] == "final_answer", case
 
 
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_each_fault_of_either_engine(strategy: Strategy) -> None:
+async def test_each_fault_of_either_engine(wire: str, strategy: Strategy) -> None:
     faults = [(group, plan) for group in GROUPS for plan in (*BEFORE, *MIDWAY)]
-    await asyncio.gather(*(check_fault(strategy, group, plan) for group, plan in faults))
+    await asyncio.gather(*(check_fault(wire, strategy, group, plan) for group, plan in faults))
+
+
+async def check_alone(wire: str, group: BackendGroup, plan: str) -> None:
+    async with AsyncExitStack() as stack:
+        site = await with_site(stack, wire, **{group: plan})
+        terminal = await site.run(group)
+    assert terminal["status"] == "failed", (wire, group, plan)
+    assert NAMES[group] in terminal["routing"]["errors"][0]
+    assert bool(terminal["output"]) == (plan in MIDWAY), "what was said stays"
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("group", GROUPS)
+async def test_each_fault_of_an_engine_that_works_alone(wire: str, group: BackendGroup) -> None:
+    await asyncio.gather(*(check_alone(wire, group, plan) for plan in (*BEFORE, *MIDWAY)))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -134,27 +174,67 @@ async def test_both_engines_fail(strategy: Strategy) -> None:
     assert any("wafer" in error for error in terminal["routing"]["errors"])
 
 
-@pytest.mark.parametrize(
-    "plan", ["hang before headers", "hang before the first token", "hang midway"]
-)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+# Strategy, what the fast server does with its requests, then the deep one: where it hangs.
+PHASES: list[tuple[Strategy, list[str], list[str]]] = [
+    ("refine", ["answer"], ["hang"]),
+    ("breadth", ["answer"], ["hang"]),
+    ("delegate", ["hand on", "hang"], ["answer"]),
+    ("delegate", ["hand on", "answer"], ["hang"]),
+    ("delegate", ["hand on", "answer", "hang"], ["answer"]),
+    ("brief", ["answer", "hang"], ["status 500"]),
+]
+
+
+@pytest.mark.parametrize("plan", HANGS)
+@pytest.mark.parametrize(("strategy", "fast", "deep"), PHASES)
+async def test_a_client_that_vanishes_in_a_later_phase(
+    strategy: Strategy, fast: list[str], deep: list[str], plan: str
+) -> None:
+    """The one that hangs then is left, and nothing begins any more."""
+    async with AsyncExitStack() as stack:
+        site = await with_site(stack)
+        for group, plans in (("fast", fast), ("deep", deep)):
+            site.servers[group].plan = [plan if each == "hang" else each for each in plans]
+        hung, number = ("fast", len(fast)) if "hang" in fast else ("deep", len(deep))
+        job = site.world.job(metadata=hints(strategy))
+        pump = asyncio.create_task(handle_task(site.world.gw, job))
+        async with asyncio.timeout(WAIT_S):
+            await until(lambda: site.servers[hung].num_requests >= number)
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+            site.check_stopped()
+            await site.world.check()
+            await site.servers[hung].left.wait()
+        num_requests = [server.num_requests for server in site.servers.values()]
+        await asyncio.sleep(0)
+        assert [server.num_requests for server in site.servers.values()] == num_requests
+    assert not any(event["type"] in TERMINALS for event in site.world.heard.events)
+
+
+@pytest.mark.parametrize("plan", HANGS)
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *GROUPS])
 async def test_a_client_that_vanishes_takes_all_generations_with_it(
-    strategy: Strategy, plan: str
+    strategy: Strategy | BackendGroup, wire: str, plan: str
 ) -> None:
     """The gateway has closed every connection within a turn of its loop after the cancel."""
     async with AsyncExitStack() as stack:
-        site = await with_site(stack)
+        site = await with_site(stack, wire)
         for server in site.servers.values():
             server.plan = [plan]
-        metadata = {"route": "parallel", "strategy": strategy, "hedge_after_ms": "0"}
+        metadata = hints(strategy)
+        if strategy == "hedge":  # whoever speaks has won: then the other is not there any more
+            metadata["hedge_after_ms"] = "600000" if plan == "hang midway" else "0"
         pump = asyncio.create_task(handle_task(site.world.gw, site.world.job(metadata=metadata)))
-        asked = [s for g, s in site.servers.items() if strategy != "refine" or g == "fast"]
-        if strategy in ("breadth", "delegate"):
+        asked = list(site.servers.values())
+        if strategy in ("breadth", "delegate", "refine", "fast"):
             asked = [site.servers["fast"]]
+        elif strategy == "deep" or metadata.get("hedge_after_ms") == "600000":
+            asked = [site.servers["deep"]]
         async with asyncio.timeout(WAIT_S):
             for server in asked:
                 await server.asked.wait()
-            if plan == "hang midway" and strategy not in ("race", "hedge"):
+            if plan == "hang midway" and strategy != "race":
                 await until(lambda: "response.output_text.delta" in site.world.heard.types)
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
@@ -165,11 +245,12 @@ async def test_a_client_that_vanishes_takes_all_generations_with_it(
     assert not any(event["type"] in TERMINALS for event in site.world.heard.events)
 
 
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("strategy", ["race", "hedge"])
-async def test_the_loser_is_left_at_once(strategy: Strategy) -> None:
+async def test_the_loser_is_left_at_once(strategy: Strategy, wire: str) -> None:
     """Its connection is closed while the winner may still be speaking."""
     async with AsyncExitStack() as stack:
-        site = await with_site(stack)
+        site = await with_site(stack, wire)
         site.servers["deep"].plan = ["hang before the first token"]
         terminal = await site.run(strategy)
         async with asyncio.timeout(WAIT_S):

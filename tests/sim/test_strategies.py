@@ -12,7 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from backends.contract import BackendGroup, BackendInfo
+from backends.contract import (
+    BackendGroup,
+    BackendInfo,
+    Delta,
+    Finish,
+    GenerateRequest,
+    Generation,
+    Sink,
+)
 from backends.driver import TICK_US
 from backends.gpu import GpuOptions
 from backends.gpu import cost_of as gpu_cost
@@ -20,6 +28,7 @@ from backends.simulated import ScriptOptions, SimulatedBackend
 from backends.wafer import WaferOptions
 from backends.wafer import cost_of as wafer_cost
 from gateway.pipeline import handle_task
+from router.strategies.items import PATIENCE_US
 from tests.e2e.events import check_response
 from tests.sim.test_live_and_replay import SleepingLoop
 from tests.unit.gateway.test_pipeline import World
@@ -54,6 +63,30 @@ class Timed(msgspec.Struct):
         return [row["state"] for row in rows if row["part"] == part]
 
 
+class Muffled(msgspec.Struct):
+    """Hears of so many deltas, and then of nothing more."""
+
+    sink: Sink
+    num_left: int
+
+    def push(self, delta: Delta) -> None:
+        if self.num_left:
+            self.num_left -= 1
+            self.sink.push(delta)
+
+    def finish(self, finish: Finish) -> None:
+        """An engine that hangs does not say so."""
+
+
+class HangingBackend(SimulatedBackend):
+    """Falls silent after so many deltas."""
+
+    num_deltas = 0
+
+    def start(self, request: GenerateRequest, sink: Sink) -> Generation:
+        return super().start(request, Muffled(sink, self.num_deltas))
+
+
 def simulated(
     name: str, group: BackendGroup, cost: CostModel, clock_us: Callable[[], int]
 ) -> SimulatedBackend:
@@ -63,7 +96,7 @@ def simulated(
     return SimulatedBackend(info, cost, ScriptOptions(), clock_us=clock_us)
 
 
-async def run(ask: str, metadata: dict[str, str]) -> Timed:
+async def run(ask: str, metadata: dict[str, str], hangs: dict[str, int]) -> Timed:
     loop = asyncio.get_running_loop()
 
     def clock_us() -> int:
@@ -75,6 +108,10 @@ async def run(ask: str, metadata: dict[str, str]) -> Timed:
         "wafer": simulated("wafer", "fast", wafer_cost(WaferOptions()), clock_us),
         "gpu": simulated("gpu", "deep", gpu_cost(GpuOptions()), clock_us),
     }
+    for name, num_deltas in hangs.items():
+        backend = world.gw.backends[name]
+        backend.__class__ = HangingBackend
+        backend.num_deltas = num_deltas  # type: ignore[attr-defined]
     at_us: list[int] = []
     emit = world.heard.emit
 
@@ -103,12 +140,17 @@ async def run(ask: str, metadata: dict[str, str]) -> Timed:
     return Timed(world.terminal, listed[0][1], at_us[-1], listed)
 
 
-def timed_run(strategy: str | None, ask: str = ASK, **metadata: str) -> Timed:
-    """One task on an idle gateway; without a strategy `route` says where."""
+def timed_run(
+    strategy: str | None, ask: str = ASK, hangs: dict[str, int] | None = None, **metadata: str
+) -> Timed:
+    """One task on an idle gateway; without a strategy `route` says where.
+
+    `hangs`: backend -> deltas after which it falls silent.
+    """
     if strategy is not None:
         metadata |= {"route": "parallel", "strategy": strategy}
     with asyncio.Runner(loop_factory=lambda: SleepingLoop(Punctual())) as runner:
-        timed = runner.run(run(ask, metadata))
+        timed = runner.run(run(ask, metadata, hangs or {}))
     assert timed.response["status"] == "completed"
     return timed
 
@@ -209,3 +251,55 @@ def test_delegate_works_beside_the_sub_task(fast: Timed, deep: Timed) -> None:
     alone_us = timed.end_us - (closing[2] - closing[1]) - opening[2]
     assert alone_us < deep.end_us * 2, "what the fast engine said meanwhile cost no time"
     assert timed.states("subtask") == ["finished"]
+
+
+# -- an engine that hangs: how long it holds the answer, and what is said of it -----------------
+
+
+def silent(timed: Timed) -> list[str]:
+    """The backends that were given up."""
+    errors = timed.response["routing"].get("errors", [])
+    assert all("silent for 5 s" in error for error in errors)
+    return [error.split(":")[0].removeprefix("backend ") for error in errors]
+
+
+def test_brief_leaves_a_fast_engine_that_hangs(deep: Timed) -> None:
+    timed = timed_run("brief", hangs={"wafer": 0})
+    assert timed.phases == ["final_answer"]
+    assert timed.end_us == about(min(deep.end_us, PATIENCE_US)), "it costs no time"
+    timed = timed_run("brief", hangs={"wafer": 3})
+    assert timed.phases == ["commentary", "final_answer"]
+    assert timed.items[1][1] == about(2 * PATIENCE_US), "the second look finds it silent"
+    assert silent(timed) == ["wafer"]
+    assert timed.states("comment") == ["failed"]
+
+
+def test_a_race_is_won_by_the_engine_that_runs(fast: Timed, deep: Timed) -> None:
+    timed = timed_run("race", hangs={"gpu": 5})
+    assert timed.end_us == about(fast.end_us)
+    timed = timed_run("race", hangs={"wafer": 5})
+    assert timed.end_us == about(deep.end_us)
+    assert timed.states("answer") == ["cancelled", "finished"]
+
+
+def test_hedge_does_not_wait_for_a_deep_engine_that_hangs(fast: Timed) -> None:
+    timed = timed_run("hedge", hangs={"gpu": 0}, hedge_after_ms="250")
+    assert timed.first_us == about(250_000 + fast.first_us)
+    assert timed.end_us == about(250_000 + fast.end_us)
+
+
+@pytest.mark.parametrize(("num_deltas", "num_looks"), [(0, 1), (3, 2)])
+def test_refine_goes_on_without_a_draft_that_hangs(
+    num_deltas: int, num_looks: int, deep: Timed
+) -> None:
+    timed = timed_run("refine", hangs={"wafer": num_deltas})
+    assert timed.phases[-1] == "final_answer"
+    assert timed.items[-1][1] == about(num_looks * PATIENCE_US + deep.first_us)
+    assert silent(timed) == ["wafer"]
+
+
+def test_breadth_goes_on_without_variations_that_hang(deep: Timed) -> None:
+    timed = timed_run("breadth", hangs={"wafer": 0}, n="3")
+    assert timed.first_us == about(PATIENCE_US + deep.first_us)
+    assert silent(timed) == ["wafer"] * 3
+    assert timed.response["routing"]["variations"] == {"asked": 3, "whole": 0}

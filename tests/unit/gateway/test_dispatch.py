@@ -310,7 +310,7 @@ async def test_hedge_lets_the_fast_engine_join_in_time() -> None:
     stage.fast.only.sink.finish(stop(2))
     assert stage.said == [("quick", "final_answer")]
     assert stage.outcome().finish is not None
-    assert [row["state"] for row in stage.run.generations()] == ["cancelled", "finished"]
+    assert [row["state"] for row in stage.run.branches.generations()] == ["cancelled", "finished"]
     assert [held.settled for held in stage.apart.held] == [[stop(2).usage]]
 
 
@@ -341,7 +341,7 @@ async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
     assert stage.said == [("a draft", "commentary"), ("better", "final_answer")]
     assert stage.run.usages == [stop(2).usage, stop(5).usage]
     assert stage.run.answerer == 1
-    assert stage.run.generations() == [
+    assert stage.run.branches.generations() == [
         {"backend": "wafer", "part": "draft", "state": "finished", "output_tokens": 2},
         {"backend": "gpu", "part": "revise", "state": "finished", "output_tokens": 5},
     ]
