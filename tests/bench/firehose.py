@@ -67,6 +67,7 @@ class Text:
     def __init__(self) -> None:
         ends = [0, *token_ends(PARAGRAPH)]
         self._tokens = [PARAGRAPH[a:b] for a, b in pairwise(ends)]
+        self.num_tokens = len(self._tokens)  # then it begins again
         self.chars_per_token = len(PARAGRAPH) / len(self._tokens)
 
     def piece(self, start: int, num_tokens: int) -> str:

@@ -32,7 +32,8 @@ from tests.bench import rows  # noqa: E402
 from tests.bench.firehose import MODEL  # noqa: E402
 from tests.bench.relay import cpu_us  # noqa: E402
 from tests.bench.rows import Row, at_most  # noqa: E402
-from tests.bench.streams import BACKEND, Socket  # noqa: E402
+from tests.bench.streams import BACKEND  # noqa: E402
+from tests.bench.token_clients import Socket, Stream  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
     CONFIG,
     GatewayProcess,
@@ -107,12 +108,12 @@ class Active(Socket):
         super().__init__(host, ["active"])
         self.ended: asyncio.Future[None] | None = None
 
-    def _take(self, frame: bytes, now_s: float) -> None:
-        if frame.startswith((b'{"type":"response.completed"', b'{"type":"response.incomplete"')):
+    def _take(self, event: bytes, stream: Stream | None, now_s: float) -> None:
+        if event.startswith((b'{"type":"response.completed"', b'{"type":"response.incomplete"')):
             assert self.ended is not None
             self.ended.set_result(None)
         else:
-            assert not frame.startswith((b'{"type":"error"', b'{"type":"response.failed"')), frame
+            assert not event.startswith((b'{"type":"error"', b'{"type":"response.failed"')), event
 
     async def turn(self) -> float:
         """Milliseconds from sending to the terminal event."""
@@ -146,9 +147,9 @@ def start_streams(socket: Socket, seconds: float) -> None:
         socket.send(
             {
                 "type": "response.create",
-                "stream_id": stream_id.decode(),
+                "stream_id": stream_id,
                 "model": MODEL,
-                "input": f"Go on, please, from {stream_id.decode()}",
+                "input": f"Go on, please, from {stream_id}",
                 "max_output_tokens": int(STREAM_RATE * seconds),
                 "store": False,
             }

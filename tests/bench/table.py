@@ -50,8 +50,29 @@ class Script(NamedTuple):
     file: str = ""
 
 
+# Streams from a real server's protocols: an event per token, as slow as such servers are.
+UPSTREAM = ("--streams", "200", "--rate", "100", "--seconds", "8", "--source")
+
 SCRIPTS = (
     Script("streams", "A token over the engine link", ("--seconds", "8")),
+    Script(
+        "streams-sse",
+        "The same to SSE",
+        ("--seconds", "8", "--transport", "sse"),
+        120,
+        "streams.py",
+    ),
+    Script(
+        "relay-ws",
+        "A token of a Responses WebSocket",
+        (*UPSTREAM, "responses-ws"),
+        120,
+        "streams.py",
+    ),
+    Script(
+        "relay-sse", "A token of Responses over SSE", (*UPSTREAM, "responses"), 120, "streams.py"
+    ),
+    Script("relay-chat", "A token of chat completions", (*UPSTREAM, "chat"), 120, "streams.py"),
     Script("sockets", "Many sockets", ("--turns", "500"), limit_s=240),
 )
 
