@@ -166,7 +166,11 @@ class TextFormat(msgspec.Struct, frozen=True):
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One generation, whole: a backend needs nothing else.
 
-    The prompt is `instructions`, then `tools`, then `items`, rendered by `backends.prompt`.
+    The prompt is `instructions`, then `tools`, then `items`, rendered by `backends.prompt`. A
+    warm-up (`generate` false) only prepares for one like it: the prompt is computed and kept, or as
+    much of that as the backend can do. Nothing is pushed but the `Finish`, whose usage says what of
+    the prompt is held now, and what of that was before. It takes nothing from real work: a backend
+    without a place to spare refuses it.
     """
 
     id: str
@@ -187,6 +191,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     reasoning_summary: str | None = None
     prompt_cache_key: str | None = None
+    generate: bool = True
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -305,6 +310,7 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     healthy: bool
     num_running: int
     num_waiting: int
+    num_warming: int = 0  # warm-ups; none of them is running or waiting
     max_num_seqs: int
     kv_used_tokens: int  # by live sequences; kept prefixes can be evicted and do not count
     kv_capacity_tokens: int

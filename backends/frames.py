@@ -19,7 +19,7 @@ from backends.contract import (
     Usage,
 )
 
-VERSION = 2  # 2: sealed reasoning and phases
+VERSION = 3  # 2: sealed reasoning and phases; 3: warm-ups
 MAX_FRAME_BYTES = 64 << 20
 
 

@@ -77,6 +77,7 @@ class LinkBackend:
         )
         self._stats: BackendStats | None = None  # the engine's own, as last told
         self._generations: dict[int, LinkGeneration] = {}
+        self._warming: set[int] = set()  # those of them that are warm-ups
         self._next_key = 1
         self._unsent: asyncio.Queue[GatewayFrame] | None = None  # None while the link is down
         self._refusal = ""  # why it does not come up, as last logged
@@ -95,11 +96,14 @@ class LinkBackend:
             raise BackendError(self._name, "server_is_overloaded", message, retryable=True)
         key, self._next_key = self._next_key, self._next_key + 1
         generation = self._generations[key] = LinkGeneration(self, key, request, sink)
+        if not request.generate:
+            self._warming.add(key)
         self._unsent.put_nowait(Start(key, request))
         return generation
 
     def drop(self, key: int) -> None:
         """Stop a generation: the engine is told within this turn of the event loop."""
+        self._warming.discard(key)
         if self._generations.pop(key, None) is not None and self._unsent is not None:
             try:
                 self._unsent.put_nowait(Cancel(key))
@@ -109,12 +113,13 @@ class LinkBackend:
     def stats(self) -> BackendStats:
         """See `Backend.stats`; the engine's load as last told."""
         known = self._stats
-        num_mine = len(self._generations)
+        num_mine = len(self._generations) - len(self._warming)
         return BackendStats(
             info=self._info,
             healthy=self._unsent is not None,
             num_running=max(num_mine, known.num_running if known else 0),
             num_waiting=known.num_waiting if known else 0,
+            num_warming=known.num_warming if known else 0,
             max_num_seqs=known.max_num_seqs if known else 1,
             kv_used_tokens=known.kv_used_tokens if known else 0,
             kv_capacity_tokens=known.kv_capacity_tokens if known else 0,
@@ -223,6 +228,7 @@ class LinkBackend:
                     generation.cancel()
                     _tell_of(error)
         for end in step.ends:
+            self._warming.discard(end.key)
             generation = self._generations.pop(end.key, None)
             if generation is not None:
                 _finish(generation, finish_of(end, self._name, self._offset_us))
@@ -256,8 +262,9 @@ class LinkBackend:
         if self._stats is not None:
             # What it was doing is over. Its counts stay: they go on from there if it still lives.
             self._stats = msgspec.structs.replace(
-                self._stats, num_running=0, num_waiting=0, kv_used_tokens=0
+                self._stats, num_running=0, num_waiting=0, num_warming=0, kv_used_tokens=0
             )
+        self._warming.clear()
         generations, self._generations = self._generations, {}
         error = BackendError(self._name, "server_error", message, retryable=True)
         for generation in generations.values():

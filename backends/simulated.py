@@ -18,6 +18,7 @@ from backends.contract import (
     Finish,
     FinishReason,
     GenerateRequest,
+    Generation,
     Sink,
     Usage,
 )
@@ -32,6 +33,7 @@ from wafer_engine.sequence import Sequence
 from wafer_engine.step import CostModel
 
 MAX_RECORDING_BYTES = 64 << 20  # of a replay file
+MAX_WARMING = 8  # warm-ups at once; more are refused
 
 
 class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,9 +78,11 @@ class SimulatedBackend:
     def info(self) -> BackendInfo:
         return self._info
 
-    def start(self, request: GenerateRequest, sink: Sink) -> "SimulatedGeneration":
+    def start(self, request: GenerateRequest, sink: Sink) -> Generation:
         """See `Backend.start`."""
         self._check(request)
+        if not request.generate:
+            return self._warm_up(request, sink)
         room = self._info.window_tokens - request.num_prompt_tokens
         limit = min(request.max_output_tokens, self._info.max_output_tokens, room)
         limit = max(limit, 1)
@@ -104,6 +108,7 @@ class SimulatedBackend:
             healthy=self._driver.is_open,
             num_running=stats.num_running,
             num_waiting=stats.num_waiting,
+            num_warming=stats.num_warming,
             max_num_seqs=self._limits.max_num_seqs,
             kv_used_tokens=stats.kv_used_tokens,
             kv_capacity_tokens=stats.kv_capacity_tokens,
@@ -136,6 +141,66 @@ class SimulatedBackend:
                 f"{self._info.window_tokens}",
                 retryable=False,
             )
+
+    def _warm_up(self, request: GenerateRequest, sink: Sink) -> "SimulatedWarmUp":
+        """Have the engine compute and keep a prompt, if it has nothing better to do.
+
+        Raises:
+            BackendError: Somebody waits, every place is taken, or others are warmed up already.
+        """
+        stats = self._driver.stats()
+        is_full = stats.num_running >= self._limits.max_num_seqs or stats.num_waiting > 0
+        if is_full or stats.num_warming >= MAX_WARMING:
+            message = "the engine has no place to spare for a warm-up"
+            raise BackendError(self._info.name, "server_is_overloaded", message, retryable=True)
+        sequence = Sequence(
+            id=next(self._ids),
+            num_prompt_tokens=max(request.num_prompt_tokens, 1),
+            num_output_tokens=0,
+            prefix=request.prefix,
+        )
+        num_tokens = request.num_prompt_tokens
+        warm_up = SimulatedWarmUp(self._driver, self._info.name, sequence, num_tokens, sink)
+        self._driver.submit(sequence, warm_up)
+        return warm_up
+
+
+class SimulatedWarmUp:
+    """A warm-up under way: the driver says when the prompt has been computed."""
+
+    __slots__ = ("_backend", "_driver", "_num_prompt_tokens", "_sequence", "_sink")
+
+    def __init__(
+        self, driver: Driver, backend: str, sequence: Sequence, num_prompt_tokens: int, sink: Sink
+    ) -> None:
+        self._num_prompt_tokens = num_prompt_tokens  # the engine's own count is at least 1
+        self._driver = driver
+        self._backend = backend
+        self._sequence = sequence
+        self._sink = sink
+
+    def cancel(self) -> Usage:
+        """See `Generation.cancel`; what was computed by now stays in the cache."""
+        self._driver.cancel(self._sequence.id)
+        return self._usage()
+
+    def advance(self, num_tokens: int, at_us: int) -> None:
+        """See `Receiver.advance`: nothing comes out of a warm-up."""
+
+    def finish(self, at_us: int) -> None:
+        """See `Receiver.finish`."""
+        self._sink.finish(Finish(FinishReason.STOP, self._usage(), at_us))
+
+    def fail(self, message: str, at_us: int) -> None:
+        """See `Receiver.fail`."""
+        error = BackendError(self._backend, "server_error", message, retryable=True)
+        self._sink.finish(Finish(FinishReason.ERROR, self._usage(), at_us, error))
+
+    def _usage(self) -> Usage:
+        sequence = self._sequence
+        num_held = min(sequence.num_computed, self._num_prompt_tokens)
+        num_cached = min(sequence.num_cached_tokens, num_held)
+        return Usage(num_input_tokens=num_held, num_cached_tokens=num_cached)
 
 
 class SimulatedGeneration:

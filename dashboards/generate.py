@@ -394,6 +394,20 @@ BACKENDS = (
             "{{model_name}}",
         ),
     ),
+    panel(
+        "Warm-ups",
+        "short",
+        "Under way, and per second: how they ended, and the prompt tokens computed for them.",
+        ("sum by (backend) (lanewise_backend_warming)", "{{backend}} under way"),
+        (
+            never_empty(rate("lanewise_warm_ups_total", "backend", "state")),
+            "{{backend}}: {{state}}",
+        ),
+        (
+            never_empty(rate("lanewise_warm_up_tokens_total", "backend")),
+            "{{backend}} tokens",
+        ),
+    ),
 )
 PROCESS = (
     panel(

@@ -132,9 +132,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             backends=backends,
             pools=pools,
             waiting=_waiting_room(config, pools, metrics, lambda: gw),
-            store=ResponseStore(
-                store_redis, config.store.ttl_s, is_reachable=lambda: pools.mode == "redis"
-            ),
+            store=_response_store(store_redis, config, pools),
             policy=load_policy(config.policy_path),
             metrics=metrics,
             clock_us=monotonic_us,
@@ -143,6 +141,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             recorder=await stack.enter_async_context(_recording(config, metrics)),
             weights=config.cost_weights,
             rounds=Rounds(config.server.flush_interval_ms / 1e3),
+            warm_up_timeout_s=config.server.warm_up_timeout_s,
         )
         stack.push_async_callback(gw.settled)
         learned = await stack.enter_async_context(_sharing(admin_redis, gw))
@@ -173,6 +172,11 @@ async def _embedded_redis(stack: AsyncExitStack) -> str:
     embedded = EmbeddedRedis()
     stack.push_async_callback(embedded.stop)
     return await embedded.start()
+
+
+def _response_store(redis: Redis, config: Config, pools: FailoverPools) -> ResponseStore:
+    ttl_s = config.store.ttl_s
+    return ResponseStore(redis, ttl_s, is_reachable=lambda: pools.mode == "redis")
 
 
 @asynccontextmanager

@@ -81,6 +81,7 @@ _BACKEND_GAUGES: tuple[_Reading, ...] = (
     ),
     ("lanewise_backend_inflight", "Sequences that generate.", lambda s: s.num_running),
     ("lanewise_backend_waiting", "Sequences that wait for a place.", lambda s: s.num_waiting),
+    ("lanewise_backend_warming", "Warm-ups under way.", lambda s: s.num_warming),
     ("lanewise_backend_max_seqs", "Sequences that fit at once.", lambda s: s.max_num_seqs),
     ("lanewise_backend_kv_usage_ratio", "Share of the KV cache held by sequences.", _kv_usage),
 )

@@ -58,6 +58,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allowed_origins: tuple[str, ...] = ()  # browsers' Origin headers to accept on the socket
     tls_cert_path: str | None = None  # PEM, the chain included; with it only TLS is served
     tls_key_path: str | None = None  # PEM, not encrypted
+    warm_up_timeout_s: Annotated[float, Meta(ge=0, le=60)] = 10.0  # 0: warm-ups prepare nothing
     serves_link: bool = False  # offer the first backend to gateways at /v1/link
 
 

@@ -34,6 +34,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         job.lineage = context.lineage
     parent = job.parent or ()
     own = [await _resolve(gw, job, parent, entry) for entry in job.parsed.input.items]
+    num_own_tokens = sum(entry.num_tokens for entry in own)
     task = make_task(
         job.parsed,
         (*parent, *own),
@@ -42,9 +43,14 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         arrived_us=job.arrived_us,
         arrived_unix_s=gw.unix_s(),
     )
-    if task.last_backend is None and parent_id is None:
+    if task.last_backend is not None:
+        held_tokens = task.request.num_prompt_tokens - num_own_tokens
+        return msgspec.structs.replace(task, held_tokens=held_tokens)
+    if parent_id is None:
         # A client that sends its whole context again names no parent, yet its KV prefix is there.
-        task = msgspec.structs.replace(task, last_backend=gw.experience.holder_of(task))
+        warm_for = gw.experience.warm_for(task) or (None, 0)
+        holder, held_tokens = gw.experience.holder_of(task) or warm_for[0], warm_for[1]
+        return msgspec.structs.replace(task, last_backend=holder, held_tokens=held_tokens)
     return task
 
 

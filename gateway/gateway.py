@@ -55,6 +55,7 @@ class Gateway:
     gate: GroupGate = field(default_factory=GroupGate)
     adaptation: Adaptation | None = None  # where any group's capacity follows demand
     recorder: Recorder | None = None  # the decision log
+    warm_up_timeout_s: float = 10.0  # then a warm-up ends with what it has; 0: none does anything
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     @property

@@ -14,7 +14,7 @@ from router.decision import RouteDecision
 from router.fair_queue import Place
 from router.task import Tenant
 
-StopReason = Literal["steered", "cancelled", "draining"]
+StopReason = Literal["steered", "cancelled", "draining", "awaited"]  # the last: warm-ups only
 Redirect = Callable[[int, tuple[ContextItem, ...] | None], None]  # a sub-task; None: cancel it
 
 

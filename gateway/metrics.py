@@ -30,6 +30,7 @@ from gateway.policy_metrics import PolicyMetrics
 from gateway.strategy_metrics import StrategyMetrics
 from gateway.tallies import Tallies
 from gateway.waiting_metrics import WaitingMetrics
+from gateway.warm_metrics import WarmUpMetrics
 from router.experience import Experience
 from router.failover_pools import Call as PoolCall
 from router.failover_pools import PoolsReport
@@ -179,6 +180,7 @@ class Metrics:
         )
         self.failures = BackendFailures(self.registry)
         self.strategies = StrategyMetrics(self.registry)
+        self.warm_ups = WarmUpMetrics(self.registry)
 
     def _make_pool_metrics(self) -> None:
         self._ratelimit = self._tallies.counter(

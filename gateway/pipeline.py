@@ -32,7 +32,8 @@ from gateway.outcomes import note_end
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending
 from gateway.routing import routing_view
-from gateway.settlement import SideReservations, TaskReservation, start_settlement
+from gateway.settlement import SideReservations, TaskReservation
+from gateway.warming import Warming
 from router.cost import cost_by_group
 from router.decision import RouteDecision
 from router.recording import Course, record_of
@@ -104,6 +105,7 @@ class _Account:
     admitted: Admitted | None = None
     run: Run | None = None
     apart: SideReservations | None = None
+    warming: Warming | None = None
 
     def refused(self, error: ProtocolError) -> None:
         self.error = error.code
@@ -124,7 +126,7 @@ class _Account:
 
     def close(self, gw: Gateway, job: Job) -> None:
         chosen = _decided(self.admitted, self.run).chosen if self.admitted else None
-        used = self.run.usage_by_backend() if self.run else {}
+        used = self._used()
         first = self.run.first if self.run else None
         first_backend = self.run.first_backend if self.run else None
         tpot_us = self.run.first_tpot_us if self.run else None
@@ -171,12 +173,18 @@ class _Account:
         for place, usage in run.branches.wasted():
             gw.metrics.strategies.wasted(strategy, _group(gw, self.admitted, place), usage)
 
+    def _used(self) -> dict[str, Usage]:
+        """What is charged, by backend."""
+        ran = self.run or self.warming
+        return ran.usage_by_backend() if ran else {}
+
     def _log(self, gw: Gateway, job: Job) -> None:
         """The task's line in the decision log."""
         if gw.recorder is None or self.task is None:
             return
         first = self.run.first if self.run else None
-        usages = self.run.usages if self.run else []
+        ran = self.run or self.warming
+        usages = ran.usages if ran else []
         course = Course(
             outcome=self.outcome,
             error=self.error,
@@ -185,7 +193,7 @@ class _Account:
             ttft_us=first.seen_us - job.arrived_us if first else None,
             tpot_us=self.run.first_tpot_us if self.run else None,
             duration_us=gw.clock_us() - job.arrived_us,
-            usages=self.run.usage_by_backend() if self.run else {},
+            usages=self._used(),
             cost=sum(_costs(gw, self.admitted, lambda: usages).values()) if self.admitted else 0,
         )
         gw.recorder.record(
@@ -397,20 +405,43 @@ def _open_calls(output: tuple[Item, ...]) -> tuple[dict[str, str], ...]:
 async def _warm_up(
     gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
 ) -> Ended:
-    """Take a context in without generating: admitted, remembered, and answered at once."""
-    # A request of its pools, and no tokens.
-    start_settlement(gw, admitted.reservation, {})
+    """Take a context in without generating, and have it ready where the next turn will go."""
     job.decision = admitted.decision
+    gw.gate.leave(task.id)  # it takes none of the places of tasks that answer
     routing = routing_view(task, admitted.decision, gw.infos)
-    model = gw.infos[admitted.chosen.backends[-1]].model
-    job.writer.open(gw.wall_s(), model, routing)
-    usage = Usage(num_input_tokens=task.request.num_prompt_tokens)
-    ending = Ending(status="completed", usage=usage)
-    body = job.writer.finish(ending, gw.wall_s(), routing)
-    lineage = await _store(gw, job, task, (), body, job.last_backend, ending)
-    account.outcome = "ok"
+    warming = account.warming = Warming(gw, task, admitted.decision)
+    held = TaskReservation(
+        gw, job, admitted.reservation, partial(_costs, gw, admitted, lambda: warming.usages)
+    )
+    try:
+        model = gw.infos[admitted.chosen.backends[-1]].model
+        job.writer.open(gw.wall_s(), model, routing)
+        warming.start()
+        job.begin(warming.stop)
+        await warming.ended
+    finally:
+        warming.close()
+        held.settle()
+    ending = _warmed(job, task, warming)
+    account.ended(ending)
+    body = job.writer.finish(ending, gw.wall_s(), routing | {"warm": warming.view()})
+    backend = warming.holder or job.last_backend
+    if warming.holder is not None:
+        gw.experience.note_warm(task, warming.holder)
+    lineage = await _store(gw, job, task, (), body, backend, ending)
     job.writer.send_terminal()
-    return Ended(ending=ending, items=task.request.items, backend=job.last_backend, lineage=lineage)
+    return Ended(ending=ending, items=task.request.items, backend=backend, lineage=lineage)
+
+
+def _warmed(job: Job, task: Task, warming: Warming) -> Ending:
+    """How a warm-up ends: whether anything could be done or not, its context can be continued."""
+    usage = Usage(
+        num_input_tokens=task.request.num_prompt_tokens,
+        num_cached_tokens=warming.num_cached_tokens,
+    )
+    if job.stopped in ("cancelled", "steered"):
+        return Ending(status="incomplete", reason=job.stopped, usage=usage)
+    return Ending(status="completed", usage=usage)
 
 
 def _break(gw: Gateway, job: Job) -> Ended | None:

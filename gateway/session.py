@@ -179,6 +179,8 @@ class Session:
         self._waiting_bytes += num_bytes
         if stream.active is None and len(stream.waiting) == 1:
             self._ready.append(stream)
+        if stream.active is not None and not stream.active.job.parsed.generate:
+            return [Stop(stream.active.job, "awaited")]  # the turn it prepares for has come
         return self._start_ready()
 
     def _open_stream(self, stream_id: str | None) -> _Stream:

@@ -80,10 +80,18 @@ NEW = Course()
 
 
 def course_of(
-    items: tuple[ContextItem, ...], num_prompt_tokens: int, holder: BackendGroup | None
+    items: tuple[ContextItem, ...],
+    num_prompt_tokens: int,
+    holder: BackendGroup | None,
+    held_tokens: int = 0,
 ) -> Course:
-    """Read the course of a conversation off its items; `holder`: the last backend's group."""
-    if len(items) < 2:
+    """Read the course of a conversation off its items.
+
+    Args:
+        holder: The last backend's group.
+        held_tokens: What it holds for certain; where it has answered, the items tell.
+    """
+    if len(items) < 2 and not held_tokens:
         return NEW
     recent = list(islice(reversed(items), MAX_ITEMS))  # newest first
     since_ask = list(takewhile(lambda entry: not _is_user(entry), recent))
@@ -113,7 +121,10 @@ def course_of(
     brought = takewhile(lambda entry: _is_user(entry) or _is_output(entry), recent)
     return Course(
         holder=holder,
-        held_tokens=max(0, num_prompt_tokens - sum(entry.num_tokens for entry in brought)),
+        held_tokens=max(
+            held_tokens if holder else 0,
+            num_prompt_tokens - sum(entry.num_tokens for entry in brought),
+        ),
         answers_tools=answers_tools,
         evidence=evidence,
         signs=tuple(signs),

@@ -23,6 +23,7 @@ from router.weighing import Facts
 MAX_TENANTS = 1_024  # whose pools are remembered
 MAX_LEARNERS = 256  # tenants whose outcomes are at hand; about 100 KB each
 REFERENCE = load_reference()
+MAX_WARM = 4_096  # prompts known to be held by a backend that has answered nothing of them yet
 STALE_US = 5_000_000  # pools refill; what was left longer ago says nothing
 
 
@@ -41,6 +42,7 @@ class Experience:
         self.num_outcomes: Counter[OutcomeSource] = Counter()  # since start; for metrics
         self.monitors: OrderedDict[str, Monitor] = OrderedDict()
         self._left: OrderedDict[str, _Left] = OrderedDict()
+        self._warm: OrderedDict[tuple[str, int], str] = OrderedDict()  # tenant, prompt -> backend
 
     # -- before a decision ---------------------------------------------------------------------
 
@@ -48,7 +50,8 @@ class Experience:
         """Where the task's conversation stands; what it shows of the answer before is learned."""
         before = self.trials.before(task)
         holder = next((s.info.group for s in stats if s.info.name == task.last_backend), None)
-        course = course_of(task.request.items, task.request.num_prompt_tokens, holder)
+        num_tokens = task.request.num_prompt_tokens
+        course = course_of(task.request.items, num_tokens, holder, task.held_tokens)
         if before is not None and before.taught_by is None and task.generate:
             named = next((s.info.group for s in stats if s.info.model == task.hints.model), None)
             wants_deep = task.hints.route is Route.DEEP or named == "deep"
@@ -62,6 +65,14 @@ class Experience:
         """The backend that gave the answer this context ends with, if it is remembered."""
         before = self.trials.before(task)
         return None if before is None else before.backend or None
+
+    def warm_for(self, task: Task) -> tuple[str, int] | None:
+        """The backend that was warmed up for this context, and how much of it."""
+        for prompt, num_tokens in reversed(task.request.prefix):
+            backend = self._warm.get((task.tenant.id, prompt))
+            if backend is not None:
+                return backend, num_tokens
+        return None
 
     def facts(
         self, task: Task, task_class: TaskClass, reading: Reading, course: Course, now_us: int
@@ -147,6 +158,15 @@ class Experience:
         )
         self.trials.add(task.id, trial, last_answer(output))
         return trial
+
+    def note_warm(self, task: Task, backend: str) -> None:
+        """Remember which backend holds a warmed-up prompt."""
+        if task.request.prefix:
+            key = task.tenant.id, task.request.prefix[-1][0]
+            self._warm[key] = backend
+            self._warm.move_to_end(key)
+            while len(self._warm) > MAX_WARM:
+                self._warm.popitem(last=False)
 
     def teach(
         self, trial: Trial, source: OutcomeSource, success: dict[BackendGroup, float]

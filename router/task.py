@@ -77,10 +77,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     num_turns: int  # user messages in the context
     has_images: bool
     last_backend: str | None  # the one that holds the conversation's KV prefix, if known
+    held_tokens: int = 0  # of the context, which it holds whether it answered or was warmed up
     arrived_us: int
     arrived_unix_s: float = 0.0  # the same instant by the wall clock: policies have hours
     conversation: str = ""  # the same for all its turns: whose share of a canary it is
     generate: bool = True  # false: a warm-up, which produces nothing
+
+    def warm_up_request(self) -> GenerateRequest:
+        """What a warm-up asks of a backend."""
+        return msgspec.structs.replace(self.request, generate=False)
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ EDGES = frozenset(
             *("admin_client", "tenant_command", "ledger", "ledger_metrics", "usage"),
             *("parquet", "usage_command", "usage_export"),
             *("adaptation", "adaptation_metrics", "cancelling", "duties"),
-            *("waiting", "waiting_metrics"),
+            *("waiting", "waiting_metrics", "warming", "warm_metrics"),
             *("heap", "latch", "socket_care"),
         ),
         "router": (
@@ -90,7 +90,7 @@ THIRD_PARTY = {
         *("gateway.backend_metrics", "gateway.learning_metrics"),
         *("gateway.metrics", "gateway.ledger_metrics", "gateway.outage_metrics"),
         *("gateway.policy_metrics", "gateway.strategy_metrics", "gateway.waiting_metrics"),
-        *("gateway.adaptation_metrics", "gateway.tallies"),
+        *("gateway.adaptation_metrics", "gateway.tallies", "gateway.warm_metrics"),
     ),
     "websockets": (
         *("gateway.client", "gateway.socket_protocol", "gateway.terminal"),

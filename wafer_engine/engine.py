@@ -47,6 +47,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
 
     num_running: int
     num_waiting: int
+    num_warming: int  # warm-ups, none of which counts as running or waiting
     kv_used_tokens: int  # by live sequences, in whole blocks
     kv_kept_tokens: int  # by prefixes kept for reuse, those of live sequences included
     kv_capacity_tokens: int
@@ -95,7 +96,7 @@ class Engine:
             ValueError: It exceeds the KV cache by itself, or its id is taken.
         """
         assert sequence.num_prompt_tokens > 0, sequence
-        assert sequence.num_output_tokens > 0, sequence
+        assert sequence.num_output_tokens >= 0, sequence
         self._scheduler.check_fits(sequence)
         if sequence.id in self._sequences:
             raise ValueError(f"sequence {sequence.id} is already here")
@@ -158,7 +159,15 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._scheduler.waiting) + len(self._arriving)
+        """Sequences that have no place yet, warm-ups aside."""
+        arriving = sum(not sequence.is_warm_up for _, sequence in self._arriving)
+        return len(self._scheduler.waiting) + arriving
+
+    @property
+    def num_warming(self) -> int:
+        """Warm-ups, whether they are being computed or not."""
+        arriving = sum(sequence.is_warm_up for _, sequence in self._arriving)
+        return len(self._scheduler.warming) + arriving
 
     def stats(self) -> EngineStats:
         """What the engine holds and has done, as of the last call that told it the time."""
@@ -167,6 +176,7 @@ class Engine:
         return EngineStats(
             num_running=len(scheduler.running),
             num_waiting=self.num_waiting,
+            num_warming=self.num_warming,
             kv_used_tokens=kv.pinned_blocks * kv.block_tokens,
             kv_kept_tokens=kv.kept_blocks * kv.block_tokens,
             kv_capacity_tokens=kv.num_blocks * kv.block_tokens,
@@ -226,7 +236,7 @@ class Engine:
             is_last = sequence.status is SequenceStatus.FINISHED
             self._report(sequence, at_us, finished=is_last)
         for sequence in finished:
-            if sequence.num_reported < sequence.num_generated:
+            if sequence.num_reported < sequence.num_generated or sequence.is_warm_up:
                 self._report(sequence, at_us, finished=True)
 
     def _cut_run(self) -> None:
@@ -264,7 +274,7 @@ class Engine:
 
     def _report(self, sequence: Sequence, at_us: int, *, finished: bool) -> None:
         num_tokens = sequence.num_generated - sequence.num_reported
-        if num_tokens:
+        if num_tokens or finished:
             sequence.num_reported = sequence.num_generated
             self._output.append(sequence.id, num_tokens, at_us, finished)
 

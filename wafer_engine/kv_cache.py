@@ -126,6 +126,10 @@ class KvCache:
             if kept is not None and entry_tokens <= kept.num_tokens:
                 continue
             known = self._kept.get(prefix_hash)
+            if known is not None and known is kept:  # it was kept in part: a warm-up was cut short
+                if kept.pins == 1:  # who else stands on it owns the blocks behind it
+                    self._grow(kept, min(entry_tokens, num_tokens))
+                continue
             if known is not None:  # another sequence was first: ours is a duplicate, now freed
                 self.pin(known)
                 self.unpin(kept)
@@ -144,6 +148,11 @@ class KvCache:
         self._kept[prefix_hash] = kept
         self.kept_blocks += num_blocks
         return kept
+
+    def _grow(self, kept: KeptPrefix, num_tokens: int) -> None:
+        self.kept_blocks += num_tokens // self.block_tokens - self._full_blocks(kept)
+        kept.num_blocks += num_tokens // self.block_tokens - self._full_blocks(kept)
+        kept.num_tokens = num_tokens
 
     def _make_entry_room(self) -> bool:
         if len(self._kept) < self._max_kept:

@@ -6,6 +6,10 @@ until one does not fit; it needs KV blocks for its whole prompt. When the decodi
 no block left to grow into, the last admitted one is preempted: its KV is dropped and, once it is
 admitted again, computed anew. A step that preempts admits nobody.
 
+Warm-ups (sequences without output) take nothing from the others: no place in the batch, and only
+what is left of a step in which nobody waits and no prompt is computed. One at a time holds KV
+blocks, until somebody else needs them; what was computed by then is kept as long as there is room.
+
 The scheduler knows no time. `plan` says what runs; when it has run, `complete` is told.
 """
 
@@ -17,6 +21,13 @@ from wafer_engine.decode_batch import DecodeBatch
 from wafer_engine.kv_cache import KvCache
 from wafer_engine.sequence import Sequence, SequenceStatus
 from wafer_engine.step import EngineLimits, StepShape
+
+# Prompt tokens of warm-ups in one step: on an idle engine as many as a newcomer may wait for (60 ms
+# on the GPU engine, 2 ms on the wafer); beside decoding sequences so few that their tokens hardly
+# come later (by a quarter on the GPU engine beside one of them, not at all on the wafer). Computed
+# from the default cost models, 2026-11.
+IDLE_WARM_TOKENS = 512
+BESIDE_WARM_TOKENS = 64
 
 
 class ScheduledStep(msgspec.Struct, frozen=True, gc=False):
@@ -43,6 +54,7 @@ class Scheduler:
         self.waiting: OrderedDict[int, Sequence] = OrderedDict()
         self.running: dict[int, Sequence] = {}  # in order of admission
         self._prefilling: dict[int, Sequence] = {}  # those of the running, in the same order
+        self.warming: OrderedDict[int, Sequence] = OrderedDict()  # the first may hold KV
         self.num_preemptions = 0
         self.num_prompt_tokens = 0  # admitted so far, cached ones included
         self.num_cached_tokens = 0
@@ -60,12 +72,13 @@ class Scheduler:
             raise ValueError(f"{num_tokens} tokens exceed the KV cache's {capacity_tokens}")
 
     def enqueue(self, sequence: Sequence) -> None:
-        self.waiting[sequence.id] = sequence
+        queue = self.warming if sequence.is_warm_up else self.waiting
+        queue[sequence.id] = sequence
         sequence.prefill_tokens = sequence.num_prompt_tokens
 
     @property
     def has_work(self) -> bool:
-        return bool(self.running or self.waiting)
+        return bool(self.running or self.waiting or self.warming)
 
     @property
     def admits_newcomer(self) -> bool:
@@ -81,6 +94,8 @@ class Scheduler:
         preempted = self._preempt_for_growth()
         chunks = self._prefill_chunks(admit=not preempted)
         batch = self.batch
+        if not chunks and not preempted:
+            chunks = self._warm_chunk()
         if not chunks:
             if not batch.num_seqs:
                 return None
@@ -117,6 +132,8 @@ class Scheduler:
             if sequence.num_computed < sequence.prefill_tokens:
                 continue
             is_last = self._end_prefill(sequence)
+            if sequence.is_warm_up:
+                del self.warming[sequence.id]
             if sequence.num_generated == 1:
                 started.append(sequence)
             if is_last:
@@ -125,7 +142,10 @@ class Scheduler:
 
     def remove(self, sequence: Sequence) -> None:
         """Drop a sequence that was cancelled; its `num_generated` is settled."""
-        if sequence.status is SequenceStatus.WAITING:
+        if sequence.is_warm_up:
+            if self.warming.pop(sequence.id, None) is not None:
+                self._set_aside(sequence)
+        elif sequence.status is SequenceStatus.WAITING:
             del self.waiting[sequence.id]
         elif sequence.status is not SequenceStatus.FINISHED:
             self._release(sequence)
@@ -134,6 +154,8 @@ class Scheduler:
     def _preempt_for_growth(self) -> list[Sequence]:
         preempted: list[Sequence] = []
         while self.batch.blocks_for_next > self.kv.available_blocks:
+            if self._warm_up_yields():
+                continue
             sequence = next(reversed(self.running.values()))
             self._release(sequence)
             sequence.status = SequenceStatus.WAITING
@@ -166,6 +188,15 @@ class Scheduler:
         if len(self.running) >= self.limits.max_num_seqs:
             return False
         sequence = next(iter(self.waiting.values()))
+        while not self._take_blocks(sequence):
+            if not self._warm_up_yields():
+                return False
+        del self.waiting[sequence.id]
+        self.running[sequence.id] = self._prefilling[sequence.id] = sequence
+        return True
+
+    def _take_blocks(self, sequence: Sequence) -> bool:
+        """Begin a sequence's prefill, on the longest kept prefix, if its whole prompt has room."""
         kv = self.kv
         kept = kv.find(reversed(sequence.prefix)) if sequence.prefix else None
         num_blocks = kv.blocks(sequence.prefill_tokens, kept)
@@ -180,23 +211,53 @@ class Scheduler:
             sequence.num_cached_tokens = sequence.num_computed
             self.num_prompt_tokens += sequence.num_prompt_tokens
             self.num_cached_tokens += sequence.num_cached_tokens
-        del self.waiting[sequence.id]
         sequence.status = SequenceStatus.PREFILLING
-        self.running[sequence.id] = self._prefilling[sequence.id] = sequence
         return True
+
+    def _warm_chunk(self) -> list[tuple[Sequence, int]]:
+        """What of a warm-up fits into a step that has no other prompt to compute."""
+        if self.waiting or not self.warming:
+            return []
+        sequence = next(iter(self.warming.values()))
+        if sequence.status is SequenceStatus.WAITING and not self._take_blocks(sequence):
+            return []
+        num_decoding = self.batch.num_seqs
+        limit = BESIDE_WARM_TOKENS if num_decoding else IDLE_WARM_TOKENS
+        limit = min(limit, self.limits.max_num_batched_tokens - num_decoding)
+        return [(sequence, min(limit, sequence.prefill_tokens - sequence.num_computed))]
+
+    def _warm_up_yields(self) -> bool:
+        """Take its KV from the warm-up that holds any; it goes on once there is room again."""
+        sequence = next(iter(self.warming.values()), None)
+        if sequence is None or sequence.status is not SequenceStatus.PREFILLING:
+            return False
+        self._set_aside(sequence)
+        sequence.num_preemptions += 1
+        return True
+
+    def _set_aside(self, sequence: Sequence) -> None:
+        """Let a warm-up's blocks go; what it has computed stays for as long as there is room."""
+        if sequence.status is SequenceStatus.PREFILLING:
+            whole = [entry for entry in sequence.prefix if entry[1] <= sequence.num_computed]
+            computed = sequence.prefix[: len(whole) + 1]  # the last of them in part
+            if sequence.num_computed >= self.kv.block_tokens:
+                sequence.kept = self.kv.keep(sequence.kept, computed, sequence.num_computed)
+            self._leave_cache(sequence, sequence.prefill_tokens, finished=False)
+        sequence.status = SequenceStatus.WAITING
 
     def _end_prefill(self, sequence: Sequence) -> bool:
         """Give a sequence the token its prompt ends in; returns whether it was its last one."""
-        del self._prefilling[sequence.id]
-        sequence.num_generated += 1
-        self.num_generated_tokens += 1
+        if not sequence.is_warm_up:
+            del self._prefilling[sequence.id]
+            sequence.num_generated += 1
+            self.num_generated_tokens += 1
         if sequence.prefix:
             sequence.kept = self.kv.keep(sequence.kept, sequence.prefix, sequence.num_prompt_tokens)
         if sequence.num_generated < sequence.num_output_tokens:
             self.batch.join(sequence)
             return False
         self._leave_cache(sequence, sequence.prefill_tokens, finished=True)
-        del self.running[sequence.id]
+        self.running.pop(sequence.id, None)  # a warm-up never was among them
         sequence.status = SequenceStatus.FINISHED
         return True
 

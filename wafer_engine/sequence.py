@@ -20,12 +20,13 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False):
     """One generation: what the caller asks, then what the engine keeps of it.
 
     `num_output_tokens` is how many tokens it will generate: the caller knows, as it holds the
-    text. Prefix entries are (hash of the prompt so far, its tokens), shortest first.
+    text. One of none is a warm-up: its prompt is computed and kept, and nothing comes out. Prefix
+    entries are (hash of the prompt so far, its tokens), shortest first.
     """
 
     id: int  # unique among the engine's live sequences
     num_prompt_tokens: int  # at least 1
-    num_output_tokens: int  # at least 1
+    num_output_tokens: int  # 0: a warm-up
     prefix: tuple[tuple[int, int], ...] = ()
     end_prefix: tuple[int, int] | None = None  # prompt and output, as the next turn's prefix
 
@@ -40,3 +41,7 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False):
     joined_step: int = 0  # the decode batch's step count when it joined
     finish_step: int = 0  # the step count at which its last token is due
     kept: KeptPrefix | None = None  # the kept prefix it stands on; its other KV is its own
+
+    @property
+    def is_warm_up(self) -> bool:
+        return self.num_output_tokens == 0

@@ -74,6 +74,7 @@ SCRIPTS = (
     ),
     Script("relay-chat", "A token of chat completions", (*UPSTREAM, "chat"), 120, "streams.py"),
     Script("sockets", "Many sockets", ("--turns", "500"), limit_s=240),
+    Script("warm", "A turn behind a warm-up", ("--repetitions", "7"), limit_s=240),
 )
 
 

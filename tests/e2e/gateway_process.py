@@ -162,6 +162,7 @@ class Samples:
             "lanewise_ratelimit_reserved_tokens",
             "lanewise_backend_inflight",
             "lanewise_backend_waiting",
+            "lanewise_backend_warming",
             "lanewise_ws_connections",
         )
         return {name: self.total(name) for name in names if self.total(name) != 0}

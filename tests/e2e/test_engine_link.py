@@ -88,9 +88,22 @@ async def test_the_link_carries_what_the_engine_says(
     wait_until_at_rest(engine)
 
 
-async def test_cancelling_reaches_the_engine(
+async def test_warm_ups_and_cancels_reach_the_engine(
     engine: GatewayProcess, linked: GatewayProcess
 ) -> None:
+    async with SocketClient.open(linked) as connection:
+        long = "Read this. " + "It is a long text. " * 400
+        warm_up = {"model": "lanewise-fast", "generate": False}
+        warm = await connection.turn([{"role": "user", "content": long}], **warm_up)
+        num_tokens = warm["usage"]["input_tokens"]
+        (told,) = warm["routing"]["warm"]
+        assert (told["backend"], told["state"]) == ("remote-wafer", "held")
+        assert told["held_tokens"] == num_tokens
+        turn = await connection.turn("Is it?", previous_response_id=warm["id"])
+        assert turn["usage"]["input_tokens_details"]["cached_tokens"] >= num_tokens - 16
+        await connection.create([{"role": "user", "content": long * 12}], **warm_up)
+        await connection.next_type("response.in_progress")
+    wait_until_at_rest(engine)
     async with SocketClient.open(linked) as connection:
         await connection.create("Write 20000 tokens about queues.")
         await connection.next_type("response.output_text.delta")

@@ -111,6 +111,55 @@ async def test_the_next_turn_finds_its_prefix() -> None:
     await backend.close()
 
 
+async def test_a_warm_up_says_nothing_and_holds_the_prompt() -> None:
+    for backend in (WaferBackend(options=FAST), GpuBackend(options=DEEP)):
+        ask = user("Read this. " + "It is long. " * 300)
+        warm = msgspec.structs.replace(request(ask), generate=False)
+        sink = await answered(backend, warm)
+        assert (sink.deltas, finish_of(sink).usage) == ([], Usage(warm.num_prompt_tokens))
+        assert backend.stats().num_warming == 0
+        assert backend.stats().num_generated_tokens == 0
+        turn = request(ask, "Now say 5 tokens.", max_output_tokens=5)
+        cached = finish_of(await answered(backend, turn)).usage.num_cached_tokens
+        assert warm.num_prompt_tokens - 16 <= cached <= warm.num_prompt_tokens
+        again = finish_of(await answered(backend, warm)).usage
+        assert again.num_cached_tokens >= warm.num_prompt_tokens - 16, "nothing to do"
+        await backend.close()
+
+
+async def test_a_warm_up_ends_like_any_other_generation() -> None:
+    backend = GpuBackend(options=DEEP)
+    warm = msgspec.structs.replace(request("word " * 60_000), generate=False)
+    sink, cut = RecordingSink(), RecordingSink()
+    backend.start(warm, sink)
+    generation = backend.start(warm, cut)
+    assert (backend.stats().num_warming, backend.stats().num_waiting) == (2, 0)
+    assert generation.cancel() == generation.cancel() == Usage()
+    assert backend.stats().num_warming == 1
+    await backend.close()
+    assert finish_of(sink).reason is FinishReason.ERROR
+    assert cut.finished is None
+
+
+async def test_a_full_engine_declines_warm_ups() -> None:
+    backend = WaferBackend(options=WaferOptions(overhead_us=0.0, max_num_seqs=1))
+    generation = backend.start(request("Write 2000 tokens about herons"), RecordingSink())
+    while not backend.stats().num_running:  # noqa: ASYNC110 - turns of the loop
+        await asyncio.sleep(0)
+    warm = msgspec.structs.replace(request("Read this."), generate=False)
+    with pytest.raises(BackendError, match="no place to spare") as refused:
+        backend.start(warm, RecordingSink())
+    assert refused.value.code == "server_is_overloaded"
+    generation.cancel()
+    sinks = [RecordingSink() for _ in range(8)]
+    long = msgspec.structs.replace(request("word " * 20_000), generate=False)
+    for sink in sinks:
+        backend.start(long, sink)
+    with pytest.raises(BackendError, match="no place to spare"):
+        backend.start(long, RecordingSink())
+    await backend.close()
+
+
 async def test_length_and_stop() -> None:
     backend = WaferBackend(options=FAST)
     cut = await answered(backend, request("Write 200 tokens", max_output_tokens=10))

@@ -698,7 +698,7 @@ async def test_whatever_interrupts_it_nothing_is_left() -> None:
 # -- contexts and the store --------------------------------------------------------------------
 
 
-async def test_a_warm_up_answers_at_once_and_can_be_continued() -> None:
+async def test_a_warm_up_is_held_and_can_be_continued() -> None:
     world = World()
     job = world.job(
         input=[{"role": "developer", "content": "rules"}], prompt_cache_options={"prewarm": True}
@@ -712,9 +712,16 @@ async def test_a_warm_up_answers_at_once_and_can_be_continued() -> None:
     assert world.terminal["usage"]["input_tokens"] == ended.items[0].num_tokens
     (reservation,) = world.pools.granted
     assert [demand.tokens for demand in reservation.demands] == [0], "a request, and no tokens"
+    assert world.charged == [{"fast": 7}], "what the engine says that it computed"
+    assert world.sample("lanewise_warm_ups_total", backend="wafer", state="held") == 1
+    (warm,) = world.terminal["routing"]["warm"]
+    assert (warm["backend"], warm["state"], warm["held_tokens"]) == ("wafer", "held", 7)
+    assert ended.backend == "wafer", "the next turn stays there"
     world.heard.take()
     await world.run(previous_response_id=job.parsed.id)
-    assert len(world.fast.only.request.items) == 2
+    warm, turn = (generation.request for generation in world.fast.generations)
+    assert (warm.generate, turn.generate) == (False, True)
+    assert len(turn.items) == 2
 
 
 async def test_chains_are_continued_from_the_store() -> None:

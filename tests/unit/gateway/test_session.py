@@ -308,6 +308,18 @@ def test_warm_ups() -> None:
     assert peer.only.parent == ()
 
 
+def test_a_turn_does_not_wait_for_its_own_warm_up() -> None:
+    peer = Peer()
+    peer.create(input=[], generate=False)
+    warm_up = peer.only
+    peer.create("another conversation", stream_id="elsewhere")
+    assert peer.stops == []
+    peer.create("go", previous_response_id=warm_up.parsed.id)
+    assert [(stop.job, stop.reason) for stop in peer.stops] == [(warm_up, "awaited")]
+    peer.end(warm_up)
+    assert [asks(job) for job in peer.running] == [["another conversation"], ["go"]]
+
+
 def test_what_older_clients_send_and_what_we_do_not_host() -> None:
     peer = Peer()
     assert peer.send(type="response.processed", response_id="r") == []
