@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,14 +59,14 @@ class Gateway:
     _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     @property
+    def infos(self) -> Mapping[str, BackendInfo]:
+        """What each backend is now."""
+        return _Infos(self.backends)
+
+    @property
     def max_context_tokens(self) -> int:
         """The largest window of any backend."""
         return max(backend.info.window_tokens for backend in self.backends.values())
-
-    @property
-    def infos(self) -> dict[str, BackendInfo]:
-        """What each backend is."""
-        return {name: backend.info for name, backend in self.backends.items()}
 
     def backend_stats(self) -> list[BackendStats]:
         """One snapshot of all backends."""
@@ -93,6 +93,24 @@ class Gateway:
         """Wait until everything spawned has ended."""
         while self._loose:
             await asyncio.wait(self._loose)
+
+
+class _Infos(Mapping[str, BackendInfo]):
+    """Read from the backends when asked: over a link it may change."""
+
+    __slots__ = ("_backends",)
+
+    def __init__(self, backends: Mapping[str, Backend]) -> None:
+        self._backends = backends
+
+    def __getitem__(self, name: str) -> BackendInfo:
+        return self._backends[name].info
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._backends)
+
+    def __len__(self) -> int:
+        return len(self._backends)
 
 
 @dataclass(slots=True)

@@ -111,11 +111,14 @@ def spent_of(entry: LedgerEntry) -> dict[str, int]:
     """What an entry adds to its tenant's counters of the day, in all and by group."""
     spent = {"tasks": 1}
     for line in entry.lines:
-        for name in ("input", "cached", "output", "reasoning"):
-            field = f"{name}_tokens"
-            spent[field] = spent.get(field, 0) + getattr(line, field)
-        for field in ("cost_units", f"{line.group}.cost_units"):
-            spent[field] = spent.get(field, 0) + line.cost_units
-        tokens = f"{line.group}.tokens"
-        spent[tokens] = spent.get(tokens, 0) + line.input_tokens + line.output_tokens
+        for field, amount in (
+            ("input_tokens", line.input_tokens),
+            ("cached_tokens", line.cached_tokens),
+            ("output_tokens", line.output_tokens),
+            ("reasoning_tokens", line.reasoning_tokens),
+            ("cost_units", line.cost_units),
+            (f"{line.group}.cost_units", line.cost_units),
+            (f"{line.group}.tokens", line.input_tokens + line.output_tokens),
+        ):
+            spent[field] = spent.get(field, 0) + amount
     return spent

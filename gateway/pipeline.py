@@ -31,7 +31,7 @@ from gateway.metrics import Outcome as OutcomeLabel
 from gateway.outcomes import note_end
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending
-from gateway.routing import routing_view
+from gateway.routing import ended_view, routing_view
 from gateway.settlement import SideReservations, TaskReservation
 from gateway.warming import Warming
 from router.cost import cost_by_group
@@ -73,12 +73,12 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         )
         run.on_through = lambda place: held.give_back(_group(gw, admitted, place))
         try:
-            _dispatch(gw, job, task, admitted, run)
+            begun = _dispatch(gw, job, task, admitted, run)
             outcome = await run.ended
         finally:
             run.close()
             held.settle()
-        return await _finish(gw, job, task, outcome, account)
+        return await _finish(gw, job, task, outcome, account, begun)
     except ProtocolError as error:
         account.refused(error)
         job.refuse(error)
@@ -159,7 +159,7 @@ class _Account:
                 duration_us=gw.clock_us() - job.arrived_us,
             )
             gw.record_usage(entry)
-        self._log(gw, job)
+        self._log(gw, job, used, tpot_us)
 
     def _note_strategy(self, gw: Gateway, strategy: Strategy, run: Run) -> None:
         outcome = self.outcome if self.outcome in ("ok", "cancelled") else "error"
@@ -178,7 +178,7 @@ class _Account:
         ran = self.run or self.warming
         return ran.usage_by_backend() if ran else {}
 
-    def _log(self, gw: Gateway, job: Job) -> None:
+    def _log(self, gw: Gateway, job: Job, used: Mapping[str, Usage], tpot_us: float | None) -> None:
         """The task's line in the decision log."""
         if gw.recorder is None or self.task is None:
             return
@@ -191,9 +191,9 @@ class _Account:
             answered_by=self.answered_by,
             queued_us=self.queued_us,
             ttft_us=first.seen_us - job.arrived_us if first else None,
-            tpot_us=self.run.first_tpot_us if self.run else None,
+            tpot_us=tpot_us,
             duration_us=gw.clock_us() - job.arrived_us,
-            usages=self._used(),
+            usages=used,
             cost=sum(_costs(gw, self.admitted, lambda: usages).values()) if self.admitted else 0,
         )
         gw.recorder.record(
@@ -208,8 +208,8 @@ class _Account:
         )
 
 
-def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -> None:
-    """Start the backends and open the response.
+def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -> dict[str, Any]:
+    """Start the backends and open the response; returns the `routing` that it begins with.
 
     Raises:
         ProtocolError: No backend would start.
@@ -225,7 +225,8 @@ def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -
         ) from error
     infos = gw.infos
     model = infos[run.backends[-1]].model
-    job.writer.open(gw.wall_s(), model, _routing(gw, task, admitted, run))
+    routing = _routing(gw, task, admitted, run)
+    job.writer.open(gw.wall_s(), model, routing)
     job.redirect = run.redirect
 
     def tell() -> None:
@@ -235,6 +236,7 @@ def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -
     run.on_delegations = run.on_failover = tell
     job.begin(run.stop)
     gw.metrics.stage("dispatch", gw.clock_us() - started_us)
+    return routing
 
 
 def _decided(admitted: Admitted, run: Run | None) -> RouteDecision:
@@ -245,11 +247,9 @@ def _decided(admitted: Admitted, run: Run | None) -> RouteDecision:
     return msgspec.structs.replace(admitted.decision, chosen=chosen)
 
 
-def _routing(
-    gw: Gateway, task: Task, admitted: Admitted, run: Run, usages: Mapping[str, Usage] | None = None
-) -> dict[str, Any]:
-    """`routing` as the run stands; with `usages` once it is over."""
-    routing = routing_view(task, _decided(admitted, run), gw.infos, usages)
+def _routing(gw: Gateway, task: Task, admitted: Admitted, run: Run) -> dict[str, Any]:
+    """`routing` as the run stands."""
+    routing = routing_view(task, _decided(admitted, run), gw.infos)
     if run.failovers:
         routing["failovers"] = [
             {"from": failover.error.backend, "to": failover.to, "error": str(failover.error)}
@@ -289,10 +289,12 @@ async def _finish(
     task: Task,
     outcome: Outcome,
     account: _Account,
+    begun: dict[str, Any],
 ) -> Ended:
     """Store, then say that it is over: what a client does next finds it stored and settled.
 
-    The settlement was sent before, so that whatever this client asks next comes behind it.
+    The settlement was sent before, so that whatever this client asks next comes behind it. `begun`
+    is the `routing` that the response began with.
     """
     assert account.run is not None
     assert account.admitted is not None
@@ -307,7 +309,9 @@ async def _finish(
         gw.metrics.failures.failed(error)
     job.writer.close_items(ending)
     backend = account.answered_by = account.run.answered_by
-    routing = _routing(gw, task, account.admitted, account.run, usages) | {"answered_by": backend}
+    if account.run.failovers or chosen.strategy == "delegate":
+        begun = _routing(gw, task, account.admitted, account.run)
+    routing = ended_view(begun, task, usages) | {"answered_by": backend}
     if outcome.errors:
         routing["errors"] = [str(error) for error in outcome.errors]
     if chosen.strategy is not None:

@@ -11,20 +11,13 @@ from router.task import Task
 
 
 def routing_view(
-    task: Task,
-    decision: RouteDecision,
-    backends: Mapping[str, BackendInfo],
-    usages: Mapping[str, Usage] | None = None,
+    task: Task, decision: RouteDecision, backends: Mapping[str, BackendInfo]
 ) -> dict[str, Any]:
-    """A decision as an object; standard clients ignore the field.
-
-    `usages` (backend -> tokens) are known at the end only.
-    """
+    """A decision as an object; standard clients ignore the field."""
     chosen = decision.chosen
     assert chosen is not None
     infos = [backends[name] for name in chosen.backends]
     task_class = decision.task_class
-    num_output = max((usage.num_output_tokens for usage in (usages or {}).values()), default=0)
     view: dict[str, Any] = {
         "route": chosen.route,
         "strategy": chosen.strategy,
@@ -58,10 +51,18 @@ def routing_view(
             if balance.group in chosen.route.groups
         ],
         "ratelimit_mode": decision.mode,
-        "context": context_view(task, num_output, min(info.window_tokens for info in infos)),
+        "context": context_view(task, 0, min([info.window_tokens for info in infos])),
     }
     if task.last_backend is not None and task.last_backend not in chosen.backends:
         view["moved_from"] = task.last_backend
-    if usages is not None:
-        view["usage"] = {name: usage_json(usage) for name, usage in usages.items()}
     return view
+
+
+def ended_view(view: Mapping[str, Any], task: Task, usages: Mapping[str, Usage]) -> dict[str, Any]:
+    """The same once it is over and what each backend used is known."""
+    num_output = max([usage.num_output_tokens for usage in usages.values()], default=0)
+    return {
+        **view,
+        "context": context_view(task, num_output, view["context"]["window_tokens"]),
+        "usage": {name: usage_json(usage) for name, usage in usages.items()},
+    }

@@ -54,7 +54,7 @@ DEFAULT_BAND = Band()
 def features(task: Task) -> Features:
     """What the classifier looks at. Cost: at most 2 KiB of text are read, whatever came."""
     return Features(
-        reading=read(task.ask),
+        reading=task.reading,
         num_ask_tokens=task.num_ask_tokens,
         num_context_tokens=task.request.num_prompt_tokens,
         num_turns=task.num_turns,

@@ -16,7 +16,7 @@ from backends.contract import BackendGroup, BackendStats
 from router.calendar_window import Window
 from router.kinds import Kind, kind_of
 from router.task import Label, Task, TaskClass
-from router.text_features import read, words_of
+from router.text_features import words_of
 
 MAX_CONDITION_DEPTH = 8
 MAX_CONDITION_NODES = 200  # of one rule
@@ -44,7 +44,7 @@ class Situation:
     @cached_property
     def words(self) -> list[bytes]:
         """The ask's words, in lower case and in order."""
-        return read(self.task.ask).words
+        return self.task.reading.words
 
     @cached_property
     def kind(self) -> Kind | None:

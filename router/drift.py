@@ -69,12 +69,14 @@ class Standing(msgspec.Struct, frozen=True):
     alarms: dict[Sign, str] = {}  # in words
 
 
-def values_of(p_deep: float, reading: Reading, traits: Floats) -> tuple[float, ...]:
+def values_of(
+    p_deep: float, reading: Reading, traits: Sequence[float] | Floats
+) -> tuple[float, ...]:
     """An ask's numbers in the order of `SIGNALS`."""
     words = reading.words
     unknown = sum(word not in _KNOWN_WORDS for word in words) / len(words) if words else 0.0
     first = len(OPINION_TRAITS)
-    return (p_deep, unknown, *traits[first : first + len(SHAPE_TRAITS)].tolist())
+    return (p_deep, unknown, *map(float, traits[first : first + len(SHAPE_TRAITS)]))
 
 
 def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Reference:

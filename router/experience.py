@@ -12,11 +12,11 @@ import msgspec
 from backends.contract import BackendGroup, BackendStats, ContextItem
 from router.continuity import Course, course_of
 from router.drift import Monitor, load_reference, values_of
-from router.learning import GainLearner, traits
+from router.learning import GainLearner, trait_values, traits
 from router.pace import Paces
 from router.pools import Balance
 from router.task import Route, Task, TaskClass
-from router.text_features import Reading, read
+from router.text_features import Reading
 from router.trials import OutcomeSource, Trial, Trials, last_answer, pack_traits, shown
 from router.weighing import Facts
 
@@ -141,8 +141,8 @@ class Experience:
         pinned: bool,
     ) -> Trial:
         """Remember a whole answer until its outcome is known."""
-        reading = read(task.ask)
-        found = traits(reading, task_class)
+        reading = task.reading
+        found = trait_values(reading, task_class)
         monitor = self.monitor(task.tenant.id)
         monitor.note(values_of(task_class.p_deep, reading, found))
         if self.learner(task.tenant.id).trust == 1:

@@ -247,7 +247,12 @@ def usual_success(arm: BackendGroup, p_gain: float) -> float:
 
 
 def traits(reading: Reading, task_class: TaskClass) -> Floats:
-    """The vector of an ask, `NUM_TRAITS` numbers from -3 to 3.
+    """`trait_values` as a vector."""
+    return np.array(trait_values(reading, task_class))
+
+
+def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
+    """The traits of an ask, `NUM_TRAITS` numbers from -3 to 3.
 
     The classifier's opinions, the ask's shape, and a sketch of its words: each word adds or takes
     a share in one of `NUM_BUCKETS`, by its hash.
@@ -265,21 +270,20 @@ def traits(reading: Reading, task_class: TaskClass) -> Floats:
         math.log2(1 + ask.count(b",")),
         math.log2(1 + ask.count(b"(")),
     )
-    found = np.empty(NUM_TRAITS)
-    found[: len(OPINION_TRAITS)] = (
+    found = [
         1.0,
         _log_odds(task_class.p_gain),
         _log_odds(task_class.p_deep) / 3,
         _log_odds(task_class.p_security) / 3,
         (math.log2(max(1, task_class.expected_output_tokens)) - 9) / 2,
-    )
-    first = len(OPINION_TRAITS)
-    found[first : first + len(shape)] = [
+    ]
+    found += [
         (value - centre) / spread
         for value, centre, spread in zip(shape, _CENTRES, _SPREADS, strict=True)
     ]
-    found[-NUM_BUCKETS:] = _sketch(distinct)
-    np.clip(found, -MAX_TRAIT, MAX_TRAIT, out=found)
+    found += _sketch(distinct)
+    if max(found) > MAX_TRAIT or min(found) < -MAX_TRAIT:
+        found = [min(MAX_TRAIT, max(-MAX_TRAIT, value)) for value in found]
     return found
 
 

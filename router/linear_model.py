@@ -181,7 +181,7 @@ class Scores:
             Part(
                 float(parts[at]), model.name(rows[at]) if at < len(rows) else _SHAPE[at - len(rows)]
             )
-            for at in np.argsort(-sizes, kind="stable")[:num_parts].tolist()
+            for at in (-sizes).argsort(kind="stable")[:num_parts].tolist()
         ]
         return named, float(np.add.reduce(sizes))
 

@@ -65,7 +65,9 @@ def rank(
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
-    wish = msgspec.structs.replace(wish, options=_options(policy.strategies, task.hints))
+    options = _options(policy.strategies, task.hints)
+    if options is not wish.options:
+        wish = msgspec.structs.replace(wish, options=options)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
     # Best is a window with room for the expected answer; room for one token is what must be.
     for room_tokens in (1,) if wish.bound else (expected, 1):
@@ -176,9 +178,8 @@ def _options(options: StrategyOptions, hints: Hints) -> StrategyOptions:
         "num_variations": hints.num_variations,
         "judged": hints.judged,
     }
-    return msgspec.structs.replace(
-        options, **{name: value for name, value in asked.items() if value is not None}
-    )
+    given = {name: value for name, value in asked.items() if value is not None}
+    return msgspec.structs.replace(options, **given) if given else options
 
 
 def _policy_choice(

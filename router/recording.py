@@ -14,7 +14,7 @@ from backends.contract import BackendGroup, BackendInfo, Usage
 from router.decision import RouteDecision
 from router.kinds import kind_of
 from router.task import Task
-from router.text_features import dense, read
+from router.text_features import dense
 
 SCHEMA = 1
 MAX_TEXT_CHARS = 8_192  # of an ask, where it is recorded
@@ -142,7 +142,7 @@ def record_of(
         with_shape: More than half of what a record costs, and only a log has a use for it.
     """
     hints, request = task.hints, task.request
-    reading = read(task.ask)
+    reading = task.reading
     record = DecisionRecord(
         id=task.id,
         at=round(task.arrived_unix_s, 3),

@@ -1,12 +1,13 @@
 """What is to be decided: a task, whose it is, and what was found out about it."""
 
 import enum
+from functools import cached_property
 from typing import Literal
 
 import msgspec
 
 from backends.contract import BackendGroup, GenerateRequest
-from router.text_features import Reading
+from router.text_features import Reading, read
 
 Strategy = Literal["brief", "race", "hedge", "refine", "breadth", "delegate"]
 Label = Literal["interactive", "deep", "uncertain"]
@@ -65,7 +66,7 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] = {}  # as sent, for policies' conditions
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One `response.create`, resolved: everything a decision needs."""
 
     id: str  # the response's id
@@ -86,6 +87,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def warm_up_request(self) -> GenerateRequest:
         """What a warm-up asks of a backend."""
         return msgspec.structs.replace(self.request, generate=False)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """The ask as the classifier, the policy's conditions and the decision log see it."""
+        return read(self.ask)
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):

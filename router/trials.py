@@ -13,7 +13,9 @@ All but the first are hints, and weigh accordingly. A task teaches at most once 
 """
 
 import re
+import struct
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -33,6 +35,7 @@ WEIGHTS: dict[OutcomeSource, float] = {
     "accepted": 0.2,
 }
 
+_PACKED = struct.Struct(f"<{NUM_TRAITS}e")
 MAX_TRIALS = 8_192  # answers that are remembered; about 500 bytes each
 MAX_COMPARED_CHARS = 8_192
 MIN_FACTS = 3
@@ -55,7 +58,7 @@ class Trial(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def lesson(self, source: OutcomeSource, success: dict[BackendGroup, float]) -> Lesson:
         """What an outcome of it teaches."""
-        vector = np.frombuffer(self.traits, np.float16).astype(np.float64)
+        vector = np.frombuffer(self.traits, "<f2").astype(np.float64)
         return Lesson(vector, self.p_gain, success, WEIGHTS[source])
 
     @property
@@ -64,9 +67,9 @@ class Trial(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.version == TRAITS_VERSION and len(self.traits) == 2 * NUM_TRAITS
 
 
-def pack_traits(traits: Floats) -> bytes:
+def pack_traits(traits: Sequence[float] | Floats) -> bytes:
     """As a trial keeps them."""
-    return traits.astype(np.float16).tobytes()
+    return _PACKED.pack(*traits)
 
 
 class Trials:

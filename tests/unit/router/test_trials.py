@@ -91,3 +91,8 @@ def test_the_oldest_trials_go() -> None:
     for number in range(10):
         trials.add(f"resp_{number}", trial(), number)
     assert [trials.get("acme", f"resp_{n}") is None for n in range(10)] == [True] * 7 + [False] * 3
+
+
+def test_packed_traits_are_numpys_half_floats() -> None:
+    traits = np.random.default_rng(5).uniform(-3, 3, NUM_TRAITS)
+    assert pack_traits(traits.tolist()) == traits.astype("<f2").tobytes()
