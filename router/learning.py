@@ -281,10 +281,7 @@ def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
         (value - centre) / spread
         for value, centre, spread in zip(shape, _CENTRES, _SPREADS, strict=True)
     ]
-    found += _sketch(distinct)
-    if max(found) > MAX_TRAIT or min(found) < -MAX_TRAIT:
-        found = [min(MAX_TRAIT, max(-MAX_TRAIT, value)) for value in found]
-    return found
+    return _bounded(found) + _sketch(distinct)
 
 
 def _sketch(distinct: dict[bytes, None]) -> list[float]:
@@ -295,7 +292,13 @@ def _sketch(distinct: dict[bytes, None]) -> list[float]:
     for word in islice(distinct, MAX_SKETCHED_WORDS):
         place = zlib.crc32(word)
         buckets[place % NUM_BUCKETS] += share if place & 0x10000 else -share
-    return buckets
+    return (
+        buckets if max(buckets) <= MAX_TRAIT and min(buckets) >= -MAX_TRAIT else _bounded(buckets)
+    )
+
+
+def _bounded(values: list[float]) -> list[float]:
+    return [min(MAX_TRAIT, max(-MAX_TRAIT, value)) for value in values]
 
 
 _CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
