@@ -2,8 +2,12 @@
 
 Both ways go over TLS 1.3 to the same process. The old way opens a connection for each turn and
 sends the whole context; the new way has a socket, warms each conversation with its context
-(`generate: false`) before the user asks, and sends what a turn adds. Agent loops of 1 and 20 tool
-calls over contexts of 1,000 and 30,000 tokens are run in turns, old and new interleaved.
+(`generate: false`) before the user asks, and sends what a turn adds. Three kinds of work over
+contexts of 1,000 and 30,000 tokens, old and new interleaved:
+
+- a loop of 20 tool calls;
+- one turn, in a context of its own;
+- one turn, in a context that eight asks share: each forks from it, and it is warmed once.
 
 - Overhead: from the moment the client begins a turn to the first token, less the engine's own time.
   A turn begins with opening the connection in the old way, with sending in the new. The engine
@@ -63,7 +67,11 @@ TOOL = {
 }
 TOOL_OUTPUT_TOKENS = 150  # what a call gives back: some ten lines of code
 ASK_TOKENS = 40
-CELLS = [(context, calls) for context in (1_000, 30_000) for calls in (1, 20)]
+NAMED = '{"type":"response.output_item.added"'
+NUM_SHARING = 8  # asks that share a context
+KINDS = {"one turn": 1, "one turn, context shared": NUM_SHARING, "20 tool calls": 20}  # turns
+CELLS = [(context, kind) for context in (1_000, 30_000) for kind in KINDS]
+Cell = tuple[int, str]
 WAFER = "lanewise-fast"
 OVERHEAD, FIRST, COST = (
     shape.less_by(80, aim=90),
@@ -118,8 +126,13 @@ class OldWay:
     def conversation(self, body: dict[str, Any], context: list[dict[str, Any]]) -> Iterator[None]:
         """Begin another one."""
         self._body = body
-        self._items = list(context)
+        self._context = context
+        self.begin()
         yield
+
+    def begin(self) -> None:
+        """Go back to where the conversation began."""
+        self._items = list(self._context)
 
     def turn(self, items: list[dict[str, Any]]) -> Turn:
         """Ask for one response."""
@@ -156,8 +169,13 @@ class NewWay:
         payload = json.dumps(warm_up)
         self.sent_bytes += len(payload)
         self._socket.send(payload)
-        self._last = read_turn(iter(self._socket.recv, None), 0.0).response_id
+        self._warm = read_turn(iter(self._socket.recv, None), 0.0).response_id
+        self.begin()
         yield
+
+    def begin(self) -> None:
+        """Go back to where the conversation began."""
+        self._last = self._warm
 
     def turn(self, items: list[dict[str, Any]]) -> Turn:
         """Ask for one response."""
@@ -172,11 +190,14 @@ class NewWay:
 
 
 def read_turn(events: Iterator[Any], started_s: float) -> Turn:
-    """Follow a response to its end; parses only its last event."""
+    """Follow a response to its end; parses only its last event.
+
+    The first token of a call is its function's name, which comes with the item's first event.
+    """
     ttft_s = 0.0
     for event in events:
         text = event.decode() if isinstance(event, bytes) else event
-        if not ttft_s and '.delta"' in text[:64]:
+        if not ttft_s and (text.startswith(NAMED) or '.delta"' in text[:64]):
             ttft_s = time.perf_counter() - started_s
         elif text.startswith('{"type":"response.completed"'):
             response = json.loads(text)["response"]
@@ -191,10 +212,9 @@ def strip(item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in ("id", "status")}
 
 
-def run_loop(
-    way: OldWay | NewWay, watch: Watch, model: str, context_tokens: int, calls: int, salt: int
-) -> Loop:
-    """One conversation: its context, the ask, then so many tool calls answered."""
+def run_loop(way: OldWay | NewWay, watch: Watch, model: str, cell: Cell, salt: int) -> Loop:
+    """One conversation: its context, then asks, or an ask and answers to tool calls."""
+    context_tokens, kind = cell
     text = Text()
     content = f"Conversation {salt}.\n" + text.piece(salt, context_tokens)
     body = {"model": model, "tools": [TOOL], "tool_choice": "required", "store": False}
@@ -202,8 +222,11 @@ def run_loop(
     watch.restart()
     turns = []
     with way.conversation(body, [{"role": "developer", "content": content}]):
-        items: list[dict[str, Any]] = [{"role": "user", "content": text.piece(salt, ASK_TOKENS)}]
-        for number in range(calls):
+        for number in range(KINDS[kind]):
+            if number == 0 or kind == "one turn, context shared":
+                way.begin()
+                ask = f"Ask {number}: {text.piece(salt + 31 * number, ASK_TOKENS)}"
+                items: list[dict[str, Any]] = [{"role": "user", "content": ask}]
             turns.append(way.turn(items))
             (call,) = (item for item in turns[-1].output if item["type"] == "function_call")
             output = text.piece(salt + 31 * number, TOOL_OUTPUT_TOKENS)
@@ -217,26 +240,22 @@ def loops_of(
     ways: dict[str, OldWay | NewWay],
     watch: Watch,
     model: str,
-    cell: tuple[int, int],
+    cell: Cell,
     repetitions: int,
 ) -> dict[str, list[Loop]]:
     """The same loop in each way, interleaved; each with a context that no engine has seen."""
     loops: dict[str, list[Loop]] = {name: [] for name in ways}
-    context_tokens, calls = cell
-    each = 1 if calls > 1 else 8  # short ones are cheap, and vary more
+    each = 8 if cell[1] == "one turn" else 1  # short ones are cheap, and vary more
     for repetition in range(repetitions * each):
         for number, (name, way) in enumerate(ways.items()):
-            salt = 7 * (2 * repetition + number) + 100_000 * calls + context_tokens
-            loops[name].append(run_loop(way, watch, model, context_tokens, calls, salt))
+            salt = 7 * (2 * repetition + number) + 100_000 * CELLS.index(cell)
+            loops[name].append(run_loop(way, watch, model, cell, salt))
     return loops
 
 
-def rows_of(
-    cell: tuple[int, int], instant: dict[str, list[Loop]], wafer: dict[str, list[Loop]]
-) -> list[Row]:
+def rows_of(cell: Cell, instant: dict[str, list[Loop]], wafer: dict[str, list[Loop]]) -> list[Row]:
     """The three figures of one kind of loop."""
-    context_tokens, calls = cell
-    name = f"{context_tokens // 1000}k of context, {calls} tool call{'s' if calls > 1 else ''}"
+    name = f"{cell[0] // 1000}k of context, {cell[1]}"
 
     def row(what: str, unit: str, of: dict[str, Sequence[float]], goal: Goal, load: str) -> Row:
         def per_turn(way: str, field: str) -> list[float]:
@@ -285,7 +304,7 @@ def load_of(name: str, loops: dict[str, list[Loop]]) -> str:
 
 def measure(
     gateway: GatewayProcess, engine: int, asked: argparse.Namespace
-) -> Iterator[tuple[tuple[int, int], dict[str, list[Loop]], dict[str, list[Loop]]]]:
+) -> Iterator[tuple[Cell, dict[str, list[Loop]], dict[str, list[Loop]]]]:
     """All cells, on both engines."""
     watch = Watch({"gateway": gateway.process.pid, "engine": engine, "client": os.getpid()})
     with connect(
@@ -298,9 +317,9 @@ def measure(
         both: dict[str, OldWay | NewWay] = {"old": OldWay(gateway), "new": NewWay(gateway, socket)}
         ways = {name: way for name, way in both.items() if asked.way in (name, "both")}
         for model in (MODEL, WAFER):  # what is done once, no turn pays for
-            loops_of(ways, watch, model, (1_000, 2), 2)
-        for cell in CELLS:
-            if asked.cell in (None, f"{cell[0]}x{cell[1]}"):
+            loops_of(ways, watch, model, CELLS[0], 1)
+        for number, cell in enumerate(CELLS):
+            if asked.cell in (None, number):
                 instant = loops_of(ways, watch, MODEL, cell, asked.repetitions)
                 wafer = loops_of(ways, watch, WAFER, cell, asked.repetitions)
                 yield cell, instant, wafer
@@ -340,7 +359,7 @@ def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repetitions", type=int, default=5, help="of each loop, each way")
-    parser.add_argument("--cell", help="one kind of loop only, such as 30000x20")
+    parser.add_argument("--cell", type=int, help="one row of work only, from 0")
     parser.add_argument("--way", default="both", choices=("both", "old", "new"),
                         help="one way only, to look at: prints the gateway id")  # fmt: skip
     shape.add_argument(parser)
