@@ -18,6 +18,7 @@ import argparse
 import json
 import random
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -25,6 +26,10 @@ from pathlib import Path
 
 from router.classify import MODEL, features_of_text, form_opinion
 from router.training.records import read_records
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.bench import rows as shape
 
 SEED = 7
 CHARS_PER_TOKEN = 4
@@ -104,19 +109,36 @@ def best_us(
     return {name: sorted(times) for name, times in best.items()}
 
 
+def row_of(row: dict[str, float]) -> shape.Row:
+    """One size; the baseline is no goal, since it does less."""
+    return shape.Row(
+        name=f"classify {row['tokens']:,} tokens",
+        unit="us",
+        values=[row["classified_p50_us"]],
+        baseline="a dictionary of words",
+        baseline_values=[row["dictionary_p50_us"]],
+        per="text",
+        wall_us=[row["classified_p50_us"]],
+        baseline_wall_us=[row["dictionary_p50_us"]],
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, nargs="+")
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
+    parser.add_argument("--texts", type=int, default=NUM_TEXTS, help="of each size, at most")
+    shape.add_argument(parser)
     arguments = parser.parse_args()
+    published = []
     rng = random.Random(SEED)
     subjects = {"classified": classified, "explained": explained, "dictionary": dictionary()}
-    if not arguments.json:
+    if not arguments.json and arguments.rows is None:
         print(f"{'':>15}  {'classified':>14}  {'with reasons':>14}  {'dictionary':>14}   ratio")
         print(f"{'':>15}" + f"  {'p50':>6}  {'p99':>6}" * 3 + "     p50")
     for num_tokens in SIZES_TOKENS:
         num_chars = num_tokens * CHARS_PER_TOKEN
-        num = NUM_TEXTS if num_tokens < LONG_TOKENS else NUM_LONG_TEXTS
+        num = min(arguments.texts, NUM_TEXTS if num_tokens < LONG_TOKENS else NUM_LONG_TEXTS)
         if arguments.data:
             texts = real_texts(arguments.data, num_chars, num, rng)
         else:
@@ -126,6 +148,9 @@ def main() -> None:
             row[f"{name}_p50_us"] = times[len(times) // 2]
             row[f"{name}_p99_us"] = times[len(times) * 99 // 100]
         row["ratio_p50"] = row["classified_p50_us"] / row["dictionary_p50_us"]
+        published.append(row_of(row))
+        if arguments.rows is not None:
+            continue
         if arguments.json:
             print(json.dumps(row))
             continue
@@ -133,6 +158,8 @@ def main() -> None:
             f"  {row[f'{name}_p50_us']:6.0f}  {row[f'{name}_p99_us']:6.0f}" for name in subjects
         ]
         print(f"{num_tokens:>8} tokens{''.join(cells)}  {row['ratio_p50']:6.2f}")
+    if arguments.rows is not None:
+        shape.publish(published, arguments)
 
 
 if __name__ == "__main__":

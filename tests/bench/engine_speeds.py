@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from backends.tokenizer import count  # noqa: E402
+from tests.bench import rows as shape  # noqa: E402
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess  # noqa: E402
 
 CONFIG = ROOT / "deploy" / "qwen3_235b_and_llama33_70b.toml"
@@ -125,6 +127,25 @@ def measure(lines: int, prompt_tokens: int, repeat: int) -> dict[str, list[Answe
     return answers
 
 
+def rows_of(answers: dict[str, list[Answer]]) -> list[shape.Row]:
+    """The fast engine beside the deep one."""
+
+    def row(name: str, unit: str, figure: Callable[[Answer], float]) -> shape.Row:
+        return shape.Row(
+            name=f"one long function: {name}",
+            unit=unit,
+            values=[figure(answer) for answer in answers["fast"]],
+            baseline="the deep engine",
+            baseline_values=[figure(answer) for answer in answers["deep"]],
+        )
+
+    return [
+        row("first token", "s", lambda answer: answer.first_token_s),
+        row("speed", "tokens/s", lambda answer: answer.tokens_per_s),
+        row("whole answer", "s", lambda answer: answer.total_s),
+    ]
+
+
 def commit() -> str:
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -138,9 +159,13 @@ def main() -> int:
     parser.add_argument("--prompt-tokens", type=int, default=1500)
     parser.add_argument("--repeat", type=int, default=3, help="answers of each; the median counts")
     parser.add_argument("--json", action="store_true")
+    shape.add_argument(parser)
     options = parser.parse_args()
     answers = measure(options.lines, options.prompt_tokens, options.repeat)
     fast, deep = median(answers["fast"]), median(answers["deep"])
+    if options.rows is not None:
+        shape.publish(rows_of(answers), options)
+        return 0
     if not options.json:
         print(table(fast, deep))
         return 0

@@ -7,6 +7,10 @@ The test suite runs the same for three seconds.
 
 import argparse
 import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gateway.embedded_redis import EmbeddedRedis
 from tests.integration.test_pools_processes import check_limits

@@ -13,6 +13,7 @@ import asyncio
 import json
 import random
 import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,6 +28,10 @@ from router.pools import LEASE_US, Demand
 from router.redis_pools import RedisPools
 from router.redis_servers import Script
 from router.task import GroupLimits, Tenant
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.bench import rows as shape
 
 MANY = GroupLimits(requests_per_min=10**9, tokens_per_min=10**9, max_concurrent=10**6)
 TENANTS = [
@@ -175,12 +180,45 @@ async def measure(seconds: float) -> list[Row]:
     return rows
 
 
+def rows_of(rows: list[Row]) -> list[shape.Row]:
+    """Each kind of load through the pools, beside redis-py."""
+    theirs = {row.name.partition(", ")[2]: row for row in rows if row.name.startswith("redis-py")}
+    made = []
+    for row in rows:
+        label, _, load = row.name.partition(", ")
+        if label != "pools":
+            continue
+        served = f"the server: {row.server_us:.0f} CPU-us a pair, {theirs[load].server_us:.0f}"
+        made.append(
+            shape.Row(
+                name=f"reserve and settle, {load}",
+                unit="CPU-us/task",
+                values=[row.cpu_us],
+                baseline="redis-py, same script",
+                baseline_values=[theirs[load].cpu_us],
+                goal=shape.ahead(),
+                per="task",
+                cpu_us=[row.cpu_us],
+                wall_us=[row.wait_us],
+                baseline_cpu_us=[theirs[load].cpu_us],
+                baseline_wall_us=[theirs[load].wait_us],
+                load=f"{load}: {served} by redis-py",
+            )
+        )
+    return made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
     parser.add_argument("--seconds", type=float, default=4.0, help="how long the last row runs")
+    shape.add_argument(parser)
     arguments = parser.parse_args()
-    for row in uvloop.run(measure(arguments.seconds)):
+    measured = uvloop.run(measure(arguments.seconds))
+    if arguments.rows is not None:
+        shape.publish(rows_of(measured), arguments)
+        return
+    for row in measured:
         if arguments.json:
             print(json.dumps(row._asdict()))
         else:

@@ -28,6 +28,7 @@ import websockets
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.bench import rows as shape  # noqa: E402
 from tests.bench.clocks import cpu_us  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
     CONFIG,
@@ -241,6 +242,27 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def rows_of(runs: list[list[Row]]) -> list[shape.Row]:
+    """Per token against the bare server's frames; goals are elsewhere (streams.py, tasks.py)."""
+    made = []
+    for at, over in ((0, "WebSocket"), (1, "SSE")):
+        ours = [rows[at] for rows in runs]
+        made.append(
+            shape.Row(
+                name=f"a token of the simulated wafer, engine included, over {over}",
+                unit="CPU-us/token",
+                values=[row.cpu_us / row.tokens for row in ours],
+                baseline="bare server, a frame per token",
+                baseline_values=[rows[-1].cpu_us / rows[-1].frames for rows in runs],
+                goal=shape.ahead(),
+                per="token",
+                cpu_us=[row.cpu_us / row.tokens for row in ours],
+                wall_us=[row.wall_s * 1e6 / row.tokens for row in ours],
+            )
+        )
+    return made
+
+
 def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -248,7 +270,22 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4000, help="of each long answer")
     parser.add_argument("--turns", type=int, default=50, help="short turns of each of 16 streams")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--repetitions", type=int, default=1, help="of all; kept with --rows")
+    shape.add_argument(parser)
     arguments = parser.parse_args()
+    runs = [run(arguments) for _ in range(arguments.repetitions)]
+    rows = runs[-1]
+    if arguments.rows is not None:
+        shape.publish(rows_of(runs), arguments)
+    elif arguments.json:
+        machine = {"machine": platform.platform(), "python": platform.python_version()}
+        print(json.dumps({**machine, "rows": [row._asdict() for row in rows]}))
+    else:
+        print(table(rows))
+
+
+def run(arguments: argparse.Namespace) -> list[Row]:
+    """A gateway's rows, and the bare server's behind them."""
     with tempfile.TemporaryDirectory(prefix="lw-bench-") as name, redis_server(Path(name)) as url:
         folder = Path(name)
         config = folder / "lanewise.toml"
@@ -263,11 +300,7 @@ def main() -> None:
             gateway.stop()
         sockets = -(-arguments.streams // STREAMS_PER_SOCKET)
         rows.append(run_bare(folder, max(rows[0].frames, MIN_BARE_FRAMES), 250, sockets))
-    if arguments.json:
-        machine = {"machine": platform.platform(), "python": platform.python_version()}
-        print(json.dumps({**machine, "rows": [row._asdict() for row in rows]}))
-    else:
-        print(table(rows))
+    return rows
 
 
 if __name__ == "__main__":

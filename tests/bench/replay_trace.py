@@ -15,11 +15,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from backends.gpu_engine.cost import GpuCost
 from backends.gpu_engine.logs import read_log, requests_of
+from tests.bench import rows as shape
 from wafer_engine.cost import WaferCost
 from wafer_engine.replay import ReplaySummary, Request, replay
 from wafer_engine.step import CostModel
@@ -69,6 +71,20 @@ def measure(path: Path, engine: str, replicas: int, repeat: int) -> dict[str, ob
     }
 
 
+def row_of(result: dict[str, Any]) -> shape.Row:
+    """How much faster than the trace itself."""
+    per_request_us = 1e6 / result["requests_per_cpu_s"]
+    return shape.Row(
+        name=f"replay {result['trace'].partition('.')[0]} on the {result['engine']} engine",
+        unit="CPU-us/request",
+        values=[per_request_us],
+        baseline="real time",
+        baseline_values=[per_request_us * result["times_real_time"]],
+        per="request",
+        cpu_us=[per_request_us],
+    )
+
+
 def commit() -> str:
     found = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -83,7 +99,9 @@ def main() -> int:
     parser.add_argument("--replicas", type=int, default=1, help="replay every n-th request")
     parser.add_argument("--repeat", type=int, default=3, help="runs; the fastest counts")
     parser.add_argument("--profile", action="store_true", help="profile one run")
+    shape.add_argument(parser)
     options = parser.parse_args()
+    published = []
     given = [Path(options.trace)] if options.trace else []
     paths = given or [FOLDER / f"{name}.csv.gz" for name in TRACES]
     missing = [path for path in paths if not path.is_file()]
@@ -98,7 +116,11 @@ def main() -> int:
                 pstats.Stats(profile).sort_stats("tottime").print_stats(15)
             else:
                 result = measure(path, engine, options.replicas, options.repeat)
-                print(json.dumps(result), flush=True)
+                published.append(row_of(result))
+                if options.rows is None:
+                    print(json.dumps(result), flush=True)
+    if options.rows is not None:
+        shape.publish(published, options)
     return 0
 
 

@@ -68,6 +68,16 @@ def ahead(times: float = 1.0) -> Goal:
     return Goal(bound=times, of="ratio", text=text)
 
 
+class Plot(msgspec.Struct, frozen=True, kw_only=True):
+    """Points that the document shows, with the straight line through them."""
+
+    slug: str  # its file's stem
+    title: str
+    x_label: str
+    y_label: str
+    points: Sequence[tuple[float, float]]
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One figure. Lists hold a value for each repetition; their medians count."""
 
@@ -84,6 +94,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     baseline_cpu_us: Sequence[float] = ()
     baseline_wall_us: Sequence[float] = ()
     load: str = ""  # how it was checked that load and upstream are not the limit, and the outcome
+    plot: Plot | None = None
 
     @property
     def value(self) -> float:
@@ -112,7 +123,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         lists += ("baseline_cpu_us", "baseline_wall_us")
         changes = {name: [*getattr(self, name), *getattr(other, name)] for name in lists}
         loads = dict.fromkeys(load for load in (self.load, other.load) if load)
-        return msgspec.structs.replace(self, **changes, load=" | ".join(loads))
+        plot = self.plot
+        if plot is not None and other.plot is not None:
+            points = [*plot.points, *other.plot.points]
+            plot = msgspec.structs.replace(plot, points=points)
+        return msgspec.structs.replace(self, **changes, load=" | ".join(loads), plot=plot)
 
     def as_json(self) -> dict[str, Any]:
         """All fields and what follows from them, to be kept."""

@@ -27,6 +27,7 @@ import websockets
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.bench import rows as shape  # noqa: E402
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess  # noqa: E402
 
 MODELS = {"fast": "lanewise-fast", "deep": "lanewise-deep"}
@@ -106,11 +107,27 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
+def row_of(engine: str, report: dict[str, dict[str, float]]) -> shape.Row:
+    """How soon new words come; the time until the old answer has stopped is within it."""
+    return shape.Row(
+        name=f"steer on the {engine} engine: first new word, p95",
+        unit="ms",
+        values=[report["first_word_ms"]["p95"]],
+        baseline="the old answer has stopped, p95",
+        baseline_values=[report["stopped_ms"]["p95"]],
+        goal=shape.at_most(GOAL_MS, "ms") if engine == "fast" else None,
+        per="steer",
+        wall_us=[report["first_word_ms"]["p50"] * 1e3],
+        baseline_wall_us=[report["stopped_ms"]["p50"] * 1e3],
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--beside", type=int, default=0, help=f"at most {MAX_BESIDE}")
     parser.add_argument("--json", type=Path)
+    shape.add_argument(parser)
     arguments = parser.parse_args()
     if not (arguments.rounds > 0 and 0 <= arguments.beside <= MAX_BESIDE):
         parser.error(f"rounds above 0 and beside from 0 to {MAX_BESIDE}, please")
@@ -141,6 +158,8 @@ def main() -> int:
             gateway.stop()
     p95_ms = report["fast"]["first_word_ms"]["p95"]
     print(f"fast, 95 of 100: {p95_ms:.1f} ms, {GOAL_MS / p95_ms:.1f} times within {GOAL_MS:.0f} ms")
+    if arguments.rows is not None:
+        shape.publish([row_of(name, report[name]) for name in MODELS], arguments)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(report, indent=2) + "\n")
     return 0

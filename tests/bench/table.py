@@ -3,6 +3,7 @@
     make bench                                   # all rows, ten minutes
     make bench ARGS="--only headline,streams"    # some scripts
     make bench ARGS="--repeat 3"                 # all of them three times, in turns
+    make bench ARGS="--all"                      # also those about engines, in need of data
     python tests/bench/table.py --markdown       # what was kept, into docs/performance.md
 
 Rows are kept in build/bench.json with the commit and the machine, with each repetition's value. A
@@ -32,11 +33,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.bench import rows as shape  # noqa: E402
+from tests.bench.plots import scatter_svg  # noqa: E402
 from tests.bench.rows import Row  # noqa: E402
 
 FOLDER = Path(__file__).parent
 KEPT = ROOT / "build" / "bench.json"
 DOCUMENT = ROOT / "docs" / "performance.md"
+PLOTS = "plots"  # the folder beside the document
 BEGIN, END = "<!-- table: tests/bench/table.py --markdown -->", "<!-- end of table -->"
 
 
@@ -48,12 +51,15 @@ class Script(NamedTuple):
     arguments: tuple[str, ...] = ()
     limit_s: int = 120  # then it is ended, and counts as failed
     file: str = ""
+    extra: bool = False  # only when asked for: not about the gateway, or in need of data
 
 
 # Streams from a real server's protocols: an event per token, as slow as such servers are.
 UPSTREAM = ("--streams", "200", "--rate", "100", "--seconds", "8", "--source")
 
 SCRIPTS = (
+    Script("headline", "One socket against a request per turn", ("--repetitions", "3"), 180),
+    Script("warm", "A turn behind a warm-up", ("--repetitions", "7"), limit_s=240),
     Script("streams", "A token over the engine link", ("--seconds", "8")),
     Script(
         "streams-sse",
@@ -73,8 +79,15 @@ SCRIPTS = (
         "relay-sse", "A token of Responses over SSE", (*UPSTREAM, "responses"), 120, "streams.py"
     ),
     Script("relay-chat", "A token of chat completions", (*UPSTREAM, "chat"), 120, "streams.py"),
+    Script("scaling", "Cost by streams and by length"),
     Script("sockets", "Many sockets", ("--turns", "500"), limit_s=240),
-    Script("warm", "A turn behind a warm-up", ("--repetitions", "7"), limit_s=240),
+    Script("relay", "A token of an engine in the gateway", ("--tokens", "1500", "--turns", "5")),
+    Script("decide", "A decision"),
+    Script("classify", "A classification", ("--texts", "150")),
+    Script("pools", "A task's limits in Redis", ("--seconds", "2")),
+    Script("steer", "Steering", ("--rounds", "20")),
+    Script("engine_speeds", "The documented engines", ("--repeat", "1"), extra=True),
+    Script("replay_trace", "Replaying a trace", extra=True),
 )
 
 
@@ -200,6 +213,18 @@ def report(kept: dict[str, Any]) -> str:
     return "\n".join([*lines, "", summary(kept)])
 
 
+def draw(kept: dict[str, Any], folder: Path) -> list[str]:
+    """Write every row's plot; gives their lines for the document beside the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    rows = [row for outcome in outcomes_of(kept) for row in outcome.rows]
+    for plot in (row.plot for row in rows if row.plot is not None):
+        svg = scatter_svg(plot.title, plot.x_label, plot.y_label, plot.points)
+        (folder / f"{plot.slug}.svg").write_text(svg)
+        lines.append(f"![{plot.title}]({folder.name}/{plot.slug}.svg)")
+    return lines
+
+
 def loads_of(outcome: Outcome) -> list[str]:
     """Each once."""
     return list(dict.fromkeys(row.load for row in outcome.rows if row.load))
@@ -224,9 +249,9 @@ def outcomes_of(kept: dict[str, Any]) -> list[Outcome]:
     return msgspec.convert(kept["scripts"], list[Outcome])
 
 
-def markdown(kept: dict[str, Any]) -> str:
-    """All rows for a document."""
-    parts = [BEGIN, summary(kept)]
+def markdown(kept: dict[str, Any], plots: Sequence[str] = ()) -> str:
+    """All rows and plots for a document."""
+    parts = [BEGIN, summary(kept), *plots]
     for outcome in outcomes_of(kept):
         parts += [f"### {outcome.title}", f"`tests/bench/{outcome.name}.py`"]
         if outcome.rows:
@@ -250,6 +275,7 @@ def main() -> int:
     """Parse; run and print, or render what was kept."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", metavar="NAMES", help="scripts, with commas between")
+    parser.add_argument("--all", action="store_true", help="the extra ones, too")
     parser.add_argument("--repeat", type=int, default=1, help="run all of them so often, in turns")
     parser.add_argument("--json", type=Path, default=KEPT, help="where the rows are kept")
     parser.add_argument("--list", action="store_true", help="name the scripts and end")
@@ -263,9 +289,12 @@ def main() -> int:
         return 0
     if asked.markdown is not None:
         kept = json.loads(asked.json.read_bytes())
-        asked.markdown.write_text(written_into(asked.markdown.read_text(), markdown(kept)))
+        plots = draw(kept, asked.markdown.parent / PLOTS)
+        text = written_into(asked.markdown.read_text(), markdown(kept, plots))
+        asked.markdown.write_text(text)
         return 0
-    names = asked.only.split(",") if asked.only else [script.name for script in SCRIPTS]
+    names = [script.name for script in SCRIPTS if asked.all or not script.extra]
+    names = asked.only.split(",") if asked.only else names
     if unknown := set(names) - {script.name for script in SCRIPTS}:
         parser.error(f"no script named {', '.join(sorted(unknown))}; --list names them")
     outcomes = []

@@ -64,6 +64,10 @@ class Client(asyncio.Protocol):
             if not waiting.done():
                 waiting.set_exception(exc or ConnectionError("the gateway closed the connection"))
 
+    def close(self) -> None:
+        """Drop the connection."""
+        self._transport.abort()
+
     def _take(self, event: bytes, stream: Stream | None, now_s: float) -> None:
         """Take an event's JSON; None: its `stream_id` is its last field."""
         self.num_events += 1
