@@ -118,7 +118,9 @@ def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repetitions", type=int, default=1)
-    parser.add_argument("--most", type=int, default=10**6, help="streams or tokens, at most")
+    parser.add_argument(
+        "--most", type=int, default=10**6, help="streams or tokens, at most; from 500"
+    )
     parser.set_defaults(rate=RATE_PER_S, interval_ms=20.0, source="link")
     shape.add_argument(parser)
     asked = parser.parse_args()
