@@ -259,10 +259,16 @@ def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
     return TextFormat(kind)
 
 
+# Not of OpenAI's protocol: what DeepSeek's and vLLM's servers call what a model says before its
+# answer, and chat clients show apart (their documentation, 2026).
+COMMENTARY = "reasoning_content"
+
+
 class ChatStream:
     """Writes one answer as chat completion chunks, into an outbox if it is streamed.
 
-    Reasoning has no place in this protocol: its tokens show in the usage only.
+    Reasoning has no place in this protocol: its tokens show in the usage only. Nor have phases: the
+    content is the answer, and commentary goes where chat clients look for what came before it.
     """
 
     def __init__(self, parsed: ParsedCreate, chat: ChatBody, outbox: Outbox | None) -> None:
@@ -273,7 +279,9 @@ class ChatStream:
         self._head: dict[str, Any] = {}
         self._routing: dict[str, Any] = {}
         self._texts: list[str] = []
+        self._comments: list[str] = []
         self._pending: list[str] = []
+        self._is_comment = False  # what is pending
         self._calls: list[dict[str, Any]] = []
         self._source = -1  # the engine's index of the item being written
         self._num_events = 0
@@ -294,10 +302,15 @@ class ChatStream:
         if delta.kind is DeltaKind.REASONING:
             return
         if delta.kind is DeltaKind.TEXT:
-            new_paragraph = delta.index != self._source and bool(self._texts)
+            is_comment = phase == "commentary"
+            if is_comment != self._is_comment:
+                self.flush()
+                self._is_comment = is_comment
+            said = self._comments if is_comment else self._texts
+            new_paragraph = delta.index != self._source and bool(said)
             self._source = delta.index
             self._pending.append("\n\n" + delta.text if new_paragraph else delta.text)
-            if not self._texts or self._outbox is None:
+            if not said or self._outbox is None:
                 self.flush()
             else:
                 self._outbox.mark(self)
@@ -318,8 +331,12 @@ class ChatStream:
         if self._pending:
             text = "".join(self._pending)
             self._pending.clear()
-            self._texts.append(text)
-            self._chunk({"content": text})
+            if self._is_comment:
+                self._comments.append(text)
+                self._chunk({COMMENTARY: text})
+            else:
+                self._texts.append(text)
+                self._chunk({"content": text})
 
     def end_item(self) -> None:
         """Nothing marks the end of an item here."""
@@ -337,8 +354,12 @@ class ChatStream:
             self._chunk({})
 
     def close_items(self, ending: Ending) -> None:
-        """Send what is left."""
+        """Send what is left. Commentary that nothing followed stands as the answer."""
         self.flush()
+        if ending.status == "completed" and not self._texts and not self._calls:
+            self._is_comment = False
+            self._pending = self._comments[:]
+            self.flush()
 
     def answered_by(self, model: str) -> None:
         """Name the model whose answer it became; chunks already sent keep the one they named."""
@@ -350,6 +371,8 @@ class ChatStream:
         message: dict[str, Any] = {"role": "assistant", "refusal": None, "annotations": []}
         text = "".join(self._texts)
         message["content"] = None if self._calls and not text else text
+        if self._comments:
+            message[COMMENTARY] = "".join(self._comments)
         if self._calls:
             message["tool_calls"] = self._calls
         choice = {"index": 0, "message": message, "logprobs": None}

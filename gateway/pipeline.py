@@ -313,7 +313,8 @@ async def _finish(
         begun = _routing(gw, task, account.admitted, account.run)
     routing = ended_view(begun, task, usages) | {"answered_by": backend}
     if outcome.errors:
-        routing["errors"] = [str(error) for error in outcome.errors]
+        # Variations mostly fail for the same reason.
+        routing["errors"] = list(dict.fromkeys(map(str, outcome.errors)))
     if chosen.strategy is not None:
         routing["generations"] = account.run.branches.generations()
     if chosen.strategy == "breadth":

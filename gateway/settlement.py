@@ -13,6 +13,7 @@ from gateway.errors import ProtocolError
 from gateway.gateway import Gateway, Live
 from gateway.job import Job
 from gateway.leases import bring_up_to_date
+from router.admission import reached
 from router.cost import EVEN, cost_tokens
 from router.pools import Demand, Reservation
 from router.redis_pools import PoolsUnavailable
@@ -160,12 +161,12 @@ class SideReservations:
             return
         if grant.reservation is None:
             gw.gate.leave(name)
-            unit = grant.limited_by[1] if grant.limited_by else None
+            assert grant.limited_by is not None, "a refused grant names its pool"
+            unit = grant.limited_by[1]
             gw.metrics.ratelimit(
                 group=group, tier=tenant.tier, result="reject", mode=grant.mode, limited_by=unit
             )
-            wait_s = grant.wait_us / 1e6
-            message = f"the limit on {unit} of the {group} engines is reached for {wait_s:.1f} s"
+            message = reached(grant.limited_by, grant.wait_us)
             refused(ProtocolError("rate_limit_exceeded", message, retry_after_us=grant.wait_us))
             return
         gw.metrics.ratelimit(group=group, tier=tenant.tier, result="admit", mode=grant.mode)

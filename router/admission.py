@@ -130,6 +130,14 @@ _NOUNS: dict[Unit, str] = {
 }
 
 
+def reached(limited_by: tuple[BackendGroup, Unit], wait_us: int) -> str:
+    """The limit that a part of a task met, in words."""
+    group, unit = limited_by
+    return (
+        f"rate limit reached for the {group} engines on {_NOUNS[unit]}, for {_seconds(wait_us)} yet"
+    )
+
+
 def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Refusal:
     """The client's error: the pool that is empty, its limit, what was asked, the true wait."""
     assert grant.limited_by is not None, "a refused grant names its pool"

@@ -195,7 +195,7 @@ class Delegate:
         if self._opening and delta.index != self._opening[-1].index:
             actions += self._take_call()
         self._opening.append(delta)
-        if _is_delegation(delta):
+        if self._is_ours(delta):
             return actions
         self._client_calls = self._client_calls or delta.kind >= DeltaKind.FUNCTION_CALL
         return [*actions, self._items.forward(OPENING, delta, None)]
@@ -203,7 +203,7 @@ class Delegate:
     def _take_call(self) -> list[Action]:
         """Begin the sub-task of the opening's latest item, if that was a call of the tool."""
         last = self._opening[-1] if self._opening else None
-        if last is None or not _is_delegation(last):
+        if last is None or not self._is_ours(last):
             return []
         arguments = "".join(d.text for d in self._opening if d.index == last.index)
         number = len(self.delegations) + 1
@@ -306,6 +306,11 @@ class Delegate:
             outputs.append(FunctionCallOutput(delegation.call.call_id, (TextPart(text),)))
         return outputs
 
+    def _is_ours(self, delta: Delta) -> bool:
+        """Part of a call of the gateway's tool; the client's may have one of that name."""
+        is_call = delta.kind is DeltaKind.FUNCTION_CALL and delta.name == DELEGATE_TOOL
+        return is_call and self._offered
+
     def _running(self, branch: int) -> Delegation | None:
         running = (d for d in self.delegations if d.branch == branch and d.state == "running")
         return next(running, None)
@@ -321,10 +326,6 @@ class Delegate:
     def _end(self, finish: Finish, *, replaceable: bool) -> list[Action]:
         self._ended = True
         return [end(self._finishes.values(), finish, replaceable=replaceable)]
-
-
-def _is_delegation(delta: Delta) -> bool:
-    return delta.kind is DeltaKind.FUNCTION_CALL and delta.name == DELEGATE_TOOL
 
 
 def _message(text: str) -> tuple[Item, ...]:

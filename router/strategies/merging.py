@@ -1,6 +1,7 @@
 """From a strategy's name to its machine."""
 
 from backends.contract import GenerateRequest
+from backends.delegation import DELEGATE_TOOL
 from router.strategies.actions import Merge
 from router.strategies.breadth import Breadth
 from router.strategies.brief import Brief
@@ -29,7 +30,8 @@ def merge(strategy: Strategy | None, options: StrategyOptions, request: Generate
     if strategy == "refine":
         return Refine()
     if strategy == "delegate":
-        offered = request.tool_choice.mode == "auto" and not in_form
+        taken = any(tool.name == DELEGATE_TOOL for tool in request.tools)  # by the client's own
+        offered = request.tool_choice.mode == "auto" and not in_form and not taken
         return Delegate(options.max_delegations, offered=offered)
     return Breadth(options.num_variations, judged=options.judged)
 

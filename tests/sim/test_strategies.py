@@ -257,7 +257,7 @@ def test_delegate_works_beside_the_sub_task(fast: Timed, deep: Timed) -> None:
 
 
 def silent(timed: Timed) -> list[str]:
-    """The backends that were given up."""
+    """The backends that were given up, each once."""
     errors = timed.response["routing"].get("errors", [])
     assert all("silent for 5 s" in error for error in errors)
     return [error.split(":")[0].removeprefix("backend ") for error in errors]
@@ -301,5 +301,6 @@ def test_refine_goes_on_without_a_draft_that_hangs(
 def test_breadth_goes_on_without_variations_that_hang(deep: Timed) -> None:
     timed = timed_run("breadth", hangs={"wafer": 0}, n="3")
     assert timed.first_us == about(PATIENCE_US + deep.first_us)
-    assert silent(timed) == ["wafer"] * 3
+    assert silent(timed) == ["wafer"]
+    assert timed.states("vary") == ["failed"] * 3
     assert timed.response["routing"]["variations"] == {"asked": 3, "whole": 0}

@@ -426,6 +426,38 @@ async def test_text_gathers_between_flushes() -> None:
     outbox.close()
 
 
+# (text, phase) -> content, commentary
+C, F = "commentary", "final_answer"
+PHASES: list[tuple[list[tuple[str, str | None]], str, str | None]] = [
+    ([("Draft.", C), ("Answer.", F)], "Answer.", "Draft."),
+    ([("One.", C), ("Two.", C), ("Best.", F)], "Best.", "One.\n\nTwo."),
+    ([("Hm.", None), ("Beside.", C), ("So.", F)], "Hm.\n\nSo.", "Beside."),
+    ([("One.", F), ("Two.", F)], "One.\n\nTwo.", None),
+    ([("Draft.", C)], "Draft.", "Draft."),  # it stands: nothing came to improve it
+]
+
+
+@pytest.mark.parametrize(("said", "content", "commentary"), PHASES)
+async def test_the_content_is_the_answer_and_commentary_is_apart(
+    said: list[tuple[str, str | None]], content: str, commentary: str | None
+) -> None:
+    outbox = Chunks()
+    chat, create = parse_chat(body(stream=True))
+    stream = ChatStream(create, chat, outbox)
+    stream.open(100, "m", {})
+    for index, (words, phase) in enumerate(said):
+        for piece in words.partition("i"):
+            stream.push(text(piece, index), phase)
+    stream.close_items(DONE)
+    message = json.loads(stream.finish(DONE, 101, {}))["choices"][0]["message"]
+    stream.send_terminal()
+    outbox.close()
+    assert (message["content"], message.get("reasoning_content")) == (content, commentary)
+    deltas = [chunk["choices"][0]["delta"] for chunk in outbox.chunks]
+    assert "".join(delta.get("content") or "" for delta in deltas) == content
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == (commentary or "")
+
+
 async def test_a_failure_is_the_last_chunk() -> None:
     outbox = Chunks()
     error = {"code": "server_error", "message": "it broke"}

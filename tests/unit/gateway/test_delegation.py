@@ -138,7 +138,10 @@ async def test_a_sub_task_that_the_pools_refuse_is_told_to_the_fast_engine() -> 
     assert world.terminal["status"] == "completed"
     assert world.deep.generations == []
     assert world.terminal["routing"]["delegations"][0]["state"] == "failed"
-    assert "the limit on requests of the deep engines" in world.terminal["routing"]["errors"][0]
+    assert (
+        "rate limit reached for the deep engines on requests"
+        in world.terminal["routing"]["errors"][0]
+    )
     refused = {"route": "deep", "tier": "default", "result": "reject", "limit": "rpm"}
     refused["mode"] = "redis"
     assert world.sample("lanewise_ratelimit_decisions_total", **refused) == 1

@@ -12,7 +12,7 @@ from backends.contract import (
     TextPart,
     ToolChoice,
 )
-from backends.delegation import DELEGATE_TOOL
+from backends.delegation import DELEGATE, DELEGATE_TOOL
 from backends.prompt import measure
 from router.strategies.actions import Answer, Converse, Subtask
 from router.strategies.delegate import Delegate
@@ -25,6 +25,7 @@ from tests.unit.router.strategies.plays import (
     WAKE,
     A,
     C,
+    Event,
     Row,
     delta,
     done,
@@ -267,3 +268,22 @@ def test_the_tool_is_not_offered_where_the_client_forces_or_forbids_calls() -> N
         choice = msgspec.structs.replace(request, tool_choice=ToolChoice(mode))  # type: ignore[arg-type]
         start = merge("delegate", DEFAULT_OPTIONS, choice).start(0)
         assert told(start) == [("begin", 0, ask)]
+
+
+def test_a_tool_of_the_clients_with_the_same_name_is_the_clients() -> None:
+    request = GenerateRequest(
+        id="resp_1",
+        model="auto",
+        items=(),
+        num_prompt_tokens=0,
+        prefix=(),
+        max_output_tokens=1,
+        tools=(DELEGATE,),
+    )
+    merging = merge("delegate", DEFAULT_OPTIONS, request)
+    events: list[Event] = [(0, handing('{"task":"Prove it."}')), (0, done(1))]
+    assert told(play(merging, events)) == [
+        ("begin", 0, Answer()),
+        (0, '{"task":"Prove it."}', None),
+        (STOP, 1, 0),
+    ]
