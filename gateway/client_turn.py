@@ -258,9 +258,11 @@ class Turn:
             self._after, self._asked, self._ended = self._ended, [], None
             self._whole = False
         for steer in self._steers:
-            steer.outcome = True  # what is sent again holds it
             if steer.target == self.response_id:
+                steer.outcome = True  # what is sent again holds it
                 self._asked = self._asked + steer.items
+            elif steer.outcome is None:  # a sub-task's: nobody knows whether it got there
+                steer.outcome = _lost(why)
         self._steers.clear()
         shown, self._shown = self._shown, False
         self.response_id = None
@@ -315,10 +317,10 @@ class Turn:
             code, message = error.get("code") or "server_error", error.get("message") or ""
             self.fail(LanewiseError(code, message))
             return []
+        for steer in self._steers:  # acceptance comes before the end, or not at all
+            steer.outcome = steer.outcome or _too_late()
         mine = [steer for steer in self._steers if steer.target == response.id]
         self._steers = [steer for steer in mine if steer.outcome is True]
-        for steer in mine:  # acceptance comes before the end, or not at all
-            steer.outcome = steer.outcome or _too_late()
         reason = (response.incomplete_details or {}).get("reason")
         if self._steers and reason != "cancelled":
             self._ended = response
@@ -424,6 +426,10 @@ def error_of(event: dict[str, Any]) -> LanewiseError:
         status=event.get("status"),
         retry_after_s=float(after_ms) / 1e3 if after_ms else float(after_s) if after_s else None,
     )
+
+
+def _lost(why: str) -> LanewiseError:
+    return LanewiseError("response_not_found", f"The sub-task went with the connection ({why}).")
 
 
 def _too_late() -> LanewiseError:

@@ -111,10 +111,10 @@ class Server(uvicorn.Server):
         deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s
         while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        for live in list(gw.live.values()):
-            live.job.stop("draining")  # each still gets its terminal event, and is settled
         deadline_s = time.monotonic() + TERMINAL_TIMEOUT_S
-        while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
+        while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:
+            for live in list(gw.live.values()):  # again: one may just have asked for its next part
+                live.job.stop("draining")  # each still gets its terminal event, and is settled
             await asyncio.sleep(0.01)
         self.should_exit = True
 

@@ -184,9 +184,12 @@ export class Turn {
       [this.#after, this.#asked, this.#ended, this.#whole] = [this.#ended, [], null, false];
     }
     for (const steer of this.#steers) {
-      steer.outcome = true; // what is sent again holds it
-      const mine = steer.target === this.responseId;
-      if (mine) this.#asked = [...this.#asked, ...steer.items];
+      if (steer.target === this.responseId) {
+        steer.outcome = true; // what is sent again holds it
+        this.#asked = [...this.#asked, ...steer.items];
+      } else {
+        steer.outcome ??= lost(why); // a sub-task's: nobody knows whether it got there
+      }
     }
     this.#steers = [];
     const shown = this.#shown;
@@ -248,9 +251,10 @@ export class Turn {
       this.fail(new LanewiseError(code ?? "server_error", message ?? ""));
       return [];
     }
+    // Acceptance comes before the end, or never.
+    for (const steer of this.#steers) steer.outcome ??= tooLate();
     const mine = this.#steers.filter((steer) => steer.target === response.id);
     this.#steers = mine.filter((steer) => steer.outcome === true);
-    for (const steer of mine) steer.outcome ??= tooLate(); // accepted before the end, or never
     if (this.#steers.length && response.incompleteReason !== "cancelled") {
       this.#ended = response;
       return [];
@@ -329,6 +333,11 @@ export function errorOf(event: any): LanewiseError {
     Number.isNaN(afterMs) ? undefined : afterMs,
     param,
   );
+}
+
+function lost(why: string): LanewiseError {
+  const message = `The sub-task went with the connection (${why}).`;
+  return new LanewiseError("response_not_found", message);
 }
 
 function tooLate(): LanewiseError {

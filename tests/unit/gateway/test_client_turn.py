@@ -251,3 +251,25 @@ def test_the_text_of_a_response_is_its_final_answer() -> None:
     both = [message("on it", "commentary"), message("42", "final_answer")]
     assert Response(id="r", output=both).text == "42"
     assert Response(id="r", output=[message("a", None), message("b", None)]).text == "ab"
+
+
+def test_a_steer_of_a_sub_task_is_lost_with_its_connection() -> None:
+    """The task is sent again whole: the sub-task has another id by then, or never comes."""
+    asked = turn()
+    asked.receive(created("resp_1"))
+    sent, taken = asked.steer("resp_1-d1", "Shorter."), asked.steer("resp_1-d2", "Longer.")
+    asked.receive(accepted("resp_1-d2"))
+    asked.lost("gone")
+    assert taken.outcome is True
+    assert isinstance(sent.outcome, LanewiseError)
+    assert asked.frame("s0")["input"] == as_items("Which word?")
+
+
+def test_a_steer_of_a_sub_task_that_comes_too_late_is_told_so() -> None:
+    """Or whoever waits for its outcome would wait for ever."""
+    asked = turn()
+    asked.receive(created("resp_1"))
+    steer = asked.steer("resp_1-d1", "Shorter.")
+    asked.receive(ended("resp_1"))
+    assert isinstance(steer.outcome, LanewiseError)
+    assert steer.outcome.code == "response_already_completed"
