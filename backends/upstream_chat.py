@@ -111,6 +111,9 @@ class ChatReader:
             if chunk.error is not None:
                 error = chunk.error if isinstance(chunk.error, _Error) else _Error(chunk.error)
                 raise event_failure(self._backend, error.code, error.message, type=error.type)
+            delta = self._more(chunk, now_us)
+            if delta is not None:
+                return [delta]
             for choice in chunk.choices or ():
                 if choice.index == 0:
                     self._take_in(choice)
@@ -138,6 +141,19 @@ class ChatReader:
             num_reasoning_tokens=self._items.num_reasoning_tokens,
             exact=False,
         )
+
+    def _more(self, chunk: _Chunk, now_us: int) -> Delta | None:
+        """The delta of a chunk that does nothing but go on with the text in hand; else None."""
+        if self._text_key is None or not chunk.choices or chunk.usage is not None:
+            return None
+        choice = chunk.choices[0]
+        if choice.delta is None or choice.index or choice.finish_reason or len(chunk.choices) > 1:
+            return None
+        said = choice.delta
+        if said.refusal or said.reasoning_content or said.reasoning or said.tool_calls:
+            return None
+        is_text = self._text_key[0] is DeltaKind.TEXT
+        return self._items.pass_on(self._text_key, said.content or "", now_us) if is_text else None
 
     def _take_in(self, choice: _Choice) -> None:
         delta = choice.delta

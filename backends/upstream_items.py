@@ -93,6 +93,17 @@ class ItemOrder:
             if self._waiting_chars > MAX_WAITING_CHARS:
                 raise TooMuchError(f"more than {MAX_WAITING_CHARS} characters out of order")
 
+    def pass_on(self, key: Hashable, text: str, at_us: int) -> Delta | None:
+        """What `add` and then `take` would give for more text of the item whose turn it is.
+
+        None where that is not the case, and nothing was done: then add it and take. Nearly all
+        text of nearly all answers goes this way, at half the cost.
+        """
+        item = self._by_key.get(key)
+        if item is None or item.index < 0 or item.pending or item.closed or item.wrapped:
+            return None
+        return self._delta(item, text, at_us) if text and self._queue[0] is item else None
+
     def seal(self, key: Hashable, sealed: str) -> None:
         """The encrypted content of reasoning, before it is closed."""
         self._by_key[key].sealed = sealed
@@ -134,22 +145,23 @@ class ItemOrder:
         text = "".join(item.pending)
         item.pending.clear()
         self._waiting_chars -= len(text)
+        deltas.append(self._delta(item, text, at_us, sealed))
+
+    def _delta(self, item: _Item, text: str, at_us: int, sealed: str = "") -> Delta:
         num_tokens = count(text)
         self.num_tokens += num_tokens
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens
-        deltas.append(
-            Delta(
-                item.index,
-                item.kind,
-                text,
-                num_tokens,
-                at_us,
-                item.call_id,
-                item.name,
-                sealed,
-                item.phase,
-            )
+        return Delta(
+            item.index,
+            item.kind,
+            text,
+            num_tokens,
+            at_us,
+            item.call_id,
+            item.name,
+            sealed,
+            item.phase,
         )
 
 

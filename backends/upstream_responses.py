@@ -105,6 +105,10 @@ _TEXT_EVENTS = {
     "response.function_call_arguments": DeltaKind.FUNCTION_CALL,
     "response.custom_tool_call_input": DeltaKind.CUSTOM_CALL,
 }
+# Those that only append: a summary's may need a distance to the one before.
+_PLAIN_DELTAS = frozenset(
+    f"{head}.delta" for head, kind in _TEXT_EVENTS.items() if kind is not DeltaKind.REASONING
+)
 
 
 class ResponsesReader:
@@ -146,6 +150,9 @@ class ResponsesReader:
         self.num_events += 1
         try:
             event = _events.decode(data)
+            delta = self._more(event, now_us)
+            if delta is not None:
+                return [delta]
             self._take_in(event)
             if event.type in TERMINALS:
                 reason = self._reason(event)
@@ -177,6 +184,16 @@ class ResponsesReader:
             num_reasoning_tokens=self._items.num_reasoning_tokens,
             exact=False,
         )
+
+    def _more(self, event: _Event, now_us: int) -> Delta | None:
+        """The delta of an event that does nothing but go on with the item in hand; else None."""
+        if event.type not in _PLAIN_DELTAS or event.item is not None or self._request.stop:
+            return None
+        key = self._key(event.item_id, event.output_index)
+        delta = self._items.pass_on(key, event.delta or "", now_us)
+        if delta is not None:
+            self._said.add(key)
+        return delta
 
     def _take_in(self, event: _Event) -> None:
         if event.type == "error":

@@ -10,9 +10,10 @@ from collections import deque
 from typing import Any
 
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
+from backends.quick_connection import QuickConnection
 from backends.upstream_errors import SOCKET_AGED, Failure, broken, http_failure
 from backends.upstream_http import Receive
 from backends.upstream_options import UpstreamOptions, socket_url
@@ -114,6 +115,7 @@ class SocketTransport:
                 open_timeout=options.connect_timeout_s,
                 close_timeout=CLOSE_TIMEOUT_S,
                 proxy=None,
+                create_connection=QuickConnection,
             )
         except InvalidStatus as error:
             answer = error.response
@@ -123,6 +125,7 @@ class SocketTransport:
         except (OSError, WebSocketException, InvalidURI) as error:
             message = f"no socket to the upstream: {error or type(error).__name__}"
             raise broken(self._backend, message, unused=True) from error
+        assert isinstance(connection, QuickConnection)
         socket = _Socket(self._backend, options, connection)
         self._sockets.append(socket)
         return socket
@@ -131,9 +134,7 @@ class SocketTransport:
 class _Socket:
     """One connection with its streams."""
 
-    def __init__(
-        self, backend: str, options: UpstreamOptions, connection: ClientConnection
-    ) -> None:
+    def __init__(self, backend: str, options: UpstreamOptions, connection: QuickConnection) -> None:
         self.backend = backend
         self._options = options
         self._connection = connection
@@ -148,6 +149,8 @@ class _Socket:
             names = [None]
         self._streams = {name: _Stream(self, name) for name in names}
         self._free = deque(self._streams.values())
+        self._fault: Exception | None = None  # of an event: no more of them is wanted
+        connection.listen(self._take, MAX_EVENT_BYTES)
         self._reader = asyncio.create_task(self._read())
 
     @property
@@ -233,22 +236,31 @@ class _Socket:
             self.abandon()
 
     async def _read(self) -> None:
-        """Hand frames out until the connection closes."""
+        """Wait until the connection closes; take what did not come by the quick way."""
         reason = "the upstream closed the socket"
         try:
             async for message in self._connection:
-                self._hand_out(message.encode() if isinstance(message, str) else message)
+                self._take(message.encode() if isinstance(message, str) else message)
         except WebSocketException as error:
             reason = f"the upstream's socket broke: {error}"
-        except msgspec.DecodeError as error:
-            reason = f"the upstream sent no event: {error}"
         finally:
+            if self._fault is not None:
+                reason = f"the upstream sent no event: {self._fault}"
             self.abandon()
             for stream in self._streams.values():
                 stream.fail(broken(self.backend, reason, stale=stream.is_stale))
 
-    def _hand_out(self, message: bytes) -> None:
-        address = _addresses.decode(message)
+    def _take(self, message: bytes) -> None:
+        """An event; what is none ends the connection, and no event behind it counts."""
+        if self._fault is not None:
+            return
+        try:
+            self._hand_out(message, _addresses.decode(message))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._fault = error
+            self.abandon()
+
+    def _hand_out(self, message: bytes, address: _Address) -> None:
         if address.type == "error":
             if address.error is not None and address.error.code == SOCKET_AGED:
                 self._retired = True

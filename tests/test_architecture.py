@@ -50,7 +50,7 @@ EDGES = frozenset(
         ),
         "backends": (
             *("driver", "gpu", "link", "simulated", "wafer"),
-            *("upstream", "upstream_http", "upstream_socket"),
+            *("quick_connection", "upstream", "upstream_http", "upstream_socket"),
         ),
         "wafer_engine": (*("__main__", "calibrate"),),
     }.items()
@@ -94,7 +94,7 @@ THIRD_PARTY = {
     ),
     "websockets": (
         *("gateway.client", "gateway.socket_protocol", "gateway.terminal"),
-        *("backends.link", "backends.upstream_socket"),
+        *("backends.link", "backends.quick_connection", "backends.upstream_socket"),
     ),
     "aiohttp": ("backends.upstream_http",),
     "prompt_toolkit": ("gateway.terminal",),

@@ -1,0 +1,41 @@
+"""websockets' client connection, whose plain messages go to a listener as they arrive.
+
+No queue, and no task that wakes for each: a read from the socket is handed on within the same turn
+of the event loop. Handshake, pings, closing and anything unusual stay the library's.
+"""
+
+from collections.abc import Callable
+
+from websockets.asyncio.client import ClientConnection
+
+from backends.socket_messages import MessageCutter
+
+
+class QuickConnection(ClientConnection):
+    """Give it to `connect` as `create_connection`, then call `listen`.
+
+    Whoever listens reads on besides: what the library had to put together itself comes there, and
+    so does the close.
+    """
+
+    _cutter: MessageCutter | None = None
+    _on_message: Callable[[bytes], None]
+
+    def listen(self, on_message: Callable[[bytes], None], max_bytes: int) -> None:
+        """Hand plain messages to it from now on; it must not raise.
+
+        Where the library holds the beginning of a frame already, all stays with the library.
+        """
+        self._on_message = on_message
+        if not self.protocol.reader.buffer:
+            self._cutter = MessageCutter(max_bytes)
+
+    def data_received(self, data: bytes) -> None:
+        if self._cutter is None:
+            super().data_received(data)
+            return
+        for is_message, content in self._cutter.feed(data):
+            if is_message:
+                self._on_message(content)
+            else:
+                super().data_received(content)
