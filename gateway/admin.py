@@ -7,15 +7,17 @@ from litestar import Router, get
 
 from gateway import __version__, key_admin, learning_admin, policy_admin, tenant_admin
 from gateway.admin_guard import require_admin, services_of
+from gateway.app import Services
 from gateway.errors import ProtocolError
 from gateway.http import AnyRequest
 from router.redis_pools import PoolsUnavailable
 
 
 class HealthView(msgspec.Struct, frozen=True, kw_only=True):
-    """This process, now."""
+    """The gateway, now."""
 
     version: str
+    workers: int = 1  # that answer
     draining: bool
     pools_reachable: bool
     tasks_running: int
@@ -48,16 +50,33 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     reset_s: float  # until it is full, if nothing more is taken
 
 
-@get("/health")
-async def get_admin_health(request: AnyRequest) -> HealthView:
+def health_of(services: Services) -> HealthView:
     """How this process is."""
-    gw = services_of(request).gw
+    gw = services.gw
     return HealthView(
         version=__version__,
         draining=gw.draining,
         pools_reachable=gw.pools.mode == "redis",
         tasks_running=gw.num_tasks,
         policy=gw.policy.version,
+    )
+
+
+@get("/health")
+async def get_admin_health(request: AnyRequest) -> HealthView:
+    """How this gateway is: all of its workers together."""
+    services = services_of(request)
+    if services.fleet is None:
+        return health_of(services)
+    told = await services.fleet.gather("health")
+    views = [msgspec.json.decode(view, type=HealthView) for view in told]
+    return HealthView(
+        version=__version__,
+        workers=len(views),
+        draining=all(view.draining for view in views),
+        pools_reachable=all(view.pools_reachable for view in views),
+        tasks_running=sum(view.tasks_running for view in views),
+        policy=services.gw.policy.version,
     )
 
 

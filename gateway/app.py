@@ -42,6 +42,7 @@ from gateway.config import (
 )
 from gateway.duties import every, standing_duties
 from gateway.embedded_redis import EmbeddedRedis
+from gateway.fleet import Fleet
 from gateway.gateway import Gateway
 from gateway.ledger import Ledger, open_ledger
 from gateway.metrics import Metrics
@@ -84,6 +85,7 @@ class Services:
     admin_keys: AdminKeys
     policies: PolicyWatch
     route_batches: RouteBatches
+    fleet: Fleet | None = None  # the workers on this machine, where this is one of several
 
     def catalogue(self, tenant: Tenant) -> dict[str, Any]:
         """What a tenant's `model` may be, by the policy in force."""

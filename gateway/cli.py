@@ -16,6 +16,7 @@ from gateway.eval_command import add_eval, route_batch
 from gateway.policy_command import add_policy
 from gateway.preview import preview
 from gateway.server import serve
+from gateway.supervisor import supervise
 from gateway.tenant_command import add_access_commands
 from gateway.terminal import run as run_terminal
 from gateway.usage_command import add_usage
@@ -83,19 +84,22 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--redis", metavar="URL", help="redis://, rediss:// or unix:// (default: an embedded Redis)"
     )
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes that share the port (default 1)"
+    )
     parser.set_defaults(run=_serve)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    return serve(
-        load_config(
-            _read(arguments.config),
-            os.environ,
-            host=arguments.host,
-            port=arguments.port,
-            redis_url=arguments.redis,
-        )
+    config = load_config(
+        _read(arguments.config),
+        os.environ,
+        host=arguments.host,
+        port=arguments.port,
+        redis_url=arguments.redis,
+        workers=arguments.workers,
     )
+    return supervise(config) if config.server.workers > 1 else serve(config)
 
 
 def _add_chat(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

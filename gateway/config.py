@@ -33,6 +33,7 @@ from router.waiting_rules import AdaptationConfig, WaitingConfig
 DEVELOPMENT_KEY = "sk-lanewise-dev"
 DEVELOPMENT_ADMIN_KEY = "sk-lanewise-admin-dev"
 MAX_PORT = 65_535
+MAX_WORKERS = 256
 
 _ADMIN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
@@ -59,6 +60,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_cert_path: str | None = None  # PEM, the chain included; with it only TLS is served
     tls_key_path: str | None = None  # PEM, not encrypted
     warm_up_timeout_s: Annotated[float, Meta(ge=0, le=60)] = 10.0  # 0: warm-ups prepare nothing
+    workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] = 1  # processes that share the port
     serves_link: bool = False  # offer the first backend to gateways at /v1/link
 
 
@@ -224,6 +226,7 @@ def load_config(
     host: str | None = None,
     port: int | None = None,
     redis_url: str | None = None,
+    workers: int | None = None,
 ) -> Config:
     """The configuration from a file's bytes, the environment and the command line, last one wins.
 
@@ -239,6 +242,7 @@ def load_config(
         config.server,
         host=host if host is not None else config.server.host,
         port=port if port is not None else config.server.port,
+        workers=workers if workers is not None else config.server.workers,
     )
     if redis_url is None and environ.get("LANEWISE_ENV") == "production":
         raise ConfigError(
@@ -267,6 +271,10 @@ def check_config(config: Config) -> None:
     port = config.server.port  # the command line's was not decoded, so not checked either
     if not 0 <= port <= MAX_PORT:
         raise ConfigError(f"server.port: expected 0 to {MAX_PORT}, got {port}")
+    if not 1 <= config.server.workers <= MAX_WORKERS:
+        raise ConfigError(
+            f"server.workers: expected 1 to {MAX_WORKERS}, got {config.server.workers}"
+        )
     if (config.server.tls_cert_path is None) != (config.server.tls_key_path is None):
         raise ConfigError("server.tls_cert_path, server.tls_key_path: TLS needs both, got one")
     seen: dict[str, str] = {}

@@ -10,6 +10,7 @@ from litestar import WebSocket
 from backends.contract import (
     Backend,
     BackendError,
+    BackendStats,
     Delta,
     Finish,
     FinishReason,
@@ -33,6 +34,7 @@ from gateway.socket_protocol import WRITE, WRITE_NOW
 MAX_GENERATIONS = 16_384  # per link
 LONGEST_S = 0.02  # between two frames, however long they take to make
 STATS_INTERVAL_US = 100_000  # between two reports of the engine's load
+OTHERS_INTERVAL_S = 0.25  # between two looks whether other gateways changed it
 
 
 class EngineLink:
@@ -45,6 +47,7 @@ class EngineLink:
         self._steps = StepBuilder()
         self._generations: dict[int, Generation] = {}
         self._stats_due_us = 0
+        self._told: BackendStats | None = None  # the load, as last reported
 
     async def serve(self) -> None:
         """Run until the gateway goes away; cancelling closes the link."""
@@ -52,16 +55,18 @@ class EngineLink:
         self._outbox.send(encode(Hello(VERSION, monotonic_us(), info, stats)))
         reader = asyncio.ensure_future(self._read())
         writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
+        telling = asyncio.create_task(self._tell_of_others())
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            telling.cancel()
             self._outbox.close()
             for generation in self._generations.values():
                 generation.cancel()
             self._generations.clear()
             reader.cancel()
             writer.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
+            await asyncio.gather(reader, writer, telling, return_exceptions=True)
 
     async def _read(self) -> None:
         """Take frames in until the gateway closes, or sends what is none."""
@@ -98,6 +103,14 @@ class EngineLink:
             self._steps.forget(frame.key)
             self._outbox.mark(self)
 
+    async def _tell_of_others(self) -> None:
+        """Report the load that other gateways make, for ever: their steps do not come this way."""
+        while True:
+            await asyncio.sleep(OTHERS_INTERVAL_S)
+            if self._backend.stats() != self._told:
+                self._stats_due_us = 0
+                self.flush()
+
     def push(self, key: int, delta: Delta) -> None:
         """Gather a delta for the next frame."""
         self._steps.add(key, delta)
@@ -115,7 +128,7 @@ class EngineLink:
         stats = None
         if now_us >= self._stats_due_us or not self._generations:
             self._stats_due_us = now_us + STATS_INTERVAL_US
-            stats = self._backend.stats()
+            stats = self._told = self._backend.stats()
         step = self._steps.take(stats)
         if step is not None:
             self._outbox.send(encode(step))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+import msgspec
 from prometheus_client import (
     CollectorRegistry,
     Info,
@@ -23,6 +24,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from backends.contract import BackendGroup, BackendStats, Usage
 from gateway.adaptation_metrics import AdaptationMetrics
 from gateway.backend_metrics import BackendCollector, BackendFailures
+from gateway.fleet_metrics import taken
 from gateway.learning_metrics import LearningCollector, lessons_of
 from gateway.ledger_metrics import LedgerCollector
 from gateway.outage_metrics import OutageCollector
@@ -415,10 +417,18 @@ class Metrics:
         Backends are read here, on the loop; the text is made in a thread, because a large registry
         takes tens of milliseconds. Cancelling abandons the text, nothing else.
         """
+        self._look()
+        return await asyncio.to_thread(generate_latest, self.registry)
+
+    async def snapshot(self) -> bytes:
+        """The same, to be added up with others': `gateway.metric_sums`, in msgpack."""
+        self._look()
+        return await asyncio.to_thread(lambda: msgspec.msgpack.encode(taken(self.registry)))
+
+    def _look(self) -> None:
         self._snapshot.stats = tuple(self._backends())
         if self.experience is not None:
             self._learning.lessons = lessons_of(self.experience)
-        return await asyncio.to_thread(generate_latest, self.registry)
 
     def _tenant_label(self, tenant_id: str) -> str:
         if tenant_id in self._tenants:

@@ -3,6 +3,7 @@
 import asyncio
 import difflib
 import time
+from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
@@ -377,9 +378,14 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
 async def get_decisions(
     request: AnyRequest, limit: int = 50, tenant: str | None = None
 ) -> list[DecisionRecord]:
-    """This process's latest decisions, the last one first."""
-    recorder = services_of(request).gw.recorder
-    recent = reversed(recorder.recent if recorder else ())
+    """The latest decisions, the last one first."""
+    services = services_of(request)
+    recorder = services.gw.recorder
+    recent = list(reversed(recorder.recent if recorder else ()))
+    if services.fleet is not None:
+        told = await services.fleet.gather("decisions")
+        of_all = [msgspec.json.decode(each, type=list[DecisionRecord]) for each in told]
+        recent = sorted(chain(*of_all), key=lambda record: record.at, reverse=True)
     found = [record for record in recent if tenant in (None, record.tenant)]
     return found[: max(0, limit)]
 

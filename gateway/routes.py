@@ -300,7 +300,9 @@ async def get_usage(request: AnyRequest) -> ASGIResponse:
 @get("/metrics")
 async def get_metrics(request: AnyRequest) -> ASGIResponse:
     """For Prometheus."""
-    body = await _services(request).gw.metrics.render()
+    services = _services(request)
+    fleet = services.fleet
+    body = await (services.gw.metrics.render() if fleet is None else fleet.metrics())
     return ASGIResponse(body=body, headers={"content-type": CONTENT_TYPE})
 
 

@@ -9,7 +9,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -29,7 +29,6 @@ from gateway.config import (
     ConfigError,
     ServerConfig,
 )
-from gateway.heap import freeze
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.socket_care import KeepAlive, Line
 from gateway.socket_protocol import HttpProtocol, SocketProtocol
@@ -75,20 +74,19 @@ class StandardHeaders:
         await self._app(scope, receive, send_with_headers)
 
 
-class Server(uvicorn.Server):
-    """Stops on SIGTERM and SIGINT: first it drains, then it closes, then it exits with 0."""
+class StoppedBySignals(uvicorn.Server):
+    """Calls `stop` on SIGTERM and SIGINT, and exits with 0 then."""
 
-    def __init__(self, config: uvicorn.Config, made: Services) -> None:
-        super().__init__(config)
-        self._services = made
-        self._stopping: asyncio.Task[None] | None = None
+    def stop(self) -> None:
+        """Close, and end."""
+        self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """uvicorn's own would raise the signal again when all is done: not a clean end."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+            loop.add_signal_handler(number, self.stop)
         try:
             yield
         finally:
@@ -97,7 +95,31 @@ class Server(uvicorn.Server):
             # What is left is bounded, and settles what ran: being asked again must not cut it off.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-    def _stop(self) -> None:
+
+class Server(StoppedBySignals):
+    """First it drains, then it closes, then it exits."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        made: Services,
+        on_serving: Callable[[int], None],
+        *,
+        is_one_of_many: bool = False,
+    ) -> None:
+        """
+        Args:
+            on_serving: Told the port, once.
+            is_one_of_many: Others take connections while this one drains.
+        """
+        super().__init__(config)
+        self._services = made
+        self._on_serving = on_serving
+        self._is_one_of_many = is_one_of_many
+        self._stopping: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Drain and end; asked twice, at once."""
         if self._stopping is None:
             self._stopping = asyncio.ensure_future(self._drain())
         else:
@@ -107,6 +129,8 @@ class Server(uvicorn.Server):
         """Take nothing new, let what runs end within the timeout, then close."""
         gw = self._services.gw
         gw.draining = True
+        for server in self.servers if self._is_one_of_many else ():
+            server.close()  # to new connections; those there are go on
         gw.waiting.refuse_all()
         deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s
         while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
@@ -123,7 +147,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         _tune_gc()
         if self.started:
-            print(_greeting(self._services, _port(self)), flush=True)
+            self._on_serving(_port(self))
 
 
 def _tune_gc() -> None:
@@ -139,11 +163,12 @@ def _port(server: uvicorn.Server) -> int:
     return port
 
 
-def _greeting(made: Services, port: int) -> str:
-    host = made.config.server.host
-    scheme = "http" if made.config.server.tls_cert_path is None else "https"
+def greeting(config: Config, port: int) -> str:
+    """What is printed once it serves: where, and what to paste."""
+    host = config.server.host
+    scheme = "http" if config.server.tls_cert_path is None else "https"
     url = f"{scheme}://{'127.0.0.1' if host == 'localhost' else host}:{port}"
-    keys = [key for tenant in made.config.tenants for key in tenant.keys]
+    keys = [key for tenant in config.tenants for key in tenant.keys]
     key = DEVELOPMENT_KEY if DEVELOPMENT_KEY in keys else "<your key>"
     return f"""\
 Lanewise listens on {url}   (key: {key})
@@ -171,12 +196,17 @@ def serve(config: Config) -> int:
     Raises:
         ConfigError, EmbeddedRedisError: It cannot start; the message says why.
     """
+    set_up_logging()
+    return uvloop.run(_serve(config))
+
+
+def set_up_logging() -> None:
+    """To standard error."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
     # A malformed frame is its sender's affair: counted by its close code, not logged line by line.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-    return uvloop.run(_serve(config))
 
 
 async def _serve(config: Config) -> int:
@@ -185,18 +215,34 @@ async def _serve(config: Config) -> int:
             "tenants are configured, but Redis is embedded: limits hold for this process alone and "
             "end with it; name a server with --redis or LANEWISE_REDIS_URL"
         )
-    _check_tls(config.server)
-    with _listen(config.server) as listener:
+    check_tls(config.server)
+    with listen(config.server) as listener:
         async with services(config) as made:
-            keep_alive = KeepAlive(PING_INTERVAL_S)
-            server = Server(_uvicorn_config(made, keep_alive), made)
-            turning = asyncio.create_task(keep_alive.run())
-            freeze()  # modules and configuration: half of what a small gateway would go through
-            try:
-                await server.serve([listener])
-            finally:
-                await cancelled(turning)
-            return 0 if server.started else 1
+            return await serve_on(
+                listener, made, lambda port: print(greeting(config, port), flush=True)
+            )
+
+
+async def serve_on(
+    listener: socket.socket,
+    made: Services,
+    on_serving: Callable[[int], None],
+    *,
+    stop_after: "asyncio.Task[None] | None" = None,
+) -> int:
+    """Serve until stopped, or until `stop_after` ends: then others serve beside this process."""
+    keep_alive = KeepAlive(PING_INTERVAL_S)
+    app = StandardHeaders(make_app(made, HANDLERS, EXCEPTION_HANDLERS))
+    config = uvicorn_config(app, made.config.server, keep_alive)
+    server = Server(config, made, on_serving, is_one_of_many=stop_after is not None)
+    turning = asyncio.create_task(keep_alive.run())
+    if stop_after is not None:
+        stop_after.add_done_callback(lambda _: server.stop())
+    try:
+        await server.serve([listener])
+    finally:
+        await cancelled(turning)
+    return 0 if server.started else 1
 
 
 def limits_end_with_process(config: Config) -> bool:
@@ -208,18 +254,31 @@ def limits_end_with_process(config: Config) -> bool:
     return config.redis.url is None and config.tenants != (DEVELOPMENT_TENANT,) and not alone
 
 
-def _listen(server: ServerConfig) -> socket.socket:
-    """The listening socket: made before anything is started, since this is what fails most."""
+def listen(server: ServerConfig, *, is_shared: bool = False) -> socket.socket:
+    """The listening socket: made before anything is started, since this is what fails most.
+
+    Args:
+        is_shared: Other processes listen on the port as well; Linux spreads connections over them.
+
+    Raises:
+        ConfigError: The address cannot be had.
+    """
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     try:
-        return socket.create_server((server.host, server.port), family=family, backlog=BACKLOG)
+        return socket.create_server(
+            (server.host, server.port), family=family, backlog=BACKLOG, reuse_port=is_shared
+        )
     except OSError as error:
         place = f"{server.host}:{server.port}"
         raise ConfigError(f"server.host, server.port: cannot listen on {place}: {error}") from error
 
 
-def _check_tls(server: ServerConfig) -> None:
-    """Find out before anything is started whether the certificate and its key can be used."""
+def check_tls(server: ServerConfig) -> None:
+    """Find out before anything is started whether the certificate and its key can be used.
+
+    Raises:
+        ConfigError: They cannot.
+    """
     if server.tls_cert_path is None:
         return
     try:
@@ -230,11 +289,11 @@ def _check_tls(server: ServerConfig) -> None:
         raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
 
 
-def _uvicorn_config(made: Services, keep_alive: KeepAlive) -> uvicorn.Config:
-    server = made.config.server
+def uvicorn_config(app: Any, server: ServerConfig, keep_alive: KeepAlive) -> uvicorn.Config:
+    """How an ASGI application is served, whichever it is."""
     line = Line()
     return uvicorn.Config(
-        StandardHeaders(make_app(made, HANDLERS, EXCEPTION_HANDLERS)),
+        app,
         http=cast("type[asyncio.Protocol]", partial(HttpProtocol, line)),
         ws=cast("type[asyncio.Protocol]", partial(SocketProtocol, keep_alive, line)),
         ws_max_size=server.max_message_bytes + MESSAGE_SLACK_BYTES,

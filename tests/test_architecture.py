@@ -42,6 +42,8 @@ EDGES = frozenset(
             *("adaptation", "adaptation_metrics", "cancelling", "duties"),
             *("waiting", "waiting_metrics", "warming", "warm_metrics"),
             *("heap", "latch", "socket_care"),
+            *("engine_host", "fleet", "fleet_channel", "fleet_member", "fleet_metrics"),
+            *("supervisor", "worker"),
         ),
         "router": (
             *("failover_pools", "heartbeat", "learned_store", "policy_store", "redis_client"),
@@ -77,6 +79,7 @@ THIRD_PARTY = {
         *("gateway.connection", "gateway.engine_link", "gateway.http", "gateway.routes"),
         *(
             "gateway.server",
+            "gateway.engine_host",
             "gateway.admin_guard",
             "gateway.learning_admin",
             "gateway.key_admin",
@@ -84,8 +87,13 @@ THIRD_PARTY = {
             "gateway.tenant_admin",
         ),
     ),
-    "uvicorn": ("gateway.server", "gateway.socket_protocol", "gateway.engine_command"),
-    "uvloop": ("gateway.server", "gateway.engine_command"),
+    "uvicorn": (
+        "gateway.server",
+        "gateway.socket_protocol",
+        "gateway.engine_command",
+        "gateway.worker",
+    ),
+    "uvloop": ("gateway.server", "gateway.engine_command", "gateway.supervisor", "gateway.worker"),
     "prometheus_client": (
         *("gateway.backend_metrics", "gateway.learning_metrics"),
         *("gateway.metrics", "gateway.ledger_metrics", "gateway.outage_metrics"),

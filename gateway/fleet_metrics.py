@@ -1,0 +1,44 @@
+"""A registry's metrics as a snapshot that another process can add up, and back as text."""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from gateway.metric_sums import Family, Snapshot
+
+
+def taken(registry: CollectorRegistry) -> Snapshot:
+    """All series as they stand."""
+    snapshot: Snapshot = []
+    for metric in registry.collect():
+        family = Family(metric.name, metric.type, metric.documentation, {})
+        for sample in metric.samples:
+            labels = tuple(sorted(sample.labels.items()))
+            family.samples.setdefault(sample.name, []).append((labels, sample.value))
+        snapshot.append(family)
+    return snapshot
+
+
+def rendered(snapshot: Snapshot) -> bytes:
+    """In Prometheus's text format; its content type is `gateway.metrics.CONTENT_TYPE`."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Shown(snapshot))
+    text: bytes = generate_latest(registry)
+    return text
+
+
+class _Shown(Collector):
+    """A snapshot where a registry expects a collector."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        for family in self._snapshot:
+            metric = Metric(family.name, family.text, family.kind)
+            for name, series in family.samples.items():
+                for labels, value in series:
+                    metric.add_sample(name, dict(labels), value)
+            yield metric

@@ -1,0 +1,231 @@
+"""`lanewise serve --workers 2`: two processes that are one gateway to everybody outside."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+import websockets
+from openai import OpenAI, RateLimitError
+
+from tests.e2e.gateway_process import (
+    CONFIG,
+    DEVELOPMENT_KEY,
+    SMALL_KEY,
+    GatewayProcess,
+    redis_binary,
+    wait_until_at_rest,
+)
+from tests.e2e.socket_client import SocketClient
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
+
+NUM_SOCKETS = 24  # that the kernel gives all of them to one worker: one in eight million
+BOOK = "Write a book of 16,000 tokens."
+WAIT_S = 60.0  # bounds a hang; decides nothing
+
+
+@pytest.fixture(scope="module")
+def temporary(folder: Path) -> Path:
+    """Where the embedded Redis has its folder; a short path."""
+    path = folder / "w"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture(scope="module")
+def fleet(folder: Path, temporary: Path) -> Iterator[GatewayProcess]:
+    """Two workers, their engines, and a Redis of their own."""
+    (folder / "workers.toml").write_text(CONFIG)
+    path = f"{Path(redis_binary()).parent}:{os.environ['PATH']}"
+    process = GatewayProcess(
+        folder,
+        *("--config", "workers.toml", "--workers", "2"),
+        environ={"TMPDIR": str(temporary), "PATH": path},
+    )
+    try:
+        process.wait_until_ready()
+        until(lambda: serving(process) == 2)
+        yield process
+    finally:
+        process.stop()
+    assert "Traceback" not in process.log, process.log
+
+
+@pytest.fixture(scope="module")
+def embedded(fleet: GatewayProcess, temporary: Path) -> Iterator["redis.Redis[bytes]"]:
+    (path,) = temporary.glob("lanewise-*/redis.sock")
+    client = redis.Redis.from_url(f"unix://{path}")
+    yield client
+    client.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Returns once it holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.05)
+
+
+def serving(fleet: GatewayProcess) -> float:
+    return fleet.metrics().total("lanewise_workers")
+
+
+def children(pid: int) -> dict[int, str]:
+    """Process id -> command."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    found = {}
+    for child in path.read_text().split():
+        with contextlib.suppress(OSError):
+            found[int(child)] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def workers(fleet: GatewayProcess) -> list[int]:
+    """Those that listen on the port, which the engines' process does not."""
+    inodes = {
+        line.split()[9]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if line.split()[1].endswith(f":{fleet.port:04X}") and line.split()[3] == "0A"
+    }
+
+    def listens(pid: int) -> bool:
+        links = (os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir())
+        return any(link[8:-1] in inodes for link in links if link.startswith("socket:["))
+
+    return [pid for pid in children(fleet.process.pid) if listens(pid)]
+
+
+def is_there(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def ask(fleet: GatewayProcess, key: str = DEVELOPMENT_KEY) -> str:
+    """One response on a connection of its own; its id."""
+    with OpenAI(base_url=fleet.base_url, api_key=key, max_retries=0) as client:
+        made = client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=16)
+        return str(made.id)
+
+
+def test_limits_hold_across_workers(fleet: GatewayProcess) -> None:
+    assert len(workers(fleet)) == 2
+    answered = refused = 0
+    for _ in range(12):
+        try:
+            ask(fleet, SMALL_KEY)
+            answered += 1
+        except RateLimitError:
+            refused += 1
+    # 2 a minute; a slow machine may take long enough for another to come in.
+    assert 2 <= answered <= 4, (answered, refused)
+    wait_until_at_rest(fleet)
+    assert fleet.metrics().total("lanewise_requests_total", outcome="rate_limited") == refused
+
+
+def test_any_worker_knows_a_response_that_another_runs(fleet: GatewayProcess) -> None:
+    def fresh() -> OpenAI:
+        return OpenAI(base_url=fleet.base_url, api_key=DEVELOPMENT_KEY, max_retries=0)
+
+    with fresh() as client:
+        begun = client.responses.create(
+            model="lanewise-deep", input=BOOK, max_output_tokens=16_000, background=True
+        )
+    for _ in range(8):  # on either worker
+        with fresh() as client:
+            assert client.responses.retrieve(begun.id).status == "in_progress"
+    with fresh() as client:
+        assert client.responses.cancel(begun.id).status == "cancelled"
+    for _ in range(8):
+        with fresh() as client:
+            assert client.responses.retrieve(begun.id).status == "cancelled"
+
+
+async def test_a_killed_worker_takes_only_its_own_with_it(
+    fleet: GatewayProcess, embedded: "redis.Redis[bytes]"
+) -> None:
+    victim, other = workers(fleet)
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(SocketClient.open(fleet)) for _ in range(NUM_SOCKETS)
+        ]
+        for client in clients:
+            await client.create(BOOK, model="lanewise-deep", max_output_tokens=16_000)
+        for client in clients:
+            await client.next_type("response.created")
+        before = await asyncio.to_thread(fleet.metrics)
+        assert before.total("lanewise_ws_connections") == NUM_SOCKETS
+        assert before.total("lanewise_tasks_running") == NUM_SOCKETS
+        assert before.total("lanewise_ratelimit_leases") == NUM_SOCKETS
+        os.kill(victim, signal.SIGKILL)
+        lost = []
+        for client in clients:
+            try:
+                await client.next_type("response.output_text.delta", "response.completed")
+            except websockets.ConnectionClosed:
+                lost.append(client)
+        assert 0 < len(lost) < NUM_SOCKETS
+        for _ in lost:  # they come back, and are served
+            client = await stack.enter_async_context(SocketClient.open(fleet))
+            assert (await client.turn("Hi.", max_output_tokens=16))["output"]
+        await asyncio.to_thread(until, lambda: serving(fleet) == 2)
+        assert other in workers(fleet), "only the killed one was replaced"
+        after = await asyncio.to_thread(fleet.metrics)
+        for name in ("lanewise_ws_opened_total", "lanewise_requests_total"):
+            assert after.total(name) >= before.total(name), "a sum that falls reads as a restart"
+        assert after.total("lanewise_ws_opened_total") >= NUM_SOCKETS + len(lost)
+        assert after.total("lanewise_ws_connections") == NUM_SOCKETS
+        assert after.total("lanewise_worker_restarts_total") == 1
+    await asyncio.to_thread(wait_until_at_rest, fleet)
+    # Nobody renews what the killed one held. Half a minute later its places are free again; here
+    # the clock of those leases is put forward instead.
+    (lease_key,) = embedded.keys("lw1:{dev}*lease")
+    left = embedded.zrange(lease_key, 0, -1)
+    assert len(left) == len(lost)
+    embedded.zadd(lease_key, dict.fromkeys(left, 1), xx=True)
+    embedded.zadd("lw1:{sweeper}:due", {"dev": 1})
+    await asyncio.to_thread(until, lambda: not embedded.zrange(lease_key, 0, -1))
+    reaped = await asyncio.to_thread(fleet.metrics)
+    assert reaped.total("lanewise_ratelimit_reaped_total") == len(lost)
+
+
+def test_sighup_replaces_the_workers_one_by_one(fleet: GatewayProcess) -> None:
+    ask(fleet)
+    wait_until_at_rest(fleet)
+    old, before = workers(fleet), fleet.metrics()
+    fleet.process.send_signal(signal.SIGHUP)
+    until(lambda: "all workers were replaced" in fleet.log)
+    assert len(workers(fleet)) == 2
+    assert not set(workers(fleet)) & set(old)
+    ask(fleet)
+    wait_until_at_rest(fleet)
+    after = fleet.metrics()
+    ended = "lanewise_requests_total"
+    assert after.total(ended) == before.total(ended) + 1, "what the old ones counted is kept"
+    assert after.total("lanewise_worker_restarts_total") == 1, "none of them crashed"
+
+
+async def test_sigterm_drains_all_and_leaves_no_process(
+    fleet: GatewayProcess, temporary: Path
+) -> None:
+    running = children(fleet.process.pid)
+    assert len(running) == 4, "two workers, their engines, Redis"
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(SocketClient.open(fleet)) for _ in range(8)]
+        for client in clients:
+            await client.create("Write a very long text.", max_output_tokens=400)
+            await client.next_type("response.output_text.delta")
+        fleet.process.terminate()
+        for client in clients:  # what runs may end
+            assert (await client.terminal())["response"]["usage"]["output_tokens"] > 0
+            with pytest.raises(websockets.ConnectionClosed):
+                await client.receive()
+            assert client.socket.close_code in (1001, 1012)
+    assert await asyncio.to_thread(fleet.process.wait, WAIT_S) == 0, fleet.log
+    assert not [pid for pid in running if is_there(pid)]
+    assert os.listdir(temporary) == [], "the embedded Redis took its folder with it"
