@@ -95,6 +95,7 @@ THIRD_PARTY = {
     ),
     "uvloop": ("gateway.server", "gateway.engine_command", "gateway.supervisor", "gateway.worker"),
     "prometheus_client": (
+        "gateway.fleet_metrics",
         *("gateway.backend_metrics", "gateway.learning_metrics"),
         *("gateway.metrics", "gateway.ledger_metrics", "gateway.outage_metrics"),
         *("gateway.policy_metrics", "gateway.strategy_metrics", "gateway.waiting_metrics"),
