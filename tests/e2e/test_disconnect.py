@@ -84,7 +84,8 @@ def test_a_killed_client_leaves_nothing_behind(
             busy = gateway.metrics()
             assert busy.total("lanewise_tasks_running") >= 3
             assert busy.total("lanewise_backend_inflight") >= 2
-            assert busy.total("lanewise_ratelimit_leases") >= 4
+            # The comment of `brief` may have ended, and then its lease has, too.
+            assert busy.total("lanewise_ratelimit_leases") >= 3
             assert len(leases(redis_client)) >= 3
         finally:
             client.send_signal(signal.SIGKILL)
