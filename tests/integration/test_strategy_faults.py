@@ -201,8 +201,9 @@ async def test_a_client_that_vanishes_in_a_later_phase(
         async with asyncio.timeout(WAIT_S):
             await until(lambda: site.servers[hung].num_requests >= number)
             pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
+            await asyncio.sleep(0)  # one turn of the event loop
             site.check_stopped()
+            await asyncio.gather(pump, return_exceptions=True)
             await site.world.check()
             await site.servers[hung].left.wait()
         num_requests = [server.num_requests for server in site.servers.values()]
@@ -237,8 +238,9 @@ async def test_a_client_that_vanishes_takes_all_generations_with_it(
             if plan == "hang midway" and strategy != "race":
                 await until(lambda: "response.output_text.delta" in site.world.heard.types)
             pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
+            await asyncio.sleep(0)  # one turn of the event loop
             site.check_stopped()
+            await asyncio.gather(pump, return_exceptions=True)
             await site.world.check()
             for server in asked:
                 await server.left.wait()
