@@ -14,7 +14,7 @@ from collections import OrderedDict
 from typing import Any
 
 import msgspec
-from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp
 
 from gateway.cancelling import cancelled
 from gateway.connection import new_id
@@ -69,7 +69,7 @@ class BackgroundRuns:
         self._flushing = asyncio.create_task(self._flusher.run(_nothing))
         self._keeping = asyncio.create_task(self._keep())
 
-    async def create(self, tenant: Tenant, body: CreateBody) -> ASGIResponse:
+    async def create(self, tenant: Tenant, body: CreateBody) -> ASGIApp:
         """Begin a run and answer with its object, or with its events.
 
         Raises:
@@ -150,7 +150,7 @@ class BackgroundRuns:
         failed: dict[str, Any] = msgspec.json.decode(stored.response)
         return msgspec.json.encode(failed | {"status": "failed", "error": _GONE})
 
-    def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIResponse:
+    def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIApp:
         """The events of a run after that number, then those to come.
 
         Raises:
@@ -165,7 +165,7 @@ class BackgroundRuns:
             raise ProtocolError("response_not_found", message, param="response_id")
         return self._follow(run, starting_after + 1)
 
-    def _follow(self, run: _Run, first: int) -> ASGIResponse:
+    def _follow(self, run: _Run, first: int) -> ASGIApp:
         outbox = Outbox(self._gw.rounds)
         run.stream.flush()
         for event_type, data in run.events[first:]:

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar.response.base import ASGIResponse
+from litestar.types import Receive
 from msgspec import Meta
 
 from backends.contract import (
@@ -20,7 +20,7 @@ from backends.contract import (
 from gateway.connection import new_id
 from gateway.errors import ProtocolError, from_validation
 from gateway.gateway import Gateway
-from gateway.http import AnyRequest, EventStream, Exchange, json_response
+from gateway.http import JSON, Answer, EventStream, Exchange
 from gateway.intake import ParsedCreate, parse_create
 from gateway.outbox import Outbox
 from gateway.response import Ending
@@ -480,18 +480,20 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-async def create_chat_completion(gw: Gateway, tenant: Tenant, request: AnyRequest) -> ASGIResponse:
-    """`POST /v1/chat/completions`.
+async def create_chat_completion(
+    gw: Gateway, tenant: Tenant, content: bytes, receive: Receive
+) -> Answer:
+    """`POST /v1/chat/completions`; `receive` tells when the client leaves.
 
     Raises:
         ProtocolError: Before the first chunk; afterwards errors are chunks.
     """
-    chat, parsed = parse_chat(await request.body(), gw.max_context_tokens)
+    chat, parsed = parse_chat(content, gw.max_context_tokens)
     outbox = Outbox(gw.rounds) if chat.stream else None
     stream = ChatStream(parsed, chat, outbox)
     exchange = Exchange(gw, tenant, parsed, stream)
     if outbox is None:
-        await exchange.whole(request)
-        return json_response(stream.body, headers=exchange.headers())
+        await exchange.whole(receive)
+        return Answer(JSON.encode(), exchange.headers(), stream.body)
     await exchange.until_open()
     return EventStream(gw, outbox, exchange.pump, exchange.headers())

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from litestar import Request
 from litestar.response.base import ASGIResponse
-from litestar.types import Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from backends.contract import BackendGroup
 from gateway.connection import new_id
@@ -31,7 +31,7 @@ AnyRequest = Request[Any, Any, Any]
 MAX_COUNTED_TOKENS = 1 << 20
 
 JSON = "application/json"
-SSE = "text/event-stream"
+SSE = b"text/event-stream; charset=utf-8"
 
 
 def json_response(
@@ -45,6 +45,39 @@ def json_response(
 def error_response(error: ProtocolError) -> ASGIResponse:
     """An error as HTTP tells it."""
     return json_response(error.body(), error.kind.status, error.headers)
+
+
+class Answer:
+    """An answer as plain ASGI, which costs a fifth of the framework's own response."""
+
+    def __init__(self, media_type: bytes, headers: dict[str, str], body: bytes = b"") -> None:
+        self.body = body
+        self._headers = [
+            (b"content-type", media_type),
+            *((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        length = (b"content-length", str(len(self.body)).encode())
+        await self._start(send, length)
+        await send({"type": "http.response.body", "body": self.body, "more_body": False})
+
+    async def _start(self, send: Send, *more: tuple[bytes, bytes]) -> None:
+        headers = [*self._headers, *more]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+class Framed(ASGIResponse):
+    """Any answer as Litestar's routes return it."""
+
+    def __init__(self, answer: ASGIApp) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        await self._answer(scope, receive, send)
 
 
 class Exchange:
@@ -100,13 +133,13 @@ class Exchange:
             "x-lanewise-policy": decision.policy_version,
         }
 
-    async def whole(self, request: AnyRequest) -> Ended:
+    async def whole(self, receive: Receive) -> Ended:
         """Wait for the end; a client that leaves first takes its generation with it.
 
         Raises:
             ProtocolError: It was refused, or its engine failed.
         """
-        leaving = asyncio.ensure_future(_gone(request.receive))
+        leaving = asyncio.ensure_future(_gone(receive))
         try:
             await asyncio.wait((self.pump, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -138,17 +171,15 @@ class Exchange:
             raise self.refusal
 
 
-class EventStream(ASGIResponse):
+class EventStream(Answer):
     """Server-sent events from an outbox until the job behind it ends, or its client leaves."""
-
-    _should_set_content_length = False
 
     def __init__(
         self, gw: Gateway, outbox: Outbox, pump: "asyncio.Task[Any]", headers: dict[str, str]
     ) -> None:
         """`pump` fills the outbox and is cancelled with the stream."""
         unbuffered = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        super().__init__(media_type=SSE, headers=headers | unbuffered)
+        super().__init__(SSE, headers | unbuffered)
         self._gw = gw
         self._outbox = outbox
         self._pump = pump
@@ -156,12 +187,13 @@ class EventStream(ASGIResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; whatever interrupts it stops the generation."""
         try:
-            await super().__call__(scope, receive, send)
+            await self._start(send)
+            await self._send_events(send, receive)
         finally:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
 
-    async def send_body(self, send: Send, receive: Receive) -> None:
+    async def _send_events(self, send: Send, receive: Receive) -> None:
         """Write what the outbox gets, while watching whether anyone is there."""
 
         async def write(events: list[bytes]) -> None:
@@ -200,9 +232,9 @@ def sse_event(event_type: str, data: bytes) -> bytes:
 
 
 async def create_response(
-    gw: Gateway, tenant: Tenant, request: AnyRequest, body: CreateBody
-) -> ASGIResponse:
-    """`POST /v1/responses` in the foreground.
+    gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive
+) -> Answer:
+    """`POST /v1/responses` in the foreground; `receive` tells when the client leaves.
 
     Raises:
         ProtocolError: Before the first event; afterwards errors are events.
@@ -218,8 +250,8 @@ async def create_response(
         return EventStream(gw, outbox, exchange.pump, exchange.headers())
     whole = ResponseStream(parsed, _unheard, on_dirty=_unflushed)
     exchange = Exchange(gw, tenant, parsed, whole)
-    await exchange.whole(request)
-    return json_response(whole.body, headers=exchange.headers())
+    await exchange.whole(receive)
+    return Answer(JSON.encode(), exchange.headers(), whole.body)
 
 
 def _unflushed(stream: ResponseStream) -> None:

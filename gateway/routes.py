@@ -13,7 +13,6 @@ from gateway.admin import ADMIN
 from gateway.app import Services
 from gateway.batch_route import NDJSON
 from gateway.catalogue import find_model
-from gateway.chat import create_chat_completion
 from gateway.compaction import compact
 from gateway.connection import Connection, new_id
 from gateway.engine_link import EngineLink
@@ -21,7 +20,7 @@ from gateway.errors import ProtocolError
 from gateway.http import (
     JSON,
     AnyRequest,
-    create_response,
+    Framed,
     error_response,
     json_response,
     request_context,
@@ -29,6 +28,7 @@ from gateway.http import (
 from gateway.items import wire_item
 from gateway.metrics import CONTENT_TYPE
 from gateway.outcomes import take_feedback
+from gateway.posts import answer_chat, answer_response, fault_of
 from gateway.usage import usage_view
 from gateway.wire import decode_body
 from router.task import Tenant
@@ -130,13 +130,8 @@ async def post_response(request: AnyRequest) -> ASGIResponse:
     """One response: JSON, SSE, or in the background."""
     services = _services(request)
     tenant = _tenant(services, request)
-    gw = services.gw
-    started_us = gw.clock_us()
-    body = decode_body(await request.body())
-    gw.metrics.stage("parse", gw.clock_us() - started_us)
-    if body.background:
-        return await services.background.create(tenant, body)
-    return await create_response(gw, tenant, request, body)
+    content = await request.body()
+    return Framed(await answer_response(services, tenant, content, request.receive))
 
 
 @get("/v1/responses/{response_id:str}")
@@ -147,7 +142,7 @@ async def get_response(
     services = _services(request)
     tenant = _tenant(services, request)
     if stream:
-        return services.background.follow(tenant, response_id, starting_after)
+        return Framed(services.background.follow(tenant, response_id, starting_after))
     body = await services.background.read(tenant, response_id)
     if body is None:
         raise _not_found(response_id)
@@ -259,7 +254,8 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     """The older protocol, over the same pipeline."""
     services = _services(request)
     tenant = _tenant(services, request)
-    return await create_chat_completion(services.gw, tenant, request)
+    content = await request.body()
+    return Framed(await answer_chat(services, tenant, content, request.receive))
 
 
 @post("/v1/route", status_code=200)
@@ -384,21 +380,13 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     return _answer(ProtocolError(code, message))
 
 
-def on_nesting(request: AnyRequest, error: RecursionError) -> Response[bytes]:
-    """JSON deeper than any of our documents is."""
-    message = f"{request.method} {request.url.path}: the JSON is nested too deeply."
-    return _answer(ProtocolError("invalid_json", message))
-
-
 def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:
-    """A fault of ours: logged with its traceback, told without it."""
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _answer(ProtocolError("server_error", "The gateway failed. Send the request again."))
+    """A fault of ours, or JSON that is nested too deeply."""
+    return _answer(fault_of(request.method, request.url.path, error))
 
 
 EXCEPTION_HANDLERS: dict[Any, Any] = {
     ProtocolError: on_protocol_error,
     HTTPException: on_http_error,
-    RecursionError: on_nesting,
     Exception: on_fault,
 }

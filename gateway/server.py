@@ -16,9 +16,8 @@ from typing import Any, cast
 
 import uvicorn
 import uvloop
-from litestar import Litestar
 from litestar.enums import ScopeType
-from litestar.types import Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.app import Services, make_app, services
 from gateway.cancelling import cancelled
@@ -29,6 +28,7 @@ from gateway.config import (
     ConfigError,
     ServerConfig,
 )
+from gateway.posts import DirectPosts
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.socket_care import KeepAlive, Line
 from gateway.socket_protocol import HttpProtocol, SocketProtocol
@@ -51,7 +51,7 @@ GC_YOUNG_OBJECTS = 10_000
 class StandardHeaders:
     """ASGI wrapper: the headers that every HTTP answer has. Sockets pass through untouched."""
 
-    def __init__(self, app: Litestar) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -232,7 +232,7 @@ async def serve_on(
 ) -> int:
     """Serve until stopped, or until `stop_after` ends: then others serve beside this process."""
     keep_alive = KeepAlive(PING_INTERVAL_S)
-    app = StandardHeaders(make_app(made, HANDLERS, EXCEPTION_HANDLERS))
+    app = StandardHeaders(DirectPosts(make_app(made, HANDLERS, EXCEPTION_HANDLERS), made))
     config = uvicorn_config(app, made.config.server, keep_alive)
     server = Server(config, made, on_serving, is_one_of_many=stop_after is not None)
     turning = asyncio.create_task(keep_alive.run())

@@ -30,7 +30,7 @@ EDGES = frozenset(
             *("embedded_redis",),
             *("batch_route", "engine_command", "engine_link", "eval_command", "gateway", "http"),
             *("leases", "metrics", "outbox"),
-            *("pipeline", "preview", "rounds", "routes", "server", "settlement"),
+            *("pipeline", "preview", "posts", "rounds", "routes", "server", "settlement"),
             *("socket_protocol",),
             *("store", "terminal"),
             *("admin_guard", "outage_metrics", "policy_metrics", "policy_watch"),
@@ -77,6 +77,7 @@ THIRD_PARTY = {
     "litestar": (
         *("gateway.admin", "gateway.app", "gateway.background", "gateway.chat"),
         *("gateway.connection", "gateway.engine_link", "gateway.http", "gateway.routes"),
+        "gateway.posts",
         *(
             "gateway.server",
             "gateway.engine_host",
