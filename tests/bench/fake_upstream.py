@@ -14,6 +14,7 @@ import base64
 import hashlib
 import itertools
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -41,10 +42,10 @@ class Asked(msgspec.Struct):
     @property
     def num_deltas(self) -> int:
         limits = (self.max_output_tokens, self.max_tokens, self.max_completion_tokens)
-        return min(MAX_DELTAS, *(limit for limit in limits if limit))
+        return min(MAX_DELTAS, *(limit or MAX_DELTAS for limit in limits))
 
 
-_decoder = msgspec.json.Decoder(Asked)
+asked_of = msgspec.json.Decoder(Asked).decode
 _numbers = itertools.count(1)
 
 
@@ -90,11 +91,20 @@ def _item(status: str, text: str | None) -> dict[str, Any]:
     return {**message, "status": status, "content": content}
 
 
+def words(num_deltas: int) -> list[str]:
+    """What it says to everybody."""
+    return [WORDS[n % len(WORDS)] for n in range(num_deltas)]
+
+
 @lru_cache
 def responses_events(model: str, num_deltas: int) -> tuple[dict[str, Any], ...]:
     """An answer's events."""
-    words = [WORDS[n % len(WORDS)] for n in range(num_deltas)]
-    text = "".join(words)
+    return events_saying(model, words(num_deltas))
+
+
+def events_saying(model: str, words: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """The events of an answer that says so, a delta for each word."""
+    text, num_deltas = "".join(words), len(words)
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     begun = _response(model, "in_progress", None, num_deltas)
     part: dict[str, Any] = {"type": "output_text", "text": ""}
@@ -121,17 +131,21 @@ def responses_events(model: str, num_deltas: int) -> tuple[dict[str, Any], ...]:
 @lru_cache
 def chat_chunks(model: str, num_deltas: int) -> tuple[dict[str, Any], ...]:
     """A chat completion's chunks, the one with the usage last."""
+    return chunks_saying(model, words(num_deltas))
+
+
+def chunks_saying(model: str, words: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """The same for one that says so."""
     head = {"id": _ID, "object": "chat.completion.chunk", "created": 1_790_000_000, "model": model}
 
     def chunk(delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
         return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
-    words = (WORDS[n % len(WORDS)] for n in range(num_deltas))
     return (
         chunk({"role": "assistant", "content": ""}, None),
         *(chunk({"content": word}, None) for word in words),
         chunk({}, "stop"),
-        {**head, "choices": [], "usage": _chat_usage(num_deltas)},
+        {**head, "choices": [], "usage": _chat_usage(len(words))},
     )
 
 
@@ -145,11 +159,18 @@ def _socket_answer(model: str, num_deltas: int, stream_id: str | None) -> bytes:
     frames = []
     for event in responses_events(model, num_deltas):
         named = event if stream_id is None else {**event, "stream_id": stream_id}
-        payload = msgspec.json.encode(named)
-        size = len(payload)
-        head = bytes((0x81, size)) if size < 126 else b"\x81\x7e" + size.to_bytes(2, "big")
-        frames.append(head + payload)
+        frames.append(text_frame(msgspec.json.encode(named)))
     return b"".join(frames)
+
+
+def text_frame(payload: bytes) -> bytes:
+    """A server's frame (RFC 6455 5.2)."""
+    size = len(payload)
+    if size < 126:
+        return bytes((0x81, size)) + payload
+    if size < 1 << 16:
+        return b"\x81\x7e" + size.to_bytes(2, "big") + payload
+    return b"\x81\x7f" + size.to_bytes(8, "big") + payload
 
 
 @lru_cache
@@ -172,7 +193,7 @@ def _sse_answer(model: str, num_deltas: int, is_chat: bool) -> bytes:
 
 @lru_cache
 def _whole_answer(model: str, num_deltas: int, is_chat: bool) -> bytes:
-    text = "".join(WORDS[n % len(WORDS)] for n in range(num_deltas))
+    text = "".join(words(num_deltas))
     if not is_chat:
         return _json(_response(model, "completed", text, num_deltas))
     message = {"role": "assistant", "content": text}
@@ -198,9 +219,21 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._is_socket = False
         self._buffer = bytearray()
+        self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+
+    def send(self, answer: bytes) -> None:
+        """Write it now."""
+        self._transport.write(answer)
+
+    def send_json(self, value: Any, status: bytes = b"200 OK") -> None:
+        """Answer an HTTP request."""
+        self.send(_json(value, status))
 
     def data_received(self, data: bytes) -> None:
         if self._is_socket:
@@ -230,19 +263,23 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._key:
             return
-        path, body = self._url, b"".join(self._body)
+        path, body = self._url.partition(b"?")[0], b"".join(self._body)
         self._url, self._body = b"", []
+        self.respond(path, body)
+
+    def respond(self, path: bytes, body: bytes) -> None:
+        """One HTTP request has come."""
         if path.endswith(b"/models"):
             listed = [{"id": name, "object": "model", "created": 1} for name in self._models]
-            self._transport.write(_json({"object": "list", "data": listed}))
+            self.send_json({"object": "list", "data": listed})
             return
         is_chat = path.endswith(b"/chat/completions")
         if not is_chat and not path.endswith(b"/responses"):
-            self._transport.write(_json({"path": path.decode()}, b"404 Not Found"))
+            self.send_json({"path": path.decode()}, b"404 Not Found")
             return
-        asked = _decoder.decode(body)
+        asked = asked_of(body)
         answer = _sse_answer if asked.stream else _whole_answer
-        self._transport.write(_numbered(answer(asked.model, asked.num_deltas, is_chat)))
+        self.send(numbered(answer(asked.model, asked.num_deltas, is_chat)))
 
     # -- WebSocket -----------------------------------------------------------------------------
 
@@ -277,13 +314,14 @@ class Connection(asyncio.Protocol):
                 self._transport.write(bytes((0x8A, len(payload))) + payload)
 
     def _answer(self, payload: bytes) -> None:
+        """One message has come over a WebSocket."""
         if b'"response.create"' in payload:
-            asked = _decoder.decode(payload)
+            asked = asked_of(payload)
             frames = _socket_answer(asked.model, asked.num_deltas, asked.stream_id)
-            self._transport.write(_numbered(frames))
+            self.send(numbered(frames))
 
 
-def _numbered(answer: bytes) -> bytes:
+def numbered(answer: bytes) -> bytes:
     """The answer under an id of its own."""
     return answer.replace(_ID.encode(), b"resp_%048d" % next(_numbers))
 

@@ -88,6 +88,8 @@ SCRIPTS = (
     Script("steer", "Steering", ("--rounds", "20")),
     Script("engine_speeds", "The documented engines", ("--repeat", "1"), extra=True),
     Script("replay_trace", "Replaying a trace", extra=True),
+    # The first time it installs them.
+    Script("compare", "Beside relays and other gateways", limit_s=7200, extra=True),
 )
 
 

@@ -133,7 +133,7 @@ class SocketConnection(_Connection):
     def __init__(self, upgrade: bytes, requests: list[bytes]) -> None:
         super().__init__()
         self._upgrade = upgrade
-        self._frames = [_masked(request) for request in requests]
+        self._frames = [masked(request) for request in requests]
         self._buffer = b""
         self._sent_s = [0.0] * len(requests)
         self._first_s = [0.0] * len(requests)
@@ -178,7 +178,7 @@ class SocketConnection(_Connection):
             if opcode < 8:
                 self._take(buffer[body : body + size])
             elif opcode == 9:
-                self._transport.write(_masked(buffer[body : body + size], 0x8A))
+                self._transport.write(masked(buffer[body : body + size], 0x8A))
             start = body + size
         self._buffer = buffer[start:]
 
@@ -202,7 +202,7 @@ class SocketConnection(_Connection):
         return int(name[1:])
 
 
-def _masked(payload: bytes, first: int = 0x81) -> bytes:
+def masked(payload: bytes, first: int = 0x81) -> bytes:
     """A client's frame; its mask is zero, which changes nothing and costs nothing."""
     size = len(payload)
     if size < 126:
@@ -277,7 +277,9 @@ class Load:
         )
 
     def _head(self, method: str, path: str, headers: dict[str, str]) -> bytes:
-        every = {"host": self._url.netloc, "authorization": f"Bearer {self._asked.key}", **headers}
+        asked = self._asked
+        every = dict(line.split("=", 1) for line in asked.header)
+        every |= {"host": self._url.netloc, "authorization": f"Bearer {asked.key}", **headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in every.items())
         return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode()
 
@@ -322,6 +324,7 @@ def main() -> None:
     )
     parser.add_argument("--url", required=True, help="up to and with /v1")
     parser.add_argument("--key", default="none")
+    parser.add_argument("--header", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--model", default="fake")
     parser.add_argument("--mode", choices=get_args(Mode), default="responses-ws")
     parser.add_argument("--concurrency", type=int, default=1)

@@ -1,0 +1,29 @@
+"""SGLang's router, from PyPI (`sglang-router`)."""
+
+from pathlib import Path
+
+from tests.bench.rivals.rival import Rival, Started, Upstream, same, venv_of, version_of
+
+
+def install(folder: Path) -> str:
+    """A wheel with the Rust library."""
+    return version_of(venv_of(folder, "sglang-router"), "sglang-router")
+
+
+def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
+    """Its default policy, cache-aware, over one worker named twice by two names of this host."""
+    binary = str(folder / "venv" / "bin" / "sglang-router")
+    workers = [upstream.url, f"http://localhost:{upstream.port}"]
+    command = [binary, "launch", "--host", "127.0.0.1", "--port", str(port), "--worker-urls"]
+    return Started(
+        [*command, *workers, "--log-level", "warn"], {}, base_path="/v1", ready_path="/readiness"
+    )
+
+
+RIVAL = Rival(
+    name="sglang-router",
+    routes=True,
+    modes=same("fake", "responses-sse", "chat-sse", "chat-json"),
+    install=install,
+    start=start,
+)

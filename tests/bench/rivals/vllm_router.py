@@ -1,0 +1,28 @@
+"""vLLM's router, from PyPI (`vllm-router`)."""
+
+from pathlib import Path
+
+from tests.bench.rivals.rival import Rival, Started, Upstream, same, venv_of, version_of
+
+
+def install(folder: Path) -> str:
+    """A wheel with the Rust library."""
+    return version_of(venv_of(folder, "vllm-router"), "vllm-router")
+
+
+def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started:
+    """Its default policy, cache-aware, over one worker named twice by two names of this host."""
+    binary = str(folder / "venv" / "bin" / "vllm-router")
+    workers = [upstream.url, f"http://localhost:{upstream.port}"]
+    command = [binary, "--host", "127.0.0.1", "--port", str(port), "--worker-urls", *workers]
+    metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(port + 1)]
+    return Started([*command, *metrics, "--log-level", "warning"], {}, base_path="/v1")
+
+
+RIVAL = Rival(
+    name="vllm-router",
+    routes=True,
+    modes=same("fake", "responses-sse", "chat-sse", "chat-json"),
+    install=install,
+    start=start,
+)
