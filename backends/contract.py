@@ -318,6 +318,8 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     num_prompt_tokens: int = 0  # since start, cached ones included
     num_cached_tokens: int = 0  # since start
     ejected: bool = False  # left alone for failures in a row
+    num_continued: int = 0  # requests that brought an upstream only what it did not know
+    num_chains_lost: int = 0  # of those, what the upstream had forgotten: sent whole again
 
 
 class Backend(Protocol):

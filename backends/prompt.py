@@ -74,7 +74,12 @@ def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
         num_tokens += _attachment_tokens(item.output)
     if max_tokens is not None and num_tokens > max_tokens:
         raise TooLongError(num_tokens)
-    return ContextItem(item, num_tokens, _hash(text.encode("utf-8", "surrogatepass")))
+    return ContextItem(item, num_tokens, _digest(text))
+
+
+def digest_of(item: Item) -> int:
+    """An item's identity alone, as `measure` gives it."""
+    return _digest(render(item))
 
 
 def prompt_size(
@@ -178,6 +183,10 @@ def _head_size(head: bytes) -> tuple[int, int]:
     if not head:
         return 0, 0
     return ITEM_OVERHEAD_TOKENS + count(head.decode("utf-8", "surrogatepass")), _hash(head)
+
+
+def _digest(text: str) -> int:
+    return _hash(text.encode("utf-8", "surrogatepass"))
 
 
 def _hash(content: bytes) -> int:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import random
-from typing import Any, Protocol
+from typing import Protocol
 
 from backends.contract import (
     BackendError,
@@ -25,22 +25,31 @@ from backends.contract import (
     Usage,
 )
 from backends.driver import monotonic_us
+from backends.upstream_chain import Turn
 from backends.upstream_chat import ChatReader
 from backends.upstream_errors import Failure, broken
 from backends.upstream_health import Health
 from backends.upstream_http import HttpTransport, Probe, Receive
 from backends.upstream_options import UpstreamOptions, check_options
-from backends.upstream_request import request_body, wrapped_tools
+from backends.upstream_request import wrapped_tools
 from backends.upstream_responses import ResponsesReader
+from backends.upstream_retry import Attempts
 from backends.upstream_socket import SocketTransport
 
 logger = logging.getLogger("lanewise")
+
+MAX_WARMING = 8  # warm-ups at once; more are refused
 
 
 class Transport(Protocol):
     """How requests and events travel."""
 
-    async def exchange(self, body: dict[str, Any], receive: Receive) -> None: ...
+    num_continued: int  # requests that went on from what the server remembers
+    num_chains_lost: int  # and those that it had forgotten, so that they were sent whole
+
+    async def exchange(self, turn: Turn, receive: Receive) -> None: ...
+
+    async def warm_up(self, turn: Turn, receive: Receive) -> None: ...
 
     async def warm(self) -> None: ...
 
@@ -65,8 +74,11 @@ class Reader(Protocol):
 class UpstreamBackend:
     """Satisfies `backends.contract.Backend`."""
 
-    def __init__(self, *, name: str, options: UpstreamOptions) -> None:
+    def __init__(self, *, name: str, options: UpstreamOptions, seed: int | None = None) -> None:
         """Must run inside the event loop; unhealthy until the first probe is answered.
+
+        Args:
+            seed: Of the jitter in pauses; None: another one each time.
 
         Raises:
             ValueError: An option, or the environment lacks the key.
@@ -90,7 +102,10 @@ class UpstreamBackend:
         self.transport: Transport = kind(name, options, headers)
         self._probe = Probe(options, headers) if options.probe_path is not None else None
         self._wakes = asyncio.Event()  # the keeper, before its time
+        self.chance = random.Random(seed)
+        self.warms = True  # the server knows warm-ups, as far as we know
         self._generations: set[UpstreamGeneration] = set()
+        self._warming: set[UpstreamGeneration] = set()
         self._pumps: set[asyncio.Task[None]] = set()
         self._is_open = True
         self._total = Usage()
@@ -104,14 +119,19 @@ class UpstreamBackend:
         """See `Backend.start`."""
         now_us = monotonic_us()
         room = self.health.room(now_us) if self._is_open else 0
-        if len(self._generations) >= room:
+        num_here = len(self._generations)
+        is_full = num_here >= room
+        if not request.generate:  # it leaves a place for whoever comes
+            num_warming = len(self._warming)
+            is_full = num_here + num_warming + 1 >= room or num_warming >= MAX_WARMING
+        if is_full:
             message = "is not available now" if room == 0 else f"has {room} generations already"
             raise BackendError(
                 self.name, "server_is_overloaded", f"the upstream {message}", retryable=True
             )
         self.health.on_request()
         generation = UpstreamGeneration(self, request, sink)
-        self._generations.add(generation)
+        (self._generations if request.generate else self._warming).add(generation)
         pump = asyncio.create_task(generation.run())
         generation.attach(pump)
         self._pumps.add(pump)
@@ -130,6 +150,7 @@ class UpstreamBackend:
     def over(self, generation: "UpstreamGeneration", usage: Usage) -> None:
         """A generation has ended, one way or another."""
         self._generations.discard(generation)
+        self._warming.discard(generation)
         self._total = self._total + usage
 
     def failed(self, failure: Failure) -> None:
@@ -150,6 +171,7 @@ class UpstreamBackend:
             healthy=self._is_open and self.health.healthy(now_us),
             num_running=num_running,
             num_waiting=len(self._generations) - num_running,
+            num_warming=len(self._warming),
             max_num_seqs=max(1, self.health.room(now_us)),
             kv_used_tokens=0,
             kv_capacity_tokens=0,
@@ -157,13 +179,15 @@ class UpstreamBackend:
             num_prompt_tokens=self._total.num_input_tokens,
             num_cached_tokens=self._total.num_cached_tokens,
             ejected=self.health.ejected(now_us),
+            num_continued=self.transport.num_continued,
+            num_chains_lost=self.transport.num_chains_lost,
         )
 
     async def close(self) -> None:
         """See `Backend.close`."""
         self._is_open = False
         self._keeper.cancel()
-        for generation in list(self._generations):
+        for generation in [*self._generations, *self._warming]:
             generation.fail("the gateway is shutting down")
         for pump in list(self._pumps):
             pump.cancel()
@@ -204,7 +228,7 @@ class UpstreamBackend:
         # Jitter, so that many gateways do not ask in step.
         await asyncio.sleep(min(1.0, interval_s / 10))
         try:
-            async with asyncio.timeout(interval_s * random.uniform(0.7, 1.0)):
+            async with asyncio.timeout(interval_s * self.chance.uniform(0.7, 1.0)):
                 await self._wakes.wait()
         except TimeoutError:
             pass
@@ -217,6 +241,8 @@ class UpstreamGeneration:
         self._backend = backend
         self._request = request
         self._sink = sink
+        self._turn = Turn(request, backend.options)
+        self._attempts = Attempts(backend.options)
         self._reader = backend.make_reader(request)
         self._usage: Usage | None = None  # once it has ended
         self._pump: asyncio.Task[None] | None = None
@@ -245,19 +271,16 @@ class UpstreamGeneration:
 
     async def run(self) -> None:
         """Ask the upstream, again if need be; cancelling stops the upstream."""
-        attempt = 0
         try:
-            body = request_body(self._request, self._backend.options)
             while True:
-                failure = await self._attempt(body)
+                failure = await self._attempt()
                 if failure is None or self._usage is not None:
                     return
                 self._backend.failed(failure)
-                pause_s = self._retry_pause_s(failure, attempt)
+                pause_s = self._retry_pause_s(failure)
                 if pause_s is None:
                     self._end_with(failure)
                     return
-                attempt += 1
                 logger.info("upstream %s: again after: %s", self._backend.name, failure)
                 await asyncio.sleep(pause_s)
                 self._reader = self._backend.make_reader(self._request)
@@ -265,10 +288,17 @@ class UpstreamGeneration:
             self._tell_of(error)
             self._end_with(broken(self._backend.name, "the gateway failed"))
 
-    async def _attempt(self, body: dict[str, Any]) -> Failure | None:
+    async def _attempt(self) -> Failure | None:
         """One exchange; None where it ended as it should, or was ended from outside."""
+        self._turn.begin()
+        transport = self._backend.transport
         try:
-            await self._backend.transport.exchange(body, self._receive)
+            if self._turn.generate:
+                await transport.exchange(self._turn, self._receive)
+            elif self._backend.warms:
+                await transport.warm_up(self._turn, self._receive)
+            else:
+                await transport.warm()
         except Failure as failure:
             if self._usage is not None:
                 return None
@@ -277,6 +307,9 @@ class UpstreamGeneration:
                 return failure
         else:
             if self._usage is None and not self._end_if_complete():
+                if not self._turn.generate:
+                    self._end(Finish(FinishReason.STOP, Usage(), monotonic_us()))
+                    return None
                 return broken(self._backend.name, "the upstream ended its answer midway")
         return None
 
@@ -286,7 +319,13 @@ class UpstreamGeneration:
             return True
         now_us = monotonic_us()
         deltas = self._reader.read(event, now_us)
+        self._turn.said(deltas, self._reader.finish)
         self._heard_us = now_us
+        if deltas and not self._turn.generate:
+            # It answers, so it does not know warm-ups. What it said is ended and not asked again.
+            self._backend.warms = False
+            self._end(Finish(FinishReason.STOP, Usage(), now_us))
+            return True
         if deltas and not self.has_tokens:
             self.has_tokens = True
             self._timer.cancel()
@@ -313,17 +352,16 @@ class UpstreamGeneration:
             self._end(finish)
         return finish is not None
 
-    def _retry_pause_s(self, failure: Failure, attempt: int) -> float | None:
+    def _retry_pause_s(self, failure: Failure) -> float | None:
         """How long to wait before another attempt; None where there shall be none."""
-        options = self._backend.options
-        if self.has_tokens or not failure.error.retryable or attempt >= options.max_retries:
+        if not self._turn.generate:
+            return None  # the turn itself will see
+        pause_s = self._attempts.pause_s(
+            failure, has_tokens=self.has_tokens, chance=self._backend.chance.random()
+        )
+        if pause_s is None or not self._backend.health.take_retry():
             return None
-        pause_s = options.retry_pause_s * 2**attempt * random.uniform(0.5, 1.0)
-        if failure.retry_after_us is not None:
-            pause_s = max(pause_s, failure.retry_after_us / 1e6)
-            if pause_s > options.max_retry_after_s:
-                return None
-        return pause_s if self._backend.health.take_retry() else None
+        return pause_s
 
     # -- its end, exactly once -------------------------------------------------------------
 

@@ -38,12 +38,14 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         blame: Literal["upstream", "limit", "request", "nobody"] = "upstream",
         retry_after_us: int | None = None,
         unused: bool = False,
+        code: str | None = None,
     ) -> None:
         super().__init__(str(error))
         self.error = error
         self.blame = blame
         self.retry_after_us = retry_after_us
         self.unused = unused  # known not to have generated or charged anything
+        self.code = code  # the server's own, where it says that the request is wrong
 
 
 class _WireError(msgspec.Struct, frozen=True):
@@ -65,6 +67,12 @@ def broken(backend: str, message: str, *, unused: bool = False, stale: bool = Fa
     """The connection failed, or what came over it is no answer."""
     error = BackendError(backend, "server_error", message, retryable=True)
     return Failure(error, blame="nobody" if stale else "upstream", unused=unused)
+
+
+def overloaded(backend: str, message: str) -> Failure:
+    """There is no place for it; nobody's fault."""
+    error = BackendError(backend, "server_is_overloaded", message, retryable=True)
+    return Failure(error, blame="nobody", unused=True)
 
 
 def http_failure(backend: str, status: int, body: bytes, headers: Mapping[str, str]) -> Failure:
@@ -107,7 +115,7 @@ def _failure(
         # quote keys in these messages.
         message = f"the upstream refuses this gateway ({status})"
         error = BackendError(backend, "server_error", message, retryable=False)
-        return Failure(error, unused=True)
+        return Failure(error, unused=True, code=code)
     if status in _LIMIT_STATUS:
         message = f"the upstream {said}{words}"
         error = BackendError(backend, "rate_limit_exceeded", message, retryable=True)
@@ -117,7 +125,7 @@ def _failure(
         if _is_too_long(wire):
             known = "context_length_exceeded"
         error = BackendError(backend, known, f"the upstream {said}{words}", retryable=False)
-        return Failure(error, blame="request", unused=True)
+        return Failure(error, blame="request", unused=True, code=code)
     overloaded = status in _OVERLOADED_STATUS or code in ("server_is_overloaded", "slow_down")
     known = "server_is_overloaded" if overloaded else "server_error"
     error = BackendError(backend, known, f"the upstream {said}{words}", retryable=True)

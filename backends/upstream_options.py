@@ -43,9 +43,14 @@ class UpstreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     # Sockets (responses-ws). One stream per socket unless the server can stop one by itself.
     max_streams_per_socket: Annotated[int, Meta(ge=1, le=16)] = 1  # OpenAI: 16 at once
+    max_idle_sockets: Annotated[int, Meta(ge=1, le=1024)] = 16  # kept for conversations to go on
     cancel_event: bool = False  # it stops a response on `response.cancel`, as Lanewise does
     socket_max_age_s: Seconds = 1_200.0  # below xAI's 25 min and OpenAI's 60 min
     socket_max_idle_s: Seconds = 120.0
+
+    # Going on by the server's own `previous_response_id` with new items alone. None: over sockets,
+    # whose memory ends with them; over HTTP the server has to store responses, so it must be asked.
+    chains: bool | None = None
 
     # Patience.
     connect_timeout_s: Seconds = 5.0
@@ -62,6 +67,16 @@ class UpstreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     eject_after: Count = 5  # failures in a row
     ejection_s: Seconds = 30.0  # times the number of ejections, up to ten times
     slow_start_s: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
+
+    @property
+    def continues(self) -> bool:
+        """Whether conversations go on from what the server remembers."""
+        return self.protocol == "responses-ws" if self.chains is None else self.chains
+
+    @property
+    def stores(self) -> bool:
+        """Whether the server is asked to store responses."""
+        return self.protocol == "responses" and self.continues
 
 
 def check_options(options: UpstreamOptions) -> None:
@@ -83,6 +98,8 @@ def check_options(options: UpstreamOptions) -> None:
             "max_streams_per_socket: streams may share a socket only where cancel_event is true; "
             "elsewhere one is stopped by closing its socket"
         )
+    if options.chains and options.protocol == "chat":
+        raise ValueError("chains: chat completions know no previous_response_id")
     if options.custom_tools == "native" and options.protocol == "chat":
         raise ValueError('custom_tools: "native" needs one of the Responses protocols')
 

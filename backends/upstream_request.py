@@ -69,7 +69,7 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
             if (found := _responses_item(entry.item, options)) is not None
         ],
         "stream": True,
-        "store": False,
+        "store": options.stores,
         "max_output_tokens": request.max_output_tokens,
     }
     if request.instructions is not None:

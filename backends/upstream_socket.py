@@ -3,10 +3,14 @@
 A socket carries one response at a time, or several on streams of their own where the server can
 stop one alone. An exchange that is abandoned stops its response at once: by `response.cancel` on
 a shared socket, by aborting the connection of one that is its own.
+
+A server remembers the latest response of each stream. So a conversation goes on where it was, with
+its new items alone; one that begins takes a stream that nobody goes on from, else the one that has
+idled longest.
 """
 
 import asyncio
-from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -14,7 +18,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
 from backends.quick_connection import QuickConnection
-from backends.upstream_errors import SOCKET_AGED, Failure, broken, http_failure
+from backends.upstream_chain import PARENT_LOST, Chain, Turn
+from backends.upstream_errors import SOCKET_AGED, Failure, broken, http_failure, overloaded
 from backends.upstream_http import Receive
 from backends.upstream_options import UpstreamOptions, socket_url
 from backends.upstream_responses import TERMINALS
@@ -30,6 +35,7 @@ _encode = msgspec.json.encode
 class _Named(msgspec.Struct, frozen=True):
     id: str | None = None
     code: str | int | None = None
+    param: str | None = None
 
 
 class _Address(msgspec.Struct, frozen=True):
@@ -42,6 +48,15 @@ class _Address(msgspec.Struct, frozen=True):
 
 
 _addresses = msgspec.json.Decoder(_Address)
+
+
+class _ParentLostError(Exception):
+    """The server does not know the response that was to be gone on from."""
+
+
+def _is_lost(error: _Named | None) -> bool:
+    parameter = "previous_response_id"
+    return error is not None and (error.code == PARENT_LOST or error.param == parameter)
 
 
 class _Connect(connect):
@@ -59,15 +74,39 @@ class SocketTransport:
         self._options = options
         self._headers = headers
         self._sockets: list[_Socket] = []
+        self.num_continued = self.num_chains_lost = 0
         # Streams that share sockets wait for one to open instead of opening one each.
         shared = options.max_streams_per_socket > 1
         self._opening = asyncio.Semaphore(1 if shared else options.max_num_seqs)
 
-    async def exchange(self, body: dict[str, Any], receive: Receive) -> None:
+    async def exchange(self, turn: Turn, receive: Receive) -> None:
         """See `HttpTransport.exchange`."""
-        event = {name: value for name, value in body.items() if name != "stream"}
-        stream = await self._stream()
-        await stream.run({"type": "response.create", **event}, receive)
+        stream = await self._stream(turn)
+        chain = stream.chain
+        if chain is not None and turn.follows(chain):
+            try:
+                await stream.run(turn.after(chain), receive)
+            except _ParentLostError:
+                self.num_chains_lost += 1
+                stream = await self._stream(turn)
+            else:
+                self.num_continued += 1
+                stream.remember(turn)
+                return
+        await stream.run(turn.whole(), receive)
+        stream.remember(turn)
+
+    async def warm_up(self, turn: Turn, receive: Receive) -> None:
+        """Have the server prepare for what follows.
+
+        Raises:
+            Failure: As `exchange`; or other conversations would have to make room for it.
+        """
+        best = self._free_stream(turn)
+        is_needed = best is None or (best.chain is not None and not turn.follows(best.chain))
+        if is_needed and len(self._sockets) >= self._options.max_idle_sockets:
+            raise overloaded(self._backend, "the upstream has no socket to spare for a warm-up")
+        await self.exchange(turn, receive)
 
     async def close(self) -> None:
         """Close every socket."""
@@ -83,26 +122,44 @@ class SocketTransport:
                 socket.retire()
 
     async def warm(self) -> None:
-        """Have a socket open, for whoever comes next."""
-        if not any(socket.usable for socket in self._sockets):
+        """Have a stream open that nobody goes on from, for whoever comes next."""
+        if any(stream.chain is None for stream in self._free_streams()):
+            return
+        num_usable = sum(socket.usable for socket in self._sockets)
+        if num_usable == 0 or num_usable < self._options.max_idle_sockets:
             async with self._opening:
                 await self._open()
 
-    async def _stream(self) -> "_Stream":
-        """A free stream; on a new socket if there is none."""
-        stream = self._free_stream()
+    async def _stream(self, turn: Turn) -> "_Stream":
+        """A stream for a turn, now its own; on a new socket if none is free."""
+        stream = self._free_stream(turn)
         if stream is None:
             async with self._opening:
-                stream = self._free_stream() or (await self._open()).take_first()
-        return stream
+                stream = self._free_stream(turn)
+                if stream is None:
+                    return (await self._open()).take_first()
+        return stream.take()
 
-    def _free_stream(self) -> "_Stream | None":
+    def _free_streams(self) -> "Iterator[_Stream]":
         # The newest first, so that the oldest fall idle and go.
         for socket in reversed(self._sockets):
-            stream = socket.take()
-            if stream is not None:
-                return stream
-        return None
+            yield from socket.free
+
+    def _free_stream(self, turn: Turn) -> "_Stream | None":
+        """The stream that holds most of its context, else one that holds none, else the idlest."""
+        best: _Stream | None = None
+        most = -1
+        for stream in self._free_streams():
+            chain = stream.chain
+            if chain is None:
+                if most < 0:
+                    best, most = stream, 0
+            elif turn.follows(chain):
+                if len(chain.digests) > most:
+                    best, most = stream, len(chain.digests)
+            elif best is None or (most < 0 and stream.used_s < best.used_s):
+                best = stream
+        return best
 
     async def _open(self) -> "_Socket":
         options = self._options
@@ -148,7 +205,7 @@ class _Socket:
         if num_streams == 1:
             names = [None]
         self._streams = {name: _Stream(self, name) for name in names}
-        self._free = deque(self._streams.values())
+        self._free = dict.fromkeys(self._streams.values())  # in the order they fell free
         self._fault: Exception | None = None  # of an event: no more of them is wanted
         connection.listen(self._take, MAX_EVENT_BYTES)
         self._reader = asyncio.create_task(self._read())
@@ -164,18 +221,23 @@ class _Socket:
         """How long ago it was opened, or a response of it ended."""
         return self._loop.time() - self._used_s
 
-    def take(self) -> "_Stream | None":
-        """A free stream, now the caller's."""
-        return self._free.popleft() if self._free and self.usable else None
+    @property
+    def free(self) -> "tuple[_Stream, ...]":
+        """Its free streams, if it may carry more."""
+        return tuple(self._free) if self._free and self.usable else ()
+
+    def take(self, stream: "_Stream") -> None:
+        """That free stream is somebody's now."""
+        del self._free[stream]
 
     def take_first(self) -> "_Stream":
         """A stream of a socket that was opened for it, however short sockets live."""
-        return self._free.popleft()
+        return next(iter(self._free)).take()
 
     def give(self, stream: "_Stream") -> None:
         """A stream's response has ended."""
-        self._used_s = self._loop.time()
-        self._free.append(stream)
+        self._used_s = stream.used_s = self._loop.time()
+        self._free[stream] = None
 
     def is_done(self, is_spare: bool) -> bool:
         """Whether nothing will come over it any more."""
@@ -266,12 +328,11 @@ class _Socket:
                 self._retired = True
             if address.stream_id is None and len(self._streams) > 1:
                 for stream in self._streams.values():
-                    stream.take_in(message, address.type, None)
+                    stream.take_in(message, address)
                 return
         addressed = self._streams.get(address.stream_id if len(self._streams) > 1 else None)
         if addressed is not None:
-            named = address.response.id if address.response is not None else None
-            addressed.take_in(message, address.type, named)
+            addressed.take_in(message, address)
 
 
 class _Stream:
@@ -286,9 +347,30 @@ class _Stream:
         self.serial = 0  # of its responses
         self.abandoned = False
         self.is_stale = False  # nothing came for this response yet, on a socket that had idled
+        self.chain: Chain | None = None  # what the server remembers of it
+        self.used_s = 0.0  # when a response of it ended last
+        self._continues = False  # the response under way goes on from what the server remembers
 
-    async def run(self, event: dict[str, Any], receive: Receive) -> None:
-        """See `HttpTransport.exchange`."""
+    def take(self) -> "_Stream":
+        """It is somebody's now, until its response has ended."""
+        self._socket.take(self)
+        return self
+
+    def remember(self, turn: Turn) -> None:
+        """Its response has ended: what can be gone on from, unless another has begun meanwhile."""
+        if self._receive is None and not self.abandoned:
+            self.chain = turn.chain(self._response_id)
+
+    async def run(self, body: dict[str, Any], receive: Receive) -> None:
+        """See `HttpTransport.exchange`.
+
+        Raises:
+            _ParentLostError: What it was to go on from is gone; nothing was handed on.
+        """
+        self.chain = None
+        self._continues = "previous_response_id" in body
+        event = {name: value for name, value in body.items() if name != "stream"}
+        event["type"] = "response.create"
         self.is_stale = self._socket.idle_s > STALE_AFTER_S
         self.serial += 1
         self._receive, self._response_id = receive, None
@@ -311,8 +393,10 @@ class _Stream:
                 self.abandoned = True
                 self._socket.drop(self, self._response_id)
 
-    def take_in(self, message: bytes, event_type: str, response_id: str | None) -> None:
+    def take_in(self, message: bytes, address: "_Address") -> None:
         """An event of its response."""
+        event_type = address.type
+        response_id = address.response.id if address.response is not None else None
         self.is_stale = False
         is_last = event_type in TERMINALS or event_type == "error"
         if self.abandoned:
@@ -325,11 +409,14 @@ class _Stream:
             return
         if self._receive is None:
             return
+        is_first = self._response_id is None
         self._response_id = self._response_id or response_id
-        failure: Failure | None = None
+        failure: Exception | None = None
         try:
+            if is_first and self._continues and _is_lost(address.error):
+                raise _ParentLostError
             is_enough = self._receive(message)
-        except Failure as error:
+        except (Failure, _ParentLostError) as error:
             is_enough, failure = True, error
         if not is_enough and not is_last:
             return

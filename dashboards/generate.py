@@ -395,6 +395,13 @@ BACKENDS = (
         ),
     ),
     panel(
+        "Continued upstream",
+        "reqps",
+        "Requests that brought an upstream new items alone, and those that it had forgotten.",
+        (rate("lanewise_upstream_continued_total", "backend"), "{{backend}}"),
+        (rate("lanewise_upstream_chains_lost_total", "backend"), "{{backend}}: forgotten"),
+    ),
+    panel(
         "Warm-ups",
         "short",
         "Under way, and per second: how they ended, and the prompt tokens computed for them.",

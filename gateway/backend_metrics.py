@@ -27,6 +27,11 @@ class BackendCollector(Collector):
             for stats in self.stats:
                 gauge.add_metric((stats.info.name,), value(stats))
             yield gauge
+        for name, text, value in _BACKEND_COUNTERS:
+            counter = CounterMetricFamily(name, text, labels=("backend",))
+            for stats in self.stats:
+                counter.add_metric((stats.info.name,), value(stats))
+            yield counter
         for name, text, value in _VLLM_GAUGES:
             gauge = GaugeMetricFamily(name, text, labels=("model_name", "engine"))
             for stats in self.stats:
@@ -84,6 +89,18 @@ _BACKEND_GAUGES: tuple[_Reading, ...] = (
     ("lanewise_backend_warming", "Warm-ups under way.", lambda s: s.num_warming),
     ("lanewise_backend_max_seqs", "Sequences that fit at once.", lambda s: s.max_num_seqs),
     ("lanewise_backend_kv_usage_ratio", "Share of the KV cache held by sequences.", _kv_usage),
+)
+_BACKEND_COUNTERS: tuple[_Reading, ...] = (
+    (
+        "lanewise_upstream_continued",
+        "Requests that brought an upstream new items alone.",
+        lambda s: s.num_continued,
+    ),
+    (
+        "lanewise_upstream_chains_lost",
+        "Requests that an upstream could not continue, and that were sent whole.",
+        lambda s: s.num_chains_lost,
+    ),
 )
 _VLLM_GAUGES: tuple[_Reading, ...] = (
     ("vllm:num_requests_running", "Sequences that generate.", lambda s: s.num_running),

@@ -125,6 +125,40 @@ def test_the_answer_is_the_upstreams(
     assert (backend["name"], backend["simulated"]) == (name, False)
 
 
+@pytest.mark.parametrize("name", ["socket", "streams"])
+async def test_a_conversation_goes_on_from_what_the_upstream_holds(
+    front: GatewayProcess, name: str
+) -> None:
+    """Warmed up there, too: the engine behind computes the context once."""
+    before = front.metrics()
+    context = {"role": "user", "content": f"For {name}, read this. " + "It is long. " * 2_000}
+    async with SocketClient.open(front) as connection:
+        asking = {"model": name, "store": False}
+        warm = await connection.turn([context], generate=False, **asking)
+        num_tokens = warm["usage"]["input_tokens"]
+        (told,) = warm["routing"]["warm"]
+        assert (told["backend"], told["state"], told["held_tokens"]) == (name, "held", num_tokens)
+        last = warm
+        for text in ("Is that so?", "Write a haiku of it.", "Now a limerick."):
+            last = await connection.turn(text, previous_response_id=last["id"], **asking)
+            assert last["usage"]["input_tokens"] > num_tokens, "the whole context counts"
+            cached = last["usage"]["input_tokens_details"]["cached_tokens"]
+            assert cached >= num_tokens - 16
+    after = front.metrics()
+    continued = "lanewise_upstream_continued_total"
+    assert after.total(continued, backend=name) == before.total(continued, backend=name) + 3
+    assert after.total("lanewise_upstream_chains_lost_total") == 0
+
+
+def test_an_upstream_without_warm_ups_gets_a_connection(front: GatewayProcess) -> None:
+    with _client(front) as client:
+        prewarm: Any = {"prewarm": True}
+        warm = client.responses.create(model="chat", input=PROMPT, prompt_cache_options=prewarm)
+    assert warm.status == "completed"
+    (told,) = warm.model_extra["routing"]["warm"]  # type: ignore[index]
+    assert (told["backend"], told["state"], told["held_tokens"]) == ("chat", "opened", 0)
+
+
 @pytest.mark.parametrize("name", UPSTREAMS)
 async def test_calls_and_their_outputs_pass_through(front: GatewayProcess, name: str) -> None:
     async with SocketClient.open(front) as connection:

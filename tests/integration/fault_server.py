@@ -20,6 +20,7 @@ TEXT = ("One, ", "two, ", "three.")
 USAGE = {"input_tokens": 11, "output_tokens": 7}
 
 _CHAT = "/v1/chat/completions"
+_FORGOTTEN = {"message": "told to", "code": "previous_response_not_found", "type": "x"}
 _HANDED = json.dumps({"task": "Prove it."})
 
 
@@ -139,6 +140,9 @@ class FaultServer:
             events, plan = _chat_call() if is_chat else _response_call(), "answer"
         else:
             events = _chat_events() if is_chat else _response_events()
+        if plan == "forgotten":
+            writer.write(_answer(400, json.dumps({"error": _FORGOTTEN}).encode()))
+            return
         if plan.startswith("status"):
             _, status, *more = plan.split()
             error = {"error": {"message": f"told to: {plan}", "code": None, "type": "x"}}
@@ -207,6 +211,16 @@ class FaultServer:
                     error["headers"] = {"retry-after": more[0]}
                 event = {"type": "error", "status": int(status), "error": error}
                 await connection.send(json.dumps(event | _stream_of(body)))
+                continue
+            if plan == "forgotten":
+                event = {"type": "error", "status": 400, "error": _FORGOTTEN}
+                await connection.send(json.dumps(event | _stream_of(body)))
+                continue
+            if plan == "warm":
+                first, *_, last = _response_events()
+                last["response"]["usage"] = {"input_tokens": 11, "output_tokens": 0}
+                for event in (first, last):
+                    await connection.send(json.dumps(event | _stream_of(body)))
                 continue
             if plan.startswith("hang before"):
                 await connection.wait_closed()

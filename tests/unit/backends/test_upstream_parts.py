@@ -174,6 +174,7 @@ def test_retries_are_a_fifth_of_requests() -> None:
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
+        ({"protocol": "chat", "chains": True}, "chains"),
         ({"base_url": "ftp://example.test"}, "base_url"),
         ({"base_url": "example.test/v1"}, "base_url"),
         ({"base_url": "https://user:secret@example.test/v1"}, "credentials"),
