@@ -100,6 +100,7 @@ class Routing(msgspec.Struct):
     errors: list[Any] = []
     generations: list[dict[str, Any]] = []
     delegations: list[dict[str, Any]] = []
+    variations: dict[str, int] = {}  # of `breadth`: how many were `asked` for, and came `whole`
 
 
 class Response(msgspec.Struct, kw_only=True):

@@ -24,8 +24,9 @@ LANEWISE = Path(sys.executable).parent / "lanewise"
 DEVELOPMENT_KEY = "sk-lanewise-dev"
 SMALL_KEY = "sk-small-tenant"  # a handful of requests per minute
 FAST_ONLY_KEY = "sk-fast-only-tenant"  # no access to the deep engine
+NARROW_KEY = "sk-narrow-tenant"  # three fast tasks at once
 
-# The development tenant, and two that meet their limits.
+# The development tenant, and some that meet their limits.
 CONFIG = f"""
 [[tenants]]
 id = "dev"
@@ -44,6 +45,12 @@ limits.deep = {{ requests_per_min = 2, tokens_per_min = 100000, max_concurrent =
 id = "fast-only"
 keys = ["{FAST_ONLY_KEY}"]
 limits.fast = {{ requests_per_min = 600, tokens_per_min = 2000000, max_concurrent = 8 }}
+
+[[tenants]]
+id = "narrow"
+keys = ["{NARROW_KEY}"]
+limits.fast = {{ requests_per_min = 600, tokens_per_min = 2000000, max_concurrent = 3 }}
+limits.deep = {{ requests_per_min = 600, tokens_per_min = 2000000, max_concurrent = 3 }}
 """
 
 START_TIMEOUT_S = 60.0  # bounds a hang; never decides whether something was fast enough

@@ -31,6 +31,8 @@ export interface Routing {
   errors?: unknown[];
   generations?: Fields[];
   delegations?: Fields[];
+  /** Of `breadth`: how many were asked for, and how many came to their end. */
+  variations?: { asked: number; whole: number };
 }
 
 /** A refusal or a failure: `code` for programs, `retryAfterMs` where waiting helps. */

@@ -1,0 +1,64 @@
+"""Both engines at once, as users of the official SDK meet them."""
+
+import asyncio
+from typing import Any
+
+from openai import OpenAI
+
+from tests.e2e.gateway_process import NARROW_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.socket_client import SocketClient
+
+LONG = "Write a guide to sorting of 16,000 tokens."
+
+
+def test_as_many_variations_as_the_tenant_has_places(gateway: GatewayProcess) -> None:
+    with OpenAI(base_url=gateway.base_url, api_key=NARROW_KEY, max_retries=0) as client:
+        metadata = {"strategy": "breadth", "n": "9"}
+        response: Any = client.responses.create(
+            model="auto", input="Explain B-trees in 80 words.", metadata=metadata
+        )
+    assert response.status == "completed"
+    routing = response.routing
+    assert routing["variations"]["asked"] == 9
+    whole = routing["variations"]["whole"]
+    assert 1 <= whole < 9
+    assert [item.phase for item in response.output] == [*["commentary"] * whole, "final_answer"]
+    reached = "rate limit reached for the fast engines on concurrent tasks"
+    assert any(reached in error for error in routing["errors"])
+    wait_until_at_rest(gateway)
+
+
+async def test_a_comment_gives_its_place_back_while_the_answer_is_made(
+    gateway: GatewayProcess, connection: SocketClient
+) -> None:
+    metadata = {"route": "parallel", "strategy": "brief"}
+    await connection.create(LONG, model="auto", metadata=metadata, max_output_tokens=16_000)
+    created = await connection.next_type("response.created")
+    async with asyncio.timeout(30):
+        while True:
+            seen = await asyncio.to_thread(gateway.metrics)
+            held = [
+                seen.total("lanewise_ratelimit_leases", route=group) for group in ("fast", "deep")
+            ]
+            if held == [0, 1]:
+                break
+    await connection.send({"type": "response.cancel", "response_id": created["response"]["id"]})
+    ended = await connection.next_type("response.incomplete", "response.completed")
+    states = {row["part"]: row["state"] for row in ended["response"]["routing"]["generations"]}
+    assert states == {"comment": "finished", "answer": "cancelled"}
+
+
+def test_the_content_of_a_chat_completion_is_the_answer(client: OpenAI) -> None:
+    asked: Any = {
+        "model": "auto",
+        "messages": [{"role": "user", "content": "Reply with exactly: HARBOR"}],
+        "metadata": {"strategy": "refine"},
+    }
+    whole: Any = client.chat.completions.create(**asked).choices[0].message
+    assert (whole.content, whole.reasoning_content) == ("HARBOR", "HARBOR")
+    content = commentary = ""
+    for chunk in client.chat.completions.create(**asked, stream=True):
+        delta: Any = chunk.choices[0].delta
+        content += delta.content or ""
+        commentary += (delta.model_extra or {}).get("reasoning_content", "")
+    assert (content, commentary) == ("HARBOR", "HARBOR")
