@@ -16,13 +16,12 @@ def plain(data: bytes) -> list[bytes]:
     """The plain twin: what the library makes of all the bytes."""
     client = Protocol(CLIENT, state=OPEN, max_size=MAX_BYTES)
     client.receive_data(data)
-    return messages_of(client)
+    return messages_of(client, [])
 
 
-def messages_of(client: Protocol) -> list[bytes]:
-    """Whole messages, fragments put together."""
+def messages_of(client: Protocol, parts: list[bytes]) -> list[bytes]:
+    """Whole messages, fragments put together; `parts` keeps those of an unfinished one."""
     found: list[bytes] = []
-    parts: list[bytes] = []
     for frame in client.events_received():
         assert isinstance(frame, Frame)
         if frame.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
@@ -37,6 +36,7 @@ def cut(pieces: list[bytes]) -> tuple[list[bytes], int]:
     """By the cutter, with the library for the rest; and how many messages went the quick way."""
     cutter, client = MessageCutter(MAX_BYTES), Protocol(CLIENT, state=OPEN, max_size=MAX_BYTES)
     found: list[bytes] = []
+    parts: list[bytes] = []
     num_quick = 0
     for arrived in pieces:
         for is_message, content in cutter.feed(arrived):
@@ -45,7 +45,7 @@ def cut(pieces: list[bytes]) -> tuple[list[bytes], int]:
                 found.append(content)
             else:
                 client.receive_data(content)
-                found += messages_of(client)
+                found += messages_of(client, parts)
     return found, num_quick
 
 
