@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.bench.rivals.rival import Rival, Started, Upstream, same, venv_of, version_of
+from tests.e2e.gateway_process import free_port
 
 
 def install(folder: Path) -> str:
@@ -15,9 +16,9 @@ def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started
     binary = str(folder / "venv" / "bin" / "sglang-router")
     workers = [upstream.url, f"http://localhost:{upstream.port}"]
     command = [binary, "launch", "--host", "127.0.0.1", "--port", str(port), "--worker-urls"]
-    return Started(
-        [*command, *workers, "--log-level", "warn"], {}, base_path="/v1", ready_path="/readiness"
-    )
+    metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())]
+    command += [*workers, *metrics, "--log-level", "warn"]
+    return Started(command, {}, base_path="/v1", ready_path="/readiness")
 
 
 RIVAL = Rival(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.bench.rivals.rival import Rival, Started, Upstream, same, venv_of, version_of
+from tests.e2e.gateway_process import free_port
 
 
 def install(folder: Path) -> str:
@@ -15,7 +16,7 @@ def start(folder: Path, scratch: Path, port: int, upstream: Upstream) -> Started
     binary = str(folder / "venv" / "bin" / "vllm-router")
     workers = [upstream.url, f"http://localhost:{upstream.port}"]
     command = [binary, "--host", "127.0.0.1", "--port", str(port), "--worker-urls", *workers]
-    metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(port + 1)]
+    metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())]
     return Started([*command, *metrics, "--log-level", "warning"], {}, base_path="/v1")
 
 
