@@ -102,6 +102,8 @@ class Compaction(msgspec.Struct, frozen=True, tag="compaction"):
 
     encrypted_content: str
     id: str | None = None
+    summary: str | None = None  # what it says, opened; None: another server sealed it
+    number: int = 0  # how many automatic ones its conversation has had by then
 
 
 Item = (

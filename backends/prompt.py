@@ -129,9 +129,18 @@ def render(item: Item) -> str:
         case FunctionCallOutput(call_id, output) | CustomToolCallOutput(call_id, output):
             return f"output {call_id}\n{parts_text(output)}"
         case Compaction(encrypted_content):
-            return f"compaction\n{encrypted_content}"
+            message = compaction_message(item)
+            return f"compaction\n{encrypted_content}" if message is None else render(message)
         case Reasoning():
             return ""
+
+
+def compaction_message(item: Compaction) -> Message | None:
+    """How a model reads a compaction; None where another server sealed it."""
+    if item.summary is None:
+        return None
+    text = f"Earlier in this conversation:\n{item.summary}"
+    return Message("developer", (TextPart(text),), id=item.id)
 
 
 def parts_text(parts: Iterable[Part]) -> str:

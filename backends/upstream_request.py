@@ -29,7 +29,7 @@ from backends.contract import (
     TextPart,
     Tool,
 )
-from backends.prompt import parts_text
+from backends.prompt import compaction_message, parts_text
 from backends.upstream_options import UpstreamOptions
 from backends.upstream_sealed import unwrap
 
@@ -123,6 +123,9 @@ def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | No
             thought = {"type": "reasoning", "id": own[0], "summary": summary}
             return thought | {"encrypted_content": own[1]}
         case Compaction(encrypted_content):
+            read = compaction_message(item)
+            if read is not None:
+                return _responses_item(read, options)
             return {"type": "compaction", "encrypted_content": encrypted_content}
 
 
@@ -202,7 +205,10 @@ def _chat_messages(
     if instructions:
         messages.append({"role": "system", "content": instructions})
     for entry in items:
-        match entry.item:
+        item = entry.item
+        if isinstance(item, Compaction):
+            item = compaction_message(item) or item
+        match item:
             case Message(role, content):
                 role_there = developer_role if role == "developer" else role
                 messages.append({"role": role_there, "content": _chat_content(content)})

@@ -49,6 +49,7 @@ from gateway.metrics import Metrics
 from gateway.policy_watch import InForce, PolicyWatch
 from gateway.recorder import LogInUse, Recorder
 from gateway.rounds import Rounds
+from gateway.sealing import make_seals
 from gateway.store import ResponseStore
 from gateway.waiting import WaitingRoom
 from router.capped_pools import CappedPools
@@ -149,9 +150,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
         learned = await stack.enter_async_context(_sharing(admin_redis, gw))
         await pools.greet()  # whether Redis is there: no task need wait to find out
         stack.push_async_callback((background := BackgroundRuns(gw)).close)
-        access = await stack.enter_async_context(
-            follow_access(admin_redis, config, gw.holders, wall_s)
-        )
+        access = await stack.enter_async_context(_follow_access(config, gw, admin_redis))
         policies = await stack.enter_async_context(_follow_policies(config, gw, admin_redis))
         made = Services(
             config=config,
@@ -213,6 +212,16 @@ def _waiting_room(
         spawn=lambda coroutine: gw().spawn(coroutine),
         metrics=metrics.waiting,
     )
+
+
+@asynccontextmanager
+async def _follow_access(config: Config, gw: Gateway, redis: Redis) -> AsyncIterator[Access]:
+    """Keeps the keys up to date; compactions are sealed with what all gateways know of them."""
+    async with follow_access(redis, config, gw.holders, wall_s) as access:
+        keys = (key for tenant in config.tenants for key in tenant.keys)
+        gw.seals = make_seals(access.peppers, keys)
+        gw.max_compactions = config.context.max_compactions
+        yield access
 
 
 @asynccontextmanager

@@ -79,6 +79,13 @@ class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ttl_s: Annotated[int, Meta(ge=1)] = 24 * 3600
 
 
+class ContextConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is done about contexts that grow: docs/context.md."""
+
+    # Automatic compactions of one conversation; each makes it vaguer. 0: none.
+    max_compactions: Annotated[int, Meta(ge=0, le=1000)] = 2
+
+
 class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The decision log: docs/decision-log.md."""
 
@@ -204,6 +211,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerConfig = ServerConfig()
     redis: RedisConfig = RedisConfig()
     store: StoreConfig = StoreConfig()
+    context: ContextConfig = ContextConfig()
     auth: AuthConfig = AuthConfig()
     ledger: LedgerConfig = LedgerConfig()
     tiers: dict[str, TierConfig] = msgspec.field(default_factory=lambda: dict(DEFAULT_TIERS))

@@ -2,12 +2,15 @@
 
 import msgspec
 
-from backends.contract import ContextItem
+from backends.contract import Compaction, ContextItem
+from gateway.compaction import unfolded
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
 from gateway.intake import make_task
 from gateway.items import ItemReference
 from gateway.job import Job
+from gateway.records import Lineage
+from gateway.sealing import SealError, is_sealed_here
 from router.task import Task
 
 
@@ -34,10 +37,10 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         job.lineage = context.lineage
     parent = job.parent or ()
     own = [await _resolve(gw, job, parent, entry) for entry in job.parsed.input.items]
-    num_own_tokens = sum(entry.num_tokens for entry in own)
+    num_own_tokens = sum(entry.num_tokens for entry in own if isinstance(entry, ContextItem))
     task = make_task(
         job.parsed,
-        (*parent, *own),
+        _joined(gw, job, parent, own),
         job.tenant,
         last_backend=job.last_backend,
         arrived_us=job.arrived_us,
@@ -54,11 +57,45 @@ async def load_task(gw: Gateway, job: Job) -> Task:
     return task
 
 
+def _joined(
+    gw: Gateway,
+    job: Job,
+    parent: tuple[ContextItem, ...],
+    own: list[ContextItem | Compaction],
+) -> tuple[ContextItem, ...]:
+    """The whole context; a compaction of ours that the client sent is opened where it stands.
+
+    Raises:
+        ProtocolError: One cannot be opened.
+    """
+    items = list(parent)
+    for entry in own:
+        item = entry.item if isinstance(entry, ContextItem) else entry
+        if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
+            try:
+                folded = gw.seals.open(job.tenant.id, item.encrypted_content)
+            except SealError as error:
+                message = (
+                    f"The compaction item {item.id or ''!r:.80} cannot be opened: {error}. "
+                    "Send the items that it stands for."
+                )
+                raise ProtocolError("invalid_value", message, param="input") from None
+            items = list(unfolded(tuple(items), item, folded))
+            job.lineage = Lineage()  # what is stored of the context is not its beginning any more
+        else:
+            assert isinstance(entry, ContextItem)
+            items.append(entry)
+    return tuple(items)
+
+
 async def _resolve(
-    gw: Gateway, job: Job, parent: tuple[ContextItem, ...], entry: ContextItem | ItemReference
-) -> ContextItem:
+    gw: Gateway,
+    job: Job,
+    parent: tuple[ContextItem, ...],
+    entry: ContextItem | ItemReference | Compaction,
+) -> ContextItem | Compaction:
     """An item itself, or the one that a reference names."""
-    if isinstance(entry, ContextItem):
+    if not isinstance(entry, ItemReference):
         return entry
     for known in parent:
         if known.item.id == entry.id:

@@ -1,6 +1,7 @@
 """The gateway's parts as every task sees them; made once by the composition root."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +14,13 @@ from gateway.adaptation import Adaptation
 from gateway.heap import SocketAges
 from gateway.holders import Holders
 from gateway.job import Job
+from gateway.keys import Peppers
 from gateway.ledger_entry import LedgerEntry
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from gateway.recorder import Recorder
 from gateway.rounds import Rounds
+from gateway.sealing import Seals, make_seals
 from gateway.store import ResponseStore
 from gateway.waiting import WaitingRoom
 from router.cost import Weights
@@ -45,6 +48,9 @@ class Gateway:
     experience: Experience = field(default_factory=Experience)
     record_usage: Callable[[LedgerEntry], None] = lambda _: None  # into the usage ledger
     weights: Weights = field(default_factory=dict)  # what tokens cost, by group
+    max_compactions: int = 2  # automatic ones, of one conversation
+    # What compactions are sealed with; a secret of this process until the fleet's is known.
+    seals: Seals = field(default_factory=lambda: make_seals(Peppers(), [secrets.token_hex(32)]))
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     rounds: Rounds = field(default_factory=Rounds)  # when gathered text goes out
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each

@@ -10,6 +10,7 @@ from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from backends.contract import BackendGroup
+from gateway.compaction import compaction_object
 from gateway.connection import new_id
 from gateway.context import load_task
 from gateway.errors import ProtocolError
@@ -20,7 +21,7 @@ from gateway.outbox import Outbox
 from gateway.pipeline import handle_task
 from gateway.places import PLACE_EVENT, place_fields
 from gateway.ratelimit import rate_limit_headers
-from gateway.response import ResponseStream, ResponseWriter
+from gateway.response import ResponseStream, ResponseWriter, unheard
 from gateway.wire import CreateBody
 from router.fair_queue import Place
 from router.task import Task, Tenant
@@ -248,18 +249,26 @@ async def create_response(
         exchange = Exchange(gw, tenant, parsed, stream, stream.send_about)
         await exchange.until_open()
         return EventStream(gw, outbox, exchange.pump, exchange.headers())
-    whole = ResponseStream(parsed, _unheard, on_dirty=_unflushed)
+    whole = unheard(parsed)
     exchange = Exchange(gw, tenant, parsed, whole)
     await exchange.whole(receive)
     return Answer(JSON.encode(), exchange.headers(), whole.body)
 
 
-def _unflushed(stream: ResponseStream) -> None:
-    """Lets the text of a response that is answered whole gather until its item ends."""
+async def create_compaction(
+    gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive
+) -> ASGIResponse:
+    """`POST /v1/responses/compact`; `receive` tells when the client leaves.
 
-
-def _unheard(event_type: str, data: bytes) -> None:
-    """Takes the events of a response that is answered whole."""
+    Raises:
+        ProtocolError: It is not valid or not admitted, or its engine failed.
+    """
+    parsed = parse_create(body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS)
+    parsed = msgspec.structs.replace(parsed, generate=True, answers=False)
+    exchange = Exchange(gw, tenant, parsed, unheard(parsed))
+    ended = await exchange.whole(receive)
+    found = compaction_object(parsed.id, ended.items, ended.ending.usage, gw.wall_s())
+    return json_response(found, headers=exchange.headers())
 
 
 async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task:
@@ -269,8 +278,7 @@ async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task
         ProtocolError: It is not valid, or continues what is not stored.
     """
     parsed = parse_create(body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS)
-    writer = ResponseStream(parsed, _unheard)
-    job = Job(parsed, writer, tenant, arrived_us=gw.clock_us(), refuse=_unrefused)
+    job = Job(parsed, unheard(parsed), tenant, arrived_us=gw.clock_us(), refuse=_unrefused)
     return await load_task(gw, job)
 
 

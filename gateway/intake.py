@@ -50,6 +50,9 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None  # chat completions only
     wants_context: bool = False  # metadata.context_events: warned as its context fills
     wants_place: bool = False  # metadata.queue_events: told where it stands while it waits
+    compacts: bool = False  # context_management: its context is compacted where it grows too long
+    compact_threshold_tokens: int | None = None  # where that begins; None: the gateway's own
+    answers: bool = True  # false: to be compacted, and nothing else
 
     @property
     def store(self) -> bool:
@@ -93,7 +96,15 @@ def parse_create(
         generate=generate,
         wants_context=_flag(body.metadata or {}, "context_events") is True,
         wants_place=_flag(body.metadata or {}, "queue_events") is True,
+        compacts=bool(body.context_management),
+        compact_threshold_tokens=_threshold(body),
     )
+
+
+def _threshold(body: CreateBody) -> int | None:
+    """The lowest that was asked for; the protocol names one entry."""
+    asked = [entry.compact_threshold for entry in body.context_management or ()]
+    return min((tokens for tokens in asked if tokens is not None), default=None)
 
 
 def _is_longer(text: str | None, max_tokens: int) -> bool:

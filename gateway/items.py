@@ -28,8 +28,8 @@ from backends.contract import (
 )
 from backends.prompt import TooLongError, measure
 from gateway.errors import ProtocolError, from_validation
-from gateway.folding import unfold
 from gateway.schemas import check_parameters, check_schema
+from gateway.sealing import is_sealed_here
 from gateway.wire import NULL, not_json
 
 MAX_INPUT_ITEMS = 10_000
@@ -95,6 +95,11 @@ class _WireRefusal(msgspec.Struct, frozen=True):
     refusal: str
 
 
+class _WireCompaction(msgspec.Struct, frozen=True):
+    encrypted_content: str
+    id: str | None = None
+
+
 class _WireReference(msgspec.Struct, frozen=True):
     id: str
 
@@ -123,9 +128,12 @@ class ItemReference(msgspec.Struct, frozen=True):
 
 
 class ParsedInput(msgspec.Struct, frozen=True):
-    """A request's own input: items in order, and the tools that Codex sends among them."""
+    """A request's own input: items in order, and the tools that Codex sends among them.
 
-    items: tuple[ContextItem | ItemReference, ...]
+    References are still to be resolved, and compactions of ours to be opened.
+    """
+
+    items: tuple[ContextItem | ItemReference | Compaction, ...]
     tools: tuple[Tool, ...] = ()
 
 
@@ -144,7 +152,7 @@ def parse_input(
     if len(value) > MAX_INPUT_ITEMS:
         message = f"Expected at most {MAX_INPUT_ITEMS} items in '{param}', got {len(value)}."
         raise ProtocolError("invalid_value", message, param=param)
-    items: list[ContextItem | ItemReference] = []
+    items: list[ContextItem | ItemReference | Compaction] = []
     num_tokens = 0
     tools: list[Tool] = []
     for index, raw in enumerate(value):
@@ -157,7 +165,9 @@ def parse_input(
             items.append(ItemReference(_decode(raw, _WireReference, place).id))
         else:
             item = _parse_item(raw, head.type or "message", place)
-            if item is not None:
+            if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
+                items.append(item)
+            elif item is not None:
                 measured = _measured(item, param, max_tokens, num_tokens)
                 items.append(measured)
                 num_tokens += measured.num_tokens
@@ -219,7 +229,8 @@ def _parse_item(raw: msgspec.Raw, kind: str, place: str) -> Item | None:
             thought.encrypted_content,
         )
     if kind == "compaction":
-        return unfold(_decode(raw, Compaction, place))
+        sealed = _decode(raw, _WireCompaction, place)
+        return Compaction(sealed.encrypted_content, sealed.id)
     return None
 
 

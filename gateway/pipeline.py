@@ -11,41 +11,35 @@ import msgspec
 from backends.contract import (
     BackendError,
     BackendGroup,
-    ContextItem,
-    CustomToolCall,
-    FinishReason,
-    FunctionCall,
-    Item,
+    Compaction,
     Usage,
 )
 from backends.prompt import measure
-from gateway.admit import Admitted, admit
+from gateway.admit import Admitted
+from gateway.compaction import Plan
 from gateway.context import load_task
 from gateway.dispatch import Outcome, Run
+from gateway.ending import ending_of, open_calls, store_response, warmed
 from gateway.errors import ProtocolError
 from gateway.fullness import CONTEXT_EVENT, context_event
 from gateway.gateway import Gateway
 from gateway.job import Ended, Job
 from gateway.ledger_entry import entry_of
 from gateway.metrics import Outcome as OutcomeLabel
+from gateway.objects import usage_json
 from gateway.outcomes import note_end
-from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
-from gateway.response import Ending
+from gateway.records import Lineage
+from gateway.response import Ending, ResponseStream
 from gateway.routing import ended_view, routing_view
 from gateway.settlement import SideReservations, TaskReservation
+from gateway.summary_run import SummaryRun, admit_planned, plan_of
 from gateway.warming import Warming
 from router.cost import cost_by_group
 from router.decision import RouteDecision
 from router.recording import Course, record_of
 from router.task import Strategy, Task
-from router.trials import Trial
 
 logger = logging.getLogger("lanewise")
-
-_DRAINED = {
-    "code": "server_error",  # of the codes that a failed response may have, by the SDKs' types
-    "message": "The gateway was stopped before the response ended. Connect again and repeat it.",
-}
 
 
 async def handle_task(gw: Gateway, job: Job) -> Ended | None:
@@ -61,28 +55,36 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     try:
         task = account.task = await load_task(gw, job)
         account.queued_us = started_us - job.arrived_us
-        admitted = account.admitted = await admit(gw, task, job)
+        plan = plan_of(gw, job, task)
+        admitted = account.admitted = await admit_planned(gw, job, task, plan)
         gw.metrics.queue_wait(admitted.chosen.route, started_us - job.arrived_us)
         if not task.generate:
             return await _warm_up(gw, job, task, admitted, account)
         account.apart = SideReservations(gw, job)
+        if plan is not None:
+            account.summary = SummaryRun(gw, admitted.chosen, job.parsed, plan)
         expected = admitted.decision.task_class.expected_output_tokens
         run = account.run = Run(admitted.chosen, job.writer, gw.clock_us, account.apart, expected)
         held = TaskReservation(
-            gw, job, admitted.reservation, partial(_costs, gw, admitted, run.own_usages)
+            gw, job, admitted.reservation, partial(_costs, gw, admitted, account.own_usages)
         )
         run.on_through = lambda place: held.give_back(_group(gw, admitted, place))
         try:
-            begun = _dispatch(gw, job, task, admitted, run)
-            outcome = await run.ended
+            if isinstance(plan, Plan):
+                task = await _compact(gw, job, task, admitted, account)
+            if job.parsed.answers:
+                begun = _dispatch(gw, job, task, admitted, account)
+                outcome = await run.ended
         finally:
             run.close()
+            if account.summary is not None:
+                account.summary.close()
             held.settle()
+        if not job.parsed.answers:
+            return _finish_compaction(job, task, account)
         return await _finish(gw, job, task, outcome, account, begun)
     except ProtocolError as error:
-        account.refused(error)
-        job.refuse(error)
-        return None
+        return await _refuse(gw, job, account, error)
     except Exception:
         account.outcome = "error"
         logger.exception("task %s failed inside the gateway", job.parsed.id)
@@ -106,6 +108,13 @@ class _Account:
     run: Run | None = None
     apart: SideReservations | None = None
     warming: Warming | None = None
+    summary: SummaryRun | None = None  # before the answer
+
+    def own_usages(self) -> list[Usage]:
+        """What was used so far of the task's own reservation, by place of its route."""
+        assert self.run is not None
+        usages = self.run.own_usages()
+        return usages if self.summary is None else self.summary.added_to(usages, so_far=True)
 
     def refused(self, error: ProtocolError) -> None:
         self.error = error.code
@@ -126,7 +135,7 @@ class _Account:
 
     def close(self, gw: Gateway, job: Job) -> None:
         chosen = _decided(self.admitted, self.run).chosen if self.admitted else None
-        used = self._used()
+        used = self.used()
         first = self.run.first if self.run else None
         first_backend = self.run.first_backend if self.run else None
         tpot_us = self.run.first_tpot_us if self.run else None
@@ -173,10 +182,13 @@ class _Account:
         for place, usage in run.branches.wasted():
             gw.metrics.strategies.wasted(strategy, _group(gw, self.admitted, place), usage)
 
-    def _used(self) -> dict[str, Usage]:
+    def used(self) -> dict[str, Usage]:
         """What is charged, by backend."""
         ran = self.run or self.warming
-        return ran.usage_by_backend() if ran else {}
+        used = ran.usage_by_backend() if ran else {}
+        for name, usage in self.summary.usage_by_backend().items() if self.summary else ():
+            used[name] = used.get(name, Usage()) + usage
+        return used
 
     def _log(self, gw: Gateway, job: Job, used: Mapping[str, Usage], tpot_us: float | None) -> None:
         """The task's line in the decision log."""
@@ -185,6 +197,8 @@ class _Account:
         first = self.run.first if self.run else None
         ran = self.run or self.warming
         usages = ran.usages if ran else []
+        if self.summary is not None and ran is not None:
+            usages = self.summary.added_to(usages)
         course = Course(
             outcome=self.outcome,
             error=self.error,
@@ -208,14 +222,60 @@ class _Account:
         )
 
 
-def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -> dict[str, Any]:
+async def _compact(
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
+) -> Task:
+    """The task with a shorter context; where that fails, as it was, if it fits so.
+
+    Raises:
+        ProtocolError: It does not fit.
+    """
+    summary = account.summary
+    assert summary is not None
+    summary.start()
+    _open(gw, job, task, admitted, account)
+    job.begin(summary.stop)
+    compacted = await summary.compact(task)
+    if compacted is None:
+        if job.stopped is None and job.parsed.answers:
+            summary.check_fits(task, admitted.chosen.backends)
+        return task
+    assert summary.item is not None
+    if job.parsed.answers:
+        assert isinstance(job.writer, ResponseStream)  # chat completions cannot ask for one
+        job.writer.add_compaction(summary.item)
+    job.lineage = Lineage()  # stored from here on with the compacted context
+    return compacted
+
+
+def _open(
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
+) -> dict[str, Any]:
+    """Begin the response, or say what is new of one that a compaction began; its `routing`."""
+    job.decision = admitted.decision
+    assert account.run is not None
+    routing = _routing(gw, task, admitted, account)
+    if job.writer.is_open:
+        job.writer.update(routing)
+    elif job.parsed.answers:
+        job.writer.open(gw.wall_s(), gw.infos[account.run.backends[-1]].model, routing)
+    return routing
+
+
+def _dispatch(
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
+) -> dict[str, Any]:
     """Start the backends and open the response; returns the `routing` that it begins with.
 
     Raises:
         ProtocolError: No backend would start.
     """
+    run = account.run
+    assert run is not None
+    if job.stopped is not None and job.writer.is_open:
+        run.stop()  # while its context was compacted
+        return _routing(gw, task, admitted, account)
     started_us = gw.clock_us()
-    job.decision = admitted.decision
     try:
         run.start(gw.backends, task.request)
     except BackendError as error:
@@ -223,15 +283,12 @@ def _dispatch(gw: Gateway, job: Job, task: Task, admitted: Admitted, run: Run) -
         raise ProtocolError(
             "server_is_overloaded", f"{error}. Try again in 1s.", retry_after_us=1_000_000
         ) from error
-    infos = gw.infos
-    model = infos[run.backends[-1]].model
-    routing = _routing(gw, task, admitted, run)
-    job.writer.open(gw.wall_s(), model, routing)
+    routing = _open(gw, job, task, admitted, account)
     job.redirect = run.redirect
 
     def tell() -> None:
         job.delegations = run.running_delegations
-        job.writer.update(_routing(gw, task, admitted, run))
+        job.writer.update(_routing(gw, task, admitted, account))
 
     run.on_delegations = run.on_failover = tell
     job.begin(run.stop)
@@ -247,8 +304,10 @@ def _decided(admitted: Admitted, run: Run | None) -> RouteDecision:
     return msgspec.structs.replace(admitted.decision, chosen=chosen)
 
 
-def _routing(gw: Gateway, task: Task, admitted: Admitted, run: Run) -> dict[str, Any]:
+def _routing(gw: Gateway, task: Task, admitted: Admitted, account: _Account) -> dict[str, Any]:
     """`routing` as the run stands."""
+    run = account.run
+    assert run is not None
     routing = routing_view(task, _decided(admitted, run), gw.infos)
     if run.failovers:
         routing["failovers"] = [
@@ -257,7 +316,25 @@ def _routing(gw: Gateway, task: Task, admitted: Admitted, run: Run) -> dict[str,
         ]
     if admitted.chosen.strategy == "delegate":
         routing["delegations"] = run.delegations()
+    if account.summary is not None:
+        routing["compaction"] = account.summary.view()
     return routing
+
+
+def _ended_routing(
+    gw: Gateway, task: Task, account: _Account, begun: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """`routing` once it is over; `begun` is how it began, where nothing has changed since."""
+    run, admitted, summary = account.run, account.admitted, account.summary
+    assert run is not None
+    assert admitted is not None
+    has_changed = run.failovers or admitted.chosen.strategy == "delegate" or summary is not None
+    if begun is None or has_changed:
+        begun = _routing(gw, task, admitted, account)
+    view = ended_view(begun, task, run.usage_by_backend())
+    if summary is not None:  # not in the context, but used
+        view["usage"] = {name: usage_json(usage) for name, usage in account.used().items()}
+    return view
 
 
 def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
@@ -299,8 +376,8 @@ async def _finish(
     assert account.run is not None
     assert account.admitted is not None
     assert account.apart is not None
-    chosen, usages = account.admitted.chosen, account.run.usage_by_backend()
-    ending = _ending(outcome, job, sum(usages.values(), Usage()))
+    chosen = account.admitted.chosen
+    ending = ending_of(outcome, job, sum(account.used().values(), Usage()))
     account.ended(ending)
     account.is_degraded = bool(outcome.errors)
     for name, ttft_us, tpot_us in account.run.branches.timings():
@@ -309,9 +386,7 @@ async def _finish(
         gw.metrics.failures.failed(error)
     job.writer.close_items(ending)
     backend = account.answered_by = account.run.answered_by
-    if account.run.failovers or chosen.strategy == "delegate":
-        begun = _routing(gw, task, account.admitted, account.run)
-    routing = ended_view(begun, task, usages) | {"answered_by": backend}
+    routing = _ended_routing(gw, task, account, begun) | {"answered_by": backend}
     if outcome.errors:
         # Variations mostly fail for the same reason.
         routing["errors"] = list(dict.fromkeys(map(str, outcome.errors)))
@@ -324,11 +399,12 @@ async def _finish(
         job.writer.send_about(CONTEXT_EVENT, warning)
     job.writer.answered_by(gw.infos[backend].model)
     body = job.writer.finish(ending, gw.wall_s(), routing)
-    output = tuple(measure(item) for item in job.writer.output)
+    said = (item for item in job.writer.output if not isinstance(item, Compaction))
+    output = tuple(measure(item) for item in said)  # a compaction is in the task's own context
     trial = None
     if ending.status == "completed" or ending.reason == "max_output_tokens":
         trial = note_end(gw, task, account.admitted, account.run, output)
-    lineage = await _store(gw, job, task, output, body, backend, ending, trial)
+    lineage = await store_response(gw, job, task, output, body, backend, ending, trial)
     await account.apart.settled()
     job.writer.send_terminal()
     return Ended(
@@ -336,75 +412,43 @@ async def _finish(
         items=task.request.items + output,
         backend=backend,
         lineage=lineage,
-        open_calls=_open_calls(job.writer.output),
+        open_calls=open_calls(job.writer.output),
     )
 
 
-def _ending(outcome: Outcome, job: Job, usage: Usage) -> Ending:
-    """How the response ends, from how its generation did."""
-    finish = outcome.finish
-    if finish is None:
-        assert job.stopped is not None
-        if job.stopped == "draining":
-            return Ending(status="failed", error=_DRAINED, usage=usage)
-        if job.stopped == "cancelled" and job.parsed.body.background:
-            return Ending(status="cancelled", usage=usage)
-        return Ending(status="incomplete", reason=job.stopped, usage=usage)
-    if finish.error is not None:
-        error = {"code": finish.error.code, "message": finish.error.message}
-        return Ending(status="failed", error=error, usage=usage)
-    if finish.reason is FinishReason.LENGTH:
-        return Ending(status="incomplete", reason="max_output_tokens", usage=usage)
-    if finish.reason is FinishReason.CONTENT_FILTER:
-        return Ending(status="incomplete", reason="content_filter", usage=usage)
-    return Ending(status="completed", usage=usage)
+def _finish_compaction(job: Job, task: Task, account: _Account) -> Ended:
+    """The end of what was a compaction and nothing else.
+
+    Raises:
+        ProtocolError: It did not come off.
+    """
+    assert account.summary is not None
+    if account.summary.item is None:
+        message = f"The compaction failed: {account.summary.error}. Send it again."
+        raise ProtocolError("server_error", message)
+    account.outcome = "ok"
+    usage = sum(account.used().values(), Usage())
+    ending = Ending(status="completed", usage=usage)
+    return Ended(ending=ending, items=task.request.items, backend=job.last_backend)
 
 
-async def _store(
-    gw: Gateway,
-    job: Job,
-    task: Task,
-    output: tuple[ContextItem, ...],
-    body: bytes,
-    backend: str | None,
-    ending: Ending,
-    trial: Trial | None = None,
-) -> Lineage:
-    """Keep the response if it is to be kept; returns what of its context is stored now."""
-    lineage = job.lineage
-    if not job.parsed.store:
-        return lineage
-    if len(lineage.ids) >= MAX_ANCESTORS:
-        lineage = Lineage()
-    items = task.request.items
-    stored = StoredResponse(
-        response=body,
-        ancestors=lineage.ids,
-        input=items[lineage.num_items :],
-        output=output,
-        num_own=len(job.parsed.input.items),
-        backend=backend,
-        can_continue=ending.status in ("completed", "incomplete"),
-        trial=trial,
-    )
-    try:
-        await gw.store.save(task.tenant.id, task.id, stored)
-    except ProtocolError as error:
-        logger.warning("response %s could not be stored: %s", task.id, error)
-        return job.lineage
-    return Lineage((*lineage.ids, task.id), len(items) + len(output))
-
-
-def _open_calls(output: tuple[Item, ...]) -> tuple[dict[str, str], ...]:
-    """A stub of the output each call of a response waits for."""
-    stubs: list[dict[str, str]] = []
-    for item in output:
-        if isinstance(item, FunctionCall):
-            kind = {"type": "function_call_output", "call_id": item.call_id, "name": item.name}
-            stubs.append(kind)
-        elif isinstance(item, CustomToolCall):
-            stubs.append({"type": "custom_tool_call_output", "call_id": item.call_id})
-    return tuple(stubs)
+async def _refuse(gw: Gateway, job: Job, account: _Account, error: ProtocolError) -> Ended | None:
+    """Tell the client what hinders its task; as a failed response where that had begun."""
+    account.refused(error)
+    if not job.writer.is_open:
+        job.refuse(error)
+        return None
+    assert account.task is not None
+    # Clients that find "server_error" in a failed response repeat it, and with others give up.
+    code = error.code if error.kind.status < 500 else "server_error"
+    usage = sum(account.used().values(), Usage())
+    ending = Ending(status="failed", error={"code": code, "message": error.message}, usage=usage)
+    job.writer.close_items(ending)
+    routing = _ended_routing(gw, account.task, account)
+    body = job.writer.finish(ending, gw.wall_s(), routing)
+    await store_response(gw, job, account.task, (), body, None, ending)
+    job.writer.send_terminal()
+    return Ended(ending=ending, items=(), backend=None)
 
 
 async def _warm_up(
@@ -427,26 +471,15 @@ async def _warm_up(
     finally:
         warming.close()
         held.settle()
-    ending = _warmed(job, task, warming)
+    ending = warmed(job, task, warming.num_cached_tokens)
     account.ended(ending)
     body = job.writer.finish(ending, gw.wall_s(), routing | {"warm": warming.view()})
     backend = warming.holder or job.last_backend
     if warming.holder is not None:
         gw.experience.note_warm(task, warming.holder)
-    lineage = await _store(gw, job, task, (), body, backend, ending)
+    lineage = await store_response(gw, job, task, (), body, backend, ending)
     job.writer.send_terminal()
     return Ended(ending=ending, items=task.request.items, backend=backend, lineage=lineage)
-
-
-def _warmed(job: Job, task: Task, warming: Warming) -> Ending:
-    """How a warm-up ends: whether anything could be done or not, its context can be continued."""
-    usage = Usage(
-        num_input_tokens=task.request.num_prompt_tokens,
-        num_cached_tokens=warming.num_cached_tokens,
-    )
-    if job.stopped in ("cancelled", "steered"):
-        return Ending(status="incomplete", reason=job.stopped, usage=usage)
-    return Ending(status="completed", usage=usage)
 
 
 def _break(gw: Gateway, job: Job) -> Ended | None:

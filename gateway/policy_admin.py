@@ -10,6 +10,7 @@ import msgspec
 from litestar import get, post
 from msgspec import Meta
 
+from backends.contract import ContextItem
 from gateway.admin_guard import READS, admin_of, services_of
 from gateway.app import Services
 from gateway.connection import new_id
@@ -17,7 +18,6 @@ from gateway.errors import ProtocolError
 from gateway.explanation import Explanation, explain_task
 from gateway.http import AnyRequest
 from gateway.intake import make_task, parse_create
-from gateway.items import ItemReference
 from gateway.wire import CreateBody
 from router.document import Problem
 from router.policy import Policy, PolicyError, parse_policy, policy_strangers
@@ -362,7 +362,7 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
     }
     body = msgspec.convert({k: v for k, v in fields.items() if v is not None}, CreateBody)
     parsed = parse_create(body, f"resp_{new_id()}", max_tokens=services.gw.max_context_tokens)
-    items = tuple(item for item in parsed.input.items if not isinstance(item, ItemReference))
+    items = tuple(item for item in parsed.input.items if isinstance(item, ContextItem))
     task = make_task(
         parsed,
         items,

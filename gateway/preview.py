@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import BackendStats
+from backends.contract import BackendStats, ContextItem
 from gateway.app import load_policy, make_backends
 from gateway.config import Config, ConfigError
 from gateway.connection import new_id
 from gateway.intake import make_task, parse_create
-from gateway.items import ItemReference
 from gateway.routing import routing_view
 from gateway.wire import CreateBody
 from router.admission import decide, demands, explain
@@ -34,7 +33,7 @@ def preview(
     """
     tenant = find_tenant(config, tenant_id)
     parsed = parse_create(CreateBody(model=model, input=prompt), f"resp_{new_id()}")
-    items = tuple(item for item in parsed.input.items if not isinstance(item, ItemReference))
+    items = tuple(item for item in parsed.input.items if isinstance(item, ContextItem))
     task = make_task(
         parsed, items, tenant, last_backend=None, arrived_us=0, arrived_unix_s=time.time()
     )

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from backends.contract import Delta, DeltaKind, FunctionTool, Item, Usage
+from backends.contract import Compaction, Delta, DeltaKind, FunctionTool, Item, Usage
 from gateway.intake import ParsedCreate
 from gateway.objects import context_item, output_item, static_fields, text_part, usage_json
 
@@ -175,6 +175,18 @@ class ResponseStream:
         """The item in hand is whole, though the response goes on."""
         if self._item is not None:
             self._close_item("completed")
+
+    def add_compaction(self, item: Compaction) -> None:
+        """An output item that is whole when it is known; nothing else may be open."""
+        place = b'"output_index":' + str(len(self._items)).encode()
+        whole = {"id": item.id, "type": "compaction", "encrypted_content": item.encrypted_content}
+        added = _encode(whole | {"encrypted_content": ""})
+        self._event("response.output_item.added", place + b',"item":' + added)
+        named = b',"item_id":' + _encode(item.id)
+        self._event("response.compaction.compacting", place + named)
+        self._event("response.output_item.done", place + b',"item":' + _encode(whole))
+        self._items.append(_encode(whole))
+        self._output.append(item)
 
     def update(self, routing: dict[str, Any]) -> None:
         """Say what has changed in `routing`: `response.in_progress` again."""
@@ -373,3 +385,16 @@ _ID_PREFIXES = {
     DeltaKind.FUNCTION_CALL: "fc",
     DeltaKind.CUSTOM_CALL: "ctc",
 }
+
+
+def unheard(parsed: ParsedCreate) -> ResponseStream:
+    """A response whose events nobody hears: it is read when it is whole."""
+    return ResponseStream(parsed, _unheard, on_dirty=_unflushed)
+
+
+def _unheard(event_type: str, data: bytes) -> None:
+    """Takes the events."""
+
+
+def _unflushed(stream: ResponseStream) -> None:
+    """Lets text gather until its item ends."""

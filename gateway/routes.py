@@ -13,7 +13,6 @@ from gateway.admin import ADMIN
 from gateway.app import Services
 from gateway.batch_route import NDJSON
 from gateway.catalogue import find_model
-from gateway.compaction import compact
 from gateway.connection import Connection, new_id
 from gateway.engine_link import EngineLink
 from gateway.errors import ProtocolError
@@ -21,6 +20,7 @@ from gateway.http import (
     JSON,
     AnyRequest,
     Framed,
+    create_compaction,
     error_response,
     json_response,
     request_context,
@@ -237,8 +237,8 @@ async def compact_context(request: AnyRequest) -> ASGIResponse:
     """A shorter context that stands for a longer one."""
     services = _services(request)
     tenant = _tenant(services, request)
-    task = await request_context(services.gw, tenant, decode_body(await request.body()))
-    return json_response(compact(task, f"resp_{new_id()}", services.gw.wall_s()))
+    body = decode_body(await request.body())
+    return await create_compaction(services.gw, tenant, body, request.receive)
 
 
 def _not_found(response_id: str) -> ProtocolError:

@@ -6,7 +6,7 @@ import msgspec
 
 from backends.contract import ContextItem, Message
 from gateway.errors import ProtocolError
-from gateway.items import ItemReference, parse_input
+from gateway.items import parse_input
 from gateway.wire import ResponseSteer
 
 _encode = msgspec.json.encode
@@ -58,7 +58,7 @@ def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[Co
         parsed = parse_input(raws, max_tokens=max_tokens)
     except ProtocolError as error:
         raise _invalid(error.message) from None
-    items = tuple(item for item in parsed.items if not isinstance(item, ItemReference))
+    items = tuple(item for item in parsed.items if isinstance(item, ContextItem))
     assert all(isinstance(item.item, Message) for item in items)
     return items
 

@@ -43,6 +43,13 @@ class CacheOptions(msgspec.Struct, frozen=True):
     prewarm: bool | None = None
 
 
+class ContextManagement(msgspec.Struct, frozen=True):
+    """An entry of `context_management` of a request."""
+
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Meta(ge=1000)] | None = None  # the protocol's least
+
+
 Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
     Meta(max_length=16),
@@ -71,6 +78,7 @@ class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
+    context_management: Annotated[list[ContextManagement], Meta(max_length=16)] | None = None
     metadata: Metadata | None = None
     service_tier: ServiceTier | None = None
     prompt_cache_key: str | None = None

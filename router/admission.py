@@ -10,7 +10,7 @@ from router.cost import EVEN, Weights, cost_tokens
 from router.decision import RankedRoute, Reason, Refusal, RouteDecision
 from router.policy import Policy
 from router.pools import Demand, Grant, Reservation, Unit, extended
-from router.strategies.asks import strategy_usage
+from router.strategies.asks import leading_place, strategy_usage
 from router.task import Task, TaskClass
 
 
@@ -32,14 +32,13 @@ def demands(
             tuple(Demand(group=group, tokens=0) for group in route.route.groups) for route in ranked
         )
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
-    prompt = task.request.num_prompt_tokens
-    return tuple(_demands(route, prompt, expected, weights) for route in ranked)
+    return tuple(_demands(task, route, expected, weights) for route in ranked)
 
 
-def _demands(
-    route: RankedRoute, num_prompt_tokens: int, expected: int, weights: Weights
-) -> tuple[Demand, ...]:
+def _demands(task: Task, route: RankedRoute, expected: int, weights: Weights) -> tuple[Demand, ...]:
+    num_prompt_tokens = task.request.num_prompt_tokens
     usage = strategy_usage(route.strategy, route.options, num_prompt_tokens, expected)
+    usage[route.route.groups[leading_place(route.strategy)]] += task.beforehand
     return tuple(
         Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
         for group in route.route.groups

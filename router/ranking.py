@@ -212,7 +212,7 @@ def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) ->
         return Reason.ACCESS
     if task.has_images and not info.accepts_images:
         return Reason.IMAGES
-    if task.request.num_prompt_tokens + room_tokens > info.window_tokens:
+    if task.max_prompt_tokens + room_tokens > info.window_tokens:
         return Reason.WINDOW
     if not stats.healthy or wish.model not in (None, info.model):
         return Reason.FALLBACK
@@ -337,7 +337,7 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
         fitting = [s for s, o in zip(served, obstacles, strict=True) if o is Reason.WINDOW]
         window_tokens = max(s.info.window_tokens for s in fitting)
         message = (
-            f"The prompt has {task.request.num_prompt_tokens} tokens, but the context window of "
+            f"The prompt has {task.max_prompt_tokens} tokens, but the context window of "
             f"{target} is at most {window_tokens} tokens. Shorten it, or ask for another model."
         )
         return Refusal(code="context_length_exceeded", message=message, param="input")

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from backends.contract import BackendGroup, GenerateRequest
+from backends.contract import BackendGroup, GenerateRequest, Usage
 from router.text_features import Reading, read
 
 Strategy = Literal["brief", "race", "hedge", "refine", "breadth", "delegate"]
@@ -83,6 +83,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     arrived_unix_s: float = 0.0  # the same instant by the wall clock: policies have hours
     conversation: str = ""  # the same for all its turns: whose share of a canary it is
     generate: bool = True  # false: a warm-up, which produces nothing
+    beforehand: Usage = Usage()  # of a generation that prepares the answer, on the same route
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The longest prompt that an engine must take for it."""
+        return max(self.request.num_prompt_tokens, self.beforehand.num_input_tokens)
 
     def warm_up_request(self) -> GenerateRequest:
         """What a warm-up asks of a backend."""

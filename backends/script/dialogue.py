@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
-from backends.contract import GenerateRequest, Item, Message
+from backends.contract import Compaction, GenerateRequest, Item, Message
 from backends.prompt import parts_text
 from backends.script.ask import Ask, ToolResult, user_texts
 from backends.script.facts import (
@@ -19,6 +20,7 @@ from backends.script.facts import (
 MAX_QUOTE_CHARS = 1_200
 MAX_DECODED_CHARS = 20_000  # of a tool's output or arguments; longer ones are quoted, not read
 MAX_SUMMARIZED = 100  # messages, the last ones
+MAX_FACTS = 40  # of a summary
 
 _QUOTED = r"\"(?P<q1>[^\"]+)\"|'(?P<q2>[^'\n]+)'|`(?P<q3>[^`]+)`|“(?P<q4>[^”]+)”"
 _EXACTLY = re.compile(
@@ -75,6 +77,7 @@ _TELLING = re.compile(
     r"i am|i'm|code ?word|password|secret)\b",
     re.IGNORECASE,
 )
+_TELLING_WORDS = "remember note code word password secret name key"
 
 
 def dialogue_answer(request: GenerateRequest, ask: Ask) -> str | None:
@@ -84,7 +87,7 @@ def dialogue_answer(request: GenerateRequest, ask: Ask) -> str | None:
     text = re.sub(r"\bwho am i\b", "what is my name", ask.gist, flags=re.IGNORECASE)
     return (
         _wanted_words(request, ask, text)
-        or _about_messages(ask, text)
+        or _about_messages(request, ask, text)
         or _recalled(request, ask, text)
         or _noted(ask)
     )
@@ -115,7 +118,7 @@ def _wanted_words(request: GenerateRequest, ask: Ask, text: str) -> str | None:
     return rest[: end.start()] if end else rest
 
 
-def _about_messages(ask: Ask, text: str) -> str | None:
+def _about_messages(request: GenerateRequest, ask: Ask, text: str) -> str | None:
     """Answers that quote or count what was said."""
     before = list(user_texts(ask.context))
     counted = _COUNT.search(text)
@@ -134,14 +137,31 @@ def _about_messages(ask: Ask, text: str) -> str | None:
         said = next(_assistant_texts(ask.context), None)
         return f"I said: {_quote(said)}" if said else "I have not said anything yet."
     if _SUMMARY.search(text):
-        if not before:
-            return "There is nothing to summarize yet: this is your first message."
-        first = max(len(before) - MAX_SUMMARIZED, 0)
-        listed = "\n".join(
-            f"{i}. {_quote(said, 160)}" for i, said in enumerate(before[first:], first + 1)
-        )
-        return f"So far you have asked for {len(before)} things:\n\n{listed}"
+        return _summary(request, ask, before)
     return None
+
+
+def _summary(request: GenerateRequest, ask: Ask, before: list[str]) -> str:
+    """What was told, then what was asked for: where it is cut, the facts are kept."""
+    if not before:
+        return "There is nothing to summarize yet: this is your first message."
+    # A long context is read where telling words stand, and its newest part wholly.
+    found = [f for words in (_TELLING_WORDS, "") for f in _context_facts(request, ask, words)]
+    facts: dict[frozenset[str], Fact] = {}
+    for fact in found:
+        facts.setdefault(fact.words, fact)
+    first = max(len(before) - MAX_SUMMARIZED, 0)
+    # What told a fact is not quoted: it may have been overtaken.
+    listed = "\n".join(
+        f"{i}. {_quote(said, 160)}"
+        for i, said in enumerate(before[first:], first + 1)
+        if not any(fact.value in said for fact in found)
+    )
+    said = f"So far you have asked for {len(before)} things:\n\n{listed}"
+    if not facts:
+        return said
+    told = "\n".join(f"- {f.subject} is {f.value}." for f in islice(facts.values(), MAX_FACTS))
+    return f"You told me:\n\n{told}\n\n{said}"
 
 
 def _recalled(request: GenerateRequest, ask: Ask, text: str) -> str | None:
@@ -192,6 +212,8 @@ def _told_texts(request: GenerateRequest, context: tuple[Item, ...]) -> Iterator
     for item in reversed(context):
         if isinstance(item, Message) and item.role != "assistant":
             yield parts_text(item.content)
+        elif isinstance(item, Compaction) and item.summary is not None:
+            yield item.summary
     if request.instructions:
         yield request.instructions
 

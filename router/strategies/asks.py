@@ -74,6 +74,11 @@ def branch_request(
     return request
 
 
+def leading_place(strategy: Strategy | None) -> int:
+    """Which of a route's backends prepares an answer: the first that a strategy is sure to ask."""
+    return 1 if strategy == "hedge" else 0
+
+
 def strategy_usage(
     strategy: Strategy | None,
     options: StrategyOptions,

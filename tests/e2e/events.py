@@ -53,7 +53,17 @@ def check_event(event: Event) -> None:
         return  # the extension's reason is outside the SDK's literals
     if kind == "response.steer.failed":  # gives back the input as it came, however wrong
         event = {**event, "steer": {**event["steer"], "input": "as it came"}}
+    if kind == "response.failed":
+        event = {**event, "response": _with_literal_error(event["response"])}
     MODELS[kind].model_validate(event, strict=True)
+
+
+def _with_literal_error(response: dict[str, Any]) -> dict[str, Any]:
+    """Codex knows one code that is outside the SDK's literals, and stops asking where it comes."""
+    error = response["error"]
+    if error is None or error["code"] != "context_length_exceeded":
+        return response
+    return {**response, "error": {**error, "code": "invalid_prompt"}}
 
 
 def _is_cancelled(event: Event) -> bool:
@@ -64,7 +74,7 @@ def _is_cancelled(event: Event) -> bool:
 def check_response_object(response: dict[str, Any]) -> None:
     """A response as HTTP answers it and as terminal events hold it."""
     if (response["incomplete_details"] or {}).get("reason") != "cancelled":
-        Response.model_validate(response, strict=True)
+        Response.model_validate(_with_literal_error(response), strict=True)
     assert response["object"] == "response"
     assert response["id"].startswith("resp_")
     assert (response["completed_at"] is not None) == (response["status"] == "completed")
@@ -122,17 +132,20 @@ class _Items:
         if kind == "response.output_item.added":
             assert index == len(self._open) + len(self._done), "output indexes count up"
             assert not self._open, "one item after the other"
-            assert event["item"]["status"] == "in_progress"
+            if event["item"]["type"] != "compaction":  # those have no status
+                assert event["item"]["status"] == "in_progress"
             self._open[index] = event["item"]
         elif kind == "response.output_item.done":
             added, item = self._open.pop(index), event["item"]
             assert (added["id"], added["type"]) == (item["id"], item["type"])
-            assert item["status"] in ("completed", "incomplete")
+            if item["type"] != "compaction":
+                assert item["status"] in ("completed", "incomplete")
             self._done[index] = item
             self._check_item(index, item)
         else:
             assert event["item_id"] == self._open[index]["id"], "ids are stable"
-            self._take_part(kind, index, event)
+            if kind != "response.compaction.compacting":
+                self._take_part(kind, index, event)
 
     def _take_part(self, kind: str, index: int, event: Event) -> None:
         what, _, step = kind.rpartition(".")
@@ -167,6 +180,9 @@ class _Items:
     def _check_item(self, index: int, item: dict[str, Any]) -> None:
         if item["type"] == "message":
             texts = [part["text"] for part in item["content"]]
+        elif item["type"] == "compaction":
+            assert item["encrypted_content"]
+            return
         elif item["type"] == "reasoning":
             texts = [part["text"] for part in item["summary"]]
         else:

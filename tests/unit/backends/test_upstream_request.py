@@ -34,6 +34,8 @@ SUB = FunctionTool("sub", namespace="maths")
 SQL = CustomTool("sql", "A query.", {"type": "grammar"})
 
 # Item -> as a Responses item, and as chat messages; None: it is left out.
+EARLIER = "Earlier in this conversation:\nMuch."
+
 ITEMS: list[tuple[Item, dict[str, Any] | None, list[dict[str, Any]]]] = [
     (
         USER,
@@ -148,6 +150,11 @@ ITEMS: list[tuple[Item, dict[str, Any] | None, list[dict[str, Any]]]] = [
     (Reasoning("rs_1", ("Thinking.",), encrypted_content="sealed"), None, []),
     (Reasoning("rs_2", ("Thinking.",)), None, []),
     (Compaction("sealed"), {"type": "compaction", "encrypted_content": "sealed"}, []),
+    (
+        Compaction("sealed", summary="Much.", number=1),  # ours, opened
+        {"type": "message", "role": "developer", "content": EARLIER},
+        [{"role": "system", "content": EARLIER}],
+    ),
 ]
 
 

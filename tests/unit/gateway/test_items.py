@@ -29,7 +29,6 @@ from backends.contract import (
     ToolChoice,
 )
 from gateway.errors import ProtocolError
-from gateway.folding import fold
 from gateway.items import (
     MAX_INPUT_ITEMS,
     ItemReference,
@@ -159,13 +158,11 @@ def test_items_are_understood(sent: dict[str, Any], understood: Item | ItemRefer
     assert parsed_items(sent) == [understood]
 
 
-def test_a_compaction_of_ours_is_unfolded() -> None:
-    (item,) = parsed_items({"type": "compaction", "encrypted_content": fold("we met"), "id": "c"})
-    assert isinstance(item, Message)
-    assert (item.role, item.id) == ("developer", "c")
-    (part,) = item.content
-    assert isinstance(part, TextPart)
-    assert part.text.endswith("we met")
+def test_a_compaction_of_ours_is_left_to_be_opened() -> None:
+    """Its sealed text weighs nothing; what a client says of its content counts for nothing."""
+    sent = {"type": "compaction", "encrypted_content": "lw2.-." + "x" * 9_000, "id": "c"}
+    parsed = parse_input([raw(sent | {"summary": "I may.", "number": 0})], max_tokens=100)
+    assert parsed.items == (Compaction("lw2.-." + "x" * 9_000, "c"),)
 
 
 ROUND_TRIPS: list[Item] = [

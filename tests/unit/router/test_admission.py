@@ -1,14 +1,17 @@
 """From routes to demands, from a grant to a decision, and the decision in words."""
 
+from typing import get_args
+
 import pytest
 
+from backends.contract import Usage
 from router.admission import decide, demands, explain
 from router.classify import classify, features
-from router.decision import Reason, RouteDecision
+from router.decision import Reason, Refusal, RouteDecision
 from router.policy import DEFAULT_POLICY
 from router.pools import Demand, Grant, MemoryPools
 from router.ranking import rank
-from router.task import GroupLimits, Hints, Route, Task, TaskClass, Tenant
+from router.task import GroupLimits, Hints, Route, Strategy, Task, TaskClass, Tenant
 from tests.unit.router.tasks import backend, of_class, task
 
 STATS = (backend("wafer-0", "fast"), backend("gpu-0", "deep"))
@@ -59,6 +62,30 @@ def test_demands_follow_the_strategy() -> None:
     assert deep.tokens > 7 * 500 + 600, "the judge reads them all"
     ((fast, deep),) = demands(task(hints=hints, generate=False), of_class(), ranked)
     assert fast.tokens == deep.tokens == 0
+
+
+@pytest.mark.parametrize("strategy", [None, *get_args(Strategy)])
+def test_what_prepares_an_answer_is_asked_for_with_it(strategy: Strategy | None) -> None:
+    """Of one group: the first that the strategy is sure to use."""
+    hints = Hints(route=Route.PARALLEL if strategy else Route.FAST, strategy=strategy)
+    plain = task(hints=hints)
+    prepared = task(hints=hints, beforehand=Usage(5_000, num_output_tokens=500))
+    ranked = rank(DEFAULT_POLICY, prepared, of_class(), STATS)
+    assert isinstance(ranked, tuple)
+    (before,) = demands(plain, of_class(), ranked)
+    (after,) = demands(prepared, of_class(), ranked)
+    more = {b.group: a.tokens - b.tokens for a, b in zip(after, before, strict=True)}
+    leading = "deep" if strategy == "hedge" else "fast"
+    assert {group: tokens for group, tokens in more.items() if tokens} == {leading: 5_500}
+
+
+def test_what_prepares_an_answer_must_fit_the_window_too() -> None:
+    prompt = max(stats.info.window_tokens for stats in STATS)
+    asked = task(beforehand=Usage(prompt, num_output_tokens=500))
+    refusal = rank(DEFAULT_POLICY, asked, of_class(), STATS)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == "context_length_exceeded"
+    assert str(prompt) in refusal.message
 
 
 def test_full_pools_move_a_task_to_its_fallback_and_say_so() -> None:

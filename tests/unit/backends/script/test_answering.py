@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from backends.contract import (
+    Compaction,
     DeltaKind,
     FunctionCall,
     FunctionCallOutput,
@@ -300,3 +301,18 @@ def test_odd_asks_get_an_answer(ask: str) -> None:
 def test_no_user_message_at_all() -> None:
     assert said()
     assert said(assistant("Hello."))
+
+
+def test_a_summary_says_what_was_told_and_each_thing_as_it_was_told_last() -> None:
+    items = told("The code word is RED.", "Say something.", "The code word is now GREEN.")
+    summary = said(*items, "Summarize this conversation so far.")
+    assert "The code word is GREEN." in summary
+    assert "RED" not in summary
+    assert '2. "Say something."' in summary
+
+
+def test_what_a_compaction_says_was_told() -> None:
+    folded = Compaction("sealed", summary="You told me:\n\n- the code word is teal-4.", number=1)
+    assert said(folded, user("What is the code word?")).endswith("is teal-4.")
+    again = said(folded, user("Hi."), assistant("Hi."), user("Summarize this conversation."))
+    assert "- the code word is teal-4." in again
