@@ -196,8 +196,11 @@ def now_us() -> int:
 
 async def run(port: int, rate: float, interval_s: float, *, instant: bool) -> None:
     """Serve for ever."""
-    firehose = Firehose(rate, interval_s, instant=instant)
-    async with serve(firehose.serve, "127.0.0.1", port, compression=None, max_size=MAX_FRAME_BYTES):
+
+    async def one(connection: ServerConnection) -> None:
+        await Firehose(rate, interval_s, instant=instant).serve(connection)
+
+    async with serve(one, "127.0.0.1", port, compression=None, max_size=MAX_FRAME_BYTES):
         await asyncio.get_running_loop().create_future()
 
 

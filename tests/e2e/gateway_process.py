@@ -145,6 +145,31 @@ class GatewayProcess:
             return Samples(answer.read().decode())
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process started; proc(5)."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()]
+
+
+def listening_on(gateway: GatewayProcess) -> list[int]:
+    """The processes that serve its port: itself, or its workers."""
+    inodes = {
+        line.split()[9]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if line.split()[1].endswith(f":{gateway.port:04X}") and line.split()[3] == "0A"
+    }
+
+    def listens(pid: int) -> bool:
+        links = []
+        for each in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                links.append(os.readlink(each))
+        return any(link[8:-1] in inodes for link in links if link.startswith("socket:["))
+
+    pid = gateway.process.pid
+    return [each for each in (pid, *children(pid)) if listens(each)]
+
+
 class Samples:
     """One scrape, asked by name and labels."""
 

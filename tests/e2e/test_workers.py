@@ -18,6 +18,8 @@ from tests.e2e.gateway_process import (
     DEVELOPMENT_KEY,
     SMALL_KEY,
     GatewayProcess,
+    children,
+    listening_on,
     redis_binary,
     wait_until_at_rest,
 )
@@ -77,31 +79,6 @@ def serving(fleet: GatewayProcess) -> float:
     return fleet.metrics().total("lanewise_workers")
 
 
-def children(pid: int) -> dict[int, str]:
-    """Process id -> command."""
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    found = {}
-    for child in path.read_text().split():
-        with contextlib.suppress(OSError):
-            found[int(child)] = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-    return found
-
-
-def workers(fleet: GatewayProcess) -> list[int]:
-    """Those that listen on the port, which the engines' process does not."""
-    inodes = {
-        line.split()[9]
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
-        if line.split()[1].endswith(f":{fleet.port:04X}") and line.split()[3] == "0A"
-    }
-
-    def listens(pid: int) -> bool:
-        links = (os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir())
-        return any(link[8:-1] in inodes for link in links if link.startswith("socket:["))
-
-    return [pid for pid in children(fleet.process.pid) if listens(pid)]
-
-
 def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
@@ -114,7 +91,7 @@ def ask(fleet: GatewayProcess, key: str = DEVELOPMENT_KEY) -> str:
 
 
 def test_limits_hold_across_workers(fleet: GatewayProcess) -> None:
-    assert len(workers(fleet)) == 2
+    assert len(listening_on(fleet)) == 2
     answered = refused = 0
     for _ in range(12):
         try:
@@ -149,7 +126,7 @@ def test_any_worker_knows_a_response_that_another_runs(fleet: GatewayProcess) ->
 async def test_a_killed_worker_takes_only_its_own_with_it(
     fleet: GatewayProcess, embedded: "redis.Redis[bytes]"
 ) -> None:
-    victim, other = workers(fleet)
+    victim, other = listening_on(fleet)
     async with contextlib.AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(SocketClient.open(fleet)) for _ in range(NUM_SOCKETS)
@@ -174,7 +151,7 @@ async def test_a_killed_worker_takes_only_its_own_with_it(
             client = await stack.enter_async_context(SocketClient.open(fleet))
             assert (await client.turn("Hi.", max_output_tokens=16))["output"]
         await asyncio.to_thread(until, lambda: serving(fleet) == 2)
-        assert other in workers(fleet), "only the killed one was replaced"
+        assert other in listening_on(fleet), "only the killed one was replaced"
         after = await asyncio.to_thread(fleet.metrics)
         for name in ("lanewise_ws_opened_total", "lanewise_requests_total"):
             assert after.total(name) >= before.total(name), "a sum that falls reads as a restart"
@@ -197,11 +174,11 @@ async def test_a_killed_worker_takes_only_its_own_with_it(
 def test_sighup_replaces_the_workers_one_by_one(fleet: GatewayProcess) -> None:
     ask(fleet)
     wait_until_at_rest(fleet)
-    old, before = workers(fleet), fleet.metrics()
+    old, before = listening_on(fleet), fleet.metrics()
     fleet.process.send_signal(signal.SIGHUP)
     until(lambda: "all workers were replaced" in fleet.log)
-    assert len(workers(fleet)) == 2
-    assert not set(workers(fleet)) & set(old)
+    assert len(listening_on(fleet)) == 2
+    assert not set(listening_on(fleet)) & set(old)
     ask(fleet)
     wait_until_at_rest(fleet)
     after = fleet.metrics()
