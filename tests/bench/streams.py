@@ -146,6 +146,11 @@ async def run(
         await asyncio.sleep(0.25)
     late_ms = lag.p99_ms()
     gaps_ms = sorted(gap for stream in streams for gap in stream.gaps_ms)
+    if not gaps_ms:
+        raise SystemExit(
+            f"streams ended before all {arguments.streams} had begun: the machine is too busy for "
+            f"--seconds {arguments.seconds:g}; give more"
+        )
     await asyncio.gather(*(client.over for client in clients))
     different, chars_per_token = check(clients, num_tokens)
     tokens = max((now_chars - chars) / chars_per_token, 1)

@@ -58,13 +58,13 @@ class Script(NamedTuple):
 UPSTREAM = ("--streams", "200", "--rate", "100", "--seconds", "8", "--source")
 
 SCRIPTS = (
-    Script("headline", "One socket against a request per turn", ("--repetitions", "3"), 180),
-    Script("warm", "A turn behind a warm-up", ("--repetitions", "7"), limit_s=240),
-    Script("streams", "A token over the engine link", ("--seconds", "8")),
+    Script("headline", "One socket against a request per turn", ("--repetitions", "5"), 240),
+    Script("warm", "A turn behind a warm-up", ("--repetitions", "3"), limit_s=240),
+    Script("streams", "A token over the engine link", ("--seconds", "10")),
     Script(
         "streams-sse",
         "The same to SSE",
-        ("--seconds", "8", "--transport", "sse"),
+        ("--seconds", "10", "--transport", "sse"),
         120,
         "streams.py",
     ),
@@ -99,6 +99,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
     name: str
     title: str
+    command: str = ""
     rows: list[Row] = []
     failure: str = ""
     wall_s: float = 0.0
@@ -147,10 +148,12 @@ def children_cpu_s() -> float:
 
 def run(script: Script, folder: Path) -> Outcome:
     """One script, in a process of its own."""
-    outcome = Outcome(name=script.name, title=script.title)
+    file = script.file or f"{script.name}.py"
+    said = " ".join(("tests/bench/" + Path(file).name, *script.arguments))
+    outcome = Outcome(name=script.name, title=script.title, command=said)
     written = folder / f"{script.name}.json"
     written.unlink(missing_ok=True)
-    command = [sys.executable, str(FOLDER / (script.file or f"{script.name}.py"))]
+    command = [sys.executable, str(FOLDER / file)]
     command += [*script.arguments, "--rows", str(written)]
     began_s, all_s, ours_s = time.perf_counter(), machine_cpu_s(), children_cpu_s()
     log = folder / f"{script.name}.log"
@@ -256,7 +259,7 @@ def markdown(kept: dict[str, Any], plots: Sequence[str] = ()) -> str:
     """All rows and plots for a document."""
     parts = [BEGIN, summary(kept), *plots]
     for outcome in outcomes_of(kept):
-        parts += [f"### {outcome.title}", f"`tests/bench/{outcome.name}.py`"]
+        parts += [f"### {outcome.title}", f"`{outcome.command}`"]
         if outcome.rows:
             parts.append(shape.markdown_table(outcome.rows))
         parts += [f"Load: {load}." for load in loads_of(outcome)]
