@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from backends.contract import BackendError, Delta, Finish, Generation, Usage
 from gateway.gateway import Gateway
-from gateway.metrics import Metrics
 from router.decision import RouteDecision
 from router.task import Task
 
@@ -110,8 +109,8 @@ class Warming:
 
     def over(self, warm_up: WarmUp) -> None:
         """One of them has ended."""
-        metrics: Metrics = self._gw.metrics
-        metrics.warm_ups.ended(warm_up.backend, warm_up.state, warm_up.computed.num_input_tokens)
+        num_computed_tokens = warm_up.computed.num_input_tokens
+        self._gw.metrics.warm_ups.ended(warm_up.backend, warm_up.state, num_computed_tokens)
         if all(each.state != "warming" for each in self.warm_ups):
             self.stop()
 
