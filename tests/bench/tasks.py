@@ -30,6 +30,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.bench import rows as shape  # noqa: E402
+from tests.bench.rows import Row  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
     CONFIG,
     DEVELOPMENT_KEY,
@@ -61,7 +63,7 @@ UPSTREAMS = (
 )
 
 
-class Row(NamedTuple):
+class Kind(NamedTuple):
     """One kind of load."""
 
     name: str
@@ -72,9 +74,9 @@ class Row(NamedTuple):
     straight: bool = False  # to the upstream, without a gateway
 
 
-ROWS = (
+KINDS = (
     *(
-        Row(f"{name}, {concurrency} at once{note}", mode, model, concurrency, more, straight)
+        Kind(f"{name}, {concurrency} at once{note}", mode, model, concurrency, more, straight)
         for concurrency in (1, 50)
         for name, mode, model, more, note, straight in (
             ("socket", "responses-ws", "fake", (), ", straight", True),
@@ -85,13 +87,13 @@ ROWS = (
             ("chat SSE", "chat-sse", "by-chat", (), "", False),
         )
     ),
-    Row("socket, 50 at once, stored", "responses-ws", "by-socket", 50, ("--store",)),
-    Row(
+    Kind("socket, 50 at once, stored", "responses-ws", "by-socket", 50, ("--store",)),
+    Kind(
         "socket, 50 at once, 16 a socket",
         *("responses-ws", "by-socket", 50, ("--streams-per-socket", "16")),
     ),
-    Row("engine, socket, 50 at once", "responses-ws", ENGINE, 50),
-    Row("engine, SSE, 50 at once", "responses-sse", ENGINE, 50),
+    Kind("engine, socket, 50 at once", "responses-ws", ENGINE, 50),
+    Kind("engine, SSE, 50 at once", "responses-sse", ENGINE, 50),
 )
 
 
@@ -108,7 +110,7 @@ def cpu_us(pid: int) -> float:
     return total_ns / 1e3
 
 
-def measure(url: str, key: str, row: Row, num_tasks: int, pids: dict[str, int]) -> dict[str, Any]:
+def measure(url: str, key: str, row: Kind, num_tasks: int, pids: dict[str, int]) -> dict[str, Any]:
     """Run one load; its latencies, and the CPU per task of some processes by name."""
     command = [sys.executable, str(HERE / "task_load.py"), "--url", url, "--key", key, "--hold"]
     command += ["--model", row.model, "--mode", row.mode, "--tasks", str(num_tasks), *row.more]
@@ -189,16 +191,12 @@ def median(results: list[dict[str, Any]], *path: str) -> float:
 Results = dict[str, dict[str, list[dict[str, Any]]]]  # row -> "", or a checkout -> rounds
 
 
-def table(rows: list[Row], results: Results) -> str:
+def table(rows: list[Kind], results: Results) -> str:
     """For people: a goal stands behind its figure."""
     head = f"{'':36}{'CPU us/task':>16}{'Redis':>7}{'load':>6}{'p50 ms':>9}{'p99 ms':>9}"
     lines = [f"{head}{'added p50':>16}{'added p99':>11}{'tasks/s':>9}"]
     for row in rows:
-        straight = next(
-            each
-            for each in ROWS
-            if each.straight and (each.mode, each.concurrency) == (row.mode, row.concurrency)
-        )
+        straight = straight_of(row)
         for code, found in results[row.name].items():
             cpu = added = added_p99 = ""
             p50, p99 = (median(found, "total_ms", share) for share in ("p50", "p99"))
@@ -224,7 +222,64 @@ def table(rows: list[Row], results: Results) -> str:
     return "\n".join(lines)
 
 
-def run(arguments: argparse.Namespace, rows: list[Row]) -> Results:
+def straight_of(kind: Kind) -> Kind:
+    """The same load without a gateway."""
+    return next(
+        each
+        for each in KINDS
+        if each.straight and (each.mode, each.concurrency) == (kind.mode, kind.concurrency)
+    )
+
+
+def published(kinds: list[Kind], results: Results) -> list[Row]:
+    """For the table of all measurements: CPU of each kind, and added latency on the socket."""
+    made: list[Row] = []
+    for kind in kinds:
+        if kind.straight:
+            continue
+        found = results[kind.name][""]
+        is_socket = kind.mode == "responses-ws"
+        wall_us = [each["total_ms"]["p50"] * 1e3 for each in found]
+        cpu = [each["gateway_cpu_us"] for each in found]
+        busy = max(each["load_cpu_us_per_task"] * each["tasks_per_s"] / 1e6 for each in found)
+        load = f"{kind.name}: the load at most {busy:.0%} of a core"
+        straight = results.get(straight_of(kind).name, {}).get("")
+        if straight is not None and kind.model != ENGINE:
+            rate = median(straight, "tasks_per_s") / median(found, "tasks_per_s")
+            load += f"; without the gateway {rate:.1f} times as many tasks a second"
+        made.append(
+            Row(
+                name=f"a short task, {kind.name}",
+                unit="CPU-us/task",
+                values=cpu,
+                goal=shape.at_most(GOAL_CPU_US, "CPU-us") if is_socket else None,
+                per="task",
+                cpu_us=cpu,
+                wall_us=wall_us,
+                load=load,
+            )
+        )
+        if straight is None or kind.model == ENGINE or kind.more:
+            continue
+        for share, goal in (("p50", GOAL_ADDED_P50_MS), ("p99", None)):
+            added = [
+                ours["total_ms"][share] - base["total_ms"][share]
+                for ours, base in zip(found, straight, strict=True)
+            ]
+            has_goal = is_socket and goal is not None and kind.concurrency == 1
+            made.append(
+                Row(
+                    name=f"latency added, {kind.name}, {share}",
+                    unit="ms",
+                    values=added,
+                    goal=shape.at_most(goal, "ms") if has_goal and goal else None,
+                    per="task",
+                )
+            )
+    return made
+
+
+def run(arguments: argparse.Namespace, rows: list[Kind]) -> Results:
     """All rows, round after round."""
     codes = {"": ROOT}
     if arguments.against is not None:
@@ -262,10 +317,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows whose name contains that")
     parser.add_argument("--against", type=Path, help="a checkout of other code to compare with")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep every figure")
+    shape.add_argument(parser)
     arguments = parser.parse_args()
-    rows = [row for row in ROWS if arguments.only in row.name]
-    results = run(arguments, rows)
-    print(table(rows, results))
+    kinds = [kind for kind in KINDS if arguments.only in kind.name]
+    results = run(arguments, kinds)
+    if arguments.rows is None:
+        print(table(kinds, results))
+    else:
+        shape.publish(published(kinds, results), arguments)
     if arguments.json is not None:
         machine = {"machine": platform.platform(), "python": platform.python_version()}
         arguments.json.write_text(json.dumps({**machine, "results": results}))
