@@ -44,6 +44,7 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     """
     policy = gw.policy.for_tenant(task.tenant.id)  # once: a task sees one policy
     task_class, ranked = rank_task(gw, task, policy)
+    asked = demands(task, task_class, ranked, gw.weights)
 
     async def attempt(known: tuple[RankedRoute, ...] | None) -> Attempt:
         routes = known or rank_routes(policy, task, task_class, gw.backend_stats())
@@ -51,13 +52,13 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
         if gw.gate.is_on:
             made = await _reserve_within_capacity(gw, task, task_class, routes)
         else:
-            wanted = demands(task, task_class, routes, gw.weights)
+            is_same = routes is ranked
+            wanted = asked if is_same else demands(task, task_class, routes, gw.weights)
             made = Attempt(routes, await _reserve(gw, task, wanted))
         gw.metrics.stage("admit", gw.clock_us() - started_us)
         return made
 
-    asked = demands(task, task_class, ranked, gw.weights)[0][0].tokens
-    made = await gw.waiting.admit(task, asked, ranked, attempt, job)
+    made = await gw.waiting.admit(task, asked[0][0].tokens, ranked, attempt, job)
     try:
         return _decided(gw, task, task_class, made, policy, job)
     except Exception as error:
