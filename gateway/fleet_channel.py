@@ -54,7 +54,9 @@ class Channel:
             self._writer.write(encoded(frame))
 
     async def leave(self, metrics: bytes) -> None:
-        """Say the last word; returns once it is on its way."""
+        """Say the last word; returns once it is on its way, or nobody is left to hear it."""
+        if self._is_over:
+            return
         self._writer.transport.set_write_buffer_limits(0)
         self.send(Farewell(metrics))
         with contextlib.suppress(OSError):
