@@ -206,6 +206,7 @@ class RedisPools:
     async def close(self) -> None:
         """Fail what still waits and close the connections."""
         await self._servers.close()
+        await self._sweeper.close()
 
     async def _call(self, call: Arguments) -> Any:
         try:

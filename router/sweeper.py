@@ -1,31 +1,38 @@
 """Gives back what crashed gateways held, also of tenants that ask for nothing any more.
 
 Gateways enter the tenants that they reserve for into one sorted set, by when the last of their
-leases can have run out. Now and then each takes those that are due and sweeps their leases. A
-tenant's entry is moved on when it is taken, so that not everybody sweeps the same; who dies while
-sweeping leaves it to the next.
+leases can have run out: before they reserve, so that who dies at once has entered it. Now and then
+each takes those that are due and sweeps their leases. A tenant's entry is moved on when it is
+taken, so that not everybody sweeps the same; who dies while sweeping leaves it to the next.
+
+An entry without leases stays for one lease more, as idle, and then goes. Entering makes it busy
+again. So a gateway that entered a tenant may rely on it for a lease, unless Redis loses it.
 """
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 from router.pool_calls import NUM_KEYS, SCRIPT, reap_call
-from router.redis_servers import RedisServers, Script
+from router.redis_servers import RedisAway, RedisServers, Script
 
 KEY = "lw1:{sweeper}:due"  # member: tenant id; score: when to look, server's ms
 MAX_SWEPT = 100  # expired leases that one call gives back
-MAX_ENTERED = 500  # tenants in one call
 MAX_TAKEN = 200  # tenants that one round sweeps
 AGAIN_MS = 5_000  # when the next one looks at what was taken
 
-# KEYS: the set. ARGV: milliseconds from now, tenants. An entry that is there stays: who reserves
-# later must not put off the sweep of what a crashed gateway held.
+# Scores are whole ms; the half of one marks an idle entry.
+
+# KEYS: the set. ARGV: milliseconds from now, a tenant. When an entry that is there is due stays so:
+# who reserves later must not put off the sweep of what a crashed gateway held.
 _ENTER = Script(
     """
-local time = redis.call('TIME')
-local due_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(ARGV[1])
-for argument = 2, #ARGV do redis.call('ZADD', KEYS[1], 'NX', due_ms, ARGV[argument]) end
-return #ARGV - 1
+local due_ms = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or -1)
+if due_ms < 0 then
+  local time = redis.call('TIME')
+  due_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(ARGV[1])
+end
+return redis.call('ZADD', KEYS[1], math.floor(due_ms), ARGV[2])
 """,
     1,
 )
@@ -35,23 +42,32 @@ _TAKE = Script(
     """
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'LIMIT', 0, ARGV[1])
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
 local taken = {}
-for _, tenant in ipairs(due) do
-  redis.call('ZADD', KEYS[1], now_ms + tonumber(ARGV[2]), tenant)
-  taken[#taken + 1] = tenant
-  taken[#taken + 1] = now_ms + tonumber(ARGV[2])
+for number = 1, #due, 2 do
+  local score = now_ms + tonumber(ARGV[2]) + tonumber(due[number + 1]) % 1
+  redis.call('ZADD', KEYS[1], score, due[number])
+  taken[number] = due[number]
+  taken[number + 1] = string.format('%.1f', score)
 end
 return taken
 """,
     1,
 )
-# KEYS: the set. ARGV: a tenant, the score it was taken with, when its next lease expires (0: none).
+# KEYS: the set. ARGV: a tenant, the score it was taken with, when its next lease expires (0: none),
+# how long an entry stays idle.
 _DONE = Script(
     """
-if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or -1) ~= tonumber(ARGV[2]) then return 0 end
-if ARGV[3] == '0' then return redis.call('ZREM', KEYS[1], ARGV[1]) end
-redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1])
+local score = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or -1)
+if score ~= tonumber(ARGV[2]) then return 0 end
+local next_ms = tonumber(ARGV[3])
+if next_ms == 0 then
+  if score % 1 > 0 then return redis.call('ZREM', KEYS[1], ARGV[1]) end
+  local time = redis.call('TIME')
+  next_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(ARGV[4])
+  next_ms = next_ms + 0.5
+end
+redis.call('ZADD', KEYS[1], next_ms, ARGV[1])
 return 1
 """,
     1,
@@ -65,31 +81,44 @@ class Sweeper:
     def __init__(self, servers: RedisServers, lease_ms: int) -> None:
         self._servers = servers
         self._lease_ms = lease_ms
-        self._noted: set[str] = set()
+        self._now_s = asyncio.get_running_loop().time
+        self._entered_s: dict[str, float] = {}  # when; a sixth of a lease later it is done again
+        self._entering: set[asyncio.Task[None]] = set()
 
     def note(self, tenant_id: str) -> None:
-        """A lease of this tenant runs from now."""
-        self._noted.add(tenant_id)
+        """Call it before a lease of this tenant begins: the entry goes ahead on the connection."""
+        if tenant_id in self._entered_s:
+            return
+        self._entered_s[tenant_id] = self._now_s()
+        sent = self._servers.run(_ENTER, (KEY, self._lease_ms, tenant_id))
+        entering = asyncio.create_task(self._entered(tenant_id, sent))
+        self._entering.add(entering)
+        entering.add_done_callback(self._entering.discard)
+
+    async def _entered(self, tenant_id: str, sent: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await sent
+        except RedisAway:
+            self._entered_s.pop(tenant_id, None)  # the next note tries again
+
+    async def close(self) -> None:
+        """Wait for what is under way; the connections are closed already."""
+        await asyncio.gather(*self._entering, return_exceptions=True)
 
     async def tend(self) -> int:
-        """Enter what was noted, then sweep what is due; returns how many leases came back."""
-        noted, self._noted = self._noted, set()
-        for chunk in _chunks(sorted(noted)):
-            try:
-                await self._servers.run(_ENTER, (KEY, self._lease_ms, *chunk))
-            except BaseException:
-                self._noted |= noted
-                raise
+        """Sweep what is due; returns how many leases came back."""
+        old_s = self._now_s() - self._lease_ms / 6e3
+        self._entered_s = {
+            tenant: entered_s for tenant, entered_s in self._entered_s.items() if entered_s > old_s
+        }
         taken: list[Any] = await self._servers.run(_TAKE, (KEY, MAX_TAKEN, AGAIN_MS))
         num_swept = 0
         for tenant, score in zip(taken[::2], taken[1::2], strict=True):
             tenant_id = tenant.decode()
             num_reaped, next_ms = await self.sweep(tenant_id)
             num_swept += num_reaped
-            if num_reaped and not next_ms:
-                # Who crashed may have reserved since, and died before it could enter that.
-                next_ms = int(score) - AGAIN_MS + self._lease_ms
-            await self._servers.run(_DONE, (KEY, tenant_id, score, next_ms))
+            done = (KEY, tenant_id, score.decode(), next_ms, self._lease_ms)
+            await self._servers.run(_DONE, done)
         return num_swept
 
     async def sweep(self, tenant_id: str) -> tuple[int, int]:
@@ -103,8 +132,3 @@ class Sweeper:
             num_reaped, next_ms = await self._servers.run(_POOLS, reap_call(tenant_id, MAX_SWEPT))
             num_swept += num_reaped
         return num_swept, next_ms
-
-
-def _chunks(tenants: list[str]) -> Iterable[list[str]]:
-    for start in range(0, len(tenants), MAX_ENTERED):
-        yield tenants[start : start + MAX_ENTERED]

@@ -163,7 +163,8 @@ async def test_a_gateway_that_is_killed_restarted_and_drained(
     again: GatewayProcess | None = None
     try:
         killed.wait_until_ready()
-        async with lanewise.connect(killed.url, DEVELOPMENT_KEY) as client:
+        # More retries than by default: a busy machine takes long to start a gateway.
+        async with lanewise.connect(killed.url, DEVELOPMENT_KEY, max_retries=12) as client:
             stored = await client.create("The code word is opal-2.")
             local = await client.create("The code word is onyx-1.", store=False)
             local = await client.create("And the number is 41.", after=local, store=False)
