@@ -72,6 +72,17 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     sealed: dict[int, str] = {}  # row -> encrypted content, for reasoning that has any
     phases: dict[int, str] = {}  # row -> phase, for messages that have one
 
+    def with_more(self, row: int, delta: Delta) -> Delta:
+        """A row's delta with what few rows have."""
+        call_id, name = self.calls.get(row, ("", ""))
+        return msgspec.structs.replace(
+            delta,
+            call_id=call_id,
+            name=name,
+            sealed=self.sealed.get(row, ""),
+            phase=self.phases.get(row, ""),
+        )
+
 
 EngineFrame = Hello | Step
 GatewayFrame = Start | Cancel

@@ -213,20 +213,20 @@ class LinkBackend:
             step.at_us,
             strict=True,
         )
+        generations, offset_us = self._generations, self._offset_us
+        tells_more = bool(step.calls or step.sealed or step.phases)  # few steps do
         for row, (key, index, kind, text, num_tokens, at_us) in enumerate(rows):
-            generation = self._generations.get(key)
-            if generation is not None:
-                call_id, name = step.calls.get(row, ("", ""))
-                at_us += self._offset_us
-                sealed, phase = step.sealed.get(row, ""), step.phases.get(row, "")
-                delta = Delta(
-                    index, _KINDS[kind], text, num_tokens, at_us, call_id, name, sealed, phase
-                )
-                try:
-                    generation.push(delta)
-                except Exception as error:  # a fault in one stream must not reach the others
-                    generation.cancel()
-                    _tell_of(error)
+            generation = generations.get(key)
+            if generation is None:
+                continue
+            delta = Delta(index, _KINDS[kind], text, num_tokens, at_us + offset_us)
+            if tells_more:
+                delta = step.with_more(row, delta)
+            try:
+                generation.push(delta)
+            except Exception as error:  # a fault in one stream must not reach the others
+                generation.cancel()
+                _tell_of(error)
         for end in step.ends:
             self._warming.discard(end.key)
             generation = self._generations.pop(end.key, None)

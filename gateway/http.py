@@ -17,11 +17,12 @@ from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
 from gateway.intake import ParsedCreate, parse_create
 from gateway.job import Ended, Job
-from gateway.outbox import Outbox
+from gateway.outbox import Outbox, WriteNow
 from gateway.pipeline import handle_task
 from gateway.places import PLACE_EVENT, place_fields
 from gateway.ratelimit import rate_limit_headers
 from gateway.response import ResponseStream, ResponseWriter, unheard
+from gateway.socket_protocol import WRITE_NOW
 from gateway.wire import CreateBody
 from router.fair_queue import Place
 from router.task import Task, Tenant
@@ -184,9 +185,11 @@ class EventStream(Answer):
         self._gw = gw
         self._outbox = outbox
         self._pump = pump
+        self._write_now: WriteNow | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer; whatever interrupts it stops the generation."""
+        self._write_now = scope.get("state", {}).get(WRITE_NOW)
         try:
             await self._start(send)
             await self._send_events(send, receive)
@@ -202,7 +205,7 @@ class EventStream(Answer):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         self._pump.add_done_callback(lambda _: self._outbox.close())
-        writer = asyncio.ensure_future(self._outbox.run(write))
+        writer = asyncio.ensure_future(self._outbox.run(write, self._write_now))
         leaving = asyncio.ensure_future(_gone(receive))
 
         def cut() -> None:

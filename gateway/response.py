@@ -346,10 +346,10 @@ class ResponseStream:
     # -- the wire --------------------------------------------------------------------------
 
     def _event(self, event_type: str, fields: bytes) -> None:
-        number = str(self._sequence_number).encode()
-        self._sequence_number += 1
-        head = b'{"type":"' + event_type.encode() + b'","sequence_number":' + number + b","
-        self._emit(event_type, head + fields + self._suffix)
+        number = self._sequence_number
+        self._sequence_number = number + 1
+        event = b'{"type":"%b","sequence_number":%d,%b%b'
+        self._emit(event_type, event % (event_type.encode(), number, fields, self._suffix))
 
     def _response(
         self,

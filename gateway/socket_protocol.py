@@ -8,12 +8,13 @@ out in one `write`; `docs/performance.md` has the figures, of memory too.
 import asyncio
 import random
 import struct
+import weakref
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, cast
 
 from uvicorn._types import ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
@@ -27,11 +28,18 @@ ABORT, WRITE, WRITE_NOW = "abort", "write", "write_now"  # where `scope["state"]
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Upgrades stand in line."""
+    """Adds `write_now` to each request's state; upgrades stand in line."""
 
     def __init__(self, line: Line, **options: Any) -> None:
         super().__init__(**options)
         self._line = line
+
+    def on_headers_complete(self) -> None:
+        before = self.cycle
+        super().on_headers_complete()
+        if self.cycle is not before:  # otherwise it is an upgrade
+            # Weakly: the cycle holds the state, and no collector looks.
+            self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
 
     def handle_websocket_upgrade(self) -> None:
         self._line.join(self._upgrade)
@@ -40,6 +48,23 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():  # it may have gone while it waited
             super().handle_websocket_upgrade()
             self.parser = None  # type: ignore[assignment]  # its callbacks hold us, and we it
+
+
+def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
+    """Send more of a streamed body, as one chunk, if the transport has room.
+
+    False, and nothing sent, if it has none, or where this is not how the answer goes: then ASGI's
+    `send` knows what to do.
+    """
+    one = cycle()
+    if one is None or one.disconnected or one.response_complete or one.flow.write_paused:
+        return False
+    if not (one.response_started and one.chunked_encoding):
+        return False
+    body = b"".join(pieces)
+    if body:  # an empty chunk would end the answer
+        one.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+    return True
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
