@@ -43,6 +43,9 @@ from backends.frames import (
 logger = logging.getLogger("lanewise")
 
 _KINDS = tuple(DeltaKind)  # by value: a lookup costs a tenth of a call of the enumeration
+# Frames that wait here unread. Behind them the engine's end is held back, where rows of one
+# generation become one longer row: who is late gets fewer rows to tell, not more.
+MAX_UNREAD = 2
 MAX_UNSENT = 4_096  # frames to the engine; more means that it does not read
 
 
@@ -163,6 +166,7 @@ class LinkBackend:
             additional_headers={"authorization": f"Bearer {options.key}"} if options.key else None,
             compression=None,
             max_size=MAX_FRAME_BYTES,
+            max_queue=MAX_UNREAD,
             open_timeout=options.open_timeout_s,
             ping_interval=options.ping_interval_s,
             ping_timeout=options.ping_interval_s,
@@ -197,6 +201,7 @@ class LinkBackend:
                     frame = engine_frames.decode(message)
                     if isinstance(frame, Step):
                         self._hand_out(frame)
+                        await asyncio.sleep(0)  # what it brought goes out before the next
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)

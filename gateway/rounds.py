@@ -2,7 +2,7 @@
 
 Events cost by their number, hardly by their length. So text gathers between two rounds, and rounds
 move apart as they cost more: with few streams every few milliseconds, with a thousand fast ones at
-most `LONGEST_S`. A round gives way to other work every millisecond.
+most `LONGEST_S`. A round gives way to other work every few milliseconds.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from backends.pacing import pause
 INTERVAL_S = 0.008
 LONGEST_S = 0.05  # between two rounds, unless the configured interval is longer
 COST_RATIO = 9  # of the pause to what the round took: rounds take at most a tenth of the time
-SLICE_S = 0.001  # of a round, before other work has its turn
+SLICE_S = 0.004  # of a round, before other work has its turn
 
 
 class Ripening(Protocol):
