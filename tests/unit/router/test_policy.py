@@ -189,11 +189,13 @@ when.any = [{ tenants = ["acme", "acmee"] }, { not = { tenants = ["x"] } }]
     ]
 
 
+@hypothesis.settings(deadline=None)  # a busy machine is no fault of the parser
 @hypothesis.given(st.binary(max_size=200))
 def test_noise_is_refused_or_a_policy(noise: bytes) -> None:
     check_refused_or_parsed(noise)
 
 
+@hypothesis.settings(deadline=None)  # a busy machine is no fault of the parser
 @hypothesis.given(st.data())
 def test_mutations_are_refused_or_a_policy(data: st.DataObject) -> None:
     document = bytearray(DOCUMENT + TENANTS)
