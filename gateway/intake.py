@@ -97,6 +97,7 @@ def parse_create(
         wants_context=_flag(body.metadata or {}, "context_events") is True,
         wants_place=_flag(body.metadata or {}, "queue_events") is True,
         compacts=bool(body.context_management),
+        answers=not (parsed_input.triggers and generate),
         compact_threshold_tokens=_threshold(body),
     )
 

@@ -135,6 +135,7 @@ class ParsedInput(msgspec.Struct, frozen=True):
 
     items: tuple[ContextItem | ItemReference | Compaction, ...]
     tools: tuple[Tool, ...] = ()
+    triggers: bool = False  # a `compaction_trigger` is among them: compact, and do not answer
 
 
 def parse_input(
@@ -155,10 +156,13 @@ def parse_input(
     items: list[ContextItem | ItemReference | Compaction] = []
     num_tokens = 0
     tools: list[Tool] = []
+    triggers = False
     for index, raw in enumerate(value):
         place = f"{param}[{index}]"
         head = _decode(raw, _Head, place)
-        if head.type == "additional_tools":
+        if head.type == "compaction_trigger":
+            triggers = True
+        elif head.type == "additional_tools":
             nested = _decode(raw, _WireTools, place).tools
             tools.extend(parse_tools(nested, f"{place}.tools"))
         elif head.type == "item_reference" or (head.type is None and head.role is None and head.id):
@@ -171,7 +175,7 @@ def parse_input(
                 measured = _measured(item, param, max_tokens, num_tokens)
                 items.append(measured)
                 num_tokens += measured.num_tokens
-    return ParsedInput(tuple(items), tuple(tools))
+    return ParsedInput(tuple(items), tuple(tools), triggers)
 
 
 def _measured(item: Item, param: str, max_tokens: int | None, num_before: int = 0) -> ContextItem:

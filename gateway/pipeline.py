@@ -8,12 +8,7 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import (
-    BackendError,
-    BackendGroup,
-    Compaction,
-    Usage,
-)
+from backends.contract import BackendError, BackendGroup, Compaction, Usage
 from backends.prompt import measure
 from gateway.admit import Admitted
 from gateway.compaction import Plan
@@ -81,7 +76,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
                 account.summary.close()
             held.settle()
         if not job.parsed.answers:
-            return _finish_compaction(job, task, account)
+            return await _finish_compaction(gw, job, task, account)
         return await _finish(gw, job, task, outcome, account, begun)
     except ProtocolError as error:
         return await _refuse(gw, job, account, error)
@@ -241,9 +236,8 @@ async def _compact(
             summary.check_fits(task, admitted.chosen.backends)
         return task
     assert summary.item is not None
-    if job.parsed.answers:
-        assert isinstance(job.writer, ResponseStream)  # chat completions cannot ask for one
-        job.writer.add_compaction(summary.item)
+    assert isinstance(job.writer, ResponseStream)  # chat completions cannot ask for one
+    job.writer.add_compaction(summary.item)
     job.lineage = Lineage()  # stored from here on with the compacted context
     return compacted
 
@@ -257,7 +251,7 @@ def _open(
     routing = _routing(gw, task, admitted, account)
     if job.writer.is_open:
         job.writer.update(routing)
-    elif job.parsed.answers:
+    else:
         job.writer.open(gw.wall_s(), gw.infos[account.run.backends[-1]].model, routing)
     return routing
 
@@ -416,20 +410,27 @@ async def _finish(
     )
 
 
-def _finish_compaction(job: Job, task: Task, account: _Account) -> Ended:
+async def _finish_compaction(gw: Gateway, job: Job, task: Task, account: _Account) -> Ended:
     """The end of what was a compaction and nothing else.
 
     Raises:
         ProtocolError: It did not come off.
     """
-    assert account.summary is not None
-    if account.summary.item is None:
-        message = f"The compaction failed: {account.summary.error}. Send it again."
-        raise ProtocolError("server_error", message)
-    account.outcome = "ok"
-    usage = sum(account.used().values(), Usage())
+    summary, usage = account.summary, sum(account.used().values(), Usage())
+    assert summary is not None
     ending = Ending(status="completed", usage=usage)
-    return Ended(ending=ending, items=task.request.items, backend=job.last_backend)
+    if summary.item is None:
+        if job.stopped is None or not job.parsed.input.triggers:
+            message = f"The compaction failed: {summary.error}. Send it again."
+            raise ProtocolError("server_error", message)
+        ending = ending_of(Outcome(None), job, usage)
+    account.ended(ending)
+    body = job.writer.finish(ending, gw.wall_s(), _ended_routing(gw, task, account))
+    if job.parsed.input.triggers:
+        job.lineage = await store_response(gw, job, task, (), body, job.last_backend, ending)
+    job.writer.send_terminal()
+    items, backend = task.request.items, job.last_backend
+    return Ended(ending=ending, items=items, backend=backend, lineage=job.lineage)
 
 
 async def _refuse(gw: Gateway, job: Job, account: _Account, error: ProtocolError) -> Ended | None:

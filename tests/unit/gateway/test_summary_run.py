@@ -356,3 +356,23 @@ async def test_a_warm_up_is_left_alone() -> None:
     assert ended is not None
     assert len(ended.items) == len(parent().items) + 1
     assert not any(is_summary(generation.request) for generation in world.fast.generations)
+
+
+async def test_a_trigger_is_answered_by_the_compaction_alone() -> None:
+    """What Codex sends to a provider that it takes for OpenAI."""
+    world = world_of()
+    fields: Any = {"context_management": None, "previous_response_id": "resp_stored"}
+    fields["input"] = [{"type": "compaction_trigger"}]
+    ended = await run(world, **fields)
+    check_response(world.heard.events)
+    assert [item["type"] for item in world.terminal["output"]] == ["compaction"]
+    assert world.terminal["usage"]["output_tokens"] == 40
+    assert world.charged == [{"fast": 3_040}]
+    assert is_summary(world.fast.only.request)
+    assert ended is not None
+    assert [type(entry.item) for entry in ended.items] == [*[Message] * 3, Compaction]
+    stored = world.store.records["acme", world.terminal["id"]]
+    assert (stored.ancestors, stored.input) == ((), ended.items)
+    failing = world_of([failure()])
+    await run(failing, **fields)
+    check_terminal_error(failing, "server_error")
