@@ -46,13 +46,14 @@ from tests.bench.rivals import (  # noqa: E402
 )
 from tests.bench.rivals.rival import CannotInstallError, Rival, Upstream  # noqa: E402
 from tests.bench.rivals.running import CannotStartError, Running, running  # noqa: E402
-from tests.bench.table import machine  # noqa: E402
+from tests.bench.table import DOCUMENT, machine  # noqa: E402
 from tests.bench.tasks import redis_pid  # noqa: E402
 from tests.e2e.gateway_process import redis_server  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 INSTALLED = ROOT / "build" / "rivals"
 KEPT = ROOT / "build" / "compare.json"
+BEGIN, END = "<!-- tables: tests/bench/compare.py --kept --markdown -->", "<!-- end of tables -->"
 RIVALS = (
     *map(lanewise.over, lanewise.PROTOCOLS),
     *(haproxy.RIVAL, envoy.RIVAL, vllm_router.RIVAL, sglang_router.RIVAL, tensorzero.RIVAL),
@@ -248,6 +249,7 @@ def folder_of(rival: Rival) -> Path:
 def run(asked: argparse.Namespace, rivals: list[Rival], loads: list[Load]) -> None:
     """All rounds; what they gave is kept in a file."""
     versions, failures = prepared(rivals)
+    asked.json.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lw-compare-")))
         redis_url = stack.enter_context(redis_server(scratch))
@@ -278,23 +280,16 @@ def run(asked: argparse.Namespace, rivals: list[Rival], loads: list[Load]) -> No
                         comparison.measure(subject, load, models[load.mode])
                 took_s = time.monotonic() - began_s
                 print(f"  {load.name}: {took_s:.0f} s", file=sys.stderr, flush=True)
-            keep(
-                asked.json,
-                {
+                kept = {
                     "machine": machine(),
                     "versions": versions,
                     "routes": {rival.name: rival.routes for rival in rivals},
                     "notes": {rival.name: rival.note for rival in rivals if rival.note},
                     "failures": failures | comparison.failures,
                     "figures": comparison.figures,
-                },
-            )
-
-
-def keep(path: Path, kept: dict[str, Any]) -> None:
-    """After each round, so that a run which is ended loses its last one alone."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept, indent=1) + "\n")
+                }
+                # After each load, so that a run which is ended loses nothing.
+                asked.json.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def main() -> None:
@@ -307,7 +302,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement, about")
     parser.add_argument("--json", type=Path, default=KEPT, help="where every figure is kept")
     parser.add_argument("--kept", action="store_true", help="run nothing: print what was kept")
-    parser.add_argument("--markdown", action="store_true", help="tables for docs/performance.md")
+    parser.add_argument(
+        "--markdown", action="store_true", help="write the tables into docs/performance.md"
+    )
     shape.add_argument(parser)
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # with all it began
@@ -318,10 +315,16 @@ def main() -> None:
         rivals = [rival for rival in RIVALS if rival.name in wanted]
         run(asked, rivals, [load for load in LOADS if asked.loads in load.name])
     kept = json.loads(asked.json.read_text())
-    if asked.rows is None:
-        print(report(kept, markdown=asked.markdown))
-    else:
+    if asked.rows is not None:
         shape.publish(rows_of(kept), asked)
+    elif asked.markdown:
+        before, begin, rest = DOCUMENT.read_text().partition(BEGIN)
+        _, end, after = rest.partition(END)
+        if not (begin and end):
+            parser.error(f"{DOCUMENT.name} lacks the lines {BEGIN!r} and {END!r}: add them")
+        DOCUMENT.write_text(f"{before}{BEGIN}\n\n{report(kept, markdown=True)}\n\n{END}{after}")
+    else:
+        print(report(kept, markdown=False))
 
 
 if __name__ == "__main__":

@@ -79,7 +79,13 @@ FIGURES = (
     Figure("CPU per relayed token", "CPU-us", lambda found, _: found["cpu_us"], False),
     Figure("added delay of a token, p50", "ms", _added("delay_ms", "p50"), False, (100, 1000)),
     Figure("added delay of a token, p99", "ms", _added("delay_ms", "p99"), False, (100, 1000)),
-    Figure("gaps of 35 ms and more", "%", lambda found, _: 100 * found["lumps"], False, (100,)),
+    Figure(
+        *("tokens that come together, mean", "tokens"),
+        *(lambda found, _: found["tokens_per_arrival"], False, (100, 1000)),
+    ),
+    Figure(
+        "gaps of 35 ms and more", "%", lambda found, _: 100 * found["lumps"], False, (100, 1000)
+    ),
 )
 
 
@@ -154,10 +160,21 @@ def load_check(kept: dict[str, Any], load: Load) -> str:
 
 def report(kept: dict[str, Any], *, markdown: bool) -> str:
     """All tables, versions, and what could not be measured."""
-    parts = [table(kept, figure, markdown=markdown) for figure in FIGURES]
+    parts = [
+        table(kept, figure, markdown=markdown)
+        for figure in FIGURES
+        if any(load.name in kept["figures"] for load in loads_of(figure))
+    ]
     names = ", ".join(f"{name} {version}" for name, version in kept["versions"].items())
-    parts.append(f"{kept['machine']['at'][:10]}; {names}.")
-    parts += [f"- {name}: {note}" for name, note in kept["notes"].items()]
+    machine = kept["machine"]
+    rounds = {len(found) for each in kept["figures"].values() for found in each.values()}
+    parts.append(
+        f"{machine['at'][:10]}, commit {machine['commit']}, {machine['cores']} cores "
+        f"({machine['cpu']}); rounds: {min(rounds)} to {max(rounds)}. {names}."
+    )
+    parts.append("\n".join(f"- {name}: {note}." for name, note in kept["notes"].items()))
+    if kept["failures"]:
+        parts.append("Not measured, and why:")
     wrong = [
         f"- {subject}, {load}: {sum(f['wrong_texts'] for f in rounds)} texts differ"
         for load, found in kept["figures"].items()
@@ -167,6 +184,7 @@ def report(kept: dict[str, Any], *, markdown: bool) -> str:
     parts.append(
         "\n".join([*(f"- {name}: {why}" for name, why in kept["failures"].items()), *wrong])
     )
+    parts.append("How busy load and upstream were, in parts of a core, on whomever most:")
     checks = [
         f"- {load.name}: {load_check(kept, load)}" for load in LOADS if load.name in kept["figures"]
     ]

@@ -79,7 +79,7 @@ def kept() -> dict[str, Any]:
 
     load = LOADS[0].name
     return {
-        "machine": {"at": "2026-11-21T00:00:00Z"},
+        "machine": {"at": "2026-11-21T00:00:00Z", "commit": "c", "cores": 2, "cpu": "a CPU"},
         "versions": {OURS: "1", "Relay": "2", "Slow": "3", "Quick": "4"},
         "routes": {OURS: True, "Relay": False, "Slow": True, "Quick": True},
         "notes": {"Slow": "is slow"},
