@@ -99,6 +99,7 @@ def test_messages_are_those_of_the_library(unusual: bool) -> None:
         b"\x83\x01x",  # a reserved opcode
         b"\x81\x7f" + (MAX_BYTES + 1).to_bytes(8, "big"),
     ],
+    ids=["masked", "masked and long", "reserved bit", "reserved opcode", "too large"],
 )
 def test_what_is_strange_is_left_to_the_library(strange: bytes) -> None:
     good = Frame(Opcode.TEXT, b"good").serialize(mask=False)
