@@ -135,15 +135,25 @@ async def test_a_steer_is_routed_anew(connection: SocketClient) -> None:
 
 
 async def test_several_steers_end_in_one_successor(connection: SocketClient) -> None:
+    """Those that come before the response has ended; one too late is told so, and can be asked."""
     target = await started(connection)
     await steer(connection, target, "First, the code word is ochre-1.")
     await steer(connection, target, "What is the code word?")
-    await connection.next_type("response.steer.accepted")
-    await connection.next_type("response.steer.accepted")
-    await connection.terminal()
-    successor = (await connection.terminal())["response"]
-    assert "ochre-1" in text_of(successor)
+    first, second = [
+        await connection.next_type("response.steer.accepted", "response.steer.failed")
+        for _ in range(2)
+    ]
+    assert first["type"] == "response.steer.accepted"
+    while len(ended := [e["response"] for e in connection.received if e["type"] in TERMINALS]) < 2:
+        await connection.receive()
+    successor = ended[1]
     assert successor["previous_response_id"] == target
+    if second["type"] == "response.steer.failed":
+        assert second["error"]["code"] == "response_already_completed"
+        successor = await connection.turn(
+            "What is the code word?", previous_response_id=successor["id"]
+        )
+    assert "ochre-1" in text_of(successor)
     after = await connection.turn("Still there?", max_output_tokens=20)
     assert after["previous_response_id"] is None, "and nothing else was begun"
 
