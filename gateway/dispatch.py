@@ -215,7 +215,12 @@ class Run:
             {
                 "id": f"{self._request.id}-d{delegation.number}",
                 "task": delegation.task,
-                "state": delegation.state,
+                # Whoever stops the run stops them all, and the strategy is asked no more.
+                "state": (
+                    "cancelled"
+                    if self._closed and delegation.state == "running"
+                    else delegation.state
+                ),
             }
             for delegation in self._delegate.delegations
         ]

@@ -102,6 +102,16 @@ async def test_one_sub_task_is_cancelled(connection: SocketClient) -> None:
     assert (await connection.error())["error"]["code"] == "response_not_found"
 
 
+async def test_whoever_cancels_the_response_is_told_that_its_sub_task_ended(
+    connection: SocketClient,
+) -> None:
+    response_id, subtask_id = await handed_on(connection)
+    await connection.send({"type": "response.cancel", "response_id": response_id})
+    terminal = await connection.terminal()
+    assert terminal["response"]["incomplete_details"] == {"reason": "cancelled"}
+    assert delegations(terminal) == {subtask_id: "cancelled"}
+
+
 async def test_a_tenant_without_the_deep_engine_gets_a_fast_answer(
     gateway: GatewayProcess,
 ) -> None:
