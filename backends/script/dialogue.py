@@ -71,6 +71,12 @@ _YOUR_LAST = re.compile(
 _SUMMARY = re.compile(
     r"\bsummar\w{1,6}\b.{0,60}\b(?:conversation|chat|discussion|so far|we)\b", re.IGNORECASE
 )
+# "Why does our cache stampede?" wants thought: that nobody has told it is no answer.
+_EXPLAINING = re.compile(
+    r"\b(?:why|how)\s+(?:do|does|did|is|are|was|were|can|could|should|would|to|come)\b"
+    r"|\bwhich of\b",
+    re.IGNORECASE,
+)
 _PRONOUNS = frozenset(("it", "that", "this", "them"))
 _TELLING = re.compile(
     r"\b(?:remember|memori[sz]e|note (?:that|down)|keep in mind|for later|my name is|call me|"
@@ -179,6 +185,8 @@ def _recalled(request: GenerateRequest, ask: Ask, text: str) -> str | None:
         return fact.value
     if fact is not None:
         return f"{_second_person(fact.subject)} is {fact.value}."
+    if _EXPLAINING.search(text):
+        return None
     if about_context and subject:
         known = subject.split()[0].lower() in ("the", "my", "our", "your", "this", "that", "who")
         subject = _second_person(subject if known else f"the {subject}", start=False)

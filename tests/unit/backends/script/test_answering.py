@@ -90,6 +90,20 @@ def test_what_was_never_said_is_not_known(question: str) -> None:
     assert "I do not know" in said(*told("Nice weather."), question)
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Why does our cache stampede?",
+        "How do we fix our deadlock?",
+        "Why is our service slow?",
+        "Which of our services leak memory?",
+    ],
+)
+def test_a_question_that_wants_thought_is_not_looked_up(question: str) -> None:
+    assert "I do not know" not in said(question)
+    assert "I do not know" not in said(*told("Nice weather."), question)
+
+
 def test_the_last_word_on_a_subject_counts() -> None:
     items = told("The code word is RED.", "The code word is now GREEN.")
     assert said(*items, "What is the code word? Answer with only the word.") == "GREEN"
