@@ -11,7 +11,7 @@ MAX_MESSAGE_CHARS = 500  # of an upstream's own words
 
 # Codes of OpenAI's that tell a client what to change; others become `invalid_prompt`, since the
 # SDK's list has it for "the request cannot be served as it is".
-_CLIENT_CODES = frozenset(
+CLIENT_CODES = frozenset(
     {
         *("context_length_exceeded", "invalid_prompt", "invalid_value", "invalid_type"),
         *("missing_required_parameter", "unsupported_parameter", "unsupported_value"),
@@ -121,7 +121,7 @@ def _failure(
         error = BackendError(backend, "rate_limit_exceeded", message, retryable=True)
         return Failure(error, blame="limit", retry_after_us=retry_after_us, unused=True)
     if 300 <= status < 500:
-        known = code if code in _CLIENT_CODES and code is not None else "invalid_prompt"
+        known = code if code in CLIENT_CODES and code is not None else "invalid_prompt"
         if _is_too_long(wire):
             known = "context_length_exceeded"
         error = BackendError(backend, known, f"the upstream {said}{words}", retryable=False)
@@ -144,7 +144,7 @@ def _status_of(wire: _WireError) -> int:
         return wire.code  # llama.cpp, vLLM
     if wire.code == "rate_limit_exceeded":
         return 429
-    if wire.code in _CLIENT_CODES or wire.type == "invalid_request_error":
+    if wire.code in CLIENT_CODES or wire.type == "invalid_request_error":
         return 400
     return 500
 

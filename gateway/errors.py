@@ -36,6 +36,13 @@ ERRORS: dict[str, ErrorKind] = {
     "websocket_stream_limit_reached": ErrorKind(400, 400, _INVALID),
     "websocket_connection_limit_reached": ErrorKind(400, 400, _INVALID),
     "message_too_large": ErrorKind(413, 413, _INVALID),
+    # What an upstream found wrong with a request: a retry would find the same.
+    "invalid_prompt": ErrorKind(400, 400, _INVALID),
+    "unsupported_value": ErrorKind(400, 400, _INVALID),
+    "content_filter": ErrorKind(400, 400, _INVALID),
+    "invalid_image": ErrorKind(400, 400, _INVALID),
+    "invalid_image_url": ErrorKind(400, 400, _INVALID),
+    "image_too_large": ErrorKind(400, 400, _INVALID),
     "invalid_api_key": ErrorKind(401, 401, "authentication_error"),
     "insufficient_permissions": ErrorKind(403, 403, "permission_error"),
     # Codex retries a 404 on the socket, so there an unknown model is a plain 400.
@@ -85,7 +92,7 @@ class ProtocolError(Exception):
 
     @property
     def kind(self) -> ErrorKind:
-        """Statuses and type; a code from elsewhere (an upstream's) counts as a server error."""
+        """Statuses and type; a code that is not known here counts as a server error."""
         return ERRORS.get(self.code, ERRORS["server_error"])
 
     def body(self) -> dict[str, Any]:

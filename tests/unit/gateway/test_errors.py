@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 import pytest
 
+from backends.upstream_errors import CLIENT_CODES
 from gateway.errors import ERRORS, ProtocolError, from_validation
 from tests.e2e.events import check_event
 
@@ -108,3 +109,11 @@ def test_headers_are_the_errors_own() -> None:
     error = ProtocolError("rate_limit_exceeded", "Wait.", retry_after_us=1, headers=given)
     assert given == {"x-ratelimit-limit-requests": "1"}
     assert set(error.headers) == {"x-ratelimit-limit-requests", "retry-after", "retry-after-ms"}
+
+
+@pytest.mark.parametrize("code", sorted(CLIENT_CODES))
+def test_what_an_upstream_finds_wrong_with_a_request_is_no_fault_of_ours(code: str) -> None:
+    error = ProtocolError(code, "no")
+    # SDKs repeat what is a 500, and never a 400.
+    assert (error.kind.status, error.kind.socket_status) == (400, 400)
+    assert error.body()["error"]["type"] == "invalid_request_error"
