@@ -79,6 +79,9 @@ class ContextUse(msgspec.Struct):
 
     used_tokens: int = 0
     window_tokens: int = 0
+    used_percent: float = 0.0
+    band: str = ""  # `sharp`, `drift`, `compaction_likely` or `compaction_certain`
+    crossed_from: str | None = None  # the band before, where this turn led into another
 
 
 class Routing(msgspec.Struct):
@@ -100,6 +103,9 @@ class Routing(msgspec.Struct):
     errors: list[Any] = []
     generations: list[dict[str, Any]] = []
     delegations: list[dict[str, Any]] = []
+    compaction: dict[str, Any] | None = None  # where `context_management` applied
+    failovers: list[dict[str, str]] = []  # `from`, `to`, `error`
+    warm: list[dict[str, Any]] = []  # of a warm-up, for each backend
     variations: dict[str, int] = {}  # of `breadth`: how many were `asked` for, and came `whole`
 
 

@@ -26,6 +26,7 @@ async def test_a_conversation_with_hints(gateway: GatewayProcess) -> None:
         assert first.routing.route == "fast"
         assert first.routing.backends[0].group == "fast"
         assert first.routing.context.window_tokens > first.routing.context.used_tokens > 0
+        assert first.routing.context.band == "sharp"
         second = await client.create("What is the code word?", after=first, route="deep")
         assert "opal-2" in second.text
         assert second.routing is not None

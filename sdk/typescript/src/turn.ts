@@ -24,13 +24,25 @@ export interface Routing {
   policy_version: string;
   pools: { group: string; unit: string; limit: number; remaining: number; reset_s: number }[];
   ratelimit_mode: string;
-  context: { used_tokens: number; window_tokens: number };
+  context: {
+    used_tokens: number;
+    window_tokens: number;
+    used_percent: number;
+    band: "sharp" | "drift" | "compaction_likely" | "compaction_certain";
+    /** The band before, where this turn led into another. */
+    crossed_from?: string;
+  };
   moved_from?: string;
   answered_by?: string;
   usage?: Record<string, Usage>;
   errors?: unknown[];
   generations?: Fields[];
   delegations?: Fields[];
+  /** Where `context_management` applied. */
+  compaction?: Fields;
+  failovers?: { from: string; to: string; error: string }[];
+  /** Of a warm-up, for each backend. */
+  warm?: Fields[];
   /** Of `breadth`: how many were asked for, and how many came to their end. */
   variations?: { asked: number; whole: number };
 }
