@@ -13,7 +13,7 @@ from typing import Protocol
 from backends.pacing import pause
 
 INTERVAL_S = 0.008
-LONGEST_S = 0.05  # between two rounds, unless the configured interval is longer
+LONGEST_S = 0.04  # between two rounds, unless the configured interval is longer
 COST_RATIO = 9  # of the pause to what the round took: rounds take at most a tenth of the time
 SLICE_S = 0.004  # of a round, before other work has its turn
 
