@@ -15,6 +15,7 @@ from gateway.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
 from gateway.waiting import Attempt
 from router.admission import decide, demands
 from router.classify import classify, features
+from router.continuity import was_sensitive
 from router.decision import RankedRoute, Refusal, RouteDecision, ShadowChoice
 from router.policy import Policy
 from router.pools import Demand, Grant, Reservation
@@ -132,6 +133,9 @@ def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple
     classified_us = gw.clock_us()
     stats = gw.backend_stats()
     course = gw.experience.arrival(task, stats)
+    if course.holder == "deep" and policy.security_goes_deep:
+        sensitive = was_sensitive(task.request.items, policy.band)
+        course = msgspec.structs.replace(course, was_sensitive=sensitive)
     facts = gw.experience.facts(task, task_class, seen.reading, course, classified_us)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
     ranked = rank_routes(policy, task, task_class, stats)

@@ -1,18 +1,21 @@
 """A conversation in its course: who holds it, what a move would cost, and what speaks for one.
 
-Three facts about a task that its ask alone does not tell:
+Facts about a task that its ask alone does not tell:
 
 - The engine that answered last holds the KV cache of the context. Elsewhere all of it would be
   prefilled again, so the other engine has to be better by more, the longer the context: that is
   the hysteresis which keeps a conversation from flapping.
 - Evidence that the last answer did not do: the user asks the same again or complains, or tests
   keep failing in what the tools report. It counts against a conversation held by a fast engine.
-- In the middle of its tool calls a task is never sent down from the deep engine to the fast one.
+- In the middle of its tool calls a task is never sent down from the deep engine to the fast one,
+  nor is an ask of a few words ("Go on.") that only makes sense after what the deep engine said, nor
+  a conversation that was security-sensitive before.
 
 Everything is bounded: at most `MAX_ITEMS` items are looked at, `MAX_CHARS` of each.
 """
 
 import math
+from functools import lru_cache
 from itertools import islice, takewhile
 
 import msgspec
@@ -25,6 +28,7 @@ from backends.contract import (
     Message,
     TextPart,
 )
+from router.classify import Band, features_of_text, form_opinion
 from router.text_features import words_of
 
 MAX_ITEMS = 32
@@ -41,6 +45,8 @@ DECISIVE = 1.5  # evidence from here on takes a conversation to the deep engine
 
 SAME_ASK = 0.8  # of two asks' words in common: they ask the same
 MIN_ASK_WORDS = 4  # shorter ones ("go on") are repeated for other reasons
+MAX_EARLIER_ASKS = 8  # of which one may have been security-sensitive; each is classified once
+MAX_REMEMBERED = 1_024  # of those
 GROWN_TOKENS = 24_000  # by tool outputs since the ask: it is more work than it looked
 
 _COMPLAINTS = (
@@ -66,6 +72,8 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     evidence: float = 0.0  # that the last answer did not do
     signs: tuple[str, ...] = ()  # the evidence in words
     dissatisfied: bool = False  # the user asks the same again, or complains
+    goes_on: bool = False  # in too few words to be a task of its own
+    was_sensitive: bool = False  # an earlier ask was
 
     @property
     def holding(self) -> float:
@@ -98,7 +106,7 @@ def course_of(
     answers_tools = _is_output(recent[0])
     signs: list[str] = []
     evidence = 0.0
-    dissatisfied = False
+    dissatisfied = goes_on = False
     if answers_tools:
         reports = [entry for entry in since_ask if _is_output(entry)][:MAX_REPORTS]
         num_failing = sum(map(_fails, reports)) if _fails(reports[0]) else 0
@@ -118,6 +126,7 @@ def course_of(
             signs.append("a complaint about the last answer")
             evidence += COMPLAINT
         dissatisfied = bool(signs)
+        goes_on = bool(earlier) and len(_words(ask)) < MIN_ASK_WORDS
     brought = takewhile(lambda entry: _is_user(entry) or _is_output(entry), recent)
     return Course(
         holder=holder,
@@ -129,7 +138,20 @@ def course_of(
         evidence=evidence,
         signs=tuple(signs),
         dissatisfied=dissatisfied,
+        goes_on=goes_on,
     )
+
+
+def was_sensitive(items: tuple[ContextItem, ...], band: Band) -> bool:
+    """Whether one of the latest asks before this one was security-sensitive."""
+    asks = [entry for entry in islice(reversed(items), MAX_ITEMS) if _is_user(entry)]
+    earlier = asks[1 : 1 + MAX_EARLIER_ASKS]
+    return any(_p_security(_text(entry)) >= band.security for entry in earlier)
+
+
+@lru_cache(MAX_REMEMBERED)  # a conversation brings the same asks with each turn
+def _p_security(ask: str) -> float:
+    return form_opinion(features_of_text(ask)).task_class.p_security
 
 
 def _is_output(entry: ContextItem) -> bool:
@@ -146,10 +168,14 @@ def _fails(entry: ContextItem) -> bool:
 
 
 def _same(ask: str, earlier: str) -> bool:
-    first, second = (set(words_of(text.encode("utf-8", "replace"))) for text in (ask, earlier))
+    first, second = set(_words(ask)), set(_words(earlier))
     if min(len(first), len(second)) < MIN_ASK_WORDS:
         return False
     return len(first & second) >= SAME_ASK * len(first | second)
+
+
+def _words(text: str) -> list[bytes]:
+    return words_of(text.encode("utf-8", "replace"))
 
 
 def _text(entry: ContextItem) -> str:

@@ -70,9 +70,9 @@ def weigh(
     if course.holder == "fast" and course.evidence >= DECISIVE and label != "deep":
         why = f"The fast engine's answer did not do ({', '.join(course.signs)})"
         return _decided(task_class, "deep", "evidence", why)
-    if course.holder == "deep" and course.answers_tools and label != "deep":
-        why = "In the middle of its tool calls a task is not sent down from the deep engine"
-        return _decided(task_class, "deep", "sticky", why)
+    kept = _kept_deep(course) if label != "deep" else ""
+    if kept:
+        return _decided(task_class, "deep", "sticky", kept)
     too_late = "" if label == "interactive" else _too_late(tradeoff, task, task_class, stats, facts)
     if too_late:
         return _decided(task_class, "interactive", "deadline", too_late)
@@ -88,6 +88,19 @@ def weigh(
     details = "; ".join([edges, *said])
     because = f"Classified as {label} (p_deep {task_class.p_deep:.2f}{moved}; {details})"
     return _relabelled(task_class, label, because)
+
+
+def _kept_deep(course: Course) -> str:
+    """Why a conversation that the deep engine holds does not leave it; empty if it may."""
+    if course.holder != "deep":
+        return ""
+    if course.answers_tools:
+        return "In the middle of its tool calls a task is not sent down from the deep engine"
+    if course.was_sensitive:
+        return "The conversation was security-sensitive before, and stays on the deep engine"
+    if course.goes_on:
+        return "So short an ask goes on with what the deep engine holds"
+    return ""
 
 
 def explored(task_id: str, share: float) -> Label | None:

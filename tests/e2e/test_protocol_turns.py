@@ -164,6 +164,19 @@ async def test_a_chain_reuses_the_engines_prefix(connection: SocketClient) -> No
     assert second["usage"]["input_tokens_details"]["cached_tokens"] > 0
 
 
+async def test_a_sensitive_conversation_does_not_leave_the_deep_engine(
+    connection: SocketClient,
+) -> None:
+    asks = ("Audit our OAuth token exchange for privilege escalation.", "Go on.", "Rename x to y.")
+    previous: dict[str, Any] = {}
+    for ask in asks:
+        response = await connection.turn(ask, model="auto", max_output_tokens=20, **previous)
+        assert response["routing"]["route"] == "deep", response["routing"]["why"]
+        previous = {"previous_response_id": response["id"]}
+    assert "security-sensitive before" in response["routing"]["why"]
+    assert response["usage"]["input_tokens_details"]["cached_tokens"] > 0
+
+
 async def test_stored_responses_outlive_the_connection(gateway: GatewayProcess) -> None:
     async with SocketClient.open(gateway) as one:
         stored = await one.turn(CODE_WORD)

@@ -3,7 +3,16 @@
 import pytest
 
 from backends.contract import ContextItem, FunctionCall, FunctionCallOutput, Message, Role, TextPart
-from router.continuity import DECISIVE, MAX_CHARS, MAX_HOLDING, NEW, Course, course_of
+from router.classify import DEFAULT_BAND
+from router.continuity import (
+    DECISIVE,
+    MAX_CHARS,
+    MAX_HOLDING,
+    NEW,
+    Course,
+    course_of,
+    was_sensitive,
+)
 
 FAIL = "===== FAILURES =====\nFAILED tests/test_lock.py::test_order - AssertionError"
 PASS = "===== 12 passed in 0.31s ====="
@@ -69,6 +78,29 @@ def test_evidence(why: str, items: tuple[ContextItem, ...], evidence: float) -> 
 def test_two_failing_reports_or_one_complaint_decide() -> None:
     for items in (ROWS[2][1], ROWS[8][1]):
         assert course_of(items, 5_000, "fast").evidence >= DECISIVE
+
+
+@pytest.mark.parametrize(
+    ("ask", "goes_on"),
+    [
+        ("Go on.", True),
+        ("Yes, please do!", True),
+        ("continue", True),
+        ("What is two plus two?", False),
+    ],
+)
+def test_a_few_words_go_on_with_what_was_said(ask: str, *, goes_on: bool) -> None:
+    assert course_of((ASK, ANSWER, user(ask)), 5_000, "deep").goes_on is goes_on
+    assert not course_of((user(ask),), 5_000, "deep").goes_on, "with nothing before it"
+
+
+def test_a_conversation_was_sensitive_if_an_earlier_ask_was() -> None:
+    secret = user("Audit our OAuth token exchange for privilege escalation vulnerabilities")
+    assert was_sensitive((secret, ANSWER, user("Go on.")), DEFAULT_BAND)
+    assert not was_sensitive((ASK, ANSWER, secret), DEFAULT_BAND), "this ask is the classifier's"
+    assert not was_sensitive((user("Rename the variable"), ANSWER, user("Go on.")), DEFAULT_BAND)
+    asks = (secret, *[entry for _ in range(9) for entry in (ANSWER, user("Rename it to total"))])
+    assert not was_sensitive(asks, DEFAULT_BAND), "long ago"
 
 
 def test_the_middle_of_a_long_item_is_not_read() -> None:

@@ -56,6 +56,9 @@ ROWS: tuple[tuple[str, float, Facts, str, str], ...] = (
         "deep",
         "sticky",
     ),
+    ("nor for a few words", 0.01, held("deep", goes_on=True), "deep", "sticky"),
+    ("nor what was sensitive", 0.01, held("deep", was_sensitive=True), "deep", "sticky"),
+    ("fast is not kept by few words", 0.95, held("fast", goes_on=True), "deep", "class"),
     ("fast may be left in the middle", 0.95, held("fast", answers_tools=True), "deep", "class"),
     (
         "a complaint escalates",
