@@ -2,6 +2,8 @@
 
 import asyncio
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,17 @@ def document(num_words: int) -> dict[str, Any]:
     """A message that no engine has seen."""
     text = f"Document {uuid.uuid4()}. " + "More of it follows here. " * (num_words // 5)
     return {"role": "user", "content": text}
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[GatewayProcess]:
+    """A gateway of its own, which has learned nothing from other tests."""
+    gateway = GatewayProcess(tmp_path)
+    try:
+        gateway.wait_until_ready()
+        yield gateway
+    finally:
+        assert gateway.stop() == 0, gateway.log
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -50,9 +63,9 @@ async def test_the_next_turn_finds_its_context_computed(
     assert computed == num_tokens
 
 
-async def test_a_conversation_goes_on_where_it_was_warmed_up(gateway: GatewayProcess) -> None:
+async def test_a_conversation_goes_on_where_it_was_warmed_up(fresh: GatewayProcess) -> None:
     """The warm-up names its engine; the turn leaves the choice open, and so does its ask."""
-    async with SocketClient.open(gateway) as connection:
+    async with SocketClient.open(fresh) as connection:
         hints = {"metadata": {"route": "deep"}, "generate": False, "store": False}
         warm = await connection.turn([document(8_000)], model="auto", **hints)
         assert warm["routing"]["warm"][0]["backend"] == "gpu"
