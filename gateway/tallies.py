@@ -83,23 +83,23 @@ class Tallies(Collector):
 
     def counter(self, name: str, text: str, *labels: str) -> Series[Count]:
         """A series that only rises; its name may end in `_total`."""
-        series = Series(Count)
-
-        def collect() -> Metric:
-            family = CounterMetricFamily(name, text, labels=labels)
-            for values, tally in tuple(series.items()):
-                family.add_metric(values, tally.value)
-            return family
-
-        self._add(name, collect)
-        return series
+        return self._counts(CounterMetricFamily, name, text, labels)
 
     def gauge(self, name: str, text: str, *labels: str) -> Series[Count]:
         """A series that rises and falls."""
+        return self._counts(GaugeMetricFamily, name, text, labels)
+
+    def _counts(
+        self,
+        kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+    ) -> Series[Count]:
         series = Series(Count)
 
         def collect() -> Metric:
-            family = GaugeMetricFamily(name, text, labels=labels)
+            family = kind(name, text, labels=labels)
             for values, tally in tuple(series.items()):
                 family.add_metric(values, tally.value)
             return family
