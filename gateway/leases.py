@@ -15,7 +15,8 @@ from router.pools import Reservation, shrunk
 
 async def extend_outgrown(gw: Gateway) -> None:
     """Bring all of them up to date; a call without an answer is repeated the next time."""
-    await asyncio.gather(*(bring_up_to_date(gw, live) for live in list(gw.live.values())))
+    changing = [live for live in gw.live.values() if _next_change(live) is not None]
+    await asyncio.gather(*(bring_up_to_date(gw, live) for live in changing))
 
 
 async def bring_up_to_date(gw: Gateway, live: Live) -> None:
