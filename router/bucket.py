@@ -67,8 +67,6 @@ def refill(state: BucketState, limits: GroupLimits, now_ms: int) -> None:
         state.day = today
     if state.num_held == 0:
         state.held_tokens = 0  # a release that does not count them may have given places back
-    if state.num_held == 0:
-        state.held_tokens = 0  # a release that does not count them may have given places back
 
 
 def waits_ms(state: BucketState, limits: GroupLimits, tokens: int) -> tuple[int, int, int, int]:
