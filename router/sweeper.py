@@ -7,6 +7,9 @@ taken, so that not everybody sweeps the same; who dies while sweeping leaves it 
 
 An entry without leases stays for one lease more, as idle, and then goes. Entering makes it busy
 again. So a gateway that entered a tenant may rely on it for a lease, unless Redis loses it.
+
+A crash is to be over within a lease and a second, also where the one that swept dies as well: so
+what was taken is due again soon. Where a round takes longer, two sweep the same, which is harmless.
 """
 
 import asyncio
@@ -18,8 +21,8 @@ from router.redis_servers import RedisAway, RedisServers, Script
 
 KEY = "lw1:{sweeper}:due"  # member: tenant id; score: when to look, server's ms
 MAX_SWEPT = 100  # expired leases that one call gives back
-MAX_TAKEN = 200  # tenants that one round sweeps
-AGAIN_MS = 5_000  # when the next one looks at what was taken
+MAX_TAKEN = 100  # tenants that one round sweeps
+AGAIN_MS = 400  # when the next one looks at what was taken; it may come 400 ms after that
 
 # Scores are whole ms; the half of one marks an idle entry.
 

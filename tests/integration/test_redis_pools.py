@@ -13,11 +13,13 @@ from redis import Redis
 from redis.crc import key_slot
 
 from backends.contract import BackendGroup
+from gateway.duties import TEND_INTERVAL_S
 from gateway.embedded_redis import EmbeddedRedis
 from router import sweeper
 from router.pools import Balance, Demand, Grant, Renewal, Unit
 from router.redis_pools import PoolsUnavailable, RedisPools
 from router.redis_servers import RECONNECT_PAUSE_S
+from router.sweeper import Sweeper
 from router.task import GroupLimits, Tenant
 
 TENANT = Tenant(
@@ -176,6 +178,35 @@ async def test_who_crashes_at_once_is_swept_though_nobody_asks_again(redis_url: 
         assert client.zcard("lw1:{asks-once}:lease") == 0
     idle = [score is not None and score % 1 > 0 for score in due]
     assert idle[idle.index(True) + 1] is False, "what is entered anew is busy again"
+    await alive.close()
+
+
+async def test_what_one_that_dies_had_taken_is_soon_due_again(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
+    tenant = Tenant(id="taken", tier="pro", limits={"deep": limits})
+    crashed, alive = (RedisPools(redis_url, lease_us=1_000) for _ in range(2))
+    await crashed.reserve_first(tenant, "x", [(Demand(group="deep", tokens=1),)])
+
+    async def die(_sweeper: Sweeper, _tenant_id: str) -> tuple[int, int]:
+        raise asyncio.CancelledError
+
+    with Redis.from_url(redis_url) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(Sweeper, "sweep", die)
+            await asyncio.sleep(0.005)  # then the tenant is due
+            with pytest.raises(asyncio.CancelledError):
+                await crashed.tend()
+        seconds, us = client.time()
+        due_ms = client.zscore(sweeper.KEY, tenant.id)
+        assert due_ms is not None
+        assert due_ms - (seconds * 1e3 + us / 1e3) <= 1_000 - TEND_INTERVAL_S * 1e3
+        await crashed.close()
+        give_up_s = time.monotonic() + PATIENCE_S
+        while client.zcard("lw1:{taken}:lease"):
+            assert time.monotonic() < give_up_s
+            await alive.tend()
     await alive.close()
 
 
