@@ -47,8 +47,10 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     task_class, ranked = rank_task(gw, task, policy)
     asked = demands(task, task_class, ranked, gw.weights)
 
-    async def attempt(known: tuple[RankedRoute, ...] | None) -> Attempt:
-        routes = known or rank_routes(policy, task, task_class, gw.backend_stats())
+    async def attempt(has_waited: bool) -> Attempt:
+        routes = ranked
+        if has_waited:
+            routes = rank_routes(policy, task, task_class, gw.backend_stats())
         started_us = gw.clock_us()
         if gw.gate.is_on:
             made = await _reserve_within_capacity(gw, task, task_class, routes)
@@ -59,7 +61,8 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
         gw.metrics.stage("admit", gw.clock_us() - started_us)
         return made
 
-    made = await gw.waiting.admit(task, asked[0][0].tokens, ranked, attempt, job)
+    groups = dict.fromkeys(group for each in ranked for group in each.route.groups)
+    made = await gw.waiting.admit(task, asked[0][0].tokens, groups, attempt, job)
     try:
         return _decided(gw, task, task_class, made, policy, job)
     except Exception as error:
@@ -195,7 +198,7 @@ async def _reserve_within_capacity(
     others_wait = partial(gw.waiting.others_wait, task.tenant.id)
     routes = gw.gate.open_routes(ranked, task.tenant.id, others_wait)
     if not routes:
-        return Attempt(ranked, gw.gate.refusal(ranked, task.tenant.id, others_wait))
+        return Attempt(ranked, gw.gate.refusal(ranked[0].route.groups, task.tenant.id, others_wait))
     groups = tuple({group for route in routes for group in route.route.groups})
     gw.gate.enter(task.id, task.tenant, groups)
     try:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from backends.contract import Delta, Finish, Generation, Usage
-from gateway.settlement import SideReservation
+from gateway.side_reservations import Claim, SideReservation
 from router.strategies.actions import Begin, Subtask, Vary
 
 
@@ -39,7 +39,7 @@ class Branch:
     """One generation of a run, and its sink."""
 
     __slots__ = (
-        *("_run", "backend", "begin", "cancelled", "failed", "generation", "gives_way"),
+        *("_run", "backend", "begin", "cancelled", "claim", "failed", "generation", "gives_way"),
         *("num_prompt_tokens", "num_streamed_tokens", "number", "pace", "reservation"),
         *("started_us", "usage"),
     )
@@ -51,7 +51,8 @@ class Branch:
         self.started_us = started_us
         self.number = begin.branch
         self.generation: Generation | None = None  # None: not started, or refused
-        self.reservation: SideReservation | None = None  # its own, where it has one
+        self.claim: Claim | None = None  # to a reservation of its own, where it asks for one
+        self.reservation: SideReservation | None = None  # its own, once it has that
         self.usage: Usage | None = None  # once it is over
         self.pace: Pace | None = None  # once it has a token
         self.num_prompt_tokens = 0
@@ -83,12 +84,19 @@ class Branch:
         self.usage = usage
         if self.reservation is not None:
             self.reservation.settle(usage)
+        elif self.claim is not None:
+            self.claim.withdraw()
 
     def usage_so_far(self) -> Usage:
         """Its usage while it runs; what is cached is known once it has ended."""
         return self.usage or Usage(
             num_input_tokens=self.num_prompt_tokens, num_output_tokens=self.num_streamed_tokens
         )
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to have a reservation of its own, and nobody knows yet if it will."""
+        return self.begin.apart and self.reservation is None and self.usage is None
 
     @property
     def state(self) -> str:

@@ -24,7 +24,7 @@ from backends.contract import (
 from gateway.branch import Branch, Branches, Pace
 from gateway.errors import ProtocolError
 from gateway.response import ResponseWriter
-from gateway.settlement import SideReservation, SideReservations
+from gateway.side_reservations import SideReservation, SideReservations
 from router.decision import RankedRoute
 from router.failover import replacement
 from router.strategies.actions import (
@@ -324,7 +324,8 @@ class Run:
         if self._closed:
             return
         try:
-            self._act(self._merge.on_time(self._clock_us()))
+            waiting = frozenset(n for n, branch in self.branches.items() if branch.waits)
+            self._act(self._merge.on_time(self._clock_us(), waiting))
         except Exception as error:
             self.break_off(error)
 
@@ -422,6 +423,7 @@ class Run:
                 reservation.settle(Usage())
                 return
             branch.reservation = reservation
+            branch.started_us = self._clock_us()
             try:
                 self._start_branch(branch, backend, asked)
             except Exception as error:
@@ -439,7 +441,7 @@ class Run:
                     )
                 )
 
-        self._apart.take(
+        branch.claim = self._apart.take(
             asked.id,
             backend.info.group,
             Usage(asked.num_prompt_tokens, 0, self._expected_tokens(branch, asked)),

@@ -26,7 +26,8 @@ from gateway.outcomes import note_end
 from gateway.records import Lineage
 from gateway.response import Ending, ResponseStream
 from gateway.routing import ended_view, routing_view
-from gateway.settlement import SideReservations, TaskReservation
+from gateway.settlement import TaskReservation
+from gateway.side_reservations import SideReservations
 from gateway.summary_run import SummaryRun, admit_planned, plan_of
 from gateway.warming import Warming
 from router.cost import cost_by_group
@@ -55,7 +56,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         gw.metrics.queue_wait(admitted.chosen.route, started_us - job.arrived_us)
         if not task.generate:
             return await _warm_up(gw, job, task, admitted, account)
-        account.apart = SideReservations(gw, job)
+        account.apart = SideReservations(gw, job, task)
         if plan is not None:
             account.summary = SummaryRun(gw, admitted.chosen, job.parsed, plan)
         expected = admitted.decision.task_class.expected_output_tokens

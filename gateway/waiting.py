@@ -10,19 +10,17 @@ A task that may not wait is tried at once, and told how long those before it wil
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from backends.contract import BackendGroup
 from gateway.errors import ProtocolError
-from gateway.job import Job
 from gateway.waiting_metrics import Ending, WaitingMetrics
 from router.decision import RankedRoute
-from router.fair_queue import FairQueue, Waiter
+from router.fair_queue import FairQueue, Place, Waiter
 from router.pools import GROUPS, Grant, Reservation
 from router.promises import Promises
 from router.task import Task, Tenant
@@ -37,11 +35,24 @@ TELL_INTERVAL_US = 1_000_000  # between two looks at whose place has changed
 class Attempt(msgspec.Struct, frozen=True):
     """One try: the routes as they were ranked for it, and what the pools said."""
 
-    ranked: tuple[RankedRoute, ...]
+    ranked: tuple[RankedRoute, ...]  # none for a part of a task: it has its engine
     grant: Grant
 
 
-Try = Callable[[], Awaitable[Attempt]]
+Try = Callable[[bool], Awaitable[Attempt]]  # told whether the task has waited before
+
+
+class Visitor(Protocol):
+    """Whose task waits: it may end the waiting, and want to know its place."""
+
+    @property
+    def wants_place(self) -> bool: ...
+
+    def tell_place(self, group: BackendGroup, place: Place) -> None: ...
+
+    def wait(self, on_stop: Callable[[], None] | None) -> None:
+        """It waits from now on, and `on_stop` ends that; None: no longer."""
+        ...
 
 
 @dataclass(slots=True)
@@ -52,7 +63,7 @@ class _Entry:
     tenant: Tenant
     attempt: Try
     last: Attempt | None  # the latest that failed
-    job: Job | None
+    visitor: Visitor | None
     outcome: "asyncio.Future[Attempt | None]"  # None: it waited in vain
     told_place: int = 0
 
@@ -106,26 +117,52 @@ class WaitingRoom:
         self,
         task: Task,
         tokens: int,
-        ranked: tuple[RankedRoute, ...],
-        attempt: Callable[[tuple[RankedRoute, ...] | None], Awaitable[Attempt]],
-        job: Job | None,
+        groups: Iterable[BackendGroup],
+        attempt: Try,
+        visitor: Visitor | None,
     ) -> Attempt:
         """The task's grant, now or after waiting; or the refusal, with the true wait in it.
 
         Args:
-            tokens: What the first of them asks.
-            ranked: Its routes now.
-            attempt: Tries the pools: with these routes, or, given None, as ranked by then.
-            job: Is told its place, if its client asked for that; a stop ends the waiting.
+            tokens: What it asks of the first of the groups.
+            groups: Those that it may go to now, in that order.
+            attempt: Tries the pools.
+            visitor: Is told its place, if its client asked for that; a stop ends the waiting.
 
         Raises:
             ProtocolError: It was stopped, or waited behind others in vain; or `attempt` raised it.
         """
-        room = self._room_before(task, ranked)
+        made = await self._made(task, tokens, groups, attempt, visitor)
+        return made if made.grant.index is not None else self._truthful(task, tokens, made)
+
+    async def admit_part(
+        self,
+        part: Task,
+        tokens: int,
+        group: BackendGroup,
+        attempt: Try,
+        visitor: Visitor,
+    ) -> Attempt:
+        """The same for a part of a task, under an id of its own.
+
+        Nobody comes again for it: a refusal has the pools' wait in it, and takes no turn.
+        """
+        return await self._made(part, tokens, (group,), attempt, visitor)
+
+    async def _made(
+        self,
+        task: Task,
+        tokens: int,
+        groups: Iterable[BackendGroup],
+        attempt: Try,
+        visitor: Visitor | None,
+    ) -> Attempt:
+        """The attempt that got in, or the last that did not."""
+        room = self._room_before(task, groups)
         first: Attempt | None = None
         wait_us = 0 if room is None else self._may_wait_us(task, room, tokens, None)
         if room is None or not wait_us:
-            first = await attempt(ranked)
+            first = await attempt(False)
             if first.grant.index is not None:
                 self._note_admitted(first.grant)
                 return first
@@ -133,7 +170,7 @@ class WaitingRoom:
             room = self._rooms[first.grant.limited_by[0]]
             wait_us = self._may_wait_us(task, room, tokens, first)
             if not wait_us:
-                return self._truthful(task, room, tokens, first)
+                return first
         now_us = self._clock_us()
         waiter = Waiter(
             id=task.id,
@@ -144,13 +181,11 @@ class WaitingRoom:
             until_us=now_us + wait_us,
         )
         outcome: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
-        entry = _Entry(waiter, task.tenant, partial(attempt, None), first, job, outcome)
-        found = await self._stand(room, entry)
-        if found is not None:
-            return found
-        if entry.last is None:
+        entry = _Entry(waiter, task.tenant, attempt, first, visitor, outcome)
+        made = await self._stand(room, entry) or entry.last
+        if made is None:
             raise self._in_vain(room, task.tenant.id, tokens)
-        return self._truthful(task, room, tokens, entry.last)
+        return made
 
     def released(self, reservation: Reservation) -> None:
         """A task has ended here: its places may let others go on."""
@@ -191,10 +226,10 @@ class WaitingRoom:
 
     # -- whether -------------------------------------------------------------------------------
 
-    def _room_before(self, task: Task, ranked: tuple[RankedRoute, ...]) -> _Room | None:
+    def _room_before(self, task: Task, groups: Iterable[BackendGroup]) -> _Room | None:
         """The queue where tasks of this tenant wait already, or the whole group does."""
         now_us = self._clock_us()
-        for group in dict.fromkeys(group for each in ranked for group in each.route.groups):
+        for group in groups:
             queue = self._rooms[group].queue
             if queue.num_waiting(task.tenant.id) or (len(queue) and queue.is_held(now_us)):
                 return self._rooms[group]
@@ -210,13 +245,15 @@ class WaitingRoom:
             return 0
         return longest_us
 
-    def _truthful(self, task: Task, room: _Room, tokens: int, refused: Attempt) -> Attempt:
+    def _truthful(self, task: Task, tokens: int, refused: Attempt) -> Attempt:
         """A refusal whose wait counts those of the same tenant that come before.
 
         Both those that wait here, and those that were refused and told to come again.
         """
         grant, now_us = refused.grant, self._clock_us()
-        wait_us = room.queue.expected_us(task.tenant.id, tokens, now_us, block_of(grant))
+        assert grant.limited_by is not None, "a refused grant names its pool"
+        queue = self._rooms[grant.limited_by[0]].queue
+        wait_us = queue.expected_us(task.tenant.id, tokens, now_us, block_of(grant))
         wait_us = self._promises.wait_us(task.tenant.id, grant, tokens, wait_us, now_us)
         return Attempt(refused.ranked, msgspec.structs.replace(grant, wait_us=wait_us))
 
@@ -250,8 +287,8 @@ class WaitingRoom:
             room.pump = self._spawn(self._serve(room))
         room.changed.set()
         self._tell(room, now_us=waiter.joined_us, only=entry)
-        if entry.job is not None:
-            entry.job.wait(lambda: _stop(outcome))
+        if entry.visitor is not None:
+            entry.visitor.wait(lambda: _stop(outcome))
         ending: Ending = "left"
         try:
             found = await outcome
@@ -263,8 +300,8 @@ class WaitingRoom:
                 self._return(outcome.result())
             raise
         finally:
-            if entry.job is not None:
-                entry.job.wait(None)
+            if entry.visitor is not None:
+                entry.visitor.wait(None)
             now_us = self._clock_us()
             room.queue.leave(waiter.id, now_us)
             del room.entries[waiter.id]
@@ -290,7 +327,7 @@ class WaitingRoom:
     async def _try(self, room: _Room, entry: _Entry) -> None:
         waiter = entry.waiter
         try:
-            attempt = await entry.attempt()
+            attempt = await entry.attempt(True)
         except Exception as error:  # its own client hears of it; the others go on waiting
             room.queue.leave(waiter.id, self._clock_us())
             if not entry.outcome.done():
@@ -325,7 +362,8 @@ class WaitingRoom:
         wake_us = room.queue.wake_us()
         if wake_us is None:
             return
-        if any(entry.job is not None and entry.job.wants_place for entry in room.entries.values()):
+        visitors = (entry.visitor for entry in room.entries.values())
+        if any(visitor is not None and visitor.wants_place for visitor in visitors):
             wake_us = min(wake_us, room.told_us + TELL_INTERVAL_US)
         timeout_s = max(0.0, (wake_us - self._clock_us()) / 1e6)
         try:
@@ -342,14 +380,15 @@ class WaitingRoom:
         asking = [
             entry
             for entry in ((only,) if only is not None else room.entries.values())
-            if entry.job is not None and entry.job.wants_place and not entry.outcome.done()
+            if entry.visitor is not None and entry.visitor.wants_place and not entry.outcome.done()
         ]
         places = room.queue.places(now_us) if asking else {}
         for entry in asking:
             place = places.get(entry.waiter.id)
-            if entry.job is not None and place is not None and place.place != entry.told_place:
-                entry.told_place = place.place
-                entry.job.tell_place(room.group, place)
+            if entry.visitor is None or place is None or place.place == entry.told_place:
+                continue
+            entry.told_place = place.place
+            entry.visitor.tell_place(room.group, place)
 
 
 def _stop(outcome: "asyncio.Future[Attempt | None]") -> None:

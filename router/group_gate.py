@@ -75,12 +75,12 @@ class GroupGate:
 
     def refusal(
         self,
-        ranked: Sequence[RankedRoute],
+        groups: Sequence[BackendGroup],
         tenant_id: str,
         others_wait: Callable[[BackendGroup], bool],
     ) -> Grant:
-        """The refusal of a task none of whose routes is open: the first one's group says why."""
-        for group in ranked[0].route.groups:
+        """The refusal of a task for which these are not open: the first that is not says why."""
+        for group in groups:
             shed = self.shed(group, tenant_id, others_wait)
             if shed is not None:
                 limit = self._limits[group]
@@ -93,7 +93,7 @@ class GroupGate:
                     limited_by=(group, "concurrent"),
                     shed=shed,
                 )
-        raise AssertionError("the first route is open")
+        raise AssertionError("they are open")
 
     def enter(self, task_id: str, tenant: Tenant, groups: Sequence[BackendGroup]) -> None:
         """Count a task on these groups, or on these only from now on; `leave` must follow."""

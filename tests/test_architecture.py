@@ -31,6 +31,7 @@ EDGES = frozenset(
             *("batch_route", "engine_command", "engine_link", "eval_command", "gateway", "http"),
             *("leases", "metrics", "outbox"),
             *("pipeline", "preview", "posts", "rounds", "routes", "server", "settlement"),
+            "side_reservations",
             *("socket_protocol", "summary_run"),
             *("store", "terminal"),
             *("admin_guard", "outage_metrics", "policy_metrics", "policy_watch"),

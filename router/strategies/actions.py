@@ -12,6 +12,7 @@ from backends.contract import BackendError, Delta, Finish, Item
 Phase = Literal["commentary", "final_answer"]
 
 FAST, DEEP = 0, 1  # places in the backends of a PARALLEL route
+NOBODY: frozenset[int] = frozenset()
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -123,8 +124,11 @@ class Merge(Protocol):
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]: ...
 
-    def on_time(self, now_us: int) -> list[Action]:
-        """The moment of the latest `WakeAt` has come."""
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
+        """The moment of the latest `WakeAt` has come.
+
+        `waiting`: branches whose reservations are not decided yet; their silence is no fault.
+        """
         ...
 
     def may_begin(self, place: int) -> bool:

@@ -10,14 +10,15 @@ The first has what the task has reserved, each other asks for its own: what the 
 out, and each gives back what it held when it ends.
 
 A variation that fails is left out, too; those still running are given up when all of them fall
-silent. If none comes to anything, the deep engine answers by itself; if the judge fails unheard,
-the variations stand.
+silent, but not those that wait for their pools. If none comes to anything, the deep engine answers
+by itself; if the judge fails unheard, the variations stand.
 """
 
 from backends.contract import Delta, DeltaKind, Finish, FinishReason
 from router.strategies.actions import (
     DEEP,
     FAST,
+    NOBODY,
     Action,
     Answer,
     Begin,
@@ -47,6 +48,7 @@ class Breadth:
         "_ready",
         "_said",
         "_speaker",
+        "_waited",
     )
 
     def __init__(self, num_variations: int, *, judged: bool) -> None:
@@ -60,6 +62,7 @@ class Breadth:
         self._ready: list[int] = []  # ended whole, not shown yet, in that order
         self._speaker: int | None = None  # the variation that streams
         self._patience = Patience()
+        self._waited = NOBODY  # at the last look
         self._concluded = False  # nothing but the judge may come
         self._ended = False
 
@@ -95,22 +98,25 @@ class Breadth:
             self._ready.append(branch)
         return self._go_on(branch)
 
-    def on_time(self, now_us: int) -> list[Action]:
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         running = [number for number in range(self._judge) if self._runs(number)]
         if self._ended or not running:
             return []
+        silent = []
         if self._patience.look():
-            # None of them has said anything for so long: those that ended are what there is.
-            self._given_up |= set(running)
-            cancels: list[Action] = [Cancel(number, is_silent=True) for number in running]
-            shown: list[Action] = []
-            for number in running:
-                if self._speaker == number:
-                    shown += self._next_speaker()
-                else:
-                    self._said[number].clear()
-            return [*cancels, *shown, *self._conclude()]
-        return [self._patience.next_look(now_us)]
+            # None of them has said anything for so long, which those that had to wait could not.
+            silent = [number for number in running if number not in waiting | self._waited]
+        self._waited = waiting
+        self._given_up |= set(silent)
+        actions: list[Action] = [Cancel(number, is_silent=True) for number in silent]
+        for number in silent:
+            if self._speaker == number:
+                actions += self._next_speaker()
+            else:
+                self._said[number].clear()
+        if len(silent) == len(running):  # those that ended are what there is
+            return actions + self._conclude()
+        return [*actions, self._patience.next_look(now_us)]
 
     def may_begin(self, place: int) -> bool:
         return place == DEEP and self._judged and not self._concluded

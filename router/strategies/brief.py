@@ -12,6 +12,7 @@ from backends.contract import Delta, DeltaKind, Finish, FinishReason
 from router.strategies.actions import (
     DEEP,
     FAST,
+    NOBODY,
     Action,
     Answer,
     Begin,
@@ -76,7 +77,7 @@ class Brief:
             return self._end()
         return self._silence() if self._items.speaker is None else []
 
-    def on_time(self, now_us: int) -> list[Action]:
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._commentary_over:
             return []
         if self._patience.look() and (self._held or DEEP in self._finishes):

@@ -41,6 +41,7 @@ from backends.delegation import DELEGATE_TOOL, RUNNING
 from router.strategies.actions import (
     DEEP,
     FAST,
+    NOBODY,
     Action,
     Answer,
     Begin,
@@ -156,7 +157,7 @@ class Delegate:
             delegation.note = f"The sub-task failed: {finish.error.message}."
         return self._delegation_over(delegation)
 
-    def on_time(self, now_us: int) -> list[Action]:
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._meanwhile is None or not self._fast_speaks:
             return []
         if self._patience.look():

@@ -16,6 +16,7 @@ from backends.contract import Delta, Finish, FinishReason
 from router.strategies.actions import (
     DEEP,
     FAST,
+    NOBODY,
     Action,
     Answer,
     Begin,
@@ -44,7 +45,7 @@ class Single:
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         return [End(finish, () if finish.error is None else (finish.error,))]
 
-    def on_time(self, now_us: int) -> list[Action]:
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         return []
 
     def may_begin(self, place: int) -> bool:
@@ -88,7 +89,7 @@ class Race:
             return self._release(other)  # alone from now on: its answer is the one that counts
         return [self._end(finish)]
 
-    def on_time(self, now_us: int) -> list[Action]:
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         return []
 
     def may_begin(self, place: int) -> bool:
@@ -132,7 +133,7 @@ class Hedge:
         deep = Begin(DEEP, DEEP, Answer())
         return [deep] if self._after_us is None else [deep, WakeAt(now_us + self._after_us)]
 
-    def on_time(self, now_us: int) -> list[Action]:
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         return [] if self._ended or self._winner is not None else self._join()
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:

@@ -9,6 +9,7 @@ from backends.contract import Delta, DeltaKind, Finish, FinishReason
 from router.strategies.actions import (
     DEEP,
     FAST,
+    NOBODY,
     Action,
     Answer,
     Begin,
@@ -63,7 +64,7 @@ class Refine:
     def may_begin(self, place: int) -> bool:
         return place == DEEP and not (self._silenced or FAST in self._finishes)
 
-    def on_time(self, now_us: int) -> list[Action]:
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._silenced or FAST in self._finishes:
             return []
         if self._patience.look():

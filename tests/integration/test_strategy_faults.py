@@ -9,16 +9,18 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from backends.contract import BackendGroup
 from backends.upstream import UpstreamBackend
 from backends.upstream_options import Protocol, UpstreamOptions
 from gateway.pipeline import handle_task
-from router.task import Strategy
+from router.task import Strategy, Tenant
+from router.waiting_rules import WaitingConfig
 from tests.e2e.events import TERMINALS, check_response
 from tests.integration.fault_server import FaultServer
-from tests.unit.gateway.doubles import until
+from tests.unit.gateway.doubles import MANY, TENANT, until
 from tests.unit.gateway.test_pipeline import World
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -33,6 +35,8 @@ WIRES: dict[str, dict[BackendGroup, Protocol]] = {
     "sockets": {"fast": "responses-ws", "deep": "responses-ws"},
 }
 WAIT_S = 20.0  # bounds a hang
+ONE = msgspec.structs.replace(MANY, max_concurrent=1)
+ONE_PLACE = Tenant(id="acme", tier="waits", limits={"fast": ONE, "deep": MANY})
 
 # How it may end when the deep engine fails in the middle. What it said in `brief` was seen or not,
 # as the moment had it.
@@ -50,12 +54,17 @@ class Site:
     """A gateway over two fault servers."""
 
     def __init__(
-        self, fast: FaultServer, deep: FaultServer, wire: str, faults: dict[str, str]
+        self,
+        fast: FaultServer,
+        deep: FaultServer,
+        wire: str,
+        faults: dict[str, str],
+        tenant: Tenant,
     ) -> None:
         self.servers = {"fast": fast, "deep": deep}
         for group, plan in faults.items():
             self.servers[group].plan = [plan]
-        self.world = World()
+        self.world = World(tenant=tenant, waiting=WaitingConfig(tiers={"waits": {"fast": 60_000}}))
         self.upstreams = {
             group: UpstreamBackend(
                 name=NAMES[group],
@@ -76,10 +85,11 @@ class Site:
         }
         self.world.gw.backends = {b.name: b for b in self.upstreams.values()}
 
-    async def run(self, strategy: Strategy | BackendGroup) -> dict[str, Any]:
+    async def run(self, strategy: Strategy | BackendGroup, **metadata: str) -> dict[str, Any]:
         """One task to its end; what its terminal event says."""
         async with asyncio.timeout(WAIT_S):
-            await handle_task(self.world.gw, self.world.job(metadata=hints(strategy)))
+            job = self.world.job(metadata=hints(strategy) | metadata)
+            await handle_task(self.world.gw, job)
             await self.world.check()
         check_response(self.world.heard.events)
         self.check_stopped()
@@ -100,10 +110,12 @@ def hints(strategy: Strategy | BackendGroup) -> dict[str, str]:
     )
 
 
-async def with_site(stack: AsyncExitStack, wire: str = "sse", **faults: str) -> Site:
-    """`faults`: group -> what its server does."""
+async def with_site(
+    stack: AsyncExitStack, wire: str = "sse", *, one_place: bool = False, **faults: str
+) -> Site:
+    """`faults`: group -> what its server does. With one fast place, tasks wait for it."""
     fast, deep = [await stack.enter_async_context(FaultServer.running()) for _ in GROUPS]
-    site = Site(fast, deep, wire, faults)
+    site = Site(fast, deep, wire, faults, ONE_PLACE if one_place else TENANT)
     for upstream in site.upstreams.values():
         stack.push_async_callback(upstream.close)
     return site
@@ -245,6 +257,22 @@ async def test_a_client_that_vanishes_takes_all_generations_with_it(
             for server in asked:
                 await server.left.wait()
     assert not any(event["type"] in TERMINALS for event in site.world.heard.events)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("plan", ["answer", "status 500", "garbage", "cut"])
+async def test_variations_that_wait_for_one_place_come_one_after_the_other(
+    plan: str, wire: str
+) -> None:
+    """Whatever becomes of the second, it gives its place to the third."""
+    async with AsyncExitStack() as stack:
+        site = await with_site(stack, wire, one_place=True)
+        site.servers["fast"].plan = ["answer", plan, "answer"]
+        terminal = await site.run("breadth", n="3")
+    check_named(terminal, plan)
+    assert terminal["status"] == "completed"
+    assert terminal["routing"]["answered_by"] == "gpu"
+    assert terminal["routing"]["variations"] == {"asked": 3, "whole": 3 if plan == "answer" else 2}
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -24,7 +24,7 @@ from gateway.branch import Pace
 from gateway.dispatch import Outcome, Run
 from gateway.errors import ProtocolError
 from gateway.response import ResponseStream
-from gateway.settlement import SideReservation, SideReservations
+from gateway.side_reservations import Claim, SideReservation, SideReservations
 from router.decision import RankedRoute, Reason
 from router.strategies.options import StrategyOptions
 from router.task import Route, Strategy
@@ -102,9 +102,10 @@ class AtOnce(SideReservations):
         used: Callable[[], Usage],
         granted: Callable[[SideReservation], None],
         refused: Callable[[ProtocolError], None],
-    ) -> None:
+    ) -> Claim:
         self.held.append(Held())
         granted(self.held[-1])
+        return Claim()
 
 
 class Stage:

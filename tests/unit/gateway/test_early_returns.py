@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from backends.contract import BackendGroup
+from gateway.context import load_task
 from gateway.leases import extend_outgrown
 from gateway.pipeline import handle_task
-from gateway.settlement import SideReservations
+from gateway.side_reservations import SideReservations
 from router.pools import Reservation
 from router.redis_pools import PoolsUnavailable
 from router.task import GroupLimits, Tenant
@@ -291,7 +292,8 @@ async def test_a_fault_of_ours_while_reserving_is_an_answer_too() -> None:
             raise ZeroDivisionError
 
     world = World()
-    apart = SideReservations(world.gw, world.job())
+    job = world.job()
+    apart = SideReservations(world.gw, job, await load_task(world.gw, job))
     world.pools.__class__ = Broken
     refused: list[str] = []
     never: Callable[[Any], None] = refused.clear  # type: ignore[assignment]

@@ -325,7 +325,7 @@ async def test_a_failing_try_is_its_own_clients_affair() -> None:
     await until(lambda: len(world.fast.generations) == 1)
     tried = 0
 
-    async def broken(known: Any) -> Any:
+    async def broken(has_waited: bool) -> Any:
         nonlocal tried
         tried += 1
         raise ProtocolError("server_is_overloaded", "told to fail")
@@ -333,7 +333,7 @@ async def test_a_failing_try_is_its_own_clients_affair() -> None:
     _, two = world.start()
     await world.waits()
     (entry,) = world.gw.waiting._rooms["fast"].entries.values()
-    entry.attempt = lambda: broken(None)
+    entry.attempt = broken
     _, three = world.start()
     await world.waits(2)
     world.fast.script = ANSWER

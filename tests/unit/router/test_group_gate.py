@@ -43,7 +43,7 @@ def test_a_full_group_closes_the_routes_that_need_it() -> None:
         assert gate.open_routes((FAST,), "a", nobody) == (FAST,)
         gate.enter(str(number), tenant("a"), ("fast",))
     assert gate.open_routes((PARALLEL, FAST, DEEP), "a", nobody) == (DEEP,)
-    refusal = gate.refusal((PARALLEL, FAST), "a", nobody)
+    refusal = gate.refusal(PARALLEL.route.groups, "a", nobody)
     assert (refusal.index, refusal.shed, refusal.limited_by) == (
         None,
         "capacity",

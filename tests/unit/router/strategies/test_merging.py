@@ -10,6 +10,8 @@ from router.strategies.actions import (
     DEEP,
     FAST,
     Answer,
+    Begin,
+    Cancel,
     Comment,
     Converse,
     Draft,
@@ -526,6 +528,22 @@ def test_a_helper_that_speaks_is_waited_for(strategy: str) -> None:
     for look in range(3):
         merging.on_delta(FAST, delta("a"))
         assert merging.on_time(look) == [WakeAt(look + PATIENCE_US)]
+
+
+def test_variations_that_wait_for_their_pools_are_not_silent() -> None:
+    """They are given up when they have been silent for a whole look after they began."""
+    breadth = Breadth(3, judged=True)
+    breadth.start(0)
+    first = breadth.on_time(1, frozenset({1, 2}))
+    assert first == [Cancel(0, is_silent=True), WakeAt(1 + PATIENCE_US)]
+    assert breadth.on_time(2, frozenset({2})) == [WakeAt(2 + PATIENCE_US)], "1 has just begun"
+    assert breadth.on_time(3, frozenset({2})) == [
+        Cancel(1, is_silent=True),
+        WakeAt(3 + PATIENCE_US),
+    ]
+    assert breadth.on_time(4) == [WakeAt(4 + PATIENCE_US)]
+    breadth.on_delta(2, delta("a"))
+    assert breadth.on_finish(2, done(), 5) == [Begin(3, DEEP, Judge(("a",)))]
 
 
 def test_joined_keeps_text_tokens_and_last_time() -> None:
