@@ -4,6 +4,8 @@ The driver sleeps until the engine has something, fetches all of it in one call 
 sequence its share, synchronously. First tokens and finishes are fetched as soon as they are due;
 what lies between waits for the next tick and goes out together. When handing out takes long
 because there are many streams, ticks move apart, up to `MAX_TICK_US`. An idle engine costs nothing.
+What is due is seen within microseconds where waking is cheap (`timers`), and within a millisecond
+where it is not.
 """
 
 import asyncio
@@ -12,13 +14,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from backends.pacing import pause
+from backends.timers import LoopTimer, Timer, make_timer
 from wafer_engine.engine import Engine, EngineStats
 from wafer_engine.sequence import Sequence
 
 TICK_US = 4_000  # between two looks at all sequences, while there is load to spare
 MAX_TICK_US = 50_000  # and at most; the bound on how late a token may be handed out
 TICK_COST_RATIO = 4  # a tick is at least so many times what the last one took to hand out
-MIN_SLEEP_US = 1_000  # event loops count in milliseconds; less would spin
+MAX_REST_US = 1_000  # between two wakings, however much they cost
 
 
 class Receiver(Protocol):
@@ -46,15 +49,18 @@ class Driver:
         Args:
             engine: What to run.
             clock_us: Whole microseconds that never go back; the system's monotonic clock if None.
+                Another clock is slept for by the loop's own timers.
         """
         self._engine = engine
         self._clock_us = clock_us or monotonic_us
         self._loop = asyncio.get_running_loop()
         self._receivers: dict[int, Receiver] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_us = 0
+        timer: Timer = LoopTimer(self._wake) if clock_us else make_timer(self._wake)
+        self._timer = timer
+        self._timer_us: int | None = None  # when it is set for
         self._tick_us = TICK_US
         self._next_tick_us = 0
+        self._rested_us = 0  # the earliest time of the next waking
         self._is_open = True
 
     @property
@@ -68,14 +74,23 @@ class Driver:
     def stats(self) -> EngineStats:
         return self._engine.stats()
 
-    def submit(self, sequence: Sequence, receiver: Receiver) -> None:
+    def now_us(self) -> int:
+        """The time by its clock."""
+        return self._clock_us()
+
+    def submit(self, sequence: Sequence, receiver: Receiver, arrived_us: int | None = None) -> None:
         """Start a sequence; the receiver is first called from the loop, never from here.
+
+        Args:
+            sequence: What to generate, or to warm up.
+            receiver: Who wants its tokens.
+            arrived_us: When it came, by the driver's clock, with no other call since; now if None.
 
         Raises:
             ValueError: The engine can never hold it.
         """
         assert self._is_open, "the backend checks"
-        self._engine.add(sequence, self._clock_us())
+        self._engine.add(sequence, self._clock_us() if arrived_us is None else arrived_us)
         self._receivers[sequence.id] = receiver
         self._set_timer()
 
@@ -90,9 +105,7 @@ class Driver:
     def close(self, message: str) -> None:
         """Fail every sequence and stop; harmless when repeated."""
         self._is_open = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.close()
         now_us = self._clock_us()
         while self._receivers:
             sequence_id, receiver = self._receivers.popitem()
@@ -103,7 +116,7 @@ class Driver:
                 self._tell_of(error)
 
     def _wake(self) -> None:
-        self._timer = None
+        self._timer_us = None
         now_us = self._clock_us()
         is_tick = now_us >= self._next_tick_us
         output = self._engine.advance(now_us, progress=is_tick)
@@ -121,10 +134,14 @@ class Driver:
             except Exception as error:  # a fault in one stream must not reach the others
                 self.cancel(sequence_id)
                 self._tell_of(error)
+        end_us = self._clock_us()
+        cost_us = end_us - now_us
+        self._rested_us = end_us + int(
+            pause(cost_us, ratio=TICK_COST_RATIO, least=0, most=MAX_REST_US)
+        )
         if is_tick:
-            end_us = self._clock_us()
             self._next_tick_us = end_us + int(
-                pause(end_us - now_us, ratio=TICK_COST_RATIO, least=TICK_US, most=MAX_TICK_US)
+                pause(cost_us, ratio=TICK_COST_RATIO, least=TICK_US, most=MAX_TICK_US)
             )
         if self._is_open:
             self._set_timer()
@@ -140,15 +157,13 @@ class Driver:
         token_us = self._engine.next_token_us()
         if wake_us is not None and token_us is not None:
             wake_us = min(wake_us, max(token_us, self._next_tick_us))
-        if self._timer is not None:
-            if self._timer_us == wake_us:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if wake_us is not None:
-            self._timer_us = wake_us
-            sleep_us = max(wake_us - self._clock_us(), MIN_SLEEP_US)
-            self._timer = self._loop.call_later(sleep_us / 1e6, self._wake)
+        if wake_us == self._timer_us:
+            return
+        self._timer_us = wake_us
+        if wake_us is None:
+            self._timer.clear()
+        else:
+            self._timer.set(max(wake_us, self._rested_us) - self._clock_us())
 
 
 def monotonic_us() -> int:

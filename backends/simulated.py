@@ -80,6 +80,7 @@ class SimulatedBackend:
 
     def start(self, request: GenerateRequest, sink: Sink) -> Generation:
         """See `Backend.start`."""
+        arrived_us = self._driver.now_us()  # writing the script is not the engine's time
         self._check(request)
         if not request.generate:
             return self._warm_up(request, sink)
@@ -97,7 +98,7 @@ class SimulatedBackend:
             end_prefix=end_prefix(request.prefix, said) if said else None,
         )
         generation = SimulatedGeneration(self._driver, self._info.name, sequence, playback, sink)
-        self._driver.submit(sequence, generation)
+        self._driver.submit(sequence, generation, arrived_us)
         return generation
 
     def stats(self) -> BackendStats:

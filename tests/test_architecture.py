@@ -52,7 +52,7 @@ EDGES = frozenset(
             *("capped_pools",),
         ),
         "backends": (
-            *("driver", "gpu", "link", "simulated", "wafer"),
+            *("driver", "gpu", "link", "simulated", "timers", "wafer"),
             *("quick_connection", "upstream", "upstream_http", "upstream_socket"),
         ),
         "wafer_engine": (*("__main__", "calibrate"),),

@@ -78,6 +78,18 @@ async def test_tokens_arrive_with_the_engines_times() -> None:
     assert times == sorted(times)
 
 
+async def test_what_was_done_since_it_came_is_not_the_engines_time() -> None:
+    clock = HandClock()
+    driver = Driver(Engine(AffineCost()), clock_us=clock)
+    receiver = RecordingReceiver()
+    arrived_us = driver.now_us()
+    clock.now_us += 100_000  # finding out what is to be said took that long
+    driver.submit(sequence(1, 40), receiver, arrived_us)
+    await asyncio.wait_for(receiver.ended.wait(), 20)
+    assert receiver.pieces[0][1] == arrived_us + 1_000
+    assert receiver.finish_us == arrived_us + 40 * 1_000
+
+
 async def test_pieces_between_first_and_last_are_coalesced() -> None:
     driver = Driver(Engine(AffineCost(fixed_us=50)))
     receivers = [RecordingReceiver() for _ in range(5)]
