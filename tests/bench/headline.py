@@ -9,13 +9,16 @@ contexts of 1,000 and 30,000 tokens, old and new interleaved:
 - one turn, in a context of its own;
 - one turn, in a context that eight asks share: each forks from it, and it is warmed once.
 
-- Overhead: from the moment the client begins a turn to the first token, less the engine's own time.
-  A turn begins with opening the connection in the old way, with sending in the new. The engine
-  (`firehose.py --instant`) answers at once; its own time is its process's CPU time per turn.
-- First token: the same span on the simulated wafer, with the engine's own time in it.
+- Overhead: from the moment the client begins a turn to the first token, less the engine's own time
+  and one round trip of the network, which nobody can spare. A turn begins with opening the
+  connection in the old way, with sending in the new. The engine (`firehose.py --instant`) answers
+  at once; its own time is its process's CPU time per turn. On loopback the round trip counts as
+  none; with `--away-ms` it is what opening a TCP connection takes.
+- First token: the same span on the simulated wafer, with engine and network in it.
 - Cost: CPU time of the gateway's process per output token on the instant engine, warm-ups included.
 
     python tests/bench/headline.py
+    python tests/bench/headline.py --away-ms 20      # over a network of so much a round trip
 """
 
 import argparse
@@ -34,15 +37,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import trustme
-from websockets.sync.client import connect
-from websockets.sync.connection import Connection
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.bench import rows as shape  # noqa: E402
 from tests.bench.clocks import Watch  # noqa: E402
+from tests.bench.distance import FAR, away, round_trip_s  # noqa: E402
 from tests.bench.firehose import MODEL, Text  # noqa: E402
+from tests.bench.plain_socket import PlainSocket  # noqa: E402
 from tests.bench.rows import Goal, Row  # noqa: E402
 from tests.bench.streams import BACKEND  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
@@ -54,7 +57,8 @@ from tests.e2e.gateway_process import (  # noqa: E402
 )
 
 TLS = "[server]\ntls_cert_path = 'server.pem'\ntls_key_path = 'server.key'\n"
-HEADERS = {"Authorization": f"Bearer {DEVELOPMENT_KEY}", "Content-Type": "application/json"}
+KEY = "sk-headline"  # the development key is for loopback alone
+HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 TOOL = {
     "type": "function",
     "name": "read_lines",
@@ -98,6 +102,7 @@ class Loop(NamedTuple):
     client_us: float
     wall_us: float
     sent_bytes: int
+    network_us: float  # a round trip
 
     @property
     def ttft_us(self) -> float:
@@ -106,8 +111,8 @@ class Loop(NamedTuple):
 
     @property
     def overhead_us(self) -> float:
-        """The same without the engine's own time."""
-        return self.ttft_us - self.engine_us / len(self.turns)
+        """The same without the engine's own time and one round trip."""
+        return self.ttft_us - self.engine_us / len(self.turns) - self.network_us
 
     @property
     def tokens(self) -> int:
@@ -118,8 +123,9 @@ class Loop(NamedTuple):
 class OldWay:
     """A connection and the whole context for each turn."""
 
-    def __init__(self, gateway: GatewayProcess) -> None:
+    def __init__(self, gateway: GatewayProcess, host: str) -> None:
         self._gateway = gateway
+        self._host = host
         self.sent_bytes = 0
 
     @contextlib.contextmanager
@@ -142,7 +148,7 @@ class OldWay:
         started_s = time.perf_counter()
         assert self._gateway.trusting is not None
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", self._gateway.port, context=self._gateway.trusting
+            self._host, self._gateway.port, context=self._gateway.trusting
         )
         connection.request("POST", "/v1/responses", payload, HEADERS)
         with connection.getresponse() as answer:
@@ -157,7 +163,7 @@ class OldWay:
 class NewWay:
     """One socket, opened before; a turn sends what it adds."""
 
-    def __init__(self, gateway: GatewayProcess, socket: Connection) -> None:
+    def __init__(self, socket: PlainSocket) -> None:
         self._socket = socket
         self.sent_bytes = 0
 
@@ -212,7 +218,9 @@ def strip(item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in ("id", "status")}
 
 
-def run_loop(way: OldWay | NewWay, watch: Watch, model: str, cell: Cell, salt: int) -> Loop:
+def run_loop(
+    way: OldWay | NewWay, watch: Watch, model: str, cell: Cell, salt: int, network_us: float = 0.0
+) -> Loop:
     """One conversation: its context, then asks, or an ask and answers to tool calls."""
     context_tokens, kind = cell
     text = Text()
@@ -233,7 +241,7 @@ def run_loop(way: OldWay | NewWay, watch: Watch, model: str, cell: Cell, salt: i
             items = [{"type": "function_call_output", "call_id": call["call_id"], "output": output}]
     spent_us, wall_us = watch.read()
     cpu_us = [spent_us[name] for name in ("gateway", "engine", "client")]
-    return Loop(turns, *cpu_us, wall_us, way.sent_bytes - sent)
+    return Loop(turns, *cpu_us, wall_us, way.sent_bytes - sent, network_us)
 
 
 def loops_of(
@@ -242,6 +250,7 @@ def loops_of(
     model: str,
     cell: Cell,
     repetitions: int,
+    network_us: float = 0.0,
 ) -> dict[str, list[Loop]]:
     """The same loop in each way, interleaved; each with a context that no engine has seen."""
     loops: dict[str, list[Loop]] = {name: [] for name in ways}
@@ -249,13 +258,17 @@ def loops_of(
     for repetition in range(repetitions * each):
         for number, (name, way) in enumerate(ways.items()):
             salt = 7 * (2 * repetition + number) + 100_000 * CELLS.index(cell)
-            loops[name].append(run_loop(way, watch, model, cell, salt))
+            loops[name].append(run_loop(way, watch, model, cell, salt, network_us))
     return loops
 
 
-def rows_of(cell: Cell, instant: dict[str, list[Loop]], wafer: dict[str, list[Loop]]) -> list[Row]:
-    """The three figures of one kind of loop."""
+def rows_of(
+    cell: Cell, instant: dict[str, list[Loop]], wafer: dict[str, list[Loop]], away_ms: float
+) -> list[Row]:
+    """The figures of one kind of loop; what it costs is the same however far away."""
     name = f"{cell[0] // 1000}k of context, {cell[1]}"
+    if away_ms:
+        name = f"{away_ms:g} ms away, {name}"
 
     def row(what: str, unit: str, of: dict[str, Sequence[float]], goal: Goal, load: str) -> Row:
         def per_turn(way: str, field: str) -> list[float]:
@@ -280,12 +293,15 @@ def rows_of(cell: Cell, instant: dict[str, list[Loop]], wafer: dict[str, list[Lo
     def of(loops: dict[str, list[Loop]], figure: Any) -> dict[str, Sequence[float]]:
         return {way: [figure(loop) for loop in them] for way, them in loops.items()}
 
-    return [
-        row("overhead", "ms", of(instant, lambda o: o.overhead_us / 1e3), OVERHEAD, ""),
-        row("first token", "ms", of(wafer, lambda o: o.ttft_us / 1e3), FIRST, ""),
-        row("cost", "CPU-us/token", of(instant, lambda o: o.gateway_us / o.tokens), COST,
+    first = [
+        row("overhead", "ms", of(instant, lambda o: o.overhead_us / 1e3), OVERHEAD,
             load_of(name, instant)),
+        row("first token", "ms", of(wafer, lambda o: o.ttft_us / 1e3), FIRST, ""),
     ]  # fmt: skip
+    if away_ms:
+        return first
+    cost = of(instant, lambda o: o.gateway_us / o.tokens)
+    return [*first, row("cost", "CPU-us/token", cost, COST, "")]
 
 
 def load_of(name: str, loops: dict[str, list[Loop]]) -> str:
@@ -299,6 +315,9 @@ def load_of(name: str, loops: dict[str, list[Loop]]) -> str:
         )
         kb = sum(loop.sent_bytes for loop in them) / turns / 1e3
         said.append(f"{way}: client {client:.1f} and engine {engine:.1f} CPU-ms, {kb:.1f} kB sent")
+    network_us = statistics.median(loop.network_us for them in loops.values() for loop in them)
+    if network_us:
+        said.append(f"to open a TCP connection {network_us / 1e3:.1f} ms")
     return f"{name}, a turn, {'; '.join(said)}"
 
 
@@ -307,21 +326,21 @@ def measure(
 ) -> Iterator[tuple[Cell, dict[str, list[Loop]], dict[str, list[Loop]]]]:
     """All cells, on both engines."""
     watch = Watch({"gateway": gateway.process.pid, "engine": engine, "client": os.getpid()})
-    with connect(
-        gateway.socket_url,
-        ssl=gateway.trusting,
-        additional_headers=HEADERS,
-        max_size=None,
-        compression=None,
-    ) as socket:
-        both: dict[str, OldWay | NewWay] = {"old": OldWay(gateway), "new": NewWay(gateway, socket)}
+    host = FAR if asked.away_ms else "127.0.0.1"
+    network_us = round_trip_s(gateway.port) * 1e6 if asked.away_ms else 0.0
+    assert gateway.trusting is not None
+    url = gateway.socket_url.replace("127.0.0.1", host)
+    with PlainSocket(url, gateway.trusting, HEADERS) as socket:
+        both: dict[str, OldWay | NewWay] = {"old": OldWay(gateway, host), "new": NewWay(socket)}
         ways = {name: way for name, way in both.items() if asked.way in (name, "both")}
         for model in (MODEL, WAFER):  # what is done once, no turn pays for
             loops_of(ways, watch, model, CELLS[0], 1)
         for number, cell in enumerate(CELLS):
             if asked.cell in (None, number):
-                instant = loops_of(ways, watch, MODEL, cell, asked.repetitions)
-                wafer = loops_of(ways, watch, WAFER, cell, asked.repetitions)
+                instant, wafer = (
+                    loops_of(ways, watch, model, cell, asked.repetitions, network_us)
+                    for model in (MODEL, WAFER)
+                )
                 yield cell, instant, wafer
 
 
@@ -329,7 +348,7 @@ def measure(
 def serving(folder: Path, redis_url: str) -> Iterator[tuple[GatewayProcess, int]]:
     """A gateway over TLS with the instant engine and the simulated ones; and that engine's id."""
     authority = trustme.CA()
-    certificate = authority.issue_cert("127.0.0.1")
+    certificate = authority.issue_cert("127.0.0.1", FAR)
     certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
     certificate.private_key_pem.write_to_path(folder / "server.key")
     trusting = ssl.create_default_context()
@@ -338,12 +357,12 @@ def serving(folder: Path, redis_url: str) -> Iterator[tuple[GatewayProcess, int]
     script = Path(__file__).with_name("firehose.py")
     engine = subprocess.Popen([sys.executable, str(script), "--port", str(port), "--instant"])
     limits = CONFIG.replace("6000", "1000000").replace("20000000", "1000000000000")
+    tenants = limits.replace(DEVELOPMENT_KEY, KEY)
     simulated = '[[backends]]\nkind = "wafer"\n[[backends]]\nkind = "gpu"\n'
     config = folder / "lanewise.toml"
-    config.write_text(TLS + limits + simulated + BACKEND.format(port=port, model=MODEL))
-    gateway = GatewayProcess(
-        folder, "--config", str(config), "--redis", redis_url, trusting=trusting
-    )
+    config.write_text(TLS + tenants + simulated + BACKEND.format(port=port, model=MODEL))
+    arguments = ("--config", str(config), "--redis", redis_url, "--host", "0.0.0.0")  # FAR, too
+    gateway = GatewayProcess(folder, *arguments, trusting=trusting)
     try:
         gateway.wait_until_ready()
         while not gateway.metrics().total("lanewise_backend_up", backend="firehose"):
@@ -362,18 +381,26 @@ def main() -> None:
     parser.add_argument("--cell", type=int, help="one row of work only, from 0")
     parser.add_argument("--way", default="both", choices=("both", "old", "new"),
                         help="one way only, to look at: prints the gateway id")  # fmt: skip
+    parser.add_argument("--away-ms", type=float, default=0.0,
+                        help="so long a round trip away, over `distance.py`")  # fmt: skip
     shape.add_argument(parser)
     asked = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="lw-bench-") as name,
-        redis_server(Path(name)) as url,
-        serving(Path(name), url) as (gateway, engine),
-    ):
+    with contextlib.ExitStack() as stack:
+        if asked.away_ms:
+            try:
+                stack.enter_context(away(asked.away_ms / 2e3))
+            except RuntimeError as error:
+                print(f"left out: {error}", file=sys.stderr)
+                shape.publish([], asked)
+                return
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="lw-bench-"))
+        url = stack.enter_context(redis_server(Path(name)))
+        gateway, engine = stack.enter_context(serving(Path(name), url))
         if asked.way != "both":
             print(f"gateway {gateway.process.pid}", flush=True)
         measured = list(measure(gateway, engine, asked))
     if asked.way == "both":
-        shape.publish([row for one in measured for row in rows_of(*one)], asked)
+        shape.publish([row for one in measured for row in rows_of(*one, asked.away_ms)], asked)
     else:
         for cell, instant, wafer in measured:
             for loops in (*instant.values(), *wafer.values()):

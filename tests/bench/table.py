@@ -59,6 +59,13 @@ UPSTREAM = ("--streams", "200", "--rate", "100", "--seconds", "8", "--source")
 
 SCRIPTS = (
     Script("headline", "One socket against a request per turn", ("--repetitions", "5"), 240),
+    Script(
+        "headline-away",
+        "The same, 20 ms away",
+        ("--away-ms", "20", "--repetitions", "2"),
+        240,
+        "headline.py",
+    ),
     Script("warm", "A turn behind a warm-up", ("--repetitions", "3"), limit_s=240),
     Script("streams", "A token over the engine link", ("--seconds", "10")),
     Script(

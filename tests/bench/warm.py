@@ -24,17 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import trustme
-from websockets.sync.client import connect
-from websockets.sync.connection import Connection
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.bench import rows as shape  # noqa: E402
 from tests.bench.firehose import Text  # noqa: E402
-from tests.bench.headline import HEADERS, TLS, read_turn  # noqa: E402
+from tests.bench.headline import HEADERS, KEY, TLS, read_turn  # noqa: E402
+from tests.bench.plain_socket import PlainSocket  # noqa: E402
 from tests.bench.rows import Row, less_by  # noqa: E402
-from tests.e2e.gateway_process import CONFIG, GatewayProcess  # noqa: E402
+from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess  # noqa: E402
 
 MODELS = {"fast": "lanewise-fast", "deep": "lanewise-deep"}
 CONTEXTS_TOKENS = (1_000, 30_000)
@@ -63,7 +62,7 @@ def cold_ms(gateway: GatewayProcess, model: str, number: int, tokens: int) -> fl
         return first_token_ms(lines, started_s)
 
 
-def warm_ms(socket: Connection, model: str, number: int, tokens: int) -> float:
+def warm_ms(socket: PlainSocket, model: str, number: int, tokens: int) -> float:
     """One turn behind a warm-up that was done before."""
     create = {"type": "response.create", "model": model, "store": False}
     warm_up = {**create, "input": [context(number, tokens)], "generate": False}
@@ -93,13 +92,8 @@ def first_token_ms(events: Any, started_s: float) -> float:
 def measure(gateway: GatewayProcess, repetitions: int) -> list[Row]:
     """All rows; cold and warm in turns, after one of each that is not counted."""
     found = []
-    with connect(
-        gateway.socket_url,
-        ssl=gateway.trusting,
-        additional_headers=HEADERS,
-        max_size=None,
-        compression=None,
-    ) as socket:
+    assert gateway.trusting is not None
+    with PlainSocket(gateway.socket_url, gateway.trusting, HEADERS) as socket:
         for engine, model in MODELS.items():
             for tokens in CONTEXTS_TOKENS:
                 cold, warm = [], []
@@ -133,7 +127,7 @@ def rows(repetitions: int) -> list[Row]:
         certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
         certificate.private_key_pem.write_to_path(folder / "server.key")
         config = folder / "lanewise.toml"
-        config.write_text(TLS + CONFIG)
+        config.write_text(TLS + CONFIG.replace(DEVELOPMENT_KEY, KEY))
         gateway = GatewayProcess(folder, "--config", str(config), trusting=trusting)
         try:
             gateway.wait_until_ready()
