@@ -254,12 +254,24 @@ class FinishReason(enum.StrEnum):
 class BackendError(Exception):
     """The engine or upstream failed; `code` is the protocol's (`server_error`, ...)."""
 
-    def __init__(self, backend: str, code: str, message: str, *, retryable: bool) -> None:
+    def __init__(
+        self,
+        backend: str,
+        code: str,
+        message: str,
+        *,
+        retryable: bool,
+        param: str | None = None,
+        retry_after_us: int | None = None,
+    ) -> None:
+        """`param`: the field of the request that it found wrong; the rest is how long to wait."""
         super().__init__(backend, code, message)
         self.backend = backend
         self.code = code
         self.message = message
         self.retryable = retryable
+        self.param = param
+        self.retry_after_us = retry_after_us
 
     def __str__(self) -> str:
         return f"backend {self.backend}: {self.message} ({self.code})"
@@ -320,6 +332,7 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     num_prompt_tokens: int = 0  # since start, cached ones included
     num_cached_tokens: int = 0  # since start
     ejected: bool = False  # left alone for failures in a row
+    out_us: int = 0  # how long it will take nothing yet; 0: that is not known, or it is up
     num_continued: int = 0  # requests that brought an upstream only what it did not know
     num_chains_lost: int = 0  # of those, what the upstream had forgotten: sent whole again
 

@@ -127,7 +127,11 @@ class UpstreamBackend:
         if is_full:
             message = "is not available now" if room == 0 else f"has {room} generations already"
             raise BackendError(
-                self.name, "server_is_overloaded", f"the upstream {message}", retryable=True
+                self.name,
+                "server_is_overloaded",
+                f"the upstream {message}",
+                retryable=True,
+                retry_after_us=self.health.out_us(now_us) or None,
             )
         self.health.on_request()
         generation = UpstreamGeneration(self, request, sink)
@@ -179,6 +183,7 @@ class UpstreamBackend:
             num_prompt_tokens=self._total.num_input_tokens,
             num_cached_tokens=self._total.num_cached_tokens,
             ejected=self.health.ejected(now_us),
+            out_us=self.health.out_us(now_us),
             num_continued=self.transport.num_continued,
             num_chains_lost=self.transport.num_chains_lost,
         )

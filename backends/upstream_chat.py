@@ -55,6 +55,7 @@ class _Error(msgspec.Struct, frozen=True):
     message: str | None = None
     code: str | int | None = None
     type: str | None = None
+    param: str | None = None
 
 
 class _Chunk(msgspec.Struct, frozen=True):
@@ -110,7 +111,9 @@ class ChatReader:
             chunk = _chunks.decode(data)
             if chunk.error is not None:
                 error = chunk.error if isinstance(chunk.error, _Error) else _Error(chunk.error)
-                raise event_failure(self._backend, error.code, error.message, type=error.type)
+                raise event_failure(
+                    self._backend, error.code, error.message, type=error.type, param=error.param
+                )
             delta = self._more(chunk, now_us)
             if delta is not None:
                 return [delta]

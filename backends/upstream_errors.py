@@ -1,5 +1,6 @@
 """What an upstream's failure means: for the client, for a retry, and for the upstream's health."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -21,6 +22,17 @@ CLIENT_CODES = frozenset(
 SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will do
 _LIMIT_STATUS = (408, 409, 425, 429)
 _OVERLOADED_STATUS = (503, 529)
+_WAIT_IN_WORDS = re.compile(r"try again in\s*(\d+(?:\.\d+)?)\s*(ms|s)", re.IGNORECASE)
+_MAX_PARAM_CHARS = 200
+
+# Fields of chat completions by the names that they have in Responses.
+_CHAT_PARAMS = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "response_format": "text.format",
+}
 
 
 class Failure(Exception):  # noqa: N818 -- an outcome that travels as an exception
@@ -55,6 +67,7 @@ class _WireError(msgspec.Struct, frozen=True):
     code: str | int | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
+    param: str | None = None
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -86,10 +99,10 @@ def event_failure(
 ) -> Failure:
     """An `error` event, a `response.failed`, or an error chunk.
 
-    `more` may have `status`, the error's `type`, and `headers`.
+    `more` may have `status`, the error's `type` and `param`, and `headers`.
     """
     headers = {name.lower(): value for name, value in (more.get("headers") or {}).items()}
-    wire = _WireError(message, code, more.get("type"))
+    wire = _WireError(message, code, more.get("type"), param=more.get("param"))
     status = more.get("status") or _status_of(wire)
     return _failure(backend, status, wire, _retry_after_us(headers), in_band=True)
 
@@ -117,19 +130,49 @@ def _failure(
         error = BackendError(backend, "server_error", message, retryable=False)
         return Failure(error, unused=True, code=code)
     if status in _LIMIT_STATUS:
-        message = f"the upstream {said}{words}"
-        error = BackendError(backend, "rate_limit_exceeded", message, retryable=True)
+        if retry_after_us is None:
+            retry_after_us = _wait_in_words_us(wire.message or "")
+        error = BackendError(
+            backend,
+            "rate_limit_exceeded",
+            f"the upstream {said}{words}",
+            retryable=True,
+            retry_after_us=retry_after_us,
+        )
         return Failure(error, blame="limit", retry_after_us=retry_after_us, unused=True)
     if 300 <= status < 500:
         known = code if code in CLIENT_CODES and code is not None else "invalid_prompt"
         if _is_too_long(wire):
             known = "context_length_exceeded"
-        error = BackendError(backend, known, f"the upstream {said}{words}", retryable=False)
+        error = BackendError(
+            backend,
+            known,
+            f"the upstream {said}{words}",
+            retryable=False,
+            param=_param_of(wire.param),
+        )
         return Failure(error, blame="request", unused=True, code=code)
     overloaded = status in _OVERLOADED_STATUS or code in ("server_is_overloaded", "slow_down")
     known = "server_is_overloaded" if overloaded else "server_error"
-    error = BackendError(backend, known, f"the upstream {said}{words}", retryable=True)
+    error = BackendError(
+        backend,
+        known,
+        f"the upstream {said}{words}",
+        retryable=True,
+        retry_after_us=retry_after_us,
+    )
     return Failure(error, retry_after_us=retry_after_us, unused=not in_band)
+
+
+def _param_of(param: str | None) -> str | None:
+    """The field that is wrong, by its name in Responses.
+
+    Items and messages are not numbered alike, so of chat's `messages[3]` only the field is left.
+    """
+    if not param:
+        return None
+    ours = _CHAT_PARAMS.get(re.split(r"[.\[]", param, maxsplit=1)[0])
+    return ours or param[:_MAX_PARAM_CHARS]
 
 
 def _is_too_long(wire: _WireError) -> bool:
@@ -159,6 +202,15 @@ def _read(body: bytes) -> _WireError:
         return found.error
     detail = found.detail if isinstance(found.detail, str) else None
     return _WireError(found.error or found.message or detail)
+
+
+def _wait_in_words_us(message: str) -> int | None:
+    """The wait that a message names, as OpenAI's do where headers cannot go."""
+    found = _WAIT_IN_WORDS.search(message)
+    if found is None:
+        return None
+    value_us = float(found[1]) * (1e3 if found[2].lower() == "ms" else 1e6)
+    return int(value_us) if value_us < 1e12 else None
 
 
 def _retry_after_us(headers: Mapping[str, str]) -> int | None:

@@ -38,6 +38,13 @@ class Health:
         """Whether it is out for its failures; a pause that it asked for is none."""
         return now_us < self._ejected_until_us
 
+    def out_us(self, now_us: int) -> int:
+        """How long until it is tried again, at most; 0: it is up, or was never seen to be."""
+        left_us = max(0, self._out_until_us - now_us)
+        if not self._alive and self._was_alive:
+            return max(left_us, int(self._options.probe_interval_s * 1e6))
+        return left_us
+
     def room(self, now_us: int) -> int:
         """How many generations it may have at once: less than all while it starts slowly."""
         if not self.healthy(now_us):

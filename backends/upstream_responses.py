@@ -52,6 +52,7 @@ class _Error(msgspec.Struct, frozen=True):
     code: str | int | None = None
     type: str | None = None
     headers: dict[str, str] | None = None
+    param: str | None = None
 
 
 class _Incomplete(msgspec.Struct, frozen=True):
@@ -298,7 +299,9 @@ class ResponsesReader:
             raise broken(self._backend, f"the upstream sent {event.type} without a response")
         if event.type == "response.failed":
             error = response.error or _Error("no reason given")
-            raise event_failure(self._backend, error.code, error.message, type=error.type)
+            raise event_failure(
+                self._backend, error.code, error.message, type=error.type, param=error.param
+            )
         if not self._by_index and not self._said:
             for index, item in enumerate(response.output or ()):
                 self._open(item, item.id, index)
@@ -326,6 +329,7 @@ class ResponsesReader:
             type=error.type,
             status=status,
             headers=headers,
+            param=error.param,
         )
         failure.unused = self.num_events == 1  # as if it were an HTTP status
         return failure

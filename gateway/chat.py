@@ -394,9 +394,9 @@ class ChatStream:
         """The finish reason, the usage if asked for, and the end of the stream."""
         assert self._ending is not None
         self._ended = True
-        if self._ending.error is not None:
-            error = ProtocolError(self._ending.error["code"], self._ending.error["message"])
-            self._send(error.body())
+        fault = self._ending.fault()
+        if fault is not None:
+            self._send(fault.body())
         else:
             self._chunk({}, self._finish_reason(self._ending))
             if self._include_usage:

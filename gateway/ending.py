@@ -2,13 +2,22 @@
 
 import logging
 
-from backends.contract import ContextItem, CustomToolCall, FinishReason, FunctionCall, Item, Usage
+from backends.contract import (
+    BackendError,
+    ContextItem,
+    CustomToolCall,
+    FinishReason,
+    FunctionCall,
+    Item,
+    Usage,
+)
 from gateway.dispatch import Outcome
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
 from gateway.job import Job
 from gateway.records import MAX_ANCESTORS, Lineage, StoredResponse
 from gateway.response import Ending
+from router.durations import LEAST_WAIT_US, in_words
 from router.task import Task
 from router.trials import Trial
 
@@ -31,13 +40,35 @@ def ending_of(outcome: Outcome, job: Job, usage: Usage) -> Ending:
             return Ending(status="cancelled", usage=usage)
         return Ending(status="incomplete", reason=job.stopped, usage=usage)
     if finish.error is not None:
-        error = {"code": finish.error.code, "message": finish.error.message}
-        return Ending(status="failed", error=error, usage=usage)
+        return _failed(finish.error, usage)
     if finish.reason is FinishReason.LENGTH:
         return Ending(status="incomplete", reason="max_output_tokens", usage=usage)
     if finish.reason is FinishReason.CONTENT_FILTER:
         return Ending(status="incomplete", reason="content_filter", usage=usage)
     return Ending(status="completed", usage=usage)
+
+
+def _failed(fault: BackendError, usage: Usage) -> Ending:
+    """A failed response; a limit says when to come again where clients look for it in a stream."""
+    error, retry_after_us = {"code": fault.code, "message": fault.message}, fault.retry_after_us
+    if fault.code == "rate_limit_exceeded":
+        retry_after_us = retry_after_us or LEAST_WAIT_US
+        if "try again in" not in fault.message.lower():
+            words = f"{fault.message.rstrip('.')}. Please try again in {in_words(retry_after_us)}."
+            error["message"] = words
+    if fault.param is not None:
+        error["param"] = fault.param
+    return Ending(status="failed", error=error, retry_after_us=retry_after_us, usage=usage)
+
+
+def unavailable(fault: BackendError) -> ProtocolError:
+    """What a client is told where no backend would begin."""
+    wait_us = max(LEAST_WAIT_US, fault.retry_after_us or 0)
+    return ProtocolError(
+        "server_is_overloaded",
+        f"{fault}. Please try again in {in_words(wait_us)}.",
+        retry_after_us=wait_us,
+    )
 
 
 def warmed(job: Job, task: Task, num_cached_tokens: int) -> Ending:

@@ -153,8 +153,9 @@ class Exchange:
         ended = None if self.pump.cancelled() else self.pump.result()
         if ended is None:
             raise ProtocolError("server_error", "The client left before the response ended.")
-        if ended.ending.error is not None:
-            raise ProtocolError(ended.ending.error["code"], ended.ending.error["message"])
+        fault = ended.ending.fault()
+        if fault is not None:
+            raise fault
         return ended
 
     async def until_open(self) -> None:

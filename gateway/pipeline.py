@@ -14,7 +14,7 @@ from gateway.admit import Admitted
 from gateway.compaction import Plan
 from gateway.context import load_task
 from gateway.dispatch import Outcome, Run
-from gateway.ending import ending_of, open_calls, store_response, warmed
+from gateway.ending import ending_of, open_calls, store_response, unavailable, warmed
 from gateway.errors import ProtocolError
 from gateway.fullness import CONTEXT_EVENT, context_event
 from gateway.gateway import Gateway
@@ -275,9 +275,7 @@ def _dispatch(
         run.start(gw.backends, task.request)
     except BackendError as error:
         gw.metrics.failures.failed(error)
-        raise ProtocolError(
-            "server_is_overloaded", f"{error}. Try again in 1s.", retry_after_us=1_000_000
-        ) from error
+        raise unavailable(error) from error
     routing = _open(gw, job, task, admitted, account)
     job.redirect = run.redirect
 
@@ -444,7 +442,8 @@ async def _refuse(gw: Gateway, job: Job, account: _Account, error: ProtocolError
     # Clients that find "server_error" in a failed response repeat it, and with others give up.
     code = error.code if error.kind.status < 500 else "server_error"
     usage = sum(account.used().values(), Usage())
-    ending = Ending(status="failed", error={"code": code, "message": error.message}, usage=usage)
+    told = {"code": code, "message": error.message}
+    ending = Ending(status="failed", error=told, retry_after_us=error.retry_after_us, usage=usage)
     job.writer.close_items(ending)
     routing = _ended_routing(gw, account.task, account)
     body = job.writer.finish(ending, gw.wall_s(), routing)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from backends.contract import Compaction, Delta, DeltaKind, FunctionTool, Item, Usage
+from gateway.errors import ProtocolError
 from gateway.intake import ParsedCreate
 from gateway.objects import context_item, output_item, static_fields, text_part, usage_json
 
@@ -25,7 +26,19 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     status: str  # completed | incomplete | failed | cancelled
     usage: Usage
     reason: str | None = None
-    error: dict[str, str] | None = None  # {code, message}
+    error: dict[str, str] | None = None  # {code, message}, and param where a field was wrong
+    retry_after_us: int | None = None  # where that is known of the error
+
+    def fault(self) -> ProtocolError | None:
+        """The error as it is told where a status still can be."""
+        if self.error is None:
+            return None
+        return ProtocolError(
+            self.error["code"],
+            self.error["message"],
+            param=self.error.get("param"),
+            retry_after_us=self.retry_after_us,
+        )
 
 
 class ResponseWriter(Protocol):

@@ -8,6 +8,7 @@ import msgspec
 from backends.contract import BackendGroup
 from router.cost import EVEN, Weights, cost_tokens
 from router.decision import RankedRoute, Reason, Refusal, RouteDecision
+from router.durations import in_words
 from router.policy import Policy
 from router.pools import Demand, Grant, Reservation, Unit, extended
 from router.strategies.asks import leading_place, strategy_usage
@@ -133,7 +134,7 @@ def reached(limited_by: tuple[BackendGroup, Unit], wait_us: int) -> str:
     """The limit that a part of a task met, in words."""
     group, unit = limited_by
     return (
-        f"rate limit reached for the {group} engines on {_NOUNS[unit]}, for {_seconds(wait_us)} yet"
+        f"rate limit reached for the {group} engines on {_NOUNS[unit]}, for {in_words(wait_us)} yet"
     )
 
 
@@ -144,7 +145,7 @@ def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Re
     if grant.shed is not None:
         message = (
             f"The {group} engines take no more tasks at the moment. "
-            f"Please try again in {_seconds(grant.wait_us)}."
+            f"Please try again in {in_words(grant.wait_us)}."
         )
         return Refusal(code="server_is_overloaded", message=message, retry_after_us=grant.wait_us)
     limit, remaining = next(
@@ -160,7 +161,7 @@ def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Re
         state = f"Limit {limit}, Remaining {remaining}, Requested {asked}."
     message = (
         f"Rate limit reached for the {group} engines on {_NOUNS[unit]}: {state} "
-        f"Please try again in {_seconds(grant.wait_us)}."
+        f"Please try again in {in_words(grant.wait_us)}."
     )
     return Refusal(
         code="rate_limit_exceeded",
@@ -168,11 +169,3 @@ def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Re
         retry_after_us=grant.wait_us,
         limited_by=grant.limited_by,
     )
-
-
-def _seconds(duration_us: int) -> str:
-    """As clients of OpenAI read it: `120ms`, `1.5s`; rounded up, for it is a promise."""
-    duration_ms = -(-duration_us // 1_000)
-    if duration_ms < 1_000:
-        return f"{duration_ms}ms"
-    return f"{-(-duration_ms // 10) / 100:g}s"

@@ -26,6 +26,7 @@ from backends.contract import (
 )
 from router.conditions import Situation, load_of
 from router.decision import RankedRoute, Reason, Refusal
+from router.durations import LEAST_WAIT_US, in_words
 from router.failover import MAX_SPARES
 from router.policy import AUTO, Choice, Policy, Rule
 from router.rules import first_rule
@@ -346,8 +347,13 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
         return Refusal(code="invalid_value", message=message, param="input")
     if obstacles and all(obstacle is Reason.ACCESS for obstacle in obstacles):
         return _no_access(task, target, "model")
-    message = f"{wish.cause}, but {target} is down at the moment; try again in a second."
-    return Refusal(code="server_is_overloaded", message=message, retry_after_us=1_000_000)
+    outs_us = (s.out_us for s, o in zip(served, obstacles, strict=True) if o is Reason.FALLBACK)
+    wait_us = max(LEAST_WAIT_US, min(outs_us, default=0))
+    message = (
+        f"{wish.cause}, but {target} is down at the moment. "
+        f"Please try again in {in_words(wait_us)}."
+    )
+    return Refusal(code="server_is_overloaded", message=message, retry_after_us=wait_us)
 
 
 def _no_access(task: Task, target: str, param: str) -> Refusal:

@@ -145,7 +145,7 @@ class FaultServer:
             return
         if plan.startswith("status"):
             _, status, *more = plan.split()
-            error = {"error": {"message": f"told to: {plan}", "code": None, "type": "x"}}
+            error = {"error": _told(plan)}
             writer.write(_answer(int(status), json.dumps(error).encode(), *more))
             return
         if plan == "hang before headers":
@@ -206,7 +206,7 @@ class FaultServer:
                 return
             if plan.startswith("status"):
                 _, status, *more = plan.split()
-                error: dict[str, Any] = {"message": f"told to: {plan}", "type": "x"}
+                error = _told(plan)
                 if more:
                     error["headers"] = {"retry-after": more[0]}
                 event = {"type": "error", "status": int(status), "error": error}
@@ -247,6 +247,10 @@ class FaultServer:
                 connection.transport.abort()
             elif plan not in ("answer", "hang midway"):
                 return
+
+
+def _told(plan: str) -> dict[str, Any]:
+    return {"message": f"told to: {plan}", "code": None, "type": "x", "param": "temperature"}
 
 
 def _answer(status: int, body: bytes, retry_after: str = "") -> bytes:

@@ -175,6 +175,42 @@ async def test_each_fault_of_an_engine_that_works_alone(wire: str, group: Backen
     await asyncio.gather(*(check_alone(wire, group, plan) for plan in (*BEFORE, *MIDWAY)))
 
 
+# What the only engine says -> the code, the end of the message, the field, `retry-after`.
+TOLD: list[tuple[str, str, str, str | None, str | None]] = [
+    ("status 429 7", "rate_limit_exceeded", "7. Please try again in 7s.", None, "7"),
+    ("status 429", "rate_limit_exceeded", "429. Please try again in 1s.", None, "1"),
+    ("status 400", "invalid_prompt", "told to: status 400", "temperature", None),
+]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(("plan", "code", "words", "param", "wait"), TOLD)
+async def test_what_an_only_engine_asks_for_reaches_the_client(
+    wire: str,
+    group: BackendGroup,
+    plan: str,
+    code: str,
+    words: str,
+    param: str | None,
+    wait: str | None,
+) -> None:
+    """In a stream by its words, which clients read there; before one by status and headers."""
+    async with AsyncExitStack() as stack:
+        site = await with_site(stack, wire, **{group: plan})
+        job = site.world.job(metadata=hints(group))
+        async with asyncio.timeout(WAIT_S):
+            ended = await handle_task(site.world.gw, job)
+            await site.world.check()
+    error = site.world.terminal["error"]
+    assert (error["code"], error.get("param")) == (code, param)
+    assert error["message"].endswith(words)
+    assert ended is not None
+    fault = ended.ending.fault()
+    assert fault is not None
+    assert (fault.param, fault.headers.get("retry-after")) == (param, wait)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_both_engines_fail(strategy: Strategy) -> None:
     async with AsyncExitStack() as stack:

@@ -1,10 +1,11 @@
 """The small parts of upstreams: SSE, stop sequences, errors, health, options."""
 
+import json
 import random
 
 import pytest
 
-from backends.upstream_errors import http_failure
+from backends.upstream_errors import event_failure, http_failure
 from backends.upstream_health import Health
 from backends.upstream_options import check_options, http_url, socket_url
 from backends.upstream_sse import MAX_EVENT_BYTES, EventParser, EventTooLongError
@@ -67,6 +68,7 @@ UNKNOWN = b'{"error":{"message":"x","code":"made_up"}}'
 TOO_LONG = b'{"error":{"message":"maximum context length is 8"}}'
 QUOTA = b'{"error":{"code":"insufficient_quota"}}'
 QUOTING = b'{"error":{"message":"key sk-1234"}}'
+IN_WORDS = b'{"error":{"message":"Limit reached. Please try again in 1.5s."}}'
 BOTH = {"retry-after-ms": "50", "retry-after": "1"}
 ERRORS: list[tuple[int, bytes, dict[str, str], str, bool, str, float | None]] = [
     (400, KNOWN, {}, "invalid_value", False, "request", None),
@@ -80,6 +82,8 @@ ERRORS: list[tuple[int, bytes, dict[str, str], str, bool, str, float | None]] = 
     (429, b"", {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
     (429, b"", BOTH, "rate_limit_exceeded", True, "limit", 0.05),
     (429, b"", {"retry-after": "Fri, 20 Nov"}, "rate_limit_exceeded", True, "limit", None),
+    (429, IN_WORDS, {}, "rate_limit_exceeded", True, "limit", 1.5),
+    (429, IN_WORDS, {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
     (429, QUOTA, {}, "server_error", False, "upstream", None),
     (500, b"<html>", {}, "server_error", True, "upstream", None),
     (503, b'{"error":"busy"}', {}, "server_is_overloaded", True, "upstream", None),
@@ -102,8 +106,31 @@ def test_errors(
     assert (failure.error.code, failure.error.retryable) == (code, retryable)
     assert failure.blame == blame
     assert failure.retry_after_us == (None if wait_s is None else int(wait_s * SECOND))
+    if failure.error.code in ("rate_limit_exceeded", "server_is_overloaded"):
+        assert failure.error.retry_after_us == failure.retry_after_us
     assert failure.unused
     assert "sk-1234" not in str(failure), "upstreams quote keys"
+
+
+@pytest.mark.parametrize(
+    ("param", "ours"),
+    [
+        ("input[0].content", "input[0].content"),
+        ("tools", "tools"),
+        ("messages[3].content", "input"),
+        ("max_completion_tokens", "max_output_tokens"),
+        ("response_format.type", "text.format"),
+        ("", None),
+        ("x" * 999, "x" * 200),
+    ],
+)
+def test_the_field_that_an_upstream_found_wrong_is_carried(param: str, ours: str | None) -> None:
+    error = {"message": "bad", "code": "invalid_value", "param": param}
+    body = json.dumps({"error": error}).encode()
+    assert http_failure("up", 400, body, {}).error.param == ours
+    told = event_failure("up", "invalid_value", "bad", param=param)
+    assert (told.error.code, told.error.param) == ("invalid_value", ours)
+    assert http_failure("up", 500, body, {}).error.param is None, "that is not the request's fault"
 
 
 def test_an_upstream_is_unhealthy_until_it_answers() -> None:
@@ -111,8 +138,10 @@ def test_an_upstream_is_unhealthy_until_it_answers() -> None:
     assert not health.healthy(0)
     health.on_probe(True, 0)
     assert health.room(0) == 100, "a first answer needs no slow start"
+    assert health.out_us(0) == 0
     health.on_probe(False, SECOND)
     assert health.room(SECOND) == 0
+    assert health.out_us(SECOND) == make_options().probe_interval_s * SECOND, "the next probe's"
     health.on_probe(True, 2 * SECOND)
     assert health.room(2 * SECOND) == 10
     assert health.room(17 * SECOND) == 50
@@ -130,6 +159,7 @@ def test_failures_in_a_row_eject_for_longer_each_time() -> None:
     assert health.ejected(30 * SECOND - 1)
     assert health.healthy(30 * SECOND)
     assert not health.ejected(30 * SECOND)
+    assert [health.out_us(at) for at in (10 * SECOND, 30 * SECOND)] == [20 * SECOND, 0]
     health.on_failure(40 * SECOND)
     health.on_failure(40 * SECOND)
     assert not health.healthy(100 * SECOND - 1)

@@ -76,6 +76,7 @@ def backend(
     window_tokens: int = 131_072,
     images: bool = False,
     healthy: bool = True,
+    out_us: int = 0,
     running: int = 0,
     waiting: int = 0,
     kv_used_tokens: int = 0,
@@ -91,6 +92,7 @@ def backend(
     return BackendStats(
         info=info,
         healthy=healthy,
+        out_us=out_us,
         num_running=running,
         num_waiting=waiting,
         max_num_seqs=10,

@@ -80,6 +80,14 @@ def test_security_waits_for_a_deep_backend_that_is_down() -> None:
     assert refusal.message.startswith("Security-sensitive work goes deep (p_security 0.90), but")
 
 
+def test_a_refusal_says_when_the_first_of_those_that_are_out_is_tried_again() -> None:
+    outs = [("gpu-0", 30_000_000), ("gpu-1", 12_340_000)]
+    stats = [backend(name, "deep", healthy=False, out_us=out_us) for name, out_us in outs]
+    refusal = refused(task(hints=Hints(route=Route.DEEP)), of_class(), (WAFER, *stats))
+    assert refusal.retry_after_us == 12_340_000
+    assert refusal.message.endswith("is down at the moment. Please try again in 12.34s.")
+
+
 def test_only_a_policy_that_says_so_lets_security_stay() -> None:
     policy = Policy(security_goes_deep=False)
     assert ranked(task(), of_class(security=True), policy=policy)[0].route is Route.FAST
