@@ -139,6 +139,10 @@ def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "")
         param = f"{param}.{field}" if param else field
         message = f"Missing required parameter: '{param}'."
         return ProtocolError("missing_required_parameter", message, param=param)
+    if text.startswith("Object contains unknown field `"):
+        field = text.split("`")[1]
+        param = f"{param}.{field}" if param else field
+        return ProtocolError("invalid_value", f"Unknown parameter: '{param}'.", param=param)
     if text.startswith("Invalid enum value "):
         known = ", ".join(f"'{value}'" for value in _literals(kind, path))
         text = f"expected {known}, got {text.removeprefix('Invalid enum value ')}"

@@ -150,8 +150,11 @@ class Session:
         """Answer a frame that could not be decoded."""
         if bad.frame.get("type") == "response.steer":
             target = bad.frame.get("previous_response_id")
-            message = "Expected exactly 'type', 'previous_response_id' and 'input' in a steer."
-            error = ProtocolError("invalid_input", message)
+            message = (
+                "Expected exactly 'type', 'previous_response_id' and 'input' in a steer. "
+                + bad.error.message
+            )
+            error = ProtocolError("invalid_input", message, param=bad.error.param)
             self._refuse_steer(target, bad.frame.get("input"), error)
         else:
             self._send(bad.error.event(bad.stream_id))
@@ -272,7 +275,7 @@ class Session:
     def _refuse_steer(self, target: Any, value: Any, error: ProtocolError) -> None:
         """Answer a steer that was not accepted: as an event of its target while that runs."""
         response_id = target if isinstance(target, str) else ""
-        fields = failed_fields(None, response_id, value, error.code, error.message)
+        fields = failed_fields(None, response_id, value, error.code, error.message, error.param)
         active = self._active.get(response_id)
         if active is not None and active.writer.is_open:
             active.writer.send_about("response.steer.failed", fields)

@@ -43,7 +43,8 @@ def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[Co
     """
     value: Any = event.input
     if not isinstance(event.previous_response_id, str):
-        raise _invalid("'previous_response_id' must name the response to steer")
+        complaint = "'previous_response_id' must name the response to steer"
+        raise _invalid(complaint, "previous_response_id")
     if isinstance(value, list):
         for entry in value:
             kind = entry.get("type", "message") if isinstance(entry, dict) else None
@@ -57,14 +58,14 @@ def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[Co
     try:
         parsed = parse_input(raws, max_tokens=max_tokens)
     except ProtocolError as error:
-        raise _invalid(error.message) from None
+        raise _invalid(error.message, error.param or "input") from None
     items = tuple(item for item in parsed.items if isinstance(item, ContextItem))
     assert all(isinstance(item.item, Message) for item in items)
     return items
 
 
-def _invalid(complaint: str) -> ProtocolError:
-    return ProtocolError("invalid_input", f"Invalid steer: {complaint}.")
+def _invalid(complaint: str, param: str = "input") -> ProtocolError:
+    return ProtocolError("invalid_input", f"Invalid steer: {complaint}.", param=param)
 
 
 def steer_failed(fields: bytes, stream_id: str | None) -> bytes:
@@ -75,11 +76,18 @@ def steer_failed(fields: bytes, stream_id: str | None) -> bytes:
 
 
 def failed_fields(
-    steer_id: str | None, response_id: str, value: Any, code: str, message: str
+    steer_id: str | None,
+    response_id: str,
+    value: Any,
+    code: str,
+    message: str,
+    param: str | None = None,
 ) -> bytes:
     """Of `response.steer.failed`; `steer_id` only where the steer had been accepted."""
     steer: dict[str, Any] = {"previous_response_id": response_id, "input": value}
     if steer_id is not None:
         steer["id"] = steer_id
     error = {"type": "invalid_request_error", "code": code, "message": message}
+    if param is not None:
+        error["param"] = param
     return b'"steer":' + _encode(steer) + b',"error":' + _encode(error)

@@ -5,8 +5,9 @@ serve the task, and picks the best of each group. In order of precedence:
    engine cannot take never go to it. Security-sensitive work goes deep, unless the policy says
    `security_goes_deep = false` or the tenant has no deep access.
 2. What the client pinned: a backend's own model, or `metadata.route`. A pin is kept or refused,
-   never quietly replaced. Only the security rule stands between the two: a model named is the
-   client's own decision, but a route is a hint, and `fast` is not taken for such work.
+   never quietly replaced, and what contradicts it is refused, never quietly dropped. Only the
+   security rule stands between the two: a model named is the client's own decision, but a route is
+   a hint, and `fast` is not taken for such work.
 3. The policy: an alias named as the model, else the first rule that matches, else the task's class.
    A strategy asked for without a route stands before the policy, and asks for both engines.
 
@@ -102,6 +103,9 @@ def _wish(
     if hints.route is not None:
         if any(group not in task.tenant.limits for group in hints.route.groups):
             return _no_access(task, f"route {hints.route.value!r}", "metadata.route")
+        if hints.strategy is not None and hints.route is not Route.PARALLEL:
+            asked = f"`metadata.route` asks for {hints.route.value!r}"
+            return _no_strategy(hints.strategy, asked)
         return _Wish(
             route=hints.route,
             fallback=(),
@@ -150,6 +154,8 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
             f"{wanted.value!r}. Ask for one of the two, or for model {AUTO!r}."
         )
         return Refusal(code="invalid_value", message=message, param="metadata.route")
+    if task.hints.strategy is not None:
+        return _no_strategy(task.hints.strategy, f"model {model!r} runs on route {group!r}")
     return _Wish(
         route=Route(group),
         fallback=(),
@@ -354,6 +360,14 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
         f"Please try again in {in_words(wait_us)}."
     )
     return Refusal(code="server_is_overloaded", message=message, retry_after_us=wait_us)
+
+
+def _no_strategy(strategy: Strategy, alone: str) -> Refusal:
+    message = (
+        f"The strategy {strategy!r} uses both engines, but {alone} alone. "
+        f"Leave one of the two out, or ask for route 'parallel' of model {AUTO!r}."
+    )
+    return Refusal(code="invalid_value", message=message, param="metadata.strategy")
 
 
 def _no_access(task: Task, target: str, param: str) -> Refusal:

@@ -269,15 +269,15 @@ async def test_the_terminal_comes_after_the_settlement_and_the_store() -> None:
 
 # fast script, deep script, route, strategy, status, details or error code, outcome, charged
 ENDS: list[tuple[Script, Script, str, str, str, str | None, str, dict[BackendGroup, int]]] = [
-    (ANSWER, [], "fast", "brief", "completed", None, "ok", {"fast": 12}),
-    ([], ANSWER, "deep", "brief", "completed", None, "ok", {"deep": 12}),
-    ([stop(0)], [], "fast", "brief", "completed", None, "ok", {"fast": 7}),
+    (ANSWER, [], "fast", "", "completed", None, "ok", {"fast": 12}),
+    ([], ANSWER, "deep", "", "completed", None, "ok", {"deep": 12}),
+    ([stop(0)], [], "fast", "", "completed", None, "ok", {"fast": 7}),
     (ANSWER, ANSWER, "parallel", "brief", "completed", None, "ok", {"fast": 12, "deep": 12}),
     ([], ANSWER, "parallel", "hedge", "completed", None, "ok", {"deep": 12}),
     (ANSWER, ANSWER, "parallel", "refine", "completed", None, "ok", {"fast": 12, "deep": 12}),
     (ANSWER, ANSWER, "parallel", "breadth", "completed", None, "ok", {"fast": 60, "deep": 12}),
     (ANSWER, [], "parallel", "race", "completed", None, "ok", {"fast": 12, "deep": 9}),
-    ([text("x"), failure()], [], "fast", "brief", "failed", "server_error", "error", {"fast": 8}),
+    ([text("x"), failure()], [], "fast", "", "failed", "server_error", "error", {"fast": 8}),
     ([failure()], ANSWER, "parallel", "race", "completed", None, "ok", {"fast": 8, "deep": 12}),
     (
         [failure()],
@@ -293,7 +293,7 @@ ENDS: list[tuple[Script, Script, str, str, str, str | None, str, dict[BackendGro
         [text("x"), Finish(FinishReason.LENGTH, Usage(7, 0, 1), 0)],
         [],
         "fast",
-        "brief",
+        "",
         "incomplete",
         "max_output_tokens",
         "ok",
@@ -303,7 +303,7 @@ ENDS: list[tuple[Script, Script, str, str, str, str | None, str, dict[BackendGro
         [Finish(FinishReason.CONTENT_FILTER, Usage(7), 0)],
         [],
         "fast",
-        "brief",
+        "",
         "incomplete",
         "content_filter",
         "ok",
@@ -326,7 +326,7 @@ async def test_ends(
     charged: dict[BackendGroup, int],
 ) -> None:
     world = World(fast, deep)
-    ended = await world.run(route, metadata={"strategy": strategy})
+    ended = await world.run(route, metadata={"strategy": strategy} if strategy else {})
     assert ended is not None
     assert ended.ending.status == status
     check_response(world.heard.events)

@@ -662,6 +662,8 @@ def test_bad_steers_fail_and_the_response_runs_on(
     assert failed["type"] == "response.steer.failed"
     assert failed["error"]["code"] == "invalid_input"
     assert failed["error"]["message"]
+    (param,) = extra or ("input",)
+    assert failed["error"]["param"].startswith(param)
     assert failed["steer"] == {"previous_response_id": job.parsed.id, "input": value}
     assert failed.get("stream_id") == named.get("stream_id")
     assert failed["sequence_number"] == job.writer.num_events - 1, "one of its target's events"

@@ -124,7 +124,7 @@ BAD_FRAMES: list[tuple[str, str, str | None, str | None, tuple[str, ...]]] = [
     (
         '{"type":"response.steer","previous_response_id":"r","input":"x","stream_id":"s"}',
         "invalid_value",
-        None,
+        "stream_id",
         "s",
         ("stream_id",),
     ),

@@ -176,8 +176,6 @@ def test_a_strategy_without_a_route_asks_for_both_engines_and_may_fall_back() ->
     assert ranked(task(hints=hints), stats=(WAFER,))[0].route is Route.FAST
     secure = ranked(task(hints=hints), of_class("deep", security=True))
     assert routes(secure) == [("deep", "security")]
-    pinned = Hints(model="gpu-model", strategy="breadth")
-    assert routes(ranked(task(hints=pinned))) == [("deep", "model")]
     answering = ranked(task(hints=hints, items=(TOOL_OUTPUT,)), of_class("interactive"))
     assert answering[0].reason is Reason.STICKY
 
@@ -255,6 +253,20 @@ NO_GPU = (WAFER, backend("gpu-0", "deep", healthy=False))
             "server_is_overloaded",
             None,
             "route 'parallel' is down",
+        ),
+        (
+            task(hints=Hints(route=Route.FAST, strategy="refine")),
+            BOTH,
+            "invalid_value",
+            "metadata.strategy",
+            "The strategy 'refine' uses both engines, but `metadata.route` asks for 'fast' alone.",
+        ),
+        (
+            task(hints=Hints(model="gpu-model", strategy="race")),
+            BOTH,
+            "invalid_value",
+            "metadata.strategy",
+            "The strategy 'race' uses both engines, but model 'gpu-model' runs on route 'deep'",
         ),
         (task(), (), "server_is_overloaded", None, "is down at the moment"),
         (
