@@ -5,11 +5,8 @@ import logging
 import secrets
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
 
-from litestar import WebSocket
-from litestar.exceptions import WebSocketDisconnect
-
+from gateway.asgi_socket import AsgiSocket
 from gateway.auth import Keys
 from gateway.config import ServerConfig
 from gateway.errors import ProtocolError
@@ -18,7 +15,6 @@ from gateway.job import Ended, Job
 from gateway.outbox import Outbox
 from gateway.pipeline import handle_task
 from gateway.session import Action, Session, Start, Stop
-from gateway.socket_protocol import ABORT, WRITE, WRITE_NOW
 from gateway.wire import BadFrameError, decode_event
 from router.task import Tenant
 
@@ -51,13 +47,13 @@ class Connection:
         config: ServerConfig,
         keys: Keys,
         tenant: Tenant,
-        websocket: "WebSocket[Any, Any, Any]",
+        socket: AsgiSocket,
     ) -> None:
         self._gw = gw
         self._config = config
         self._keys = keys
         self._tenant = tenant
-        self._websocket = websocket
+        self._socket = socket
         self._outbox = Outbox(gw.rounds)
         self._session = Session(
             tenant, self._outbox.send, self._outbox.mark, new_id, gw.max_context_tokens
@@ -76,7 +72,6 @@ class Connection:
         reader = asyncio.ensure_future(self._read())
         writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
-        self._gw.outboxes[self._outbox] = self._cut
         let_go = self._gw.holders.add(self._tenant, partial(self._lose_key, reader))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
@@ -91,14 +86,13 @@ class Connection:
             await self._end_jobs()
             await self._end_writer(writer)
             let_go()
-            del self._gw.outboxes[self._outbox]
         return self._close_code
 
     async def _read(self) -> None:
         """Take frames in until the client closes, vanishes, or breaks the rules."""
         while True:
             await self._outbox.room()  # a client that does not read its answers asks nothing more
-            message = cast("dict[str, Any]", await self._websocket.receive())
+            message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 self._close_code = message.get("code") or VANISHED
                 return
@@ -152,11 +146,16 @@ class Connection:
         self._act(self._session.ended(job, ended))
 
     async def _write(self, frames: list[bytes]) -> None:
-        await self._websocket.scope["state"][WRITE](frames)
+        # For so long, lest ten thousand that say nothing be looked at every second.
+        self._gw.outboxes[self._outbox] = self._cut
+        try:
+            await self._socket.write(frames)
+        finally:
+            del self._gw.outboxes[self._outbox]
         self._gw.metrics.ws_messages_out(frames)
 
     def _write_now(self, frames: Sequence[bytes]) -> bool:
-        if not self._websocket.scope["state"][WRITE_NOW](frames):
+        if not self._socket.write_now(frames):
             return False
         self._gw.metrics.ws_messages_out(frames)
         return True
@@ -208,8 +207,8 @@ class Connection:
         await asyncio.gather(writer, return_exceptions=True)
         if self._close_code in _OURS:
             try:
-                await self._websocket.close(self._close_code, _OURS[self._close_code])
-            except (WebSocketDisconnect, RuntimeError):
+                await self._socket.close(self._close_code, _OURS[self._close_code])
+            except (OSError, RuntimeError):
                 return  # gone already
 
     def _cut(self) -> None:
@@ -219,7 +218,7 @@ class Connection:
 
     def abort(self) -> None:
         """Drop the transport with whatever it holds; the reader then sees a disconnect."""
-        self._websocket.scope["state"][ABORT]()
+        self._socket.abort()
 
 
 def new_id() -> str:

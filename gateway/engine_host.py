@@ -9,12 +9,12 @@ import hmac
 from collections.abc import Mapping
 
 import msgspec
-from litestar import WebSocket
 from litestar.enums import ScopeType
 from litestar.types import Receive, Scope, Send
 
 from backends.contract import Backend
 from backends.link import LinkOptions
+from gateway.asgi_socket import AsgiSocket
 from gateway.config import (
     BackendConfig,
     Config,
@@ -66,7 +66,7 @@ class EngineHost:
         """Serve one link; whoever is not one of our workers is turned away."""
         if scope["type"] != ScopeType.WEBSOCKET:
             return
-        socket: WebSocket[object, object, object] = WebSocket(scope, receive, send)  # type: ignore[type-var]
+        socket = AsgiSocket(scope, receive, send)
         given = dict(scope["headers"]).get(b"authorization", b"")
         backend = self._backends.get(scope["path"].removeprefix(PATH))
         if backend is None or not hmac.compare_digest(given, self._authorization):

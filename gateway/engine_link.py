@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, cast
 
 import msgspec
-from litestar import WebSocket
 
 from backends.contract import (
     Backend,
@@ -27,9 +25,9 @@ from backends.frames import (
     encode,
     gateway_frames,
 )
+from gateway.asgi_socket import AsgiSocket
 from gateway.outbox import Outbox
 from gateway.rounds import Rounds
-from gateway.socket_protocol import WRITE, WRITE_NOW
 
 MAX_GENERATIONS = 16_384  # per link
 LONGEST_S = 0.02  # between two frames, however long they take to make
@@ -40,9 +38,9 @@ OTHERS_INTERVAL_S = 0.25  # between two looks whether other gateways changed it
 class EngineLink:
     """Serves one gateway. Whatever ends the link, its generations are cancelled at once."""
 
-    def __init__(self, backend: Backend, websocket: "WebSocket[Any, Any, Any]") -> None:
+    def __init__(self, backend: Backend, socket: AsgiSocket) -> None:
         self._backend = backend
-        self._websocket = websocket
+        self._socket = socket
         self._outbox = Outbox(Rounds(0, LONGEST_S))
         self._steps = StepBuilder()
         self._generations: dict[int, Generation] = {}
@@ -71,7 +69,7 @@ class EngineLink:
     async def _read(self) -> None:
         """Take frames in until the gateway closes, or sends what is none."""
         while True:
-            message = cast("dict[str, Any]", await self._websocket.receive())
+            message = await self._socket.receive()
             content = message.get("bytes")
             if message["type"] == "websocket.disconnect" or content is None:
                 return
@@ -134,11 +132,10 @@ class EngineLink:
             self._outbox.send(encode(step))
 
     async def _write(self, frames: list[bytes]) -> None:
-        await self._websocket.scope["state"][WRITE](frames, binary=True)
+        await self._socket.write(frames, binary=True)
 
     def _write_now(self, frames: Sequence[bytes]) -> bool:
-        written: bool = self._websocket.scope["state"][WRITE_NOW](frames, binary=True)
-        return written
+        return self._socket.write_now(frames, binary=True)
 
 
 class _Sink:

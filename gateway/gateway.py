@@ -53,7 +53,8 @@ class Gateway:
     seals: Seals = field(default_factory=lambda: make_seals(Peppers(), [secrets.token_hex(32)]))
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     rounds: Rounds = field(default_factory=Rounds)  # when gathered text goes out
-    outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)  # how to cut each
+    # Those that may stand still, and how to cut each.
+    outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)
     socket_ages: SocketAges = field(default_factory=SocketAges)
     num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from gateway.app import Services
 from gateway.chat import create_chat_completion
@@ -104,7 +104,7 @@ class DirectPosts:
             return error_response(fault_of("POST", path, error))
 
 
-def headers_of(scope: HTTPScope) -> dict[str, str]:
+def headers_of(scope: Scope) -> dict[str, str]:
     """A request's headers, names in lower case; of two of a name the first counts."""
     return {
         name.decode("latin-1").lower(): value.decode("latin-1")

@@ -4,8 +4,7 @@ import logging
 from typing import Any
 
 import msgspec
-from litestar import Request, Response, WebSocket, delete, get, post, websocket
-from litestar.connection.base import empty_receive, empty_send
+from litestar import Response, delete, get, post
 from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse
 
@@ -13,8 +12,6 @@ from gateway.admin import ADMIN
 from gateway.app import Services
 from gateway.batch_route import NDJSON
 from gateway.catalogue import find_model
-from gateway.connection import Connection, new_id
-from gateway.engine_link import EngineLink
 from gateway.errors import ProtocolError
 from gateway.http import (
     JSON,
@@ -38,8 +35,8 @@ logger = logging.getLogger("lanewise")
 MAX_LISTED_ITEMS = 100  # per page of input_items; OpenAI's limit
 
 
-def _services(connection: "Request[Any, Any, Any] | WebSocket[Any, Any, Any]") -> Services:
-    services: Services = connection.app.state.services
+def _services(request: AnyRequest) -> Services:
+    services: Services = request.app.state.services
     return services
 
 
@@ -48,73 +45,6 @@ def _tenant(services: Services, request: AnyRequest) -> Tenant:
 
 
 # -- responses ---------------------------------------------------------------------------------
-
-
-@websocket("/v1/responses")
-async def responses_socket(socket: "WebSocket[Any, Any, Any]") -> None:
-    """The persistent connection."""
-    services = _services(socket)
-    keys = services.access.keys
-    try:
-        # Before the upgrade, so that clients see a status and not a socket that closes.
-        tenant = _let_in(services, socket)
-    except ProtocolError as error:
-        await _deny(socket, error)
-        return
-    await socket.accept(headers={"x-request-id": f"req_{new_id()}"})
-    connection = Connection(services.gw, services.config.server, keys, tenant, socket)
-    services.gw.metrics.ws_opened()
-    age = services.gw.socket_ages.opened()
-    code = 1011
-    try:
-        code = await connection.serve()
-    finally:
-        services.gw.metrics.ws_closed(code)
-        services.gw.socket_ages.closed(age)
-        # Closures over the socket: without them it goes at once, whoever collects garbage or not.
-        socket.receive, socket.send = empty_receive, empty_send
-
-
-@websocket("/v1/link")
-async def engine_link(socket: "WebSocket[Any, Any, Any]") -> None:
-    """The first backend for gateways, where the configuration offers it."""
-    services = _services(socket)
-    try:
-        _let_in(services, socket)
-        if not services.config.server.serves_link:
-            raise ProtocolError("not_found", "This server does not offer its engine.")
-    except ProtocolError as error:
-        await _deny(socket, error)
-        return
-    await socket.accept()
-    await EngineLink(next(iter(services.gw.backends.values())), socket).serve()
-
-
-async def _deny(socket: "WebSocket[Any, Any, Any]", error: ProtocolError) -> None:
-    """Answer an upgrade with HTTP (the ASGI extension `websocket.http.response`)."""
-    answer = error_response(error)
-    headers = [*answer.encode_headers(), (b"x-request-id", f"req_{new_id()}".encode())]
-    start = {"type": "websocket.http.response.start", "status": answer.status_code}
-    await socket.send({**start, "headers": headers})  # type: ignore[arg-type]
-    await socket.send({"type": "websocket.http.response.body", "body": answer.body})  # type: ignore[arg-type]
-
-
-def _let_in(services: Services, socket: "WebSocket[Any, Any, Any]") -> Tenant:
-    """Who opens a socket.
-
-    Raises:
-        ProtocolError: Nobody we know; or a browser page that nobody allowed, for it could use a
-            key that is not its own.
-    """
-    # Not `socket.headers`, which would be kept as long as the socket. Of two, the first counts.
-    headers: dict[str, str] = {}
-    for name, value in socket.scope["headers"]:
-        headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
-    origin = headers.get("origin")
-    if origin is not None and origin not in services.config.server.allowed_origins:
-        message = f"Origin '{origin[:80]}' is not in server.allowed_origins."
-        raise ProtocolError("insufficient_permissions", message)
-    return services.access.keys.tenant(headers, services.gw.wall_s())
 
 
 @get("/v1/responses")
@@ -323,8 +253,6 @@ async def get_readiness(request: AnyRequest) -> ASGIResponse:
 
 
 HANDLERS: list[Any] = [
-    responses_socket,
-    engine_link,
     responses_without_upgrade,
     post_response,
     get_response,

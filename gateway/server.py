@@ -28,6 +28,7 @@ from gateway.config import (
     ConfigError,
     ServerConfig,
 )
+from gateway.direct_sockets import DirectSockets
 from gateway.posts import DirectPosts
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.socket_care import KeepAlive, Line
@@ -232,7 +233,8 @@ async def serve_on(
 ) -> int:
     """Serve until stopped, or until `stop_after` ends: then others serve beside this process."""
     keep_alive = KeepAlive(PING_INTERVAL_S)
-    app = StandardHeaders(DirectPosts(make_app(made, HANDLERS, EXCEPTION_HANDLERS), made))
+    pages = make_app(made, HANDLERS, EXCEPTION_HANDLERS)
+    app = DirectSockets(StandardHeaders(DirectPosts(pages, made)), made)
     config = uvicorn_config(app, made.config.server, keep_alive)
     server = Server(config, made, on_serving, is_one_of_many=stop_after is not None)
     turning = asyncio.create_task(keep_alive.run())
@@ -298,6 +300,7 @@ def uvicorn_config(app: Any, server: ServerConfig, keep_alive: KeepAlive) -> uvi
         ws=cast("type[asyncio.Protocol]", partial(SocketProtocol, keep_alive, line)),
         ws_max_size=server.max_message_bytes + MESSAGE_SLACK_BYTES,
         ws_per_message_deflate=False,
+        interface="asgi3",  # not guessed: one that hands on need not be a coroutine itself
         lifespan="off",
         log_config=None,
         access_log=False,

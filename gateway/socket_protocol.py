@@ -12,9 +12,11 @@ import weakref
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, cast
+from urllib.parse import unquote
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
@@ -23,6 +25,7 @@ from websockets.protocol import State
 from gateway.latch import Latch, Mailbox
 from gateway.socket_care import KeepAlive, Line, Pinged
 from gateway.socket_frames import BINARY, TEXT, framed
+from gateway.socket_handshake import answer, plain_key
 
 ABORT, WRITE, WRITE_NOW = "abort", "write", "write_now"  # where `scope["state"]` holds each
 
@@ -45,9 +48,26 @@ class HttpProtocol(HttpToolsProtocol):
         self._line.join(self._upgrade)
 
     def _upgrade(self) -> None:
-        if not self.transport.is_closing():  # it may have gone while it waited
+        if self.transport.is_closing():  # it may have gone while it waited
+            return
+        key = plain_key(self.scope["method"].encode(), self.url, self.headers)
+        if key is None:
             super().handle_websocket_upgrade()
-            self.parser = None  # type: ignore[assignment]  # its callbacks hold us, and we it
+            made = cast("SocketProtocol", self.transport.get_protocol())
+            if not made.handshake_initiated:  # `websockets` could not read it, and says nothing
+                self.send_400_response("Invalid upgrade request.")
+        else:
+            self._upgrade_plainly(key)
+        self.parser = None  # type: ignore[assignment]  # its callbacks hold us, and we it
+
+    def _upgrade_plainly(self, key: bytes) -> None:
+        """What uvicorn's own does, without making bytes of the head again."""
+        self.connections.discard(self)
+        protocol: SocketProtocol = self.ws_protocol_class(  # type: ignore[call-arg, misc, assignment]
+            config=self.config, server_state=self.server_state, app_state=self.app_state
+        )
+        protocol.begin(self, key)
+        self.transport.set_protocol(protocol)
 
 
 def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
@@ -81,13 +101,52 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._keep_alive = keep_alive
         self._place: set[Pinged] | None = None
         self._is_gone = self._is_over = False  # the transport, and what served it
+        self._key: bytes | None = None  # of a plain upgrade that is not answered yet
+
+    def begin(self, http: HttpProtocol, key: bytes) -> None:
+        """Serve a plain upgrade: `connection_made` and `handle_connect` without a second parser."""
+        self.transport, self.server, self.client = http.transport, http.server, http.client
+        self.scheme = "wss" if http.scheme == "https" else "ws"
+        self.connections.add(self)
+        self.conn.state = State.OPEN
+        self.conn.parser = self.conn.parse()  # begins with frames: the head was read elsewhere
+        next(self.conn.parser)
+        self.conn.state = State.CONNECTING  # until it is accepted
+        self.handshake_initiated = True
+        self._key = key
+        path, _, query = http.url.partition(b"?")
+        self.scope = {
+            "type": "websocket",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.4"},
+            "http_version": "1.1",
+            "scheme": self.scheme,
+            "server": self.server,
+            "client": self.client,
+            "root_path": self.root_path,
+            "path": self.root_path + unquote(path.decode("ascii")),
+            "raw_path": self.root_path.encode("ascii") + path,
+            "query_string": query,
+            "headers": http.headers,
+            "subprotocols": [],
+            "state": self.app_state.copy(),
+            "extensions": {"websocket.http.response": {}},
+        }
+        self._show_ways()
+        self.queue.put_nowait({"type": "websocket.connect"})
+        serving = self.loop.create_task(self.run_asgi())
+        serving.add_done_callback(self.on_task_complete)
+        self.tasks.add(serving)
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
         if self.handshake_initiated and not self.handshake_complete:
-            self.scope["state"][ABORT] = self.transport.abort  # even if a stalled reader fills it
-            self.scope["state"][WRITE] = self.write_messages
-            self.scope["state"][WRITE_NOW] = self.write_now
+            self._show_ways()
+
+    def _show_ways(self) -> None:
+        """Past ASGI to the transport."""
+        self.scope["state"][ABORT] = self.transport.abort  # even if a stalled reader fills it
+        self.scope["state"][WRITE] = self.write_messages
+        self.scope["state"][WRITE_NOW] = self.write_now
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.writable.set()  # whoever writes finds out now
@@ -114,11 +173,27 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     async def send(self, message: ASGISendEvent) -> None:
         """See ASGI. Once accepted, what the handshake brought is forgotten: 5 KiB of headers."""
-        await super().send(message)
-        if message["type"] == "websocket.accept":
+        if message["type"] != "websocket.accept":
+            await super().send(message)
+        elif self._key is not None:
+            self._open(self._key, message.get("headers", ()))
+            self._key = None
+            self.scope["headers"] = ()
+        else:
+            await super().send(message)
             self.request.headers.clear()  # in place: the parser's frame holds it for ever
             self.response.headers.clear()
             self.scope["headers"] = ()
+
+    def _open(self, key: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Accept a plain upgrade."""
+        if self.disconnected:
+            raise ClientDisconnected
+        if not self.transport.is_closing():
+            self.handshake_complete = True
+            self.conn.state = State.OPEN
+            self.transport.write(answer(key, [*self.default_headers, *headers]))
+            self.start_keepalive()
 
     async def write_messages(self, messages: Sequence[bytes], *, binary: bool = False) -> None:
         """Send whole messages in one write, once the transport has room.

@@ -42,7 +42,7 @@ EDGES = frozenset(
             *("parquet", "usage_command", "usage_export"),
             *("adaptation", "adaptation_metrics", "cancelling", "duties"),
             *("waiting", "waiting_metrics", "warming", "warm_metrics"),
-            *("heap", "latch", "socket_care"),
+            *("heap", "latch", "socket_care", "asgi_socket", "direct_sockets"),
             *("engine_host", "fleet", "fleet_channel", "fleet_member", "fleet_metrics"),
             *("supervisor", "worker"),
         ),
@@ -77,8 +77,8 @@ THIRD_PARTY = {
     "hiredis": ("router.redis_link",),
     "litestar": (
         *("gateway.admin", "gateway.app", "gateway.background", "gateway.chat"),
-        *("gateway.connection", "gateway.engine_link", "gateway.http", "gateway.routes"),
-        "gateway.posts",
+        *("gateway.http", "gateway.routes"),
+        *("gateway.asgi_socket", "gateway.direct_sockets", "gateway.posts"),
         *(
             "gateway.server",
             "gateway.engine_host",
