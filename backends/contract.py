@@ -206,6 +206,8 @@ class Usage(msgspec.Struct, frozen=True):
     exact: bool = True
 
     def __add__(self, other: "Usage") -> "Usage":
+        if self is NO_USAGE:
+            return other
         return Usage(
             self.num_input_tokens + other.num_input_tokens,
             self.num_cached_tokens + other.num_cached_tokens,
@@ -213,6 +215,9 @@ class Usage(msgspec.Struct, frozen=True):
             self.num_reasoning_tokens + other.num_reasoning_tokens,
             self.exact and other.exact,
         )
+
+
+NO_USAGE = Usage()  # where sums begin
 
 
 class DeltaKind(enum.IntEnum):

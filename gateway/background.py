@@ -17,10 +17,10 @@ import msgspec
 from litestar.types import ASGIApp
 
 from gateway.cancelling import cancelled
-from gateway.connection import new_id
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
 from gateway.http import EventStream, Exchange, json_response, sse_event
+from gateway.ids import new_id
 from gateway.intake import parse_create
 from gateway.objects import static_fields
 from gateway.outbox import Outbox

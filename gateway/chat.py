@@ -17,10 +17,10 @@ from backends.contract import (
     TextPart,
     Usage,
 )
-from gateway.connection import new_id
 from gateway.errors import ProtocolError, from_validation
 from gateway.gateway import Gateway
 from gateway.http import JSON, Answer, EventStream, Exchange
+from gateway.ids import new_id
 from gateway.intake import ParsedCreate, parse_create
 from gateway.outbox import Outbox
 from gateway.response import Ending

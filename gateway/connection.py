@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,6 +10,7 @@ from gateway.auth import Keys
 from gateway.config import ServerConfig
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
+from gateway.ids import new_id
 from gateway.job import Ended, Job
 from gateway.outbox import Outbox
 from gateway.pipeline import handle_task
@@ -219,8 +219,3 @@ class Connection:
     def abort(self) -> None:
         """Drop the transport with whatever it holds; the reader then sees a disconnect."""
         self._socket.abort()
-
-
-def new_id() -> str:
-    """48 hex digits: unique without asking anyone."""
-    return secrets.token_hex(24)

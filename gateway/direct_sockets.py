@@ -12,11 +12,12 @@ from litestar.utils.path import normalize_path
 
 from gateway.app import Services
 from gateway.asgi_socket import AsgiSocket
-from gateway.connection import Connection, new_id
+from gateway.connection import Connection
 from gateway.engine_link import EngineLink
 from gateway.errors import ProtocolError
 from gateway.heap import note_opened
 from gateway.http import error_response
+from gateway.ids import new_id
 from gateway.posts import headers_of
 from router.task import Tenant
 

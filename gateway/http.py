@@ -11,10 +11,10 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from backends.contract import BackendGroup
 from gateway.compaction import compaction_object
-from gateway.connection import new_id
 from gateway.context import load_task
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
+from gateway.ids import new_id
 from gateway.intake import ParsedCreate, parse_create
 from gateway.job import Ended, Job
 from gateway.outbox import Outbox, WriteNow

@@ -89,9 +89,18 @@ class Job:
         if self.stopped is not None:
             on_stop()
 
+    def over(self) -> None:
+        """Nothing reaches it any more: let go what runs it and what it tells, which hold it."""
+        self._on_stop = self.redirect = self._on_open = self._on_place = None
+        self.refuse = _told_already
+
     def stop(self, reason: StopReason) -> None:
         """End it at the next token; harmless when it is over, and the first reason stays."""
         if self.stopped is None:
             self.stopped = reason
             if self._on_stop is not None:
                 self._on_stop()
+
+
+def _told_already(error: ProtocolError) -> None:
+    """Of a job that is over: whoever waited for it knows."""

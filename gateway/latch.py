@@ -26,6 +26,8 @@ class Latch:
 
     def set(self) -> None:
         """Let everyone go on."""
+        if self._is_set:
+            return  # then nobody waits
         self._is_set = True
         waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():

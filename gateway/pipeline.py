@@ -1,15 +1,12 @@
 """The life of one task, from its context to its settlement (`docs/architecture.md`)."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
-
-from backends.contract import BackendError, BackendGroup, Compaction, Usage
+from backends.contract import NO_USAGE, BackendError, Compaction, Usage
 from backends.prompt import measure
+from gateway.account import Account, costs, decided, group_at
 from gateway.admit import Admitted
 from gateway.compaction import Plan
 from gateway.context import load_task
@@ -19,8 +16,6 @@ from gateway.errors import ProtocolError
 from gateway.fullness import CONTEXT_EVENT, context_event
 from gateway.gateway import Gateway
 from gateway.job import Ended, Job
-from gateway.ledger_entry import entry_of
-from gateway.metrics import Outcome as OutcomeLabel
 from gateway.objects import usage_json
 from gateway.outcomes import note_end
 from gateway.records import Lineage
@@ -30,10 +25,7 @@ from gateway.settlement import TaskReservation
 from gateway.side_reservations import SideReservations
 from gateway.summary_run import SummaryRun, admit_planned, plan_of
 from gateway.warming import Warming
-from router.cost import cost_by_group
-from router.decision import RouteDecision
-from router.recording import Course, record_of
-from router.task import Strategy, Task
+from router.task import Task
 
 logger = logging.getLogger("lanewise")
 
@@ -47,7 +39,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     gw.metrics.task_started()
     gw.num_tasks += 1
     started_us = gw.clock_us()
-    account = _Account()
+    account = Account()
     try:
         task = account.task = await load_task(gw, job)
         account.queued_us = started_us - job.arrived_us
@@ -62,9 +54,9 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         expected = admitted.decision.task_class.expected_output_tokens
         run = account.run = Run(admitted.chosen, job.writer, gw.clock_us, account.apart, expected)
         held = TaskReservation(
-            gw, job, admitted.reservation, partial(_costs, gw, admitted, account.own_usages)
+            gw, job, admitted.reservation, partial(costs, gw, admitted, account.own_usages)
         )
-        run.on_through = lambda place: held.give_back(_group(gw, admitted, place))
+        run.on_through = lambda place: held.give_back(group_at(gw, admitted, place))
         try:
             if isinstance(plan, Plan):
                 task = await _compact(gw, job, task, admitted, account)
@@ -88,139 +80,10 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     finally:
         gw.num_tasks -= 1
         account.close(gw, job)
+        account.let_go(job)
 
 
-@dataclass(slots=True)
-class _Account:
-    """What a task's metrics are made from, on every path."""
-
-    outcome: OutcomeLabel = "cancelled"  # until something else is known
-    error: str | None = None  # the protocol's code
-    is_degraded: bool = False  # an engine failed, and the answer did not
-    task: Task | None = None
-    queued_us: int = 0
-    answered_by: str | None = None
-    admitted: Admitted | None = None
-    run: Run | None = None
-    apart: SideReservations | None = None
-    warming: Warming | None = None
-    summary: SummaryRun | None = None  # before the answer
-
-    def own_usages(self) -> list[Usage]:
-        """What was used so far of the task's own reservation, by place of its route."""
-        assert self.run is not None
-        usages = self.run.own_usages()
-        return usages if self.summary is None else self.summary.added_to(usages, so_far=True)
-
-    def refused(self, error: ProtocolError) -> None:
-        self.error = error.code
-        if error.code == "rate_limit_exceeded":
-            self.outcome = "rate_limited"
-        elif error.code == "response_cancelled":
-            self.outcome = "cancelled"
-        elif error.kind.status == 503:
-            self.outcome = "shed"
-        else:
-            self.outcome = "invalid" if error.kind.status < 500 else "error"
-
-    def ended(self, ending: Ending) -> None:
-        if ending.status == "failed":
-            self.outcome = "error"
-        elif "cancelled" not in (ending.status, ending.reason):
-            self.outcome = "ok"
-
-    def close(self, gw: Gateway, job: Job) -> None:
-        chosen = _decided(self.admitted, self.run).chosen if self.admitted else None
-        used = self.used()
-        first = self.run.first if self.run else None
-        first_backend = self.run.first_backend if self.run else None
-        tpot_us = self.run.first_tpot_us if self.run else None
-        if gw.adaptation is not None and chosen and first:
-            gw.adaptation.observe(gw.infos[chosen.backends[first.backend]].group, tpot_us)
-        gw.metrics.task_finished(
-            tenant_id=job.tenant.id,
-            route=chosen.route if chosen else None,
-            outcome=self.outcome,
-            duration_us=gw.clock_us() - job.arrived_us,
-            usage_by_model=_by_model(gw, used),
-            first_model=gw.infos[first_backend].model if first_backend else None,
-            ttft_us=first.seen_us - job.arrived_us if first else None,
-            tpot_us=tpot_us,
-        )
-        if chosen is not None and chosen.strategy is not None and self.run is not None:
-            self._note_strategy(gw, chosen.strategy, self.run)
-        for failover in self.run.failovers if self.run else ():
-            gw.metrics.failures.replaced(failover.error, failover.to)
-        if chosen is not None:  # then it was settled, so it has an entry: here, and nowhere else
-            entry = entry_of(
-                job.parsed.id,
-                job.tenant,
-                chosen,
-                used,
-                gw.infos,
-                gw.weights,
-                outcome=self.outcome,
-                ended_s=gw.wall_s(),
-                duration_us=gw.clock_us() - job.arrived_us,
-            )
-            gw.record_usage(entry)
-        self._log(gw, job, used, tpot_us)
-
-    def _note_strategy(self, gw: Gateway, strategy: Strategy, run: Run) -> None:
-        outcome = self.outcome if self.outcome in ("ok", "cancelled") else "error"
-        answerer = self.answered_by if outcome == "ok" else None
-        gw.metrics.strategies.ended(
-            strategy,
-            "degraded" if outcome == "ok" and self.is_degraded else outcome,
-            gw.infos[answerer].group if answerer else None,
-        )
-        assert self.admitted is not None
-        for place, usage in run.branches.wasted():
-            gw.metrics.strategies.wasted(strategy, _group(gw, self.admitted, place), usage)
-
-    def used(self) -> dict[str, Usage]:
-        """What is charged, by backend."""
-        ran = self.run or self.warming
-        used = ran.usage_by_backend() if ran else {}
-        for name, usage in self.summary.usage_by_backend().items() if self.summary else ():
-            used[name] = used.get(name, Usage()) + usage
-        return used
-
-    def _log(self, gw: Gateway, job: Job, used: Mapping[str, Usage], tpot_us: float | None) -> None:
-        """The task's line in the decision log."""
-        if gw.recorder is None or self.task is None:
-            return
-        first = self.run.first if self.run else None
-        ran = self.run or self.warming
-        usages = ran.usages if ran else []
-        if self.summary is not None and ran is not None:
-            usages = self.summary.added_to(usages)
-        course = Course(
-            outcome=self.outcome,
-            error=self.error,
-            answered_by=self.answered_by,
-            queued_us=self.queued_us,
-            ttft_us=first.seen_us - job.arrived_us if first else None,
-            tpot_us=tpot_us,
-            duration_us=gw.clock_us() - job.arrived_us,
-            usages=used,
-            cost=sum(_costs(gw, self.admitted, lambda: usages).values()) if self.admitted else 0,
-        )
-        gw.recorder.record(
-            record_of(
-                self.task,
-                job.decided,
-                course,
-                gw.infos,
-                with_text=job.records_text,
-                with_shape=gw.recorder.is_writing,
-            )
-        )
-
-
-async def _compact(
-    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
-) -> Task:
+async def _compact(gw: Gateway, job: Job, task: Task, admitted: Admitted, account: Account) -> Task:
     """The task with a shorter context; where that fails, as it was, if it fits so.
 
     Raises:
@@ -244,7 +107,7 @@ async def _compact(
 
 
 def _open(
-    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: Account
 ) -> dict[str, Any]:
     """Begin the response, or say what is new of one that a compaction began; its `routing`."""
     job.decision = admitted.decision
@@ -258,7 +121,7 @@ def _open(
 
 
 def _dispatch(
-    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: Account
 ) -> dict[str, Any]:
     """Start the backends and open the response; returns the `routing` that it begins with.
 
@@ -289,19 +152,11 @@ def _dispatch(
     return routing
 
 
-def _decided(admitted: Admitted, run: Run | None) -> RouteDecision:
-    """The decision, with the backends that failovers have left of it."""
-    if run is None or not run.failovers:
-        return admitted.decision
-    chosen = msgspec.structs.replace(admitted.chosen, backends=run.backends)
-    return msgspec.structs.replace(admitted.decision, chosen=chosen)
-
-
-def _routing(gw: Gateway, task: Task, admitted: Admitted, account: _Account) -> dict[str, Any]:
+def _routing(gw: Gateway, task: Task, admitted: Admitted, account: Account) -> dict[str, Any]:
     """`routing` as the run stands."""
     run = account.run
     assert run is not None
-    routing = routing_view(task, _decided(admitted, run), gw.infos)
+    routing = routing_view(task, decided(admitted, run), gw.infos)
     if run.failovers:
         routing["failovers"] = [
             {"from": failover.error.backend, "to": failover.to, "error": str(failover.error)}
@@ -315,7 +170,7 @@ def _routing(gw: Gateway, task: Task, admitted: Admitted, account: _Account) -> 
 
 
 def _ended_routing(
-    gw: Gateway, task: Task, account: _Account, begun: dict[str, Any] | None = None
+    gw: Gateway, task: Task, account: Account, begun: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """`routing` once it is over; `begun` is how it began, where nothing has changed since."""
     run, admitted, summary = account.run, account.admitted, account.summary
@@ -330,35 +185,12 @@ def _ended_routing(
     return view
 
 
-def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
-    """What was used, by model; several backends may serve one."""
-    usages: dict[str, Usage] = {}
-    for name, usage in used.items():
-        model = gw.infos[name].model
-        usages[model] = usages.get(model, Usage()) + usage
-    return usages
-
-
-def _group(gw: Gateway, admitted: Admitted, place: int) -> BackendGroup:
-    """The group of a place of the route; a failover stays in it."""
-    return gw.backends[admitted.chosen.backends[place]].info.group
-
-
-def _costs(
-    gw: Gateway, admitted: Admitted, usages: Callable[[], Sequence[Usage]]
-) -> dict[BackendGroup, int]:
-    """What usages in the route's order are charged, by group."""
-    places = range(len(admitted.chosen.backends))
-    groups = (_group(gw, admitted, place) for place in places)
-    return cost_by_group(zip(groups, usages(), strict=False), gw.weights)
-
-
 async def _finish(
     gw: Gateway,
     job: Job,
     task: Task,
     outcome: Outcome,
-    account: _Account,
+    account: Account,
     begun: dict[str, Any],
 ) -> Ended:
     """Store, then say that it is over: what a client does next finds it stored and settled.
@@ -370,7 +202,7 @@ async def _finish(
     assert account.admitted is not None
     assert account.apart is not None
     chosen = account.admitted.chosen
-    ending = ending_of(outcome, job, sum(account.used().values(), Usage()))
+    ending = ending_of(outcome, job, sum(account.used().values(), NO_USAGE))
     account.ended(ending)
     account.is_degraded = bool(outcome.errors)
     for name, ttft_us, tpot_us in account.run.branches.timings():
@@ -409,7 +241,7 @@ async def _finish(
     )
 
 
-async def _finish_compaction(gw: Gateway, job: Job, task: Task, account: _Account) -> Ended:
+async def _finish_compaction(gw: Gateway, job: Job, task: Task, account: Account) -> Ended:
     """The end of what was a compaction and nothing else.
 
     Raises:
@@ -432,7 +264,7 @@ async def _finish_compaction(gw: Gateway, job: Job, task: Task, account: _Accoun
     return Ended(ending=ending, items=items, backend=backend, lineage=job.lineage)
 
 
-async def _refuse(gw: Gateway, job: Job, account: _Account, error: ProtocolError) -> Ended | None:
+async def _refuse(gw: Gateway, job: Job, account: Account, error: ProtocolError) -> Ended | None:
     """Tell the client what hinders its task; as a failed response where that had begun."""
     account.refused(error)
     if not job.writer.is_open:
@@ -453,7 +285,7 @@ async def _refuse(gw: Gateway, job: Job, account: _Account, error: ProtocolError
 
 
 async def _warm_up(
-    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: _Account
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: Account
 ) -> Ended:
     """Take a context in without generating, and have it ready where the next turn will go."""
     job.decision = admitted.decision
@@ -461,7 +293,7 @@ async def _warm_up(
     routing = routing_view(task, admitted.decision, gw.infos)
     warming = account.warming = Warming(gw, task, admitted.decision)
     held = TaskReservation(
-        gw, job, admitted.reservation, partial(_costs, gw, admitted, lambda: warming.usages)
+        gw, job, admitted.reservation, partial(costs, gw, admitted, lambda: warming.usages)
     )
     try:
         model = gw.infos[admitted.chosen.backends[-1]].model

@@ -13,10 +13,10 @@ from msgspec import Meta
 from backends.contract import ContextItem
 from gateway.admin_guard import READS, admin_of, services_of
 from gateway.app import Services
-from gateway.connection import new_id
 from gateway.errors import ProtocolError
 from gateway.explanation import Explanation, explain_task
 from gateway.http import AnyRequest
+from gateway.ids import new_id
 from gateway.intake import make_task, parse_create
 from gateway.wire import CreateBody
 from router.document import Problem

@@ -9,7 +9,7 @@ import msgspec
 from backends.contract import BackendStats, ContextItem
 from gateway.app import load_policy, make_backends
 from gateway.config import Config, ConfigError
-from gateway.connection import new_id
+from gateway.ids import new_id
 from gateway.intake import make_task, parse_create
 from gateway.routing import routing_view
 from gateway.wire import CreateBody

@@ -54,6 +54,13 @@ class Spread:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 
+    def observe_all(self, values: Iterable[float]) -> None:
+        """The same for each of them."""
+        bounds, counts = self._bounds, self.counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+            self.total += value
+
 
 _Tally = TypeVar("_Tally")  # a Count or a Spread
 

@@ -228,6 +228,8 @@ class WaitingRoom:
 
     def _room_before(self, task: Task, groups: Iterable[BackendGroup]) -> _Room | None:
         """The queue where tasks of this tenant wait already, or the whole group does."""
+        if not any(len(room.queue) for room in self._rooms.values()):
+            return None
         now_us = self._clock_us()
         for group in groups:
             queue = self._rooms[group].queue

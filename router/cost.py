@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from backends.contract import BackendGroup, Usage
+from backends.contract import NO_USAGE, BackendGroup, Usage
 
 MAX_WEIGHT = 1_000.0
 _PER_UNIT = 1_000  # weights are applied in thousandths, so that sums are exact
@@ -36,7 +36,7 @@ def cost_by_group(
     """What each group charges for what was used there."""
     usages: dict[BackendGroup, Usage] = {}
     for group, usage in used:
-        usages[group] = usages.get(group, Usage()) + usage
+        usages[group] = usages.get(group, NO_USAGE) + usage
     return {group: cost_tokens(usage, weights.get(group, EVEN)) for group, usage in usages.items()}
 
 

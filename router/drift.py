@@ -25,7 +25,7 @@ import msgspec
 
 from router.classify import MODEL
 from router.learning import OPINION_TRAITS, SHAPE_TRAITS, Floats
-from router.text_features import Reading
+from router.text_features import Reading, once
 
 Sign = Literal["p_deep", "shape", "words", "failures"]
 
@@ -73,10 +73,16 @@ def values_of(
     p_deep: float, reading: Reading, traits: Sequence[float] | Floats
 ) -> tuple[float, ...]:
     """An ask's numbers in the order of `SIGNALS`."""
-    words = reading.words
-    unknown = sum(word not in _KNOWN_WORDS for word in words) / len(words) if words else 0.0
     first = len(OPINION_TRAITS)
-    return (p_deep, unknown, *map(float, traits[first : first + len(SHAPE_TRAITS)]))
+    shape = map(float, traits[first : first + len(SHAPE_TRAITS)])
+    return (p_deep, _unknown_share(reading), *shape)
+
+
+@once
+def _unknown_share(reading: Reading) -> float:
+    """How many of the words the classifier does not know."""
+    words = reading.words
+    return sum(word not in _KNOWN_WORDS for word in words) / len(words) if words else 0.0
 
 
 def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Reference:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from backends.contract import BackendGroup
 from router.task import TaskClass
-from router.text_features import Reading
+from router.text_features import Reading, once
 
 Floats = NDArray[np.float64]
 
@@ -154,15 +154,17 @@ class GainLearner:
     @property
     def num_outcomes(self) -> float:
         """Of the arm that has fewer: a gain needs both."""
-        return min(sums.num_outcomes for sums in self.known.values())
+        return min(self.known["fast"].num_outcomes, self.known["deep"].num_outcomes)
 
     @property
     def trust(self) -> float:
         """0: the prior rules alone; 1: the learned correction counts in full."""
+        if self.num_outcomes <= MIN_OUTCOMES:
+            return 0.0  # as with most tenants
         deviation = math.sqrt(max(0.0, self._lead_square - self._lead**2) / ERROR_MEMORY)
         if self._lead < -2 * deviation:
             return 0.0
-        return min(1.0, max(0.0, self.num_outcomes / MIN_OUTCOMES - 1))
+        return min(1.0, self.num_outcomes / MIN_OUTCOMES - 1)
 
     @property
     def told(self) -> float:
@@ -257,6 +259,20 @@ def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
     The classifier's opinions, the ask's shape, and a sketch of its words: each word adds or takes
     a share in one of `NUM_BUCKETS`, by its hash.
     """
+    shape, sketch = _ask_traits(reading)
+    opinion = [
+        1.0,
+        _log_odds(task_class.p_gain),
+        _log_odds(task_class.p_deep) / 3,
+        _log_odds(task_class.p_security) / 3,
+        (math.log2(max(1, task_class.expected_output_tokens)) - 9) / 2,
+    ]
+    return _bounded(opinion) + shape + sketch
+
+
+@once
+def _ask_traits(reading: Reading) -> tuple[list[float], list[float]]:
+    """The shape, and the sketch of the words: what no opinion is part of."""
     words, ask = reading.words, reading.ask
     num_words, num_bytes = len(words), max(1, len(ask))
     distinct = dict.fromkeys(words)
@@ -270,18 +286,11 @@ def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
         math.log2(1 + ask.count(b",")),
         math.log2(1 + ask.count(b"(")),
     )
-    found = [
-        1.0,
-        _log_odds(task_class.p_gain),
-        _log_odds(task_class.p_deep) / 3,
-        _log_odds(task_class.p_security) / 3,
-        (math.log2(max(1, task_class.expected_output_tokens)) - 9) / 2,
-    ]
-    found += [
+    placed = [
         (value - centre) / spread
         for value, centre, spread in zip(shape, _CENTRES, _SPREADS, strict=True)
     ]
-    return _bounded(found) + _sketch(distinct)
+    return _bounded(placed), _sketch(distinct)
 
 
 def _sketch(distinct: dict[bytes, None]) -> list[float]:

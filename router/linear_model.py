@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.spelling import Spelling
-from router.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term, dense
+from router.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term, dense, once
 
 HEADS = ("deep", "security", "gain", "output")
 DEEP, SECURITY, GAIN, OUTPUT = range(4)
@@ -91,9 +91,9 @@ class LinearModel:
         self._pair_row = {term: row for row, term in rows if isinstance(term, tuple)}
         self._stem_row = {stem: row for row, stem in enumerate(self.stems, start=len(rows))}
         self._spelling = Spelling([*self._word_row][:NUM_SPELLED])
+        self.score = once(self._score)  # all heads' opinions of an ask
 
-    def score(self, reading: Reading) -> "Scores":
-        """All heads' opinions of an ask."""
+    def _score(self, reading: Reading) -> "Scores":
         words = reading.words
         distinct = dict.fromkeys(words)
         found = [*map(self._word_row.get, distinct)]
@@ -146,6 +146,7 @@ class Scores:
     """What the heads say of one ask in calibrated log-odds, and why."""
 
     __slots__ = (
+        "_parts",
         "_why",
         "deep_log_odds",
         "gain_log_odds",
@@ -168,9 +169,16 @@ class Scores:
         self.gain_log_odds = gain  # a large model gets it right, and a small one does not
         self.output_tokens = 2.0 ** max(0.0, min(output, MAX_LOG2_OUTPUT_TOKENS))
         self._why = (model, rows, values, taken, context)
+        self._parts: dict[tuple[int, int], tuple[list[Part], float]] = {}  # as told before
 
     def parts(self, head: int, num_parts: int) -> tuple[list[Part], float]:
         """The signals that counted most for a head, largest first; and the size of all of them."""
+        told = self._parts.get((head, num_parts))
+        if told is None:
+            told = self._parts[head, num_parts] = self._told(head, num_parts)
+        return told
+
+    def _told(self, head: int, num_parts: int) -> tuple[list[Part], float]:
         model, rows, values, taken, context = self._why
         parts = values * taken[:, head]
         parts[len(rows) :] -= model.usual_shape[:, head]

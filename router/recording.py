@@ -12,9 +12,9 @@ import msgspec
 
 from backends.contract import BackendGroup, BackendInfo, Usage
 from router.decision import RouteDecision
-from router.kinds import kind_of
+from router.kinds import Kind, kind_of
 from router.task import Task
-from router.text_features import dense
+from router.text_features import Reading, dense, once
 
 SCHEMA = 1
 MAX_TEXT_CHARS = 8_192  # of an ask, where it is recorded
@@ -162,7 +162,7 @@ def record_of(
         turns=task.num_turns,
         tools=len(request.tools),
         has_images=task.has_images,
-        kind=kind_of(reading.words),
+        kind=_kind(reading),
         shape=tuple(round(number, 3) for number in dense(reading)) if with_shape else (),
         text=task.ask[:MAX_TEXT_CHARS] if with_text else None,
         outcome=course.outcome,
@@ -216,6 +216,11 @@ def _decided(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
         if shadow
         else None,
     )
+
+
+@once
+def _kind(reading: Reading) -> Kind | None:
+    return kind_of(reading.words)
 
 
 def _usage(name: str, used: Usage, backends: Mapping[str, BackendInfo]) -> UsageRecord:

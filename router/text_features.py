@@ -8,7 +8,10 @@ the same functions, and there is one path for all lengths.
 """
 
 import re
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +21,7 @@ LEAD_CHARS, CLOSE_CHARS = 420, 300  # longer: at most this much of its first and
 MAX_SCANNED_CHARS = 2 * (HEAD_CHARS + TAIL_CHARS)  # before double spaces and courtesies are gone
 MAX_COURTESY_CHARS = 60  # of a greeting, or of thanks
 MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") takes the next one along
+MAX_KEPT, MAX_KEPT_CHARS = 512, 2_048  # texts that are recognised when they come again
 STEM_BYTES = 5  # an unknown word is known by its beginning
 USUAL_LENGTH = 5.0  # log2 of words; of a question with choices, whose length is that of the choices
 MAX_COUNT = 4 * max(ASK_CHARS, LEAD_CHARS + CLOSE_CHARS)  # of anything in an ask: its bytes
@@ -44,6 +48,7 @@ OPENERS = frozenset(
     b"we what when where which who why work wrap write".split()
 )
 
+_Found = TypeVar("_Found")
 Term = bytes | tuple[bytes, bytes]  # a word, or two neighbours
 
 _UPPER = bytes(range(ord("A"), ord("Z") + 1))
@@ -65,8 +70,9 @@ def _word_table() -> bytes:
 _WORD_TABLE = _word_table()
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False):
-    """A text as the classifier sees it."""
+class Reading(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """A text as the classifier sees it. Only itself is equal to it: what is found out about one is
+    kept by its identity (`once`), and `read` gives a short text that comes again the same one."""
 
     ask: bytes  # UTF-8
     words: list[bytes]  # of the ask: lower case, in order, without courtesies
@@ -74,8 +80,26 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
     num_chars: int  # of all that counts: the ask, and the context unless it is known to be one
 
 
+def once(function: Callable[[Reading], _Found]) -> Callable[[Reading], _Found]:
+    """A pure function of a reading that knows its latest results; they are shared.
+
+    An agent's loop sends one ask and then the results of twenty calls, and each of those turns is
+    decided by the same words; so are retries.
+    """
+    return lru_cache(MAX_KEPT)(function)
+
+
 def read(text: str) -> Reading:
     """Find the ask in a text, and the words. Reads its head and tail, however long it is."""
+    return _known_readings(text) if len(text) <= MAX_KEPT_CHARS else _read(text)
+
+
+def forget_readings() -> None:
+    """Read anew from here on, and so find out anew."""
+    _known_readings.cache_clear()
+
+
+def _read(text: str) -> Reading:
     num_chars = len(text)
     if num_chars > MAX_SCANNED_CHARS:
         text = f"{text[: 2 * HEAD_CHARS]}\n\n{text[-2 * TAIL_CHARS :]}"
@@ -96,6 +120,8 @@ def read(text: str) -> Reading:
         return Reading(close, close_words, [], len(parts[2]))
     return Reading(lead + close, lead_words + close_words, words_of(middle), num_chars)
 
+
+_known_readings = lru_cache(MAX_KEPT)(_read)
 
 _GREETING = re.compile(
     r"(?:(?:hi|hello|hey)\b[\s,.!]*"

@@ -24,8 +24,17 @@ EDGES = frozenset(
     f"{folder}.{module}"
     for folder, modules in {
         "gateway": (
-            *("__main__", "admin", "admit", "app", "backend_metrics", "background", "branch"),
-            "chat",
+            *(
+                "__main__",
+                "account",
+                "admin",
+                "admit",
+                "app",
+                "backend_metrics",
+                "background",
+                "branch",
+            ),
+            *("chat", "ids"),
             *("cli", "client", "client_sync", "connection", "context", "dispatch"),
             *("embedded_redis", "ending"),
             *("batch_route", "engine_command", "engine_link", "eval_command", "gateway", "http"),

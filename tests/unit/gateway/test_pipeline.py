@@ -1,8 +1,10 @@
 """One task from request to settlement: on every path one settlement, one terminal, no leftovers."""
 
 import asyncio
+import gc
 import itertools
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -250,6 +252,36 @@ async def test_an_answer() -> None:
     assert world.sample("lanewise_ttft_seconds_count", route="fast", model="wafer-model") == 1
     assert world.sample("lanewise_queue_wait_seconds_count", route="fast") == 1
     assert world.sample("lanewise_ratelimit_settled_tokens_total", route="fast") == 12
+
+
+@pytest.mark.parametrize(
+    ("route", "metadata"),
+    [("fast", {}), ("parallel", {"strategy": "brief"}), ("parallel", {"strategy": "delegate"})],
+)
+async def test_what_a_task_leaves_is_freed_without_the_garbage_collector(
+    route: str, metadata: dict[str, str]
+) -> None:
+    world = World()
+    await world.run(route, metadata=metadata)  # caches of the first one
+    world.fast.generations.clear()
+    world.deep.generations.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        job = world.job(metadata={"route": route} | metadata)
+        its_writer = weakref.finalize(job.writer, lambda: None)
+        itself = weakref.finalize(job, lambda: None)
+        await handle_task(world.gw, job)
+        await world.gw.settled()
+        world.fast.generations.clear()
+        world.deep.generations.clear()
+        del job
+        await asyncio.sleep(0)
+        assert not world.refusals
+        assert not itself.alive, "a cycle holds the job"
+        assert not its_writer.alive, "a cycle holds the response"
+    finally:
+        gc.enable()
 
 
 async def test_the_terminal_comes_after_the_settlement_and_the_store() -> None:

@@ -1,15 +1,20 @@
 """What the classifier sees of a text: which part is the ask, its words, its shape."""
 
 import pytest
+from msgspec.structs import astuple
 
 from router.text_features import (
     ASK_CHARS,
     COURTESIES,
     DENSE_NAMES,
     HEAD_CHARS,
+    MAX_KEPT_CHARS,
     OPENERS,
     TAIL_CHARS,
+    Reading,
     dense,
+    forget_readings,
+    once,
     read,
     terms,
     words_of,
@@ -50,13 +55,13 @@ def test_words(text: str, words: list[bytes]) -> None:
     ],
 )
 def test_politeness_changes_nothing(polite: str) -> None:
-    assert read(polite) == read("fix the typo")
+    assert astuple(read(polite)) == astuple(read("fix the typo"))
 
 
 @pytest.mark.parametrize("polite", ["Please {}", "Hello,\n{}\n\nThank you in advance", "{}  "])
 def test_politeness_moves_no_cut_of_a_long_text(polite: str) -> None:
     text = f"Fix the typo in the heading\n\n{PASTE[:2000]}".strip()
-    assert read(polite.format(text)) == read(text)
+    assert astuple(read(polite.format(text))) == astuple(read(text))
 
 
 def test_a_text_of_courtesies_alone_has_no_words() -> None:
@@ -131,3 +136,29 @@ def test_lists_can_be_matched() -> None:
         assert word.translate(None, b"abcdefghijklmnopqrstuvwxyz") == b""
     assert not COURTESIES & OPENERS
     assert words_of(b"Please " + b" ".join(sorted(OPENERS))) == sorted(OPENERS)
+
+
+def test_what_is_found_out_about_an_ask_is_found_out_once() -> None:
+    calls: list[Reading] = []
+
+    @once
+    def num_words(reading: Reading) -> int:
+        calls.append(reading)
+        return len(reading.words)
+
+    ask = "Fix the typo in the heading"
+    first = read(ask)
+    assert num_words(first) == num_words(read(ask[:4] + ask[4:])) == 6
+    assert calls == [first], "the same ask again"
+    forget_readings()
+    again = read(ask)
+    assert again is not first
+    assert astuple(again) == astuple(first)
+    assert num_words(again) == 6
+    assert len(calls) == 2
+
+
+def test_readings_of_long_texts_are_not_kept() -> None:
+    text = f"Fix the typo. {PASTE}"[: MAX_KEPT_CHARS + 1]
+    assert len(text) > MAX_KEPT_CHARS
+    assert read(text) is not read(text)
