@@ -59,15 +59,16 @@ from router.learned_store import LearnedStore
 from router.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.policy_store import PolicyStore
 from router.redis_client import redis_client
-from router.redis_pools import BUDGET_US, PoolsUnavailable, RedisPools
+from router.redis_pools import PoolsUnavailable, RedisPools
 from router.slices import Slices
 from router.task import Tenant
 
 logger = logging.getLogger("lanewise")
 
 
-STORE_TIMEOUT_S = 0.25  # a task waits for it: its context, and what is kept of its answer
-ADMIN_TIMEOUT_S = 1.0  # nobody's answer waits for these
+# How many budgets of an admission's attempt others of Redis's clients may take.
+STORE_BUDGETS = 5  # a task waits for it: its context, and what is kept of its answer
+ADMIN_BUDGETS = 20  # nobody's answer waits for these
 SHARE_INTERVAL_S = 2.0  # between two writes of what outcomes taught
 REFRESH_INTERVAL_S = 20.0  # between two looks at what other gateways learned
 
@@ -104,9 +105,10 @@ async def services(config: Config) -> AsyncIterator[Services]:
     """Everything started; on the way out everything stopped, the last started first."""
     async with AsyncExitStack() as stack:
         url = config.redis.url or await _embedded_redis(stack)
-        store_redis = redis_client(url, timeout_s=STORE_TIMEOUT_S)
+        budget_us = config.redis.budget_ms * 1_000
+        store_redis = redis_client(url, timeout_s=STORE_BUDGETS * budget_us / 1e6)
         stack.push_async_callback(store_redis.aclose)
-        admin_redis = redis_client(url, timeout_s=ADMIN_TIMEOUT_S)
+        admin_redis = redis_client(url, timeout_s=ADMIN_BUDGETS * budget_us / 1e6)
         stack.push_async_callback(admin_redis.aclose)
         ledger = await stack.enter_async_context(open_ledger(admin_redis, config.ledger))
         backends = make_backends(config.backends)
@@ -117,9 +119,9 @@ async def services(config: Config) -> AsyncIterator[Services]:
             backends=lambda: [backend.stats() for backend in backends.values()],
         )
         metrics.ledger.report = lambda: ledger.report
-        heartbeat = await stack.enter_async_context(_heartbeat(url))
+        heartbeat = await stack.enter_async_context(_heartbeat(url, budget_us))
         pools = CappedPools(
-            RedisPools(url),
+            RedisPools(url, budget_us=budget_us),
             clock_us=monotonic_us,
             wall_us=lambda: time.time_ns() // 1_000,
             beat=heartbeat.beat,
@@ -129,7 +131,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             on_report=metrics.pools_stand,
             on_settled=lambda reservation: gw.released(reservation),
         )
-        pools.slices = _slices(config, url)
+        pools.slices = _slices(config, url, budget_us)
         stack.push_async_callback(pools.close)
         gw = Gateway(
             backends=backends,
@@ -195,10 +197,10 @@ async def _sharing(redis: Redis, gw: Gateway) -> AsyncIterator[LearnedStore]:
         await learned.share()
 
 
-def _slices(config: Config, url: str) -> Slices | None:
+def _slices(config: Config, url: str, budget_us: int) -> Slices | None:
     if not config.ceilings:
         return None
-    return Slices(url, secrets.token_hex(8), config.ceilings, budget_us=BUDGET_US)
+    return Slices(url, secrets.token_hex(8), config.ceilings, budget_us=budget_us)
 
 
 def _waiting_room(
@@ -313,9 +315,9 @@ def load_policy(path: str | None) -> Policy:
 
 
 @asynccontextmanager
-async def _heartbeat(url: str) -> AsyncIterator[Heartbeat]:
+async def _heartbeat(url: str, budget_us: int) -> AsyncIterator[Heartbeat]:
     """This gateway's, on a connection of its own; at the end it is no longer counted."""
-    redis = redis_client(url, timeout_s=BUDGET_US / 1e6)
+    redis = redis_client(url, timeout_s=budget_us / 1e6)
     heartbeat = Heartbeat(redis, secrets.token_hex(8))
     try:
         yield heartbeat

@@ -26,6 +26,7 @@ from gateway.tenants import (
 )
 from router.cost import CostWeights
 from router.local_pools import OnBlind, WhenAway
+from router.redis_pools import BUDGET_US
 from router.redis_url import parse_redis_url
 from router.task import GroupLimits, Tenant
 from router.waiting_rules import AdaptationConfig, WaitingConfig
@@ -64,10 +65,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     serves_link: bool = False  # offer the first backend to gateways at /v1/link
 
 
+BudgetMs = Annotated[int, Meta(ge=10, le=5000)]
+
+
 class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the shared state lives; without a URL an embedded Redis is started."""
 
     url: str | None = None
+    budget_ms: BudgetMs = BUDGET_US // 1000  # docs/operations.md
     # What a group does while Redis is away, unless the policy says; those not named: "local".
     when_away: dict[BackendGroup, WhenAway] = {}
     on_blind: OnBlind = "closed"  # while it has never answered since the start
@@ -258,7 +263,7 @@ def load_config(
             "everything when it ends and serves one process only; name a server with --redis or "
             "LANEWISE_REDIS_URL"
         )
-    redis = msgspec.structs.replace(config.redis, url=redis_url)
+    redis = with_environ(msgspec.structs.replace(config.redis, url=redis_url), environ)
     config = msgspec.structs.replace(
         config,
         server=server,
@@ -268,6 +273,22 @@ def load_config(
     )
     check_config(config)
     return config
+
+
+def with_environ(config: RedisConfig, environ: Mapping[str, str]) -> RedisConfig:
+    """The budget that the environment names, if it does.
+
+    Raises:
+        ConfigError: It is no such number.
+    """
+    told = environ.get("LANEWISE_REDIS_BUDGET_MS")
+    if told is None:
+        return config
+    try:
+        budget_ms = msgspec.convert(told, BudgetMs, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"LANEWISE_REDIS_BUDGET_MS {told!r}: {error}") from None
+    return msgspec.structs.replace(config, budget_ms=budget_ms)
 
 
 def check_config(config: Config) -> None:

@@ -6,6 +6,7 @@ since it is the gateway with one backend, and offers that backend to other gatew
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from gateway.config import (
     TenantConfig,
     WaferBackendConfig,
     check_config,
+    with_environ,
 )
 from gateway.server import serve
 from router.task import GroupLimits
@@ -176,7 +178,7 @@ def _run(arguments: argparse.Namespace, group: BackendGroup, backend: BackendCon
     )
     config = Config(
         server=ServerConfig(host=host.strip("[]"), port=int(port), serves_link=True),
-        redis=RedisConfig(arguments.redis),
+        redis=with_environ(RedisConfig(arguments.redis), os.environ),
         tenants=(tenant,),
         backends=(backend,),
     )
