@@ -46,7 +46,7 @@ def linked(tmp_path: Path, redis_url: str, engine: GatewayProcess) -> Iterator[G
 
 
 def _wait_for_backend(gateway: GatewayProcess, *, up: bool) -> None:
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 60.0
     while gateway.metrics().total("lanewise_backend_up", backend="remote-wafer") != up:
         assert time.monotonic() < deadline, gateway.log
         time.sleep(0.05)

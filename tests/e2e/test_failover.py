@@ -61,7 +61,7 @@ async def front(
 
 def _wait_for(process: GatewayProcess, num_backends: int) -> None:
     process.wait_until_ready()
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 60.0
     while process.metrics().total("lanewise_backend_up") < num_backends:
         assert time.monotonic() < deadline, process.log
         time.sleep(0.05)

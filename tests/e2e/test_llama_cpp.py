@@ -81,7 +81,7 @@ class LlamaServer:
         raise AssertionError(f"no metric {name}")
 
     def wait_until_idle(self) -> None:
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 60.0
         while self.metric("requests_processing"):
             assert time.monotonic() < deadline, "it still generates"
             time.sleep(0.02)
@@ -109,7 +109,7 @@ def front(
     config.write_text(CONFIG + "".join(backends))
     process = GatewayProcess(folder, "--config", str(config), "--redis", redis_url)
     process.wait_until_ready()
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 60.0
     while process.metrics().total("lanewise_backend_up") < len(PROTOCOLS):
         assert time.monotonic() < deadline, process.log
         time.sleep(0.05)

@@ -53,7 +53,7 @@ REFACTOR = "Refactor the billing module into smaller classes."
 # Deep by its words; each has another beginning, so each is a conversation of its own.
 DEEP = "Number {n}. Design a fault-tolerant multi-region consensus protocol and prove it safe."
 
-FOLLOW_S = 20.0  # bounds a hang; that it takes less than a second is the watch's, and is measured
+FOLLOW_S = 60.0  # bounds a hang; that it takes less than a second is the watch's, and is measured
 
 
 @pytest.fixture(scope="module")

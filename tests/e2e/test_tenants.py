@@ -118,10 +118,10 @@ def test_the_close_code_says_that_it_is_about_the_key(admin: Admin) -> None:
     url = admin.gateway.socket_url
     with websockets.sync.client.connect(url, additional_headers=headers) as socket:
         admin.do("POST", f"/keys/{key_id}/revoke")
-        error = json.loads(socket.recv(timeout=20))
+        error = json.loads(socket.recv(timeout=60))
         assert (error["type"], error["status"]) == ("error", 401)
         with pytest.raises(ConnectionClosed) as caught:
-            socket.recv(timeout=20)
+            socket.recv(timeout=60)
     assert caught.value.rcvd is not None
     assert caught.value.rcvd.code == 1008
 

@@ -99,7 +99,7 @@ def _serve(
 
 
 def _wait_for_backend(gateway: GatewayProcess, name: str, *, up: bool) -> None:
-    deadline = time.monotonic() + 30.0
+    deadline = time.monotonic() + 60.0
     while gateway.metrics().total("lanewise_backend_up", backend=name) != up:
         assert time.monotonic() < deadline, gateway.log
         time.sleep(0.05)

@@ -20,7 +20,7 @@ from router.task import GroupLimits, Tenant
 
 async def main(url: str, seconds: float, lease_ms: int, seed: int, plan: str) -> None:
     chance = random.Random(seed)
-    pools = RedisPools(url, lease_us=lease_ms * 1_000, budget_us=2_000_000)
+    pools = RedisPools(url, lease_us=lease_ms * 1_000, budget_us=20_000_000)
     live: dict[str, Reservation] = {}
     ends_s = time.monotonic() + seconds
 

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,25 +15,18 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tests.e2e.gateway_process import redis_binary
+from tests.ports import free_port
 
-PATIENCE_S = 30.0  # bounds a hang; never decides whether something was fast enough
-
-
-def _free_port() -> int:
-    """One that is free, as is the Cluster's bus 10,000 above it."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 50_000)
-        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", port))
-            other.bind(("127.0.0.1", port + 10_000))
-            return port
+PATIENCE_S = 60.0  # bounds a hang; never decides whether something was fast enough
+NEVER_MS = 120_000  # nobody whom a busy machine holds up is given up
+SOON_MS = 400  # for who waits for a failover
 
 
 class Server:
     """One server process on a loopback port."""
 
     def __init__(self, folder: Path, *settings: str) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.folder = folder / str(self.port)
         self.folder.mkdir(exist_ok=True)
         self._settings = settings
@@ -93,10 +84,21 @@ def eventually(is_so: Any) -> None:
         time.sleep(0.02)
 
 
+def has_heard(replica: Server, master: Server) -> None:
+    """Returns once a replica has everything that its master has now."""
+
+    def offset(server: Server, field: str) -> int:
+        told = server.ask("INFO", "replication").split(f"{field}:")
+        return int(told[1].split()[0]) if len(told) > 1 else -1
+
+    wanted = offset(master, "master_repl_offset")
+    eventually(lambda: offset(replica, "slave_repl_offset") >= wanted)
+
+
 class Cluster:
     """Three masters, each with one replica."""
 
-    SETTINGS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "500")
+    SETTINGS = ("--cluster-enabled", "yes", "--cluster-node-timeout", str(SOON_MS))
     SLOTS = ((0, 5_460), (5_461, 10_922), (10_923, 16_383))
 
     def __init__(self, folder: Path) -> None:
@@ -118,6 +120,17 @@ class Cluster:
         for replica, master in zip(replicas, masters, strict=True):
             replica.ask("CLUSTER", "REPLICATE", master.ask("CLUSTER", "MYID"))
         eventually(lambda: all(self._is_well(server) for server in self.servers))
+        self.give_up_after(NEVER_MS)  # sooner would have made the gossip slow
+        for master in masters:
+            if master.ask("ROLE")[0] != "master":  # a busy machine held it up
+                master.ask("CLUSTER", "FAILOVER", "TAKEOVER")
+        eventually(lambda: all(self._is_as_planned(server) for server in self.servers))
+
+    def give_up_after(self, timeout_ms: int) -> None:
+        """How long a node may be silent before its replica takes over."""
+        for server in self.servers:
+            if server.process.poll() is None:
+                server.ask("CONFIG", "SET", "cluster-node-timeout", timeout_ms)
 
     def _knows_all(self, server: Server) -> bool:
         return len(server.ask("CLUSTER", "NODES").splitlines()) == len(self.servers)
@@ -126,6 +139,17 @@ class Cluster:
         slots = server.ask("CLUSTER", "SLOTS")  # first, last, master, replicas...
         is_whole = len(slots) == 3 and all(len(each) == 4 for each in slots)
         return is_whole and "cluster_state:ok" in server.ask("CLUSTER", "INFO")
+
+    def replica_of(self, master: Server) -> Server:
+        """The other server that has its slots, by the plan of `form`."""
+        return self.servers[self.servers.index(master) + len(self.SLOTS)]
+
+    def _is_as_planned(self, server: Server) -> bool:
+        told = {
+            (first, last, master[1]) for first, last, master, *_ in server.ask("CLUSTER", "SLOTS")
+        }
+        plan = zip(self.SLOTS, self.servers, strict=False)
+        return told == {(first, last, master.port) for (first, last), master in plan}
 
     def master_of(self, slot: int) -> Server:
         """The server that has a slot by the plan of `form`."""
@@ -155,8 +179,13 @@ class Sentinels:
         self.sentinels = [_Sentinel(folder) for _ in range(3)]
         for sentinel in self.sentinels:
             sentinel.ask("SENTINEL", "MONITOR", self.NAME, "127.0.0.1", self.master.port, 2)
-            sentinel.ask("SENTINEL", "SET", self.NAME, "down-after-milliseconds", 300)
             sentinel.ask("SENTINEL", "SET", self.NAME, "failover-timeout", 3_000)
+        self.give_up_after(NEVER_MS)
+
+    def give_up_after(self, timeout_ms: int) -> None:
+        """How long the master may be silent before the replica takes over."""
+        for sentinel in self.sentinels:
+            sentinel.ask("SENTINEL", "SET", self.NAME, "down-after-milliseconds", timeout_ms)
 
     @property
     def servers(self) -> list[Server]:
@@ -185,6 +214,7 @@ class Wire:
         self._target = target
         self.delay_s = 0.0
         self.is_silent = False  # takes everything and passes on nothing
+        self.is_deaf = False  # passes on what is asked, and no answer
         self.num_connections = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
@@ -216,21 +246,21 @@ class Wire:
         self.num_connections += 1
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target.port)
         self._writers |= {writer, there_writer}
-        for source, sink, half in ((reader, there_writer, 0.5), (there_reader, writer, 0.5)):
-            pump = asyncio.create_task(self._pump(source, sink, half))
+        for source, sink, answers in ((reader, there_writer, False), (there_reader, writer, True)):
+            pump = asyncio.create_task(self._pump(source, sink, answers))
             self._pumps.add(pump)
             pump.add_done_callback(self._pumps.discard)
 
     async def _pump(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, half: float
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, answers: bool
     ) -> None:
         loop = asyncio.get_running_loop()
         try:
             while data := await source.read(1 << 16):
-                if self.is_silent:
+                if self.is_silent or (self.is_deaf and answers):
                     continue
                 if self.delay_s:  # what follows is late, too, but not later
-                    loop.call_later(self.delay_s * half, _write, sink, data)
+                    loop.call_later(self.delay_s / 2, _write, sink, data)
                 else:
                     sink.write(data)
         except OSError:

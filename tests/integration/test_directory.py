@@ -29,7 +29,7 @@ class Follower:
 @pytest.fixture
 async def followers(redis_url: str) -> AsyncIterator[tuple[Follower, Follower]]:
     async with AsyncExitStack() as stack:
-        clients = [Redis.from_url(redis_url, socket_timeout=5) for _ in range(2)]
+        clients = [Redis.from_url(redis_url, socket_timeout=60) for _ in range(2)]
         for client in clients:
             stack.push_async_callback(client.aclose)
         first, second = (Follower(client) for client in clients)
@@ -52,11 +52,11 @@ async def test_what_one_writes_the_other_hears_of(followers: tuple[Follower, Fol
             reader.changed.clear()
             await writer.directory.write([change(writer, "tenant:a", tenant("a", tier))], AUDIT)
             assert writer.roster.tenants["a"].tier == tier
-            await asyncio.wait_for(reader.changed.wait(), 20)
+            await asyncio.wait_for(reader.changed.wait(), 60)
             assert reader.roster.tenants["a"].tier == tier
         reader.changed.clear()
         await writer.directory.write([change(writer, "tenant:a", b"")], AUDIT)
-        await asyncio.wait_for(reader.changed.wait(), 20)
+        await asyncio.wait_for(reader.changed.wait(), 60)
         assert not reader.roster.tenants
     finally:
         follow.cancel()

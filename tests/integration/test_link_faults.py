@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
@@ -31,8 +30,9 @@ from backends.frames import (
     gateway_frames,
 )
 from backends.link import LinkBackend, LinkOptions
+from tests.ports import free_port
 
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0  # bounds a hang
 INFO = BackendInfo(
     name="far", model="far", group="fast", window_tokens=1_000, max_output_tokens=1_000
 )
@@ -180,12 +180,6 @@ async def warnings() -> AsyncIterator[Warnings]:
     logger.addHandler(heard)
     yield heard
     logger.removeHandler(heard)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Peer:

@@ -1,6 +1,6 @@
 """What a Redis can do to a call: be late, silent, cut, read-only, full, emptied, or speak nonsense.
 
-Budgets are ten times production's, so that a busy machine decides no test.
+Budgets are far from what they are compared with, so that a busy machine decides no test.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from router.pools import Demand, Renewal, Reservation, lease_of
+from router.pools import Demand, Grant, Renewal, Reservation, lease_of
 from router.redis_pools import PoolsUnavailable, RedisPools
 from router.redis_servers import RECONNECT_PAUSE_S
 from router.task import GroupLimits, Tenant
@@ -21,7 +21,8 @@ from tests.integration.redis_fleet import PATIENCE_S, Server, Wire, running
 LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=3)
 TENANT = Tenant(id="acme", tier="any", limits={"fast": LIMITS})
 FAST = [(Demand("fast", 100),)]
-BUDGET_US = 500_000
+BUDGET_US = 20_000_000  # where it is not waited out
+SHORT_US = 200_000  # where it is
 
 
 @pytest.fixture
@@ -32,12 +33,23 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield made
 
 
-@pytest.mark.parametrize(("delay_s", "answers"), [(0.1, True), (0.3, True), (0.6, False)])
-async def test_a_slow_redis(server: Server, delay_s: float, answers: bool) -> None:
-    """10 and 30 ms are within a budget of 50, 60 are not: here all ten times as long."""
+async def reserve(pools: RedisPools, name: str) -> Grant:
+    """Ask until it is answered: a busy machine may take longer than a budget, too."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await pools.reserve_first(TENANT, name, FAST)
+            except PoolsUnavailable:
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "budget_us", "answers"), [(0.3, BUDGET_US, True), (0.3, SHORT_US, False)]
+)
+async def test_a_slow_redis(server: Server, delay_s: float, budget_us: int, answers: bool) -> None:
     async with Wire(server).open() as wire:
-        pools = RedisPools(wire.url, budget_us=BUDGET_US)
-        assert (await pools.reserve_first(TENANT, "before", FAST)).index == 0
+        pools = RedisPools(wire.url, budget_us=budget_us)
+        assert (await reserve(pools, "before")).index == 0
         wire.delay_s = delay_s
         outcomes = await asyncio.gather(
             *(pools.reserve_first(TENANT, "a", FAST) for _ in range(20)), return_exceptions=True
@@ -48,18 +60,20 @@ async def test_a_slow_redis(server: Server, delay_s: float, answers: bool) -> No
         else:
             assert all(isinstance(each, PoolsUnavailable) for each in outcomes)
         wire.delay_s = 0.0
-        await asyncio.sleep(RECONNECT_PAUSE_S)
-        assert (await pools.reserve_first(TENANT, "a", FAST)).index == 0
+        assert (await reserve(pools, "a")).index == 0
         await pools.close()
 
 
 async def test_a_cut_wire_costs_no_call(server: Server) -> None:
     async with Wire(server).open() as wire:
         pools = RedisPools(wire.url, budget_us=BUDGET_US)
-        await pools.ping()
-        wire.delay_s = 0.05
+        await pools.balances(TENANT)  # connected, and the script is known
+        wire.is_deaf = True  # what is asked is done, and its answer lost
         calls = [asyncio.ensure_future(pools.reserve_first(TENANT, "a", FAST)) for _ in range(9)]
-        await asyncio.sleep(0.02)
+        async with asyncio.timeout(PATIENCE_S):
+            while not await asyncio.to_thread(server.ask, "EXISTS", "lw1:{acme}:lease"):
+                pass
+        wire.is_deaf = False
         wire.cut()
         grants = await asyncio.gather(*calls)
         assert {grant.index for grant in grants} == {0}
@@ -71,8 +85,9 @@ async def test_a_cut_wire_costs_no_call(server: Server) -> None:
 
 async def test_a_silent_redis_costs_two_budgets_and_no_more(server: Server) -> None:
     async with Wire(server).open() as wire:
-        pools = RedisPools(wire.url, budget_us=50_000)
-        await pools.ping()
+        pools = RedisPools(wire.url, budget_us=SHORT_US)
+        await reserve(pools, "before")
+        num_connections = wire.num_connections
         wire.is_silent = True
         outcomes = await asyncio.wait_for(
             asyncio.gather(
@@ -82,7 +97,7 @@ async def test_a_silent_redis_costs_two_budgets_and_no_more(server: Server) -> N
             PATIENCE_S,
         )
         assert all(isinstance(each, PoolsUnavailable) for each in outcomes)
-        assert wire.num_connections == 2  # one more attempt, for all of them together
+        assert wire.num_connections == num_connections + 1  # one more attempt, for all of them
         await pools.close()
 
 

@@ -34,12 +34,13 @@ FAST = (Demand(group="fast", tokens=100),)
 DEEP = (Demand(group="deep", tokens=500),)
 PARALLEL = FAST + DEEP
 CHOICES: list[list[tuple[Demand, ...]]] = [[PARALLEL, FAST], [FAST], [DEEP, FAST]]
-PATIENCE_S = 10.0  # a bound for what takes milliseconds; never waited out
+PATIENCE_S = 60.0  # a bound for what takes milliseconds; never waited out
+BUDGET_US = 20_000_000  # the same, where nothing is wrong with Redis
 
 
 @pytest.fixture
 async def pools(redis_url: str) -> AsyncIterator[RedisPools]:
-    pools = RedisPools(redis_url)
+    pools = RedisPools(redis_url, budget_us=BUDGET_US)
     yield pools
     await pools.close()
 
@@ -83,7 +84,7 @@ async def test_replay_and_double_settlement(pools: RedisPools) -> None:
 
 async def test_limits_hold_across_processes_and_nothing_is_lost(redis_url: str) -> None:
     """Four clients as four gateways: never more in flight than allowed, and none left behind."""
-    clients = [RedisPools(redis_url, budget_us=5_000_000) for _ in range(4)]
+    clients = [RedisPools(redis_url, budget_us=BUDGET_US) for _ in range(4)]
     in_flight: dict[str, int] = {"fast": 0, "deep": 0}
     most: dict[str, int] = {"fast": 0, "deep": 0}
     outcomes: list[int | None] = []
@@ -119,7 +120,8 @@ async def test_a_crashed_gateways_reservation_comes_back(redis_url: str) -> None
     limits = GroupLimits(requests_per_min=60, tokens_per_min=900, max_concurrent=2)
     tenant = Tenant(id="slow", tier="free", limits={"deep": limits})  # refills 15 tokens a second
     ask = [(Demand(group="deep", tokens=400),)]
-    crashed, alive = RedisPools(redis_url, lease_us=50_000), RedisPools(redis_url)
+    crashed = RedisPools(redis_url, lease_us=50_000, budget_us=BUDGET_US)
+    alive = RedisPools(redis_url, budget_us=BUDGET_US)
     first = await crashed.reserve_first(tenant, "a", ask)
     second = await crashed.reserve_first(tenant, "b", ask)
     await crashed.close()
@@ -141,7 +143,7 @@ async def test_who_goes_on_does_not_put_off_the_sweep_of_what_a_crash_left(redis
     limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
     tenant = Tenant(id="goes-on", tier="pro", limits={"deep": limits})
     ask = [(Demand(group="deep", tokens=1),)]
-    crashed, alive = RedisPools(redis_url), RedisPools(redis_url)
+    crashed, alive = (RedisPools(redis_url, budget_us=BUDGET_US) for _ in range(2))
     with Redis.from_url(redis_url) as client:
         await crashed.reserve_first(tenant, "crashed", ask)
         await crashed.close()
@@ -160,7 +162,7 @@ async def test_who_goes_on_does_not_put_off_the_sweep_of_what_a_crash_left(redis
 async def test_who_crashes_at_once_is_swept_though_nobody_asks_again(redis_url: str) -> None:
     limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
     tenant = Tenant(id="asks-once", tier="pro", limits={"deep": limits})
-    crashed, alive = (RedisPools(redis_url, lease_us=60_000) for _ in range(2))
+    crashed, alive = (RedisPools(redis_url, lease_us=60_000, budget_us=BUDGET_US) for _ in range(2))
     has_crashed = False
     await alive.reserve_first(tenant, "before", [(Demand(group="deep", tokens=1),)])
     give_up_s = time.monotonic() + PATIENCE_S
@@ -174,6 +176,7 @@ async def test_who_crashes_at_once_is_swept_though_nobody_asks_again(redis_url: 
                 has_crashed = True
                 await crashed.reserve_first(tenant, "x", [(Demand(group="deep", tokens=1),)])
                 await crashed.close()
+                due.append(client.zscore(sweeper.KEY, tenant.id))
             await asyncio.sleep(0.005)
         assert client.zcard("lw1:{asks-once}:lease") == 0
     idle = [score is not None and score % 1 > 0 for score in due]
@@ -186,7 +189,7 @@ async def test_what_one_that_dies_had_taken_is_soon_due_again(
 ) -> None:
     limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
     tenant = Tenant(id="taken", tier="pro", limits={"deep": limits})
-    crashed, alive = (RedisPools(redis_url, lease_us=1_000) for _ in range(2))
+    crashed, alive = (RedisPools(redis_url, lease_us=1_000, budget_us=BUDGET_US) for _ in range(2))
     await crashed.reserve_first(tenant, "x", [(Demand(group="deep", tokens=1),)])
 
     async def die(_sweeper: Sweeper, _tenant_id: str) -> tuple[int, int]:
@@ -246,7 +249,7 @@ async def test_what_is_out_of_reach_fails_and_is_settled_afterwards(
 async def test_renewing_moves_the_expiry_and_takes_anew_what_came_back_too_early(
     pools: RedisPools, redis_url: str
 ) -> None:
-    short = RedisPools(redis_url, lease_us=60_000)
+    short = RedisPools(redis_url, lease_us=60_000, budget_us=BUDGET_US)
     held = [(await short.reserve_first(TENANT, name, [FAST])).reservation for name in "ab"]
     live, lost = held
     assert live is not None
@@ -290,14 +293,16 @@ async def test_a_flushed_redis_heals_itself(pools: RedisPools, redis_url: str) -
 async def test_waiting_as_told_gets_in(pools: RedisPools) -> None:
     limits = GroupLimits(requests_per_min=6_000, tokens_per_min=6_000, max_concurrent=9)
     tenant = Tenant(id="waiter", tier="free", limits={"fast": limits})
-    held = await pools.reserve_first(tenant, "a", [(Demand(group="fast", tokens=5_999),)])
-    assert held.index == 0
     request = [(Demand(group="fast", tokens=4),)]
-    refused = await pools.reserve_first(tenant, "b", request)
+    await pools.reserve_first(tenant, "a", [(Demand(group="fast", tokens=5_999),)])
+    for number in range(1_000):  # a slow machine may leave the time for what is asked to come back
+        refused = await pools.reserve_first(tenant, f"b{number}", request)
+        if refused.index is None:
+            break
     assert refused.limited_by == ("fast", "tokens")
     assert 0 < refused.wait_us <= 30_000
     await asyncio.sleep(refused.wait_us / 1e6)
-    assert (await pools.reserve_first(tenant, "b", request)).index == 0
+    assert (await pools.reserve_first(tenant, "c", request)).index == 0
 
 
 async def test_what_is_asked_behind_a_settlement_finds_it_done(pools: RedisPools) -> None:
@@ -336,11 +341,24 @@ async def test_a_cancelled_call_breaks_no_other(pools: RedisPools) -> None:
     assert all(not isinstance(result, BaseException) for result in results[:2] + results[3:])
 
 
+async def until_reserved(pools: RedisPools, name: str) -> None:
+    """Ask until it is granted; a busy machine may take longer than a budget, too."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            if (await pools.reserve_first(TENANT, name, [FAST])).index == 0:
+                return
+        except PoolsUnavailable:
+            pass
+        assert time.monotonic() < give_up_s
+        await asyncio.sleep(0.005)
+
+
 async def test_a_frozen_redis_costs_a_bounded_wait_and_recovers() -> None:
     server = EmbeddedRedis()
     pools = RedisPools(await server.start(), lease_us=50_000)
     try:
-        await pools.reserve_first(TENANT, "before", [FAST])
+        await until_reserved(pools, "before")
         assert server.pid is not None
         os.kill(server.pid, signal.SIGSTOP)
         try:
@@ -353,15 +371,7 @@ async def test_a_frozen_redis_costs_a_bounded_wait_and_recovers() -> None:
             os.kill(server.pid, signal.SIGCONT)
         assert all(isinstance(result, PoolsUnavailable) for result in results)
         # What the thawed server still carried out for callers long gone runs out with its leases.
-        give_up_s = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                if (await pools.reserve_first(TENANT, "after", [FAST])).index == 0:
-                    break
-            except PoolsUnavailable:
-                pass
-            assert time.monotonic() < give_up_s
-            await asyncio.sleep(0.005)
+        await until_reserved(pools, "after")
     finally:
         await pools.close()
         await server.stop()
@@ -369,7 +379,7 @@ async def test_a_frozen_redis_costs_a_bounded_wait_and_recovers() -> None:
 
 async def test_a_dead_redis_is_said_to_be_away() -> None:
     server = EmbeddedRedis()
-    pools = RedisPools(await server.start())
+    pools = RedisPools(await server.start(), budget_us=BUDGET_US)
     grant = await pools.reserve_first(TENANT, "a", [FAST])
     assert grant.reservation is not None
     await server.stop()

@@ -2,8 +2,9 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -11,15 +12,25 @@ import pytest
 from router.experience import Experience
 from router.learned_store import LearnedStore
 from router.learning import NUM_TRAITS, Lesson
-from router.pools import Demand, Grant
+from router.pools import Balance, Demand, Renewal
 from router.redis_client import redis_client
 from router.redis_pools import PoolsUnavailable, RedisPools
 from router.redis_servers import RedisServers, slot_of
 from router.redis_url import parse_redis_url
 from router.task import GroupLimits, Tenant
-from tests.integration.redis_fleet import PATIENCE_S, Cluster, Sentinels, Server, running
+from tests.integration.redis_fleet import (
+    NEVER_MS,
+    PATIENCE_S,
+    SOON_MS,
+    Cluster,
+    Sentinels,
+    Server,
+    has_heard,
+    running,
+)
 from tests.integration.test_slices import gateways, many_tasks
 
+T = TypeVar("T")
 LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=3)
 FAST = [(Demand("fast", 100),)]
 
@@ -41,20 +52,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 async def pools(cluster: Cluster) -> AsyncIterator[RedisPools]:
-    made = RedisPools(cluster.url, budget_us=5_000_000)
+    made = RedisPools(cluster.url, budget_us=20_000_000)
     yield made
     await made.close()
 
 
-async def reserve_when_back(pools: RedisPools, of: Tenant, name: str) -> Grant:
-    """Reserve as soon as the pools answer again."""
+async def when_back(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer as soon as the pools give one again."""
     give_up_s = asyncio.get_running_loop().time() + PATIENCE_S
     while True:
         try:
-            return await pools.reserve_first(of, name, FAST)
+            return await ask()
         except PoolsUnavailable:
             assert asyncio.get_running_loop().time() < give_up_s
             await asyncio.sleep(0.02)
+
+
+def places_of(balances: tuple[Balance, ...]) -> int:
+    """Free ones."""
+    return next(each.remaining for each in balances if each.unit == "concurrent")
 
 
 def master_of(cluster: Cluster, of: Tenant) -> Server:
@@ -138,17 +154,22 @@ async def test_a_clusters_failover_costs_its_own_tenants_only_and_soon_nobody(
     )
     before = (await pools.reserve_first(victim, "before", FAST)).reservation
     assert before is not None
-    master_of(cluster, victim).ask("WAIT", 1, 5_000)  # the replica has heard of it
-    master_of(cluster, victim).send(signal.SIGKILL)
+    master = master_of(cluster, victim)
+    has_heard(cluster.replica_of(master), master)
+    master.send(signal.SIGKILL)
     with pytest.raises(PoolsUnavailable):
         await pools.reserve_first(victim, "at once", FAST)
-    await reserve_when_back(pools, other, "meanwhile")
-    after = await reserve_when_back(pools, victim, "after")
-    assert after.reservation is not None
-    assert await pools.renew([before, after.reservation])
-    await reserve_when_back(pools, victim, "third")
-    assert (await reserve_when_back(pools, victim, "fourth")).limited_by == ("fast", "concurrent")
-    assert await pools.settle(before, {"fast": 7})
+    await when_back(lambda: pools.reserve_first(other, "meanwhile", FAST))
+    cluster.give_up_after(SOON_MS)
+    after = (await when_back(lambda: pools.reserve_first(victim, "after", FAST))).reservation
+    cluster.give_up_after(NEVER_MS)
+    assert after is not None
+    assert await when_back(lambda: pools.renew([before, after])) == Renewal(2, 0)
+    await when_back(lambda: pools.reserve_first(victim, "third", FAST))
+    fourth = await when_back(lambda: pools.reserve_first(victim, "fourth", FAST))
+    assert fourth.limited_by == ("fast", "concurrent")
+    await when_back(lambda: pools.settle(before, {"fast": 7}))
+    assert (await when_back(lambda: pools.reserve_first(victim, "fourth", FAST))).index == 0
     await pools.close()
 
 
@@ -160,14 +181,18 @@ async def test_sentinels_failover(tmp_path: Path) -> None:
         someone = tenant("someone")
         before = (await pools.reserve_first(someone, "before", FAST)).reservation
         assert before is not None
-        made.master.ask("WAIT", 1, 5_000)
+        has_heard(made.replica, made.master)
         made.master.send(signal.SIGKILL)
         with pytest.raises(PoolsUnavailable):
             await pools.reserve_first(someone, "at once", FAST)
-        assert (await reserve_when_back(pools, someone, "after")).index == 0
-        assert await pools.settle(before, {"fast": 7})
+        made.give_up_after(SOON_MS)
+        assert (await when_back(lambda: pools.reserve_first(someone, "after", FAST))).index == 0
+        made.give_up_after(NEVER_MS)
+        assert places_of(await when_back(lambda: pools.balances(someone))) == 1, "both are held"
+        await when_back(lambda: pools.settle(before, {"fast": 7}))
         made.master.start()  # nobody turns to what comes back
-        assert (await pools.reserve_first(someone, "still", FAST)).index == 0
+        assert (await when_back(lambda: pools.reserve_first(someone, "still", FAST))).index == 0
+        assert places_of(await when_back(lambda: pools.balances(someone))) == 1
         await pools.close()
 
 

@@ -17,7 +17,7 @@ from router.task import GroupLimits, Tenant
 
 MANY = GroupLimits(requests_per_min=10**6, tokens_per_min=10**9, max_concurrent=10**4)
 FAST, DEEP = (Demand("fast", 10),), (Demand("deep", 10),)
-BUDGET_US = 2_000_000
+BUDGET_US = 20_000_000
 HASH = "lw1:{ceiling:fast}:slices"
 
 

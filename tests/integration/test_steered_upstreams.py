@@ -19,7 +19,7 @@ from tests.unit.gateway.doubles import until
 from tests.unit.gateway.test_pipeline import World
 
 PROTOCOLS = ("chat", "responses", "responses-ws")
-WAIT_S = 20.0  # bounds a hang
+WAIT_S = 60.0  # bounds a hang
 STEER = "Count in French instead."
 
 

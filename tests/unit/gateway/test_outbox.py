@@ -152,7 +152,7 @@ async def test_text_marked_while_a_closing_writer_is_stuck_still_goes_out() -> N
     outbox.close()
     Counted(outbox, "s").mark()
     written.room.set()
-    await asyncio.wait_for(writer, 1)
+    await asyncio.wait_for(writer, 20)
     assert written.frames == [b"stuck", b"s1"]
 
 
