@@ -26,7 +26,7 @@ from gateway.tenants import (
 )
 from router.cost import CostWeights
 from router.local_pools import OnBlind, WhenAway
-from router.redis_pools import BUDGET_US
+from router.pools import BUDGET_US
 from router.redis_url import parse_redis_url
 from router.task import GroupLimits, Tenant
 from router.waiting_rules import AdaptationConfig, WaitingConfig

@@ -27,13 +27,11 @@ from router.pool_calls import (
     settle_call,
     tenant_keys,
 )
-from router.pools import LEASE_US, Balance, Demand, Grant, Renewal, Reservation
+from router.pools import BUDGET_US, LEASE_US, Balance, Demand, Grant, Renewal, Reservation
 from router.redis_servers import RedisAway, RedisServers, Script
 from router.redis_url import parse_redis_url
 from router.sweeper import Sweeper
 from router.task import Tenant
-
-BUDGET_US = 50_000  # for one attempt; two are made at most
 
 _POOLS = Script(SCRIPT, NUM_KEYS)
 

@@ -18,8 +18,8 @@ from backends.driver import monotonic_us
 from gateway.embedded_redis import EmbeddedRedis
 from router.failover_pools import FailoverPools
 from router.heartbeat import KEY, Heartbeat
-from router.pools import Demand, Reservation
-from router.redis_pools import BUDGET_US, RedisPools
+from router.pools import BUDGET_US, Demand, Reservation
+from router.redis_pools import RedisPools
 from router.task import GroupLimits, Tenant
 
 LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=40)
