@@ -8,7 +8,7 @@ from functools import partial
 from gateway.asgi_socket import AsgiSocket
 from gateway.auth import Keys
 from gateway.config import ServerConfig
-from gateway.errors import ProtocolError
+from gateway.errors import ProtocolError, too_large
 from gateway.gateway import Gateway
 from gateway.ids import new_id
 from gateway.job import Ended, Job
@@ -108,11 +108,7 @@ class Connection:
         """Take one frame in; false if it is larger than allowed."""
         num_bytes = len(text) if text.isascii() else len(text.encode(errors="replace"))
         if num_bytes > self._config.max_message_bytes:
-            error = ProtocolError(
-                "message_too_large",
-                f"A message may hold {self._config.max_message_bytes} bytes, got {num_bytes}. "
-                "Send less, or continue with 'previous_response_id'.",
-            )
+            error = too_large(self._config.max_message_bytes, num_bytes)
             self._outbox.send(error.event(None))
             return False
         self._gw.metrics.ws_message_in(num_bytes)

@@ -121,6 +121,15 @@ class ProtocolError(Exception):
         return msgspec.json.encode(event)
 
 
+def too_large(max_bytes: int, num_bytes: int) -> ProtocolError:
+    """A message beyond the limit."""
+    message = (
+        f"A message may hold {max_bytes} bytes, got {num_bytes}. "
+        "Send less, or continue with 'previous_response_id'."
+    )
+    return ProtocolError("message_too_large", message)
+
+
 def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> ProtocolError:
     """A decoder's complaint as a protocol error.
 

@@ -36,8 +36,8 @@ from gateway.socket_protocol import HttpProtocol, SocketProtocol
 
 logger = logging.getLogger("lanewise")
 
-# Larger than what the gateway accepts, so that a message just over the limit gets an error event;
-# one over this is closed with 1009 by the protocol itself, unread.
+# A message just over the limit is read, so that its true size can be told; one over this is refused
+# by the size that its frame claims.
 MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
 BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
@@ -297,7 +297,10 @@ def uvicorn_config(app: Any, server: ServerConfig, keep_alive: KeepAlive) -> uvi
     return uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", partial(HttpProtocol, line)),
-        ws=cast("type[asyncio.Protocol]", partial(SocketProtocol, keep_alive, line)),
+        ws=cast(
+            "type[asyncio.Protocol]",
+            partial(SocketProtocol, keep_alive, line, server.max_message_bytes),
+        ),
         ws_max_size=server.max_message_bytes + MESSAGE_SLACK_BYTES,
         ws_per_message_deflate=False,
         interface="asgi3",  # not guessed: one that hands on need not be a coroutine itself

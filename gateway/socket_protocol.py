@@ -18,14 +18,19 @@ from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
+from websockets.exceptions import PayloadTooBig
+from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from gateway.errors import too_large
 from gateway.latch import Latch, Mailbox
 from gateway.socket_care import KeepAlive, Line, Pinged
 from gateway.socket_frames import BINARY, TEXT, framed
 from gateway.socket_handshake import answer, plain_key
+
+LINGER_S = 5.0  # to read what a client still sends after its message was refused
+SILENCE_S = 1.0  # after that it sends no more
 
 ABORT, WRITE, WRITE_NOW = "abort", "write", "write_now"  # where `scope["state"]` holds each
 
@@ -93,8 +98,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     An idle one holds little.
     """
 
-    def __init__(self, keep_alive: KeepAlive, line: Line, **options: Any) -> None:
+    _is_silent = False  # since the last look at what comes behind a message that is too large
+    _until_s = 0.0  # how long that is read
+
+    def __init__(
+        self, keep_alive: KeepAlive, line: Line, max_message_bytes: int, **options: Any
+    ) -> None:
+        """`max_message_bytes`: the limit that clients are told."""
         super().__init__(**options)
+        self._max_message_bytes = max_message_bytes
         self.queue = Mailbox()  # type: ignore[assignment]
         self.writable = Latch(is_set=True)  # type: ignore[assignment]
         self._line = line
@@ -170,6 +182,36 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.conn.parser.close()
             if self.handshake_initiated:
                 cast("dict[str, Any]", self.scope).clear()
+
+    def handle_parser_exception(self) -> None:
+        """A frame that cannot be taken ends the connection; of one too large it is told so before.
+
+        A connection that is closed with bytes unread is reset, and a reset overtakes the words that
+        were to say why. So what the client still sends is dropped, until it is silent.
+        """
+        fault = self.conn.parser_exc
+        if not (isinstance(fault, PayloadTooBig) and self.handshake_complete):
+            super().handle_parser_exception()
+            return
+        if self.close_sent:
+            self._is_silent = False  # more of it
+            return
+        error = too_large(self._max_message_bytes, (fault.cur_size or 0) + (fault.size or 0))
+        self.transport.write(framed(TEXT, [error.event(None)]))
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.MESSAGE_TOO_BIG})
+        self._until_s = self.loop.time() + LINGER_S
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close once nothing came since the last look. With its timer set, ASGI's end does not."""
+        if self.loop.time() >= self._until_s:
+            self.transport.abort()  # it may not even have read why
+        elif self._is_silent:
+            self.transport.close()
+        self._is_silent = True
+        self.close_timer = self.loop.call_later(SILENCE_S, self._linger)
 
     async def send(self, message: ASGISendEvent) -> None:
         """See ASGI. Once accepted, what the handshake brought is forgotten: 5 KiB of headers."""

@@ -189,12 +189,20 @@ async def test_a_message_beyond_the_limit_is_told_and_closed(gateway: GatewayPro
         assert connection.socket.close_code == 1009
 
 
-async def test_a_message_far_beyond_the_limit_is_closed(gateway: GatewayProcess) -> None:
+@pytest.mark.parametrize("num_pieces", [1, 18])
+async def test_a_message_far_beyond_the_limit_is_told_and_closed(
+    gateway: GatewayProcess, num_pieces: int
+) -> None:
+    """In one frame or many; before it is read to its end."""
     async with SocketClient.open(gateway) as connection:
         with contextlib.suppress(websockets.ConnectionClosed):
-            await connection.socket.send("x" * (40 << 20))
+            piece = "x" * ((18 << 20) // num_pieces)
+            await connection.socket.send(piece if num_pieces == 1 else [piece] * num_pieces)
+        error = await connection.error()
+        assert (error["status"], error["error"]["code"]) == (413, "message_too_large")
+        assert f"A message may hold {16 << 20} bytes, got " in error["error"]["message"]
         await connection.socket.wait_closed()
-        assert connection.socket.close_code in (1009, 1006)
+        assert connection.socket.close_code == 1009
 
 
 async def test_a_binary_message_closes_with_1003(gateway: GatewayProcess) -> None:
