@@ -416,6 +416,26 @@ BACKENDS = (
         ),
     ),
 )
+COMPACTIONS = (
+    panel(
+        "Compactions",
+        "reqps",
+        "Contexts that were to be made shorter, by who asked and what came of it.",
+        (rate("lanewise_compactions_total", "kind", "outcome"), "{{kind}} {{outcome}}"),
+    ),
+    panel(
+        "Context before and after",
+        "short",
+        "Prompt tokens of compactions that came off: median and the largest tenth.",
+        *(
+            (
+                never_empty(quantile(q, "lanewise_compaction_tokens", "moment")),
+                f"p{q * 100:.0f} {{{{moment}}}}",
+            )
+            for q in (0.5, 0.9)
+        ),
+    ),
+)
 PROCESS = (
     panel(
         "CPU",
@@ -439,6 +459,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Pools": POOLS,
     "Sockets": SOCKETS,
     "Backends": BACKENDS,
+    "Compaction": COMPACTIONS,
     "Process": PROCESS,
 }
 

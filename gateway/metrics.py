@@ -24,6 +24,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from backends.contract import BackendGroup, BackendStats, Usage
 from gateway.adaptation_metrics import AdaptationMetrics
 from gateway.backend_metrics import BackendCollector, BackendFailures
+from gateway.compaction_metrics import CompactionMetrics
 from gateway.fleet_metrics import taken
 from gateway.learning_metrics import LearningCollector, lessons_of
 from gateway.ledger_metrics import LedgerCollector
@@ -182,6 +183,7 @@ class Metrics:
         )
         self.failures = BackendFailures(self.registry)
         self.strategies = StrategyMetrics(self.registry)
+        self.compactions = CompactionMetrics(self.registry)
         self.warm_ups = WarmUpMetrics(self.registry)
 
     def _make_pool_metrics(self) -> None:

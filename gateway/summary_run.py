@@ -23,6 +23,7 @@ from gateway.compaction import (
     plan_whole,
     skipped_words,
 )
+from gateway.compaction_metrics import CompactionKind, CompactionOutcome
 from gateway.dispatch import Run
 from gateway.errors import ProtocolError
 from gateway.gateway import Gateway
@@ -33,6 +34,8 @@ from gateway.response import Ending, unheard
 from router.decision import RankedRoute
 from router.strategies.asks import leading_place
 from router.task import Route, Task
+
+STOPPED = "it was stopped"
 
 
 class SummaryRun:
@@ -49,6 +52,7 @@ class SummaryRun:
         self._parsed = parsed
         self._place = leading_place(chosen.strategy)
         self._num_tokens_after: int | None = None
+        self._is_counted = False
         self._said = unheard(parsed)
         self._run = Run(_alone(chosen, self._place), self._said, gw.clock_us)
 
@@ -88,7 +92,7 @@ class SummaryRun:
         outcome = await self._run.ended
         finish = outcome.finish
         if finish is None:
-            self.error = "it was stopped"
+            self.error = STOPPED
             return None
         if finish.error is not None:
             self.error = str(finish.error)
@@ -125,8 +129,16 @@ class SummaryRun:
         self._run.stop()
 
     def close(self) -> None:
-        """Cancel what still generates."""
+        """Cancel what still generates; what came of it is counted, once."""
         self._run.close()
+        if self._is_counted:
+            return
+        self._is_counted = True
+        kind: CompactionKind = "automatic" if self._parsed.answers else "requested"
+        self._gw.metrics.compactions.ended(kind, self._outcome())
+        if self._num_tokens_after is not None:
+            num_before = self.plan.num_tokens
+            self._gw.metrics.compactions.shortened(kind, num_before, self._num_tokens_after)
 
     def added_to(self, usages: list[Usage], *, so_far: bool = False) -> list[Usage]:
         """What was used in each place of the route, this included; whole after `close`."""
@@ -150,6 +162,13 @@ class SummaryRun:
         if used:
             view["usage"] = {name: usage_json(usage) for name, usage in used.items()}
         return view
+
+    def _outcome(self) -> CompactionOutcome:
+        if isinstance(self.plan, Skipped):
+            return self.plan.state
+        if self.item is not None:
+            return "done"
+        return "failed" if self.error not in (None, STOPPED) else "stopped"
 
     def _state(self) -> State:
         if isinstance(self.plan, Skipped):

@@ -41,6 +41,7 @@ EDGES = frozenset(
             *("leases", "metrics", "outbox"),
             *("pipeline", "preview", "posts", "rounds", "routes", "server", "settlement"),
             "side_reservations",
+            "compaction_metrics",
             *("socket_protocol", "summary_run"),
             *("store", "terminal"),
             *("admin_guard", "outage_metrics", "policy_metrics", "policy_watch"),
@@ -110,6 +111,7 @@ THIRD_PARTY = {
         *("gateway.backend_metrics", "gateway.learning_metrics"),
         *("gateway.metrics", "gateway.ledger_metrics", "gateway.outage_metrics"),
         *("gateway.policy_metrics", "gateway.strategy_metrics", "gateway.waiting_metrics"),
+        "gateway.compaction_metrics",
         *("gateway.adaptation_metrics", "gateway.tallies", "gateway.warm_metrics"),
     ),
     "websockets": (

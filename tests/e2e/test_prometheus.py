@@ -118,13 +118,14 @@ def ask(url: str, expr: str) -> list[dict[str, Any]]:
 
 
 def load(gateway: GatewayProcess) -> None:
-    """A bit of everything: both engines, both transports, refusals, fallbacks."""
+    """A bit of everything: both engines, both transports, compaction, refusals, fallbacks."""
     with OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as client:
         for model in ("auto", "lanewise-fast", "lanewise-deep"):
             client.responses.create(model=model, input="Say hello.", max_output_tokens=40)
         client.responses.create(
             model="auto", input="Hi.", metadata={"route": "parallel"}, max_output_tokens=40
         )
+        client.responses.compact(model="auto", input="Hi.")
         with client.responses.connect() as connection:
             connection.response.create(model="auto", input="Hi.", max_output_tokens=40)
             for event in connection:
