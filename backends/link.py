@@ -8,9 +8,10 @@ down finish with an error at once, so nobody waits for an engine that is not the
 import asyncio
 import logging
 import random
+from collections import deque
 
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
 from backends.contract import (
@@ -31,7 +32,6 @@ from backends.frames import (
     MAX_FRAME_BYTES,
     VERSION,
     Cancel,
-    GatewayFrame,
     Hello,
     Start,
     Step,
@@ -39,14 +39,12 @@ from backends.frames import (
     engine_frames,
     finish_of,
 )
+from backends.quick_connection import QuickConnection
 
 logger = logging.getLogger("lanewise")
 
 _KINDS = tuple(DeltaKind)  # by value: a lookup costs a tenth of a call of the enumeration
-# Frames that wait here unread. Behind them the engine's end is held back, where rows of one
-# generation become one longer row: who is late gets fewer rows to tell, not more.
-MAX_UNREAD = 2
-MAX_UNSENT = 4_096  # frames to the engine; more means that it does not read
+MAX_UNSENT_BYTES = 32 << 20  # to the engine; more means that it does not read
 
 
 class LinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,7 +80,10 @@ class LinkBackend:
         self._generations: dict[int, LinkGeneration] = {}
         self._warming: set[int] = set()  # those of them that are warm-ups
         self._next_key = 1
-        self._unsent: asyncio.Queue[GatewayFrame] | None = None  # None while the link is down
+        self._connection: QuickConnection | None = None  # None while the link is down
+        self._unread: deque[bytes] = deque()  # frames that came together, but for the first
+        self._is_reading = False  # frames, one in each turn of the event loop
+        self._fault: Exception | None = None  # of a frame: no more of them is wanted
         self._refusal = ""  # why it does not come up, as last logged
         self._offset_us = 0  # the engine's clock + this = ours
         self._keeper = asyncio.create_task(self._keep())
@@ -93,25 +94,29 @@ class LinkBackend:
 
     def start(self, request: GenerateRequest, sink: Sink) -> "LinkGeneration":
         """See `Backend.start`."""
-        if self._unsent is None or self._unsent.full():
-            what = "is down" if self._unsent is None else "does not keep up"
+        connection = self._connection
+        if connection is None or connection.unsent_bytes > MAX_UNSENT_BYTES:
+            what = "is down" if connection is None else "does not keep up"
             message = f"the link to engine {self._name!r} {what}"
             raise BackendError(self._name, "server_is_overloaded", message, retryable=True)
         key, self._next_key = self._next_key, self._next_key + 1
         generation = self._generations[key] = LinkGeneration(self, key, request, sink)
         if not request.generate:
             self._warming.add(key)
-        self._unsent.put_nowait(Start(key, request))
+        connection.send_now(encode(Start(key, request)))
         return generation
 
     def drop(self, key: int) -> None:
         """Stop a generation: the engine is told within this turn of the event loop."""
         self._warming.discard(key)
-        if self._generations.pop(key, None) is not None and self._unsent is not None:
-            try:
-                self._unsent.put_nowait(Cancel(key))
-            except asyncio.QueueFull:
-                self._lost("does not read what it is sent")
+        connection = self._connection
+        if self._generations.pop(key, None) is None or connection is None:
+            return
+        if connection.unsent_bytes > MAX_UNSENT_BYTES:
+            self._lost("does not read what it is sent")
+            connection.transport.abort()
+        else:
+            connection.send_now(encode(Cancel(key)))
 
     def stats(self) -> BackendStats:
         """See `Backend.stats`; the engine's load as last told."""
@@ -119,7 +124,7 @@ class LinkBackend:
         num_mine = len(self._generations) - len(self._warming)
         return BackendStats(
             info=self._info,
-            healthy=self._unsent is not None,
+            healthy=self._connection is not None,
             num_running=max(num_mine, known.num_running if known else 0),
             num_waiting=known.num_waiting if known else 0,
             num_warming=known.num_warming if known else 0,
@@ -145,8 +150,9 @@ class LinkBackend:
         while True:
             try:
                 async with self._connect() as connection:
+                    assert isinstance(connection, QuickConnection)
                     hello = await asyncio.wait_for(connection.recv(), self._options.open_timeout_s)
-                    self._greet(hello)
+                    self._greet(hello, connection)
                     pause_s = self._options.retry_min_s
                     await self._talk(connection)
             except (OSError, TimeoutError, WebSocketException, InvalidURI) as error:
@@ -166,14 +172,14 @@ class LinkBackend:
             additional_headers={"authorization": f"Bearer {options.key}"} if options.key else None,
             compression=None,
             max_size=MAX_FRAME_BYTES,
-            max_queue=MAX_UNREAD,
+            create_connection=QuickConnection,
             open_timeout=options.open_timeout_s,
             ping_interval=options.ping_interval_s,
             ping_timeout=options.ping_interval_s,
             proxy=None,
         )
 
-    def _greet(self, message: str | bytes) -> None:
+    def _greet(self, message: str | bytes, connection: QuickConnection) -> None:
         hello = engine_frames.decode(message if isinstance(message, bytes) else message.encode())
         if not isinstance(hello, Hello) or hello.version != VERSION:
             got = f"version {hello.version}" if isinstance(hello, Hello) else "another frame"
@@ -187,24 +193,59 @@ class LinkBackend:
         )
         self._stats = hello.stats
         self._offset_us = monotonic_us() - hello.now_us
-        self._unsent = asyncio.Queue(MAX_UNSENT)
+        self._connection = connection
+        self._unread.clear()
+        self._fault = None
         self._refusal = ""
         logger.info("the link to engine %r (%s) is up", self._name, self._options.url)
 
-    async def _talk(self, connection: ClientConnection) -> None:
-        """Read and write until the link breaks."""
-        assert self._unsent is not None
-        writer = asyncio.create_task(_send(connection, self._unsent))
+    async def _talk(self, connection: QuickConnection) -> None:
+        """Read until the link breaks; what does not come by the quick way comes here."""
+        connection.listen(self._arrived, MAX_FRAME_BYTES)
         try:
             async for message in connection:
                 if isinstance(message, bytes):
-                    frame = engine_frames.decode(message)
-                    if isinstance(frame, Step):
-                        self._hand_out(frame)
-                        await asyncio.sleep(0)  # what it brought goes out before the next
-        finally:
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+                    self._take(message)
+                    await asyncio.sleep(0)  # what it brought goes out before the next
+        except WebSocketException:
+            if self._fault is None:
+                raise
+        if self._fault is not None:
+            raise self._fault
+
+    def _arrived(self, content: bytes) -> None:
+        """A frame: the first at once, those that came with it in turns, so that what each brings
+        goes out before the next. Until then nothing more is read, and the engine's end is held
+        back, where rows of one generation become one longer row: who is late gets fewer to tell.
+        """
+        if not self._is_reading:
+            self._is_reading = True
+            self._take(content)
+            asyncio.get_running_loop().call_soon(self._read_on)
+        elif self._connection is not None:
+            self._unread.append(content)
+            self._connection.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if self._unread:
+            self._take(self._unread.popleft())
+            asyncio.get_running_loop().call_soon(self._read_on)
+            return
+        self._is_reading = False
+        if self._connection is not None and not self._connection.transport.is_closing():
+            self._connection.transport.resume_reading()
+
+    def _take(self, content: bytes) -> None:
+        """One frame; what is none ends the connection, and no frame behind it counts."""
+        if self._fault is not None or self._connection is None:
+            return
+        try:
+            frame = engine_frames.decode(content)
+            if isinstance(frame, Step):
+                self._hand_out(frame)
+        except (msgspec.DecodeError, ValueError, IndexError) as error:
+            self._fault = error
+            self._connection.transport.abort()
 
     def _hand_out(self, step: Step) -> None:
         if step.stats is not None:
@@ -240,7 +281,7 @@ class LinkBackend:
 
     def _fell(self, what: str, error: Exception) -> None:
         """A link that was up is lost; one that does not come up says why, once for each reason."""
-        if self._unsent is not None:
+        if self._connection is not None:
             self._lost(what, str(error))
             return
         refusal = _refusal_of(error)
@@ -255,7 +296,7 @@ class LinkBackend:
         Clients hear which engine; the address and the network's words are the operator's.
         """
         message = f"the link to engine {self._name!r} {what}"
-        if self._unsent is not None:
+        if self._connection is not None:
             logger.warning(
                 "%s (%s): %s; %d generations end",
                 message,
@@ -263,7 +304,8 @@ class LinkBackend:
                 why or "-",
                 len(self._generations),
             )
-        self._unsent = None
+        self._connection = None
+        self._unread.clear()
         if self._stats is not None:
             # What it was doing is over. Its counts stay: they go on from there if it still lives.
             self._stats = msgspec.structs.replace(
@@ -351,8 +393,3 @@ def _tell_of(error: Exception) -> None:
     asyncio.get_running_loop().call_exception_handler(
         {"message": "a sink raised; its generation is dropped", "exception": error}
     )
-
-
-async def _send(connection: ClientConnection, unsent: "asyncio.Queue[GatewayFrame]") -> None:
-    while True:
-        await connection.send(encode(await unsent.get()))

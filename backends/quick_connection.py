@@ -7,6 +7,7 @@ of the event loop. Handshake, pings, closing and anything unusual stay the libra
 from collections.abc import Callable
 
 from websockets.asyncio.client import ClientConnection
+from websockets.protocol import State
 
 from backends.socket_messages import MessageCutter
 
@@ -29,6 +30,17 @@ class QuickConnection(ClientConnection):
         self._on_message = on_message
         if not self.protocol.reader.buffer:
             self._cutter = MessageCutter(max_bytes)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the network has not taken yet; whoever sends asks first."""
+        return self.transport.get_write_buffer_size()
+
+    def send_now(self, content: bytes) -> None:
+        """Send a binary message within this turn of the event loop; nothing where it closes."""
+        if self.protocol.state is State.OPEN and not self.transport.is_closing():
+            self.protocol.send_binary(content)
+            self.send_data()
 
     def data_received(self, data: bytes) -> None:
         if self._cutter is None:

@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.server import Request, Response, ServerConnection, serve
 
 from backends.contract import (
+    BackendError,
     BackendInfo,
     BackendStats,
     Delta,
@@ -158,6 +159,79 @@ async def test_sealed_reasoning_and_phases_come_through() -> None:
     assert [msgspec.structs.replace(delta, at_us=0) for delta in heard.deltas] == [
         msgspec.structs.replace(delta, at_us=0) for delta in said
     ]
+
+
+def asked(name: str) -> GenerateRequest:
+    return GenerateRequest(
+        id=name, model="far", items=(), num_prompt_tokens=1, prefix=(), max_output_tokens=99
+    )
+
+
+async def test_frames_that_come_together_keep_their_order() -> None:
+    words = [f"{number} " for number in range(200)]
+
+    async def far(connection: ServerConnection) -> None:
+        await connection.send(encode(Hello(VERSION, 0, INFO, IDLE)))
+        async for message in connection:
+            assert isinstance(message, bytes)
+            started = gateway_frames.decode(message)
+            if not isinstance(started, Start):
+                continue
+            for word in words:  # all in one write
+                step = Step([started.key], [0], [0], [word], ONE, ONE, {}, [])
+                connection.protocol.send_binary(encode(step))
+            ending = StepBuilder()
+            ending.end(started.key, Finish(FinishReason.STOP, Usage(1, 0, len(words)), 9))
+            step = ending.take(None)
+            assert step is not None
+            connection.protocol.send_binary(encode(step))
+            connection.transport.write(b"".join(connection.protocol.data_to_send()))
+
+    async with serve(far, "127.0.0.1", 0, compression=None) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        link = LinkBackend(name="far", options=LinkOptions(url=f"ws://127.0.0.1:{port}/"))
+        try:
+            await up(link)
+            all_heard = [Heard() for _ in range(5)]
+            for number, heard in enumerate(all_heard):
+                link.start(asked(f"r{number}"), heard)
+            for heard in all_heard:
+                finish = await asyncio.wait_for(heard.finished, PATIENCE_S)
+                assert finish.reason is FinishReason.STOP
+                assert heard.text == "".join(words)
+        finally:
+            await link.close()
+
+
+async def test_an_engine_that_does_not_read_gets_no_more_and_loses_the_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("backends.link.MAX_UNSENT_BYTES", 1 << 20)
+
+    async def far(connection: ServerConnection) -> None:
+        await connection.send(encode(Hello(VERSION, 0, INFO, IDLE)))
+        connection.transport.pause_reading()
+        await connection.wait_closed()
+
+    async with serve(far, "127.0.0.1", 0, compression=None, close_timeout=0.1) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        options = LinkOptions(url=f"ws://127.0.0.1:{port}/", retry_min_s=PATIENCE_S)
+        link = LinkBackend(name="far", options=options)
+        try:
+            await up(link)
+            other = Heard()
+            link.start(asked("other"), other)
+            # More than the kernel's buffers take.
+            generation = link.start(asked("r" * (32 << 20)), Heard())
+            with pytest.raises(BackendError, match="does not keep up"):
+                link.start(asked("more"), Heard())
+            generation.cancel()
+            assert not link.stats().healthy, "what it is not to do it cannot be told"
+            finish = await asyncio.wait_for(other.finished, PATIENCE_S)
+            assert finish.error is not None
+            assert "does not read" in str(finish.error)
+        finally:
+            await link.close()
 
 
 class Warnings(logging.Handler):
