@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from litestar.types import Receive, Scope, Send
 
-from gateway.socket_protocol import ABORT, WRITE, WRITE_NOW
+from gateway.socket_protocol import ABORT, TAKE_BY, WRITE, WRITE_NOW, Taker
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -13,7 +13,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 class AsgiSocket:
     """One connection: `accept`, `deny` or `close` comes first."""
 
-    __slots__ = ("_receive", "_send", "abort", "write", "write_now")
+    __slots__ = ("_receive", "_send", "abort", "take_by", "write", "write_now")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -23,6 +23,7 @@ class AsgiSocket:
         self.abort: Callable[[], None] = state[ABORT]
         self.write: Callable[..., Awaitable[None]] = state[WRITE]
         self.write_now: Callable[..., bool] = state[WRITE_NOW]
+        self.take_by: Callable[[Taker | None], None] = state[TAKE_BY]
 
     async def accept(self, headers: Headers = ()) -> None:
         """Open the socket, with headers of our own in the answer."""

@@ -36,6 +36,7 @@ _OURS = {  # closes that we begin, and what they tell whoever reads the code's r
 AGE_GRACE_S = 30.0
 # For a client whose key was revoked to take the error that says so; nothing else runs by then.
 REVOKED_GRACE_S = 5.0
+MAX_BYTES_PER_CHAR = 4  # UTF-8
 
 
 class Connection:
@@ -60,6 +61,8 @@ class Connection:
         )
         self._pumps: set[asyncio.Task[None]] = set()
         self._close_code = NORMAL
+        self._is_holding = False  # the reader waits with a frame in its hand
+        self._fault: Exception | None = None  # of a frame that was taken as it came
         self._age_error: ProtocolError | None = None  # set once the connection is too old
         self._key_error: ProtocolError | None = None  # set once its key no longer holds
 
@@ -73,14 +76,16 @@ class Connection:
         writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
         let_go = self._gw.holders.add(self._tenant, partial(self._lose_key, reader))
+        self._socket.take_by(partial(self._take_now, reader))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             if writer.done():
                 self._close_code = VANISHED  # only an error ends the writer first
-            elif not reader.cancelled() and (fault := reader.exception()) is not None:
+            elif (fault := self._fault or _fault_of(reader)) is not None:
                 self._close_code = FAULT
                 logger.error("a connection's reader failed", exc_info=fault)
         finally:
+            self._socket.take_by(None)
             expiry.cancel()
             reader.cancel()
             await self._end_jobs()
@@ -91,11 +96,13 @@ class Connection:
     async def _read(self) -> None:
         """Take frames in until the client closes, vanishes, or breaks the rules."""
         while True:
-            await self._outbox.room()  # a client that does not read its answers asks nothing more
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 self._close_code = message.get("code") or VANISHED
                 return
+            self._is_holding = True
+            await self._outbox.room()  # a client that does not read its answers asks nothing more
+            self._is_holding = False
             text = message.get("text")
             if text is None:
                 self._close_code = UNSUPPORTED_DATA
@@ -103,6 +110,24 @@ class Connection:
             if not self._receive(text):
                 self._close_code = TOO_BIG
                 return
+
+    def _take_now(self, reader: "asyncio.Future[None]", text: str) -> bool:
+        """Take one frame in as it comes, without waking the reader; false if it has to wait."""
+        if self._is_holding or not self._outbox.has_room or reader.done():
+            return False
+        if len(text) > self._config.max_message_bytes // MAX_BYTES_PER_CHAR:
+            return False  # perhaps too large: then the reader ends the connection
+        try:
+            self._receive(text)
+        except Exception as error:
+            self._fault = error
+            self._stop_reading(reader)
+        return True
+
+    def _stop_reading(self, reader: "asyncio.Future[None]") -> None:
+        """Take nothing more in."""
+        self._socket.take_by(None)
+        reader.cancel()
 
     def _receive(self, text: str) -> bool:
         """Take one frame in; false if it is larger than allowed."""
@@ -166,7 +191,7 @@ class Connection:
         self._age_error = error
         self._close_code = RESTART
         self._session.close(error)
-        reader.cancel()
+        self._stop_reading(reader)
 
     def _lose_key(self, reader: "asyncio.Future[None]", error: ProtocolError) -> None:
         """The key no longer holds: stop what runs, say so, and close at once."""
@@ -175,7 +200,7 @@ class Connection:
         self._session.close(error)
         for pump in self._pumps:
             pump.cancel()
-        reader.cancel()
+        self._stop_reading(reader)
 
     async def _end_jobs(self) -> None:
         """Stop what runs; after the age limit, let it end within the grace first."""
@@ -215,3 +240,7 @@ class Connection:
     def abort(self) -> None:
         """Drop the transport with whatever it holds; the reader then sees a disconnect."""
         self._socket.abort()
+
+
+def _fault_of(reader: "asyncio.Future[None]") -> BaseException | None:
+    return None if reader.cancelled() else reader.exception()

@@ -2,8 +2,8 @@
 
 Producers never wait: a frame is appended, a stream with new text is marked. The one writer wakes,
 drains, and sleeps again. Between two rounds text gathers in its stream, so a slow reader costs what
-its responses hold and no more. Where the transport has room a round writes by itself, and no task
-wakes.
+its responses hold and no more. Where the transport has room, a round and the end of a turn of the
+loop write by themselves, and no task wakes.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ class Outbox:
         self._frames: deque[bytes] = deque()
         self._dirty: dict[Flushable, None] = {}
         self._is_gathering = False
+        self._is_leaving = False  # what this turn of the loop queues goes out at its end
         self._is_ripe = False  # a round has come that the writer is to carry out
         self._fault: Exception | None = None  # of a round; the writer ends with it
         self._write_now: WriteNow | None = None  # while the writer runs
@@ -53,8 +54,14 @@ class Outbox:
         self._queued_bytes += len(frame)
         if self._queued_bytes > MAX_QUEUED_BYTES:
             self._room.clear()
-        if not self._is_gathering:
-            self._wake.set()
+        if not (self._is_gathering or self._is_leaving):
+            self._is_leaving = True
+            self._loop.call_soon(self._leave)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether not too much is queued."""
+        return self._room.is_set()
 
     async def room(self) -> None:
         """Wait until not too much is queued; who takes in what makes frames asks first."""
@@ -78,19 +85,28 @@ class Outbox:
 
     def ripen(self) -> None:
         """The round has come: write what has gathered, or have the writer do it in its time."""
-        is_writing = self._frames or self.blocked_since_s is not None
-        if is_writing or self._closed or self._write_now is None:
-            self._is_ripe = True
-            self._wake.set()
-            return
-        try:
-            self._gather()
-            if self._queued_bytes <= MAX_WRITE_BYTES and self._write_now(self._frames):
-                self._frames.clear()
-                self._queued_bytes = 0
-                return
-        except Exception as error:
-            self._fault = error
+        self._is_ripe = True
+        self._write_queued()
+
+    def _leave(self) -> None:
+        """What this turn of the loop has queued goes out at its end."""
+        self._is_leaving = False
+        if self._frames:  # else a round, or the writer, took it along
+            self._write_queued()
+
+    def _write_queued(self) -> None:
+        """Write all of it if the transport has room for it; else the writer does, in its time."""
+        write_now = self._write_now
+        if write_now is not None and self.blocked_since_s is None and not self._closed:
+            try:
+                if self._is_ripe:
+                    self._gather()
+                if self._queued_bytes <= MAX_WRITE_BYTES and write_now(self._frames):
+                    self._frames.clear()
+                    self._queued_bytes = 0
+                    return
+            except Exception as error:
+                self._fault = error
         self._wake.set()
 
     def _gather(self) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import random
 import struct
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
@@ -32,7 +32,14 @@ from gateway.socket_handshake import answer, plain_key
 LINGER_S = 5.0  # to read what a client still sends after its message was refused
 SILENCE_S = 1.0  # after that it sends no more
 
-ABORT, WRITE, WRITE_NOW = "abort", "write", "write_now"  # where `scope["state"]` holds each
+# Where `scope["state"]` holds each.
+ABORT, WRITE, WRITE_NOW, TAKE_BY = "abort", "write", "write_now", "take_by"
+
+# Messages that are taken as they come in one turn of the loop; more of them wait in the queue, so
+# that a client that sends a thousand at once holds up nobody.
+MAX_TAKEN = 16
+
+Taker = Callable[[str], bool]
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -112,6 +119,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._line = line
         self._keep_alive = keep_alive
         self._place: set[Pinged] | None = None
+        self._taker: Taker | None = None
+        self._taken_s = 0.0  # the loop's time of the latest turn in which messages were taken
+        self._num_taken = 0  # in that turn
         self._is_gone = self._is_over = False  # the transport, and what served it
         self._key: bytes | None = None  # of a plain upgrade that is not answered yet
 
@@ -159,6 +169,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.scope["state"][ABORT] = self.transport.abort  # even if a stalled reader fills it
         self.scope["state"][WRITE] = self.write_messages
         self.scope["state"][WRITE_NOW] = self.write_now
+        self.scope["state"][TAKE_BY] = self.take_by
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.writable.set()  # whoever writes finds out now
@@ -236,6 +247,33 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.conn.state = State.OPEN
             self.transport.write(answer(key, [*self.default_headers, *headers]))
             self.start_keepalive()
+
+    def take_by(self, taker: Taker | None) -> None:
+        """Hand text messages to this as they come, past queue and task; what it refuses waits."""
+        self._taker = taker
+
+    def send_receive_event_to_app(self) -> None:
+        """A message is whole."""
+        is_plain = self.curr_msg_data_type == "text" and len(self.frames) == 1
+        if is_plain and self._taker is not None and self._may_take():
+            try:
+                text = self.frames[0].decode()
+            except UnicodeDecodeError:
+                text = None
+            if text is not None and self._taker(text):
+                self.frames = []
+                return
+        super().send_receive_event_to_app()
+
+    def _may_take(self) -> bool:
+        """Whether a message is the next, and not too many came with it."""
+        if self.close_sent or not self.queue.empty():
+            return False
+        now_s = self.loop.time()
+        if now_s != self._taken_s:
+            self._taken_s, self._num_taken = now_s, 0
+        self._num_taken += 1
+        return self._num_taken <= MAX_TAKEN
 
     async def write_messages(self, messages: Sequence[bytes], *, binary: bool = False) -> None:
         """Send whole messages in one write, once the transport has room.

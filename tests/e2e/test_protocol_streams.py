@@ -1,6 +1,7 @@
 """Many streams on one socket: order within each, concurrency between them, and the limits."""
 
 import itertools
+import json
 
 import pytest
 
@@ -62,6 +63,21 @@ async def test_a_long_fast_answer_and_a_deep_one_share_a_socket(connection: Sock
     assert switches >= 20, f"only {switches} switches in {len(order)} deltas"
     terminals = [e["stream_id"] for e in connection.received if e["type"] in TERMINALS]
     assert terminals == ["fast", "deep"], "4,000 fast tokens take less time than 400 deep ones"
+
+
+async def test_many_frames_in_one_packet_are_taken_in_order(connection: SocketClient) -> None:
+    """The first of them as they come, and the others from a queue behind them."""
+    socket, names = connection.socket, [f"s{number}" for number in range(32)]
+    for name in names:
+        # Each is refused at once, so that answers come in the order in which they were taken.
+        request = {"type": "response.create", "stream_id": name, "model": "lanewise-fast"}
+        socket.protocol.send_text(json.dumps(request | {"background": True}).encode())
+    socket.transport.write(b"".join(socket.protocol.data_to_send()))
+    events = [await connection.receive() for _ in names]
+    assert [event["stream_id"] for event in events] == names
+    assert {event["error"]["code"] for event in events} == {"unsupported_parameter"}
+    await connection.create("Say hello.", max_output_tokens=8, store=False)
+    await wait_for_terminals(connection, 1)
 
 
 async def test_each_stream_is_first_in_first_out(connection: SocketClient) -> None:

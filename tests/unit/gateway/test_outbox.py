@@ -209,10 +209,15 @@ class Transport:
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.is_broken = False
+        self.has_room = True
+        self.num_writes = 0
 
     def write_now(self, frames: Sequence[bytes]) -> bool:
         if self.is_broken:
             raise ConnectionResetError
+        if not self.has_room:
+            return False
+        self.num_writes += 1
         self.frames += frames
         return True
 
@@ -228,21 +233,41 @@ async def test_a_round_writes_by_itself_and_in_order() -> None:
     assert (transport.frames, written.frames) == ([b"s2"], [])
     outbox.send(b"frame")
     stream.mark()
-    outbox.ripen()  # in the same turn, behind a frame that waits for the writer
-    await turns()
-    assert (transport.frames, written.frames) == ([b"s2"], [b"frame", b"s1"])
+    outbox.ripen()  # in the same turn, behind a frame that waits for its end
+    assert (transport.frames, written.frames) == ([b"s2", b"frame", b"s1"], [])
     outbox.close()
     stream.mark()
     await asyncio.wait_for(writer, 20)
-    assert written.frames[-1] == b"s1", "what comes behind the close is the writer's"
+    assert written.frames == [b"s1"], "what comes behind the close is the writer's"
+
+
+async def test_what_a_turn_queues_goes_out_at_its_end_in_one_write() -> None:
+    outbox, written, transport = Outbox(Rounds(NEVER_S)), Written(), Transport()
+    writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
+    await turns()
+    stream = Counted(outbox, "s")
+    stream.mark()
+    outbox.send(b"one")
+    outbox.send(b"two")
+    assert transport.frames == [], "the turn goes on"
+    await turns(1)
+    assert (transport.frames, transport.num_writes) == ([b"one", b"two"], 1)
+    assert stream.num_marks == 1, "text waits for its round"
+    transport.is_broken = True
+    outbox.send(b"three")
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(writer, 20)
+    assert written.frames == []
 
 
 async def test_while_the_writer_is_stuck_a_round_writes_nothing() -> None:
     outbox, written, transport = Outbox(Rounds(0.0)), Written(), Transport()
     writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
     written.room.clear()
+    transport.has_room = False
     outbox.send(b"stuck")
     await turns()
+    transport.has_room = True  # but what waits for it comes before
     stream = Counted(outbox, "s")
     for _ in range(3):
         stream.mark()

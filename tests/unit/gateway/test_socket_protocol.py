@@ -12,7 +12,7 @@ from gateway.config import ServerConfig
 from gateway.server import uvicorn_config
 from gateway.socket_care import KeepAlive
 from gateway.socket_handshake import plain_key
-from gateway.socket_protocol import ABORT, WRITE, WRITE_NOW
+from gateway.socket_protocol import ABORT, TAKE_BY, WRITE, WRITE_NOW
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 1.3
 ACCEPT = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -144,7 +144,7 @@ async def test_a_plain_upgrade_is_what_the_long_way_makes_of_it(
     assert ACCEPT in short["answer"]
     assert short["message"] == {"type": "websocket.receive", "text": "{}"}
     assert short["pong"] == b"\x8a\x01?"
-    assert short["ways"] == sorted([ABORT, WRITE, WRITE_NOW])
+    assert short["ways"] == sorted([ABORT, TAKE_BY, WRITE, WRITE_NOW])
     assert short["headers left"] == []
 
 
