@@ -87,7 +87,9 @@ class SimulatedBackend:
         room = self._info.window_tokens - request.num_prompt_tokens
         limit = min(request.max_output_tokens, self._info.max_output_tokens, room)
         limit = max(limit, 1)
-        bounded = msgspec.structs.replace(request, max_output_tokens=limit)
+        bounded = request
+        if limit != request.max_output_tokens:
+            bounded = msgspec.structs.replace(request, max_output_tokens=limit)
         playback = Playback(self._script(bounded), limit, request.stop)
         said = playback.prompt_items()
         sequence = Sequence(

@@ -41,9 +41,10 @@ def context_view(task: Task, num_output_tokens: int, window_tokens: int) -> dict
         "used_percent": round(100 * used_tokens / window_tokens, 1),
         "band": band(used_tokens, window_tokens),
     }
-    before = band(num_prompt_tokens - _num_new_tokens(task.request.items), window_tokens)
-    if before != view["band"]:
-        view["crossed_from"] = before
+    if view["band"] != _BANDS[0][1]:  # the lowest was crossed by nothing
+        before = band(num_prompt_tokens - _num_new_tokens(task.request.items), window_tokens)
+        if before != view["band"]:
+            view["crossed_from"] = before
     return view
 
 

@@ -43,8 +43,8 @@ class Memory:
         self._responses[response_id] = response
         self._latest[response.stream_id] = response_id
         self._num_bytes += response.num_bytes
-        kept = set(self._latest.values())
         while len(self._responses) > self._max_remembered or self._num_bytes > self._max_bytes:
+            kept = self._latest.values()
             oldest = next((key for key in self._responses if key not in kept), None)
             if oldest is None:
                 oldest = next(iter(self._responses))

@@ -180,6 +180,8 @@ def _unpinned_choice(
 
 def _options(options: StrategyOptions, hints: Hints) -> StrategyOptions:
     """The policy's options, and what the client asked of them."""
+    if hints.strategy is None:
+        return options  # they are asked together with a strategy
     asked = {
         "hedge_after_ms": hints.hedge_after_ms,
         "num_variations": hints.num_variations,
@@ -230,6 +232,8 @@ def _named(
     candidates: list[BackendStats], stats: Sequence[BackendStats], names: tuple[str, ...]
 ) -> list[BackendStats]:
     """The candidates among the backends that a policy names, in each group that has any of them."""
+    if not names:
+        return candidates
     groups = {s.info.group for s in stats if s.info.name in names}
     return [s for s in candidates if s.info.group not in groups or s.info.name in names]
 

@@ -8,7 +8,7 @@ where to connect to, and what to try again.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, cast
 
 import hiredis
@@ -19,8 +19,21 @@ GRACE_S = 0.002  # a busy loop may notice the time before the answer that is alr
 READ_BYTES = 1 << 18
 
 
-# One command in Redis's protocol; the stub that comes with hiredis allows one word only.
-pack: Callable[[tuple[str | int, ...]], bytes] = cast(Any, hiredis.pack_command)
+MAX_PACKED = 16_384  # words that are kept packed: of a call's twenty, two are new
+
+
+def pack(words: tuple[str | int, ...]) -> bytes:
+    """One command in Redis's protocol, as `hiredis.pack_command` makes it, in half the time.
+
+    A tenant's keys and limits are the same in all its calls.
+    """
+    return b"*%d\r\n%b" % (len(words), b"".join(map(_packed, words)))
+
+
+@lru_cache(MAX_PACKED)
+def _packed(word: str | int) -> bytes:
+    text = str(word).encode()
+    return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
 class RedisError(Exception):

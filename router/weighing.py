@@ -18,7 +18,7 @@ from router.classify import Band
 from router.continuity import DECISIVE, NEW, Course
 from router.pace import Paces, extra_wait
 from router.task import Decider, Label, Task, TaskClass
-from router.tradeoff import Conditions, Tradeoff, band_at, scarcity
+from router.tradeoff import USUAL, Conditions, Tradeoff, band_at, scarcity
 
 PER_GAIN = 4.0  # log-odds for a gain that is higher by 1: the logistic's slope at even odds
 MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and by what clients said
@@ -173,6 +173,8 @@ def _conditions(
             wait = extra_wait(fast, deep)
             if wait != 1:
                 words.append(f"waiting for deep takes {wait:.1f} times as long as usual")
+    if not words:
+        return USUAL, words
     conditions = msgspec.structs.replace(
         conditions,
         wait=wait,
