@@ -9,13 +9,14 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from gateway.config import DEVELOPMENT_ADMIN_KEY
+from gateway.command_error import CommandError
+from gateway.development import DEVELOPMENT_ADMIN_KEY
 
 TIMEOUT_S = 30.0
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
-class AdminError(Exception):
+class AdminError(CommandError):
     """What the gateway refused and why, or that none answers."""
 
     def __init__(self, message: str, status: int | None = None) -> None:

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.config import DEVELOPMENT_ADMIN_KEY, AdminKeyConfig, is_loopback
+from gateway.config import AdminKeyConfig, is_loopback
+from gateway.development import DEVELOPMENT_ADMIN_KEY
 from gateway.errors import ProtocolError
 
 

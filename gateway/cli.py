@@ -1,33 +1,55 @@
-"""The command line: parse arguments, make one call each."""
+"""The command line: finds the command that is called, and loads it and no other.
+
+All of them together take seconds to load; whoever asks for help or lists policies waits for none of
+that. So this is the one place that imports by name (docs/adr/0026-commands-loaded-by-name.md).
+"""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from importlib import import_module
+from typing import NamedTuple
 
 from gateway import __version__
-from gateway.admin_client import AdminError
-from gateway.config import DEVELOPMENT_KEY, ConfigError, load_config
-from gateway.embedded_redis import EmbeddedRedisError
-from gateway.engine_command import add_engine
-from gateway.eval_command import add_eval, route_batch
-from gateway.policy_command import add_policy
-from gateway.preview import preview
-from gateway.server import serve
-from gateway.supervisor import supervise
-from gateway.tenant_command import add_access_commands
-from gateway.terminal import run as run_terminal
-from gateway.usage_command import add_usage
+from gateway.command_error import CommandError
+
+
+class Command(NamedTuple):
+    """A command before it is loaded: `module.add(commands)` adds it, with this help."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "serve": Command("gateway.serve_command", "Start the gateway."),
+    "chat": Command(
+        "gateway.chat_command",
+        "Talk to a gateway from the terminal; typing while it answers redirects it.",
+    ),
+    "route": Command(
+        "gateway.route_command", "Say where a prompt would go, and why, without running it."
+    ),
+    "engine": Command(
+        "gateway.engine_command", "One simulated engine: served alone, or asked what it predicts."
+    ),
+    "eval": Command("gateway.eval_command", "Measure the classifier on labelled records."),
+    "keys": Command("gateway.tenant_command", "Make, list, rotate and revoke tenants' keys."),
+    "tenants": Command("gateway.tenant_command", "Make, list, change and delete tenants."),
+    "tiers": Command("gateway.tenant_command", "List, set and delete tiers of tenants."),
+    "usage": Command("gateway.usage_command", "Export what tenants used."),
+    "policy": Command("gateway.policy_command", "Check, compare, apply and roll back policies."),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `lanewise`; the process's exit status."""
-    arguments = make_parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
     try:
+        arguments = make_parser(given).parse_args(given)
         status: int = arguments.run(arguments)
-    except (AdminError, ConfigError, EmbeddedRedisError) as error:
+    except CommandError as error:
         print(f"lanewise: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -38,129 +60,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Every command with its options; each help shows an example."""
+def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser for these arguments: whole for the command they call, only named for others."""
     parser = argparse.ArgumentParser(
         prog="lanewise", description="A gateway for fast and deep models side by side."
     )
     parser.add_argument("--version", action="version", version=f"lanewise {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_serve(commands)
-    _add_chat(commands)
-    _add_route(commands)
-    add_engine(commands)
-    add_eval(commands)
-    add_access_commands(commands)
-    add_usage(commands)
-    add_policy(commands)
+    # Before the command only options without a value can stand.
+    called = COMMANDS.get(next((word for word in argv if not word.startswith("-")), ""))
+    for name, command in COMMANDS.items():
+        if called is None or command.module != called.module:
+            commands.add_parser(name, help=command.help)
+    if called is not None:
+        import_module(called.module).add(commands)
     return parser
-
-
-def _add_command(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    name: str,
-    text: str,
-    example: str,
-) -> argparse.ArgumentParser:
-    return commands.add_parser(
-        name,
-        help=text,
-        description=text,
-        epilog=f"example: {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-
-def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = _add_command(
-        commands,
-        "serve",
-        "Start the gateway.",
-        "lanewise serve --config lanewise.toml --port 9000",
-    )
-    parser.add_argument("--config", metavar="FILE", help="TOML; without it, development defaults")
-    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any)")
-    parser.add_argument(
-        "--redis", metavar="URL", help="redis://, rediss:// or unix:// (default: an embedded Redis)"
-    )
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes that share the port (default 1)"
-    )
-    parser.set_defaults(run=_serve)
-
-
-def _serve(arguments: argparse.Namespace) -> int:
-    config = load_config(
-        _read(arguments.config),
-        os.environ,
-        host=arguments.host,
-        port=arguments.port,
-        redis_url=arguments.redis,
-        workers=arguments.workers,
-    )
-    return supervise(config) if config.server.workers > 1 else serve(config)
-
-
-def _add_chat(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = _add_command(
-        commands,
-        "chat",
-        "Talk to a gateway from the terminal; typing while it answers redirects it.",
-        'lanewise chat --model auto "Write a haiku about caches."',
-    )
-    parser.add_argument("prompt", nargs="?", help="ask once and exit; without it, a dialogue")
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway's address")
-    parser.add_argument("--model", default="auto", help="a model id (default: auto)")
-    parser.add_argument(
-        "--key",
-        default=os.environ.get("LANEWISE_API_KEY", DEVELOPMENT_KEY),
-        help="API key (default: $LANEWISE_API_KEY, else the development key)",
-    )
-    parser.set_defaults(run=_chat)
-
-
-def _chat(arguments: argparse.Namespace) -> int:
-    return run_terminal(
-        url=arguments.url, key=arguments.key, model=arguments.model, prompt=arguments.prompt
-    )
-
-
-def _add_route(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = _add_command(
-        commands,
-        "route",
-        "Say where a prompt would go, and why, without running it.",
-        'lanewise route "Find the race condition in our lock manager"',
-    )
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("prompt", nargs="?", help="the prompt; - reads it from standard input")
-    asked.add_argument(
-        "--batch", metavar="FILE", help='JSONL of {"id", "text"}, or -: one decision a line'
-    )
-    parser.add_argument("--config", metavar="FILE", help="TOML; without it, development defaults")
-    parser.add_argument("--model", default="auto", help="a model id (default: auto)")
-    parser.add_argument("--tenant", help="decide for this tenant (default: the first)")
-    parser.add_argument("--json", action="store_true", help="print the decision as JSON")
-    parser.set_defaults(run=_route)
-
-
-def _route(arguments: argparse.Namespace) -> int:
-    config = load_config(_read(arguments.config), os.environ)
-    if arguments.batch is not None:
-        return route_batch(
-            config, arguments.batch, model=arguments.model, tenant_id=arguments.tenant
-        )
-    prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
-    lines, decision = preview(config, prompt, model=arguments.model, tenant_id=arguments.tenant)
-    print(json.dumps(decision, indent=2) if arguments.json else "\n".join(lines), flush=True)
-    return 0 if "route" in decision else 1
-
-
-def _read(path: str | None) -> bytes:
-    if path is None:
-        return b""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror}") from error

@@ -13,6 +13,8 @@ from backends.gpu import GpuOptions
 from backends.link import LinkOptions
 from backends.upstream_options import UpstreamOptions
 from backends.wafer import WaferOptions
+from gateway.command_error import CommandError
+from gateway.development import DEVELOPMENT_ADMIN_KEY, DEVELOPMENT_KEY
 from gateway.keys import DEVELOPMENT_PEPPERS, Peppers, parse_peppers
 from gateway.tenants import (
     DEFAULT_TIERS,
@@ -31,8 +33,6 @@ from router.redis_url import parse_redis_url
 from router.task import GroupLimits, Tenant
 from router.waiting_rules import AdaptationConfig, WaitingConfig
 
-DEVELOPMENT_KEY = "sk-lanewise-dev"
-DEVELOPMENT_ADMIN_KEY = "sk-lanewise-admin-dev"
 MAX_PORT = 65_535
 MAX_WORKERS = 256
 
@@ -42,7 +42,7 @@ _ADMIN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 Ceiling = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class ConfigError(Exception):
+class ConfigError(CommandError):
     """What is wrong with the configuration, and what to do about it."""
 
 

@@ -27,6 +27,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from gateway.command_error import CommandError
+
 logger = logging.getLogger("lanewise")
 
 MAX_MEMORY_BYTES = 268_435_456
@@ -45,7 +47,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-class EmbeddedRedisError(RuntimeError):
+class EmbeddedRedisError(CommandError):
     """No server was found, or it would not start; the message says what to do."""
 
 

@@ -25,7 +25,6 @@ from backends.gpu_engine.logs import LOG_ENGINE
 from backends.predict import predict_file, replay_file
 from backends.wafer import WaferOptions
 from gateway.config import (
-    DEVELOPMENT_KEY,
     BackendConfig,
     Config,
     ConfigError,
@@ -37,6 +36,7 @@ from gateway.config import (
     check_config,
     with_environ,
 )
+from gateway.development import DEVELOPMENT_KEY
 from gateway.server import serve
 from router.task import GroupLimits
 from wafer_engine.cost import DEFAULT_MODEL as DEFAULT_WAFER_MODEL
@@ -49,7 +49,7 @@ _UNLIMITED = GroupLimits(
 )
 
 
-def add_engine(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `engine` with its kinds."""
     text = "One simulated engine: served alone, or asked what it predicts."
     example = "example: lanewise engine wafer --listen 127.0.0.1:9100"

@@ -17,7 +17,7 @@ from router.training.records import RecordError, read_records
 from router.weights_file import WEIGHTS_PATH, WeightsError, load_model
 
 
-def add_eval(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `eval`."""
     text = "Measure the classifier on labelled records."
     parser = commands.add_parser(

@@ -22,7 +22,7 @@ answers; 3 somebody else changed the policy meanwhile.
 """
 
 
-def add_policy(commands: Commands) -> None:
+def add(commands: Commands) -> None:
     """Add `policy` and all below it."""
     parser = commands.add_parser(
         "policy",

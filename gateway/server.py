@@ -22,12 +22,12 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.app import Services, make_app, services
 from gateway.cancelling import cancelled
 from gateway.config import (
-    DEVELOPMENT_KEY,
     DEVELOPMENT_TENANT,
     Config,
     ConfigError,
     ServerConfig,
 )
+from gateway.development import DEVELOPMENT_KEY
 from gateway.direct_sockets import DirectSockets
 from gateway.posts import DirectPosts
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS

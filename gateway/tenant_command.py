@@ -15,7 +15,7 @@ Row = dict[str, Any]
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def add_access_commands(commands: Commands) -> None:
+def add(commands: Commands) -> None:
     """Add the three commands."""
     _add_keys(
         _group(commands, "keys", "Make, list, rotate and revoke tenants' keys.", "create acme")

@@ -10,6 +10,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from gateway.config import ConfigError, load_config, masked_url
+from gateway.config_file import read_config
 from gateway.parquet import ParquetUnavailable
 from gateway.usage_export import ExportError, Summary, export
 from router.redis_client import redis_client
@@ -17,7 +18,7 @@ from router.redis_client import redis_client
 TIMEOUT_S = 30.0
 
 
-def add_usage(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `usage` with `export`."""
     text = "Export what tenants used."
     usage = commands.add_parser(
@@ -51,10 +52,7 @@ def add_usage(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    try:
-        toml = arguments.config.read_bytes() if arguments.config else b""
-    except OSError as error:
-        raise ConfigError(f"--config {arguments.config}: {error.strerror}") from error
+    toml = read_config(arguments.config)
     url = load_config(toml, os.environ, redis_url=arguments.redis).redis.url
     if url is None:
         raise ConfigError(

@@ -37,6 +37,7 @@ EDGES = frozenset(
             *("chat", "ids"),
             *("cli", "client", "client_sync", "connection", "context", "dispatch"),
             *("embedded_redis", "ending"),
+            *("chat_command", "route_command", "serve_command"),
             *("batch_route", "engine_command", "engine_link", "eval_command", "gateway", "http"),
             *("leases", "metrics", "outbox"),
             *("pipeline", "preview", "posts", "rounds", "routes", "server", "settlement"),
@@ -182,6 +183,20 @@ def test_imports_stand_at_the_top(name: str) -> None:
     for node in ast.walk(TREES[name]):
         if isinstance(node, ast.Import | ast.ImportFrom):
             assert id(node) in at_the_top, f"{name}:{node.lineno} imports below the top level"
+
+
+# The command line loads the command that is called (docs/adr/0026); the others' are optional.
+IMPORTS_BY_NAME = {"gateway.cli", "gateway.parquet", "wafer_engine.token_text"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_nobody_else_imports_by_name(name: str) -> None:
+    called = {
+        getattr(node.func, "attr", getattr(node.func, "id", ""))
+        for node in ast.walk(TREES[name])
+        if isinstance(node, ast.Call)
+    }
+    assert name in IMPORTS_BY_NAME or not called & {"import_module", "__import__"}
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES) - EDGES))

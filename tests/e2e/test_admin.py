@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from gateway.config import DEVELOPMENT_ADMIN_KEY
+from gateway.development import DEVELOPMENT_ADMIN_KEY
 from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
 

@@ -3,7 +3,8 @@
 import pytest
 
 from gateway.admin_keys import AdminKeys
-from gateway.config import DEVELOPMENT_ADMIN_KEY, AdminKeyConfig, admin_keys, load_config
+from gateway.config import AdminKeyConfig, admin_keys, load_config
+from gateway.development import DEVELOPMENT_ADMIN_KEY
 from gateway.errors import ProtocolError
 
 KEYS = AdminKeys(

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from gateway.config import (
-    DEVELOPMENT_KEY,
     Config,
     ConfigError,
     GpuBackendConfig,
@@ -14,6 +13,7 @@ from gateway.config import (
     load_config,
     masked_url,
 )
+from gateway.development import DEVELOPMENT_KEY
 
 ACME = b"""
 [[tenants]]

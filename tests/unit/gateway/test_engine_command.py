@@ -22,7 +22,7 @@ from wafer_engine.speculation import NO_SPECULATION, Speculation
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser()
-    engine_command.add_engine(made.add_subparsers())
+    engine_command.add(made.add_subparsers())
     return made
 
 
