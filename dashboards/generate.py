@@ -450,6 +450,19 @@ PROCESS = (
         "Of what is allowed.",
         ("process_open_fds / process_max_fds", "{{instance}}"),
     ),
+    panel(
+        "Workers",
+        "short",
+        "With --workers: those that serve, and those that should. 0 without.",
+        (never_empty("sum(lanewise_workers)"), "serve"),
+        (never_empty("sum(lanewise_workers_wanted)"), "should serve"),
+    ),
+    panel(
+        "Worker crashes",
+        "short",
+        "In ten minutes: workers that ended by themselves and were started again.",
+        (never_empty("sum(increase(lanewise_worker_restarts_total[10m]))"), "crashes"),
+    ),
 )
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Tasks": TASKS,

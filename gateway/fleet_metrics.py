@@ -8,6 +8,23 @@ from prometheus_client.registry import Collector
 
 from gateway.metric_sums import Family, Snapshot
 
+# What a supervisor adds to the sum of its workers': on no worker's registry.
+SUPERVISOR_METRICS = frozenset(
+    {"lanewise_workers", "lanewise_workers_wanted", "lanewise_worker_restarts_total"}
+)
+
+
+def supervised(num_serving: int, num_wanted: int, num_restarts: int) -> Snapshot:
+    """Those metrics, as they stand."""
+    return [
+        Family("lanewise_workers", "gauge", "Workers that serve.",
+               {"lanewise_workers": [((), num_serving)]}),
+        Family("lanewise_workers_wanted", "gauge", "Workers that should serve.",
+               {"lanewise_workers_wanted": [((), num_wanted)]}),
+        Family("lanewise_worker_restarts", "counter", "Workers started again after a crash.",
+               {"lanewise_worker_restarts_total": [((), num_restarts)]}),
+    ]  # fmt: skip
+
 
 def taken(registry: CollectorRegistry) -> Snapshot:
     """All series as they stand."""

@@ -25,10 +25,10 @@ from gateway.engine_host import linked, simulated
 from gateway.fleet import METRICS, OF_ALL
 from gateway.fleet_channel import Answers
 from gateway.fleet_member import Member, SharedPort
-from gateway.fleet_metrics import rendered
+from gateway.fleet_metrics import rendered, supervised
 from gateway.fleet_wire import Begin, config_bytes
 from gateway.keys import DEVELOPMENT_PEPPERS
-from gateway.metric_sums import Family, Snapshot, lasting, merged
+from gateway.metric_sums import Snapshot, lasting, merged
 from gateway.server import check_tls, greeting, limits_end_with_process, set_up_logging
 from gateway.worker import EXIT_CONFIG
 
@@ -217,12 +217,7 @@ class Supervisor:
     def _own(self) -> Snapshot:
         serving = sum(worker.is_serving for worker in self._workers)
         restarts = sum(worker.num_restarts for worker in self._workers)
-        return [
-            Family("lanewise_workers", "gauge", "Workers that serve.",
-                   {"lanewise_workers": [((), serving)]}),
-            Family("lanewise_worker_restarts", "counter", "Workers started again after a crash.",
-                   {"lanewise_worker_restarts_total": [((), restarts)]}),
-        ]  # fmt: skip
+        return supervised(serving, len(self._workers), restarts)
 
     async def _gather(self) -> None:
         """Have every worker tell its metrics, once for all who ask at the same time."""

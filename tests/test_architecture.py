@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.fleet_metrics import SUPERVISOR_METRICS
 from gateway.metrics import metric_names
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -257,7 +258,7 @@ METRIC = re.compile(r"\b(?:lanewise_[a-z_]+|vllm:[a-z_]+)")
 
 
 def test_dashboards_and_rules_ask_for_metrics_that_exist() -> None:
-    known = metric_names()
+    known = metric_names() | SUPERVISOR_METRICS
     files = [*(ROOT / "dashboards").glob("*.json"), *(ROOT / "dashboards").glob("*.rules.yml")]
     assert files
     for path in files:
@@ -272,6 +273,7 @@ def test_every_metric_of_ours_is_on_a_dashboard() -> None:
             for target in panel.get("targets", ()):
                 shown.update(METRIC.findall(target["expr"]))
     family = re.compile(r"_(bucket|sum|count)$")
-    ours = {family.sub("", name) for name in metric_names() if name.startswith("lanewise_")}
+    names = metric_names() | SUPERVISOR_METRICS
+    ours = {family.sub("", name) for name in names if name.startswith("lanewise_")}
     missing = ours - {family.sub("", name) for name in shown}
     assert not missing, f"on no panel: {sorted(missing)}"

@@ -158,6 +158,7 @@ async def test_a_killed_worker_takes_only_its_own_with_it(
         assert after.total("lanewise_ws_opened_total") >= NUM_SOCKETS + len(lost)
         assert after.total("lanewise_ws_connections") == NUM_SOCKETS
         assert after.total("lanewise_worker_restarts_total") == 1
+        assert after.total("lanewise_workers_wanted") == 2
     await asyncio.to_thread(wait_until_at_rest, fleet)
     # Nobody renews what the killed one held. Half a minute later its places are free again; here
     # the clock of those leases is put forward instead.
