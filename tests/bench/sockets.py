@@ -3,7 +3,8 @@
 A crowd of `--idle` sockets (a process of its own, `crowd.py`) is opened; then a part of it is
 dropped and opened again all at once. Measured at the gateway's process: memory per socket, turns on
 one active socket without and with the crowd on an engine that answers at once, so that all of a
-turn is the gateway's, and the gaps of `--streams` streams before and during the storm.
+turn is the gateway's, and the gaps of `--streams` streams before and during the storm. A turn is
+also shown less the time that the gateway stood in line for a core in it, which is the machine's.
 
     python tests/bench/sockets.py --idle 10000 --storm 1000 [--tls]
 """
@@ -33,6 +34,7 @@ from tests.bench.firehose import MODEL  # noqa: E402
 from tests.bench.relay import cpu_us  # noqa: E402
 from tests.bench.rows import Row, at_most  # noqa: E402
 from tests.bench.streams import BACKEND  # noqa: E402
+from tests.bench.streams import waited_us as waited_so_far_us  # noqa: E402
 from tests.bench.token_clients import Socket, Stream  # noqa: E402
 from tests.e2e.gateway_process import (  # noqa: E402
     CONFIG,
@@ -47,14 +49,26 @@ ROUND_S = 20.0  # of pings: by then each socket has had one
 TLS = "[server]\ntls_cert_path = 'server.pem'\ntls_key_path = 'server.key'\n"
 
 
-class Turns(NamedTuple):
-    """Turns on the active socket, in ms, in order of length."""
+class Turn(NamedTuple):
+    """One on the active socket."""
 
-    took_ms: list[float]
+    took_ms: float
+    waited_ms: float  # of that the gateway, for a core
+
+
+class Turns(list[Turn]):
+    """Some, and their percentiles."""
 
     def at(self, share: float) -> float:
-        """A percentile."""
-        return self.took_ms[min(len(self.took_ms) - 1, int(share * len(self.took_ms)))]
+        return quantile(sorted(turn.took_ms for turn in self), share)
+
+    def in_gateway_at(self, share: float) -> float:
+        """Less the time for which the gateway waited for a core."""
+        return quantile(sorted(turn.took_ms - turn.waited_ms for turn in self), share)
+
+    @property
+    def waited_share(self) -> float:
+        return sum(turn.waited_ms for turn in self) / sum(turn.took_ms for turn in self)
 
 
 class Crowd:
@@ -104,8 +118,9 @@ async def connect(gateway: GatewayProcess, made: Socket) -> Socket:
 class Active(Socket):
     """One turn after another."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, gateway_pid: int) -> None:
         super().__init__(host, ["active"])
+        self._gateway_pid = gateway_pid
         self.ended: asyncio.Future[None] | None = None
 
     def _take(self, event: bytes, stream: Stream | None, now_s: float) -> None:
@@ -115,9 +130,10 @@ class Active(Socket):
         else:
             assert not event.startswith((b'{"type":"error"', b'{"type":"response.failed"')), event
 
-    async def turn(self) -> float:
-        """Milliseconds from sending to the terminal event."""
+    async def turn(self) -> Turn:
+        """From sending to the terminal event."""
         self.ended = asyncio.get_running_loop().create_future()
+        waited_us = waited_so_far_us(self._gateway_pid)
         began_s = time.perf_counter()
         self.send(
             {
@@ -129,16 +145,17 @@ class Active(Socket):
             }
         )
         await self.ended
-        return (time.perf_counter() - began_s) * 1e3
+        took_ms = (time.perf_counter() - began_s) * 1e3
+        return Turn(took_ms, (waited_so_far_us(self._gateway_pid) - waited_us) / 1e3)
 
 
 async def take_turns(active: Active, number: int) -> Turns:
     """So many, a little apart, so that not all meet the same moment."""
-    took = []
+    took = Turns()
     for _ in range(number):
         took.append(await active.turn())
         await asyncio.sleep(0.004)
-    return Turns(sorted(took))
+    return took
 
 
 def start_streams(socket: Socket, seconds: float) -> None:
@@ -173,7 +190,7 @@ async def measure(
 ) -> dict[str, Any]:
     """All phases, in order; the figures by name."""
     pid, host = gateway.process.pid, f"127.0.0.1:{gateway.port}"
-    active = Active(host)
+    active = Active(host, pid)
     await connect(gateway, active)
     await take_turns(active, 200)  # warm
     await crowd.ask("open", 100)
@@ -198,13 +215,13 @@ async def measure(
     found["gaps_before_ms"] = gaps(streaming)
     full_kib = rss_kib(pid)
     storm = asyncio.create_task(crowd.ask("storm", arguments.storm))
-    turns = []
+    turns = Turns()
     while not storm.done():
         turns.append(await active.turn())
     told = await storm
     await asyncio.sleep(0.5)
     found["gaps_during_ms"] = gaps(streaming)
-    found["turns_during"] = Turns(sorted(turns))
+    found["turns_during"] = turns
     found["storm_s"], found["storm_lost"] = told["took_s"], told["lost"]
     await asyncio.sleep(2)
     found["storm_kib"] = rss_kib(pid) - full_kib
@@ -223,6 +240,11 @@ def rows_of(found: dict[str, Any], arguments: argparse.Namespace) -> list[Row]:
     crowd = f"{arguments.idle:,} idle sockets{' over TLS' if arguments.tls else ''}"
     without, beside, during = (found[f"turns_{which}"] for which in ("without", "with", "during"))
     load = f"crowd, client and engine in processes of their own; {found['storm_lost']} lost"
+    load += "; the gateway stood in line for a core for " + ", ".join(
+        f"{turns.waited_share:.0%} of the turns' time {when}"
+        for turns, when in ((without, "without the crowd"), (beside, "beside it"),
+                            (during, "in the storm"))
+    )  # fmt: skip
     made = partial(Row, load=load)
     memory = None if arguments.tls else at_most(25, "KiB")
     return [
@@ -232,6 +254,9 @@ def rows_of(found: dict[str, Any], arguments: argparse.Namespace) -> list[Row]:
              baseline="none of them", baseline_values=[without.at(0.5)]),
         made(name=f"turn p99 beside {crowd}", unit="ms", values=[beside.at(0.99)],
              baseline="none of them", baseline_values=[without.at(0.99)], goal=at_most(5, "ms")),
+        made(name=f"turn p99 beside {crowd}, less waits for a core", unit="ms",
+             values=[beside.in_gateway_at(0.99)], baseline="none of them",
+             baseline_values=[without.in_gateway_at(0.99)]),
         made(name=f"one handshake, {crowd}", unit="CPU-us", values=[found["handshake_us"]]),
         made(name=f"pings, {crowd}", unit="% of a core", values=[found["idle_cpu_share"] * 100]),
         made(name=f"storm of {arguments.storm:,}: all back after", unit="s",
@@ -244,6 +269,9 @@ def rows_of(found: dict[str, Any], arguments: argparse.Namespace) -> list[Row]:
              baseline_values=[found["gaps_before_ms"][-1]]),
         made(name="turn p99 in the storm", unit="ms", values=[during.at(0.99)],
              baseline="before it", baseline_values=[beside.at(0.99)]),
+        made(name="turn p99 in the storm, less waits for a core", unit="ms",
+             values=[during.in_gateway_at(0.99)], baseline="before it",
+             baseline_values=[beside.in_gateway_at(0.99)]),
         made(name="memory that the storm left", unit="KiB per socket dropped",
              values=[found["storm_kib"] / arguments.storm]),
         made(name="memory when all came again, against the first time",

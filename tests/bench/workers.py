@@ -1,10 +1,13 @@
 """What a second worker costs: CPU time per task and per token with one worker and with two.
 
-The same load goes to `lanewise serve` and to `lanewise serve --workers 2`, in turns: short tasks on
-an engine that answers at once, and streams of an engine that sends at a fixed rate. CPU time is
-that of all workers together, from their own clocks; the load, both engines, Redis and the
-supervisor are other processes. On two cores, which all of these share, two workers need not finish
-sooner than one: what can be shown is that a task costs the same, so that cores are what limits.
+Short tasks, on an engine that answers at once, go to `lanewise serve` and to `lanewise serve
+--workers 2`, in turns. So do streams of an engine that sends at a fixed rate: as many to each
+worker as to the one, which shows whether a worker's throughput stays flat; and as many in all,
+which shows what two cost instead of one. There each has half of the streams, so its rounds are
+cheaper and come sooner: clients get their tokens earlier, in more events. CPU time is that of all
+workers together, from their own clocks; the load, both engines, Redis and the supervisor are other
+processes. On two cores, which all of these share, two workers need not finish sooner than one: what
+can be shown is that the work costs the same, so that cores are what limits.
 
     python tests/bench/workers.py [--repetitions 3]
 """
@@ -17,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,17 +53,26 @@ class Cost(NamedTuple):
     cpu_us: float  # of all workers
     wall_us: float
     busiest: float  # worker's share of the CPU time
+    event_tokens: float  # in an event, all kinds of events counted
 
 
-async def measure(workers: list[int], url: str, body: dict[str, Any], turns: int) -> Cost:
+async def measure(
+    workers: list[int],
+    url: str,
+    body: dict[str, Any],
+    *,
+    turns: int = 1,
+    streams: int = NUM_STREAMS,
+) -> Cost:
     """Run a load; its cost per task, or per token where it streams."""
     before_us = [cpu_us(pid) for pid in workers]
     began_s = time.perf_counter()
-    tasks, tokens, _ = await socket_load(url, streams=NUM_STREAMS, turns=turns, body=body)
+    tasks, tokens, events = await socket_load(url, streams=streams, turns=turns, body=body)
     wall_us = (time.perf_counter() - began_s) * 1e6
     spent_us = [cpu_us(pid) - before for pid, before in zip(workers, before_us, strict=True)]
     number = tasks if body["model"] == INSTANT else tokens
-    return Cost(sum(spent_us) / number, wall_us / number, max(spent_us) / sum(spent_us))
+    busiest = max(spent_us) / sum(spent_us)
+    return Cost(sum(spent_us) / number, wall_us / number, busiest, tokens / events)
 
 
 @contextlib.contextmanager
@@ -78,7 +91,15 @@ def gateway(folder: Path, url: str, num_workers: int) -> Iterator[tuple[GatewayP
         process.stop()
 
 
-async def repetition(process: GatewayProcess, workers: list[int], turns: int) -> tuple[Cost, Cost]:
+class Costs(NamedTuple):
+    """One repetition on one gateway."""
+
+    tasks: Cost
+    tokens: Cost
+    half: Cost  # per token, with half of the streams
+
+
+async def repetition(process: GatewayProcess, workers: list[int], turns: int) -> Costs:
     """Tasks, then tokens."""
     short = {"model": INSTANT, "input": "Read the lines, from 17", "store": False}
     long = {
@@ -88,13 +109,15 @@ async def repetition(process: GatewayProcess, workers: list[int], turns: int) ->
         "max_output_tokens": STREAM_TOKENS,
     }
     await socket_load(process.socket_url, streams=32, turns=4, body=short)  # warm
-    tasks = await measure(workers, process.socket_url, short, turns)
-    return tasks, await measure(workers, process.socket_url, long, 1)
+    on = partial(measure, workers, process.socket_url)
+    return Costs(
+        await on(short, turns=turns), await on(long), await on(long, streams=NUM_STREAMS // 2)
+    )
 
 
 def run(arguments: argparse.Namespace) -> list[Row]:
     """One worker and two, in turns."""
-    found: dict[int, list[tuple[Cost, Cost]]] = {1: [], 2: []}
+    found: dict[int, list[Costs]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory(prefix="lw-workers-") as name, redis_server(Path(name)) as url:
         folder, ports = Path(name), (free_port(), free_port())
         text = CONFIG.replace("6000", "1000000").replace("20000000", "1000000000")
@@ -117,22 +140,42 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             for each in engines:
                 each.kill()
                 each.wait()
-    busiest = max(cost.busiest for pair in found[2] for cost in pair)
-    return [
-        Row(
-            name=f"CPU per {what}, two workers",
+    return rows_of(found[1], found[2])
+
+
+def rows_of(one: list[Costs], two: list[Costs]) -> list[Row]:
+    """Two workers beside one: at the same load, and at the same load of each."""
+    busiest = max(cost.busiest for costs in two for cost in costs)
+
+    def row(name: str, what: str, ours: list[Cost], theirs: list[Cost], baseline: str) -> Row:
+        load = f"{name}: load and engines are other processes; the busier worker had {busiest:.0%}"
+        if what == "token":
+            sizes = (rows.median([cost.event_tokens for cost in costs]) for costs in (ours, theirs))
+            load += "; tokens in an event: {:.2g} / {:.2g}".format(*sizes)
+        return Row(
+            name=name,
             unit=f"CPU-us/{what}",
-            values=[costs[at].cpu_us for costs in found[2]],
-            baseline="one worker",
-            baseline_values=[costs[at].cpu_us for costs in found[1]],
-            goal=ahead(1.15),
+            values=[cost.cpu_us for cost in ours],
+            baseline=baseline,
+            baseline_values=[cost.cpu_us for cost in theirs],
+            goal=None if theirs is same_streams else ahead(1.15),
             per=what,
-            wall_us=[costs[at].wall_us for costs in found[2]],
-            baseline_wall_us=[costs[at].wall_us for costs in found[1]],
-            load=f"load and engines are other processes; the busier worker had {busiest:.0%}",
+            wall_us=[cost.wall_us for cost in ours],
+            baseline_wall_us=[cost.wall_us for cost in theirs],
+            load=load,
         )
-        for at, what in enumerate(("task", "token"))
-    ]
+
+    streamed = [costs.tokens for costs in two]
+    same_streams = [costs.tokens for costs in one]
+    half = [costs.half for costs in one]
+    return [
+        row("CPU per task, two workers", "task", [costs.tasks for costs in two],
+            [costs.tasks for costs in one], "one worker"),
+        row("CPU per token, two workers", "token", streamed, half,
+            "one worker, with as many streams as each has"),
+        row("CPU per token, two workers instead of one", "token", streamed, same_streams,
+            "one worker, with all the streams"),
+    ]  # fmt: skip
 
 
 def main() -> None:
