@@ -1,12 +1,14 @@
 """Does the cost of a token depend on how many streams there are, or on how long a response is?
 
-    python tests/bench/scaling.py [--repetitions 1]
+    python tests/bench/scaling.py [--repetitions 3]
 
 `firehose.py` answers over the engine link at 1,000 tokens/s a stream. First so many streams at once
 run for the same time, then a hundred streams give responses of growing length. The gateway's CPU
 time, from the first request to the last response's end, is plotted against either; a straight line
 says that nothing grows with the number of streams or with what a stream has said already. What the
-gateway uses while idle is taken off.
+gateway uses while idle is taken off. All is run several times, in turns; the line goes through the
+medians, as one run's CPU time varies by a tenth and more where others use the machine. The plot has
+every run.
 """
 
 import argparse
@@ -76,12 +78,20 @@ def line_through(points: Sequence[tuple[float, float]]) -> tuple[float, float, f
     return slope, intercept, statistics.correlation(xs, ys) ** 2
 
 
+def medians(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """One point for each x: the median of its ys."""
+    ys: dict[float, list[float]] = {}
+    for x, y in points:
+        ys.setdefault(x, []).append(y)
+    return [(x, statistics.median(of_x)) for x, of_x in ys.items()]
+
+
 def row_of(
     name: str, slug: str, runs: list[Run], x_of: Callable[[Run], int], x_label: str
 ) -> list[Row]:
     """How straight the line is, and what a token costs at the end of it beside its beginning."""
     points = [(float(x_of(run)), run.gateway_us / 1e6) for run in runs]
-    _, _, straight = line_through(points)
+    _, _, straight = line_through(medians(points))
     most = max(x_of(run) for run in runs)
     few = [run for run in runs if x_of(run) <= most / 4]
     many = [run for run in runs if x_of(run) > most / 2]
@@ -93,7 +103,7 @@ def row_of(
     loads = "; ".join(dict.fromkeys(run.load for run in many))
     return [
         Row(
-            name=f"{name}: how straight (R squared)",
+            name=f"{name}: how straight (R squared of medians)",
             unit="",
             values=[straight],
             goal=shape.at_least(MIN_STRAIGHT),
@@ -117,7 +127,7 @@ def row_of(
 def main() -> None:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repetitions", type=int, default=1)
+    parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument(
         "--most", type=int, default=10**6, help="streams or tokens, at most; from 500"
     )
