@@ -30,9 +30,7 @@ Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that se
 
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
 UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent", "tokens_day")
-BUDGET_US = (
-    50_000  # how long a call to shared pools may take, for one attempt; two are made at most
-)
+BUDGET_US = 50_000  # one attempt of a call to shared pools; two are made at most
 LEASE_US = 30_000_000  # three renewals' worth: one lost renewal must not cost a live task its place
 _LEASE = re.compile(r".*\|(-?\d+)\|(-?\d+)", re.DOTALL)
 MAX_REAPED = 8  # expired leases one call gives back on its way, so that its work stays bounded
