@@ -37,7 +37,8 @@ MAX_BATCH = 500
 MAX_WAITING = 50_000  # some 30 MB
 WRITER_TTL_S = DAY_S
 SPENT_TTL_S = 3 * DAY_S
-CLOSE_S = 3.0
+CLOSE_S = 3.0  # at the end, without Redis having taken anything
+MAX_CLOSE_WAITS = 5  # of those: whoever stops a gateway does not wait for ever
 
 _SCRIPT = resources.files("gateway").joinpath("ledger.lua").read_bytes()
 _SHA = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest()
@@ -124,15 +125,25 @@ class Ledger:
         return True
 
     async def close(self) -> None:
-        """Send the rest, and say what could not be sent."""
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                while not await self.flush():  # noqa: ASYNC110 - Redis tells nobody it is back
-                    await asyncio.sleep(FLUSH_S)
-        except TimeoutError:
-            num_left = self.report.num_waiting
+        """Send the rest for as long as Redis takes some of it; say what could not be sent."""
+        sending = asyncio.create_task(self._send_rest())
+        for _ in range(MAX_CLOSE_WAITS):
+            number = self._number
+            await self._give_time(sending)
+            if sending.done() or self._number == number:
+                break
+        await cancelled(sending)
+        num_left = self.report.num_waiting
+        if num_left:
             self._num_lost += num_left
-            logger.error("Redis is away: %d entries of the usage ledger are lost", num_left)
+            logger.error("Redis takes no more: %d entries of the usage ledger are lost", num_left)
+
+    async def _give_time(self, sending: "asyncio.Task[None]") -> None:
+        await asyncio.wait((sending,), timeout=CLOSE_S)
+
+    async def _send_rest(self) -> None:
+        while not await self.flush():  # noqa: ASYNC110 - Redis tells nobody it is back
+            await asyncio.sleep(FLUSH_S)
 
     async def _send_batch(self) -> None:
         if not self._batch:

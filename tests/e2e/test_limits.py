@@ -116,21 +116,26 @@ def post(gateway: GatewayProcess, key: str, **body: Any) -> httpx.Response:
     return httpx.post(f"{gateway.base_url}/responses", json=fields, headers=headers, timeout=60)
 
 
+async def burst(client: AsyncOpenAI, number: int) -> list[Any]:
+    """So many requests at once; their answers."""
+    asks = [
+        client.responses.create(model="lanewise-fast", input="x", max_output_tokens=1)
+        for _ in range(number)
+    ]
+    return await asyncio.gather(*asks)
+
+
 async def test_the_official_sdks_own_retries_get_through_a_refused_burst(world: World) -> None:
-    world.leave("refused", 2)
-    before = world.gateway.metrics()
-    client = AsyncOpenAI(base_url=world.gateway.base_url, api_key=REFUSED_KEY)  # as it comes
-    async with client:
-        answers = await asyncio.gather(
-            *(
-                client.responses.create(model="lanewise-fast", input="x", max_output_tokens=1)
-                for _ in range(MAX_REFUSED)
-            )
-        )
-    assert all(answer.status in ("completed", "incomplete") for answer in answers)
-    after = world.gateway.metrics()
     name, labels = "lanewise_ratelimit_decisions_total", {"result": "reject", "limit": "rpm"}
-    assert after.total(name, **labels) - before.total(name, **labels) >= 5, "it was refused first"
+    num_refused = 0.0
+    client = AsyncOpenAI(base_url=world.gateway.base_url, api_key=REFUSED_KEY)  # as it comes
+    async with asyncio.timeout(PATIENCE_S), client:
+        while num_refused < 5:  # a slow machine's burst may be no faster than requests come back
+            world.leave("refused", 2)
+            before = world.gateway.metrics().total(name, **labels)
+            answers = await burst(client, MAX_REFUSED)
+            assert all(answer.status in ("completed", "incomplete") for answer in answers)
+            num_refused = world.gateway.metrics().total(name, **labels) - before
 
 
 def test_who_waits_as_told_gets_in(world: World) -> None:
@@ -156,10 +161,15 @@ def test_who_waits_as_told_gets_in(world: World) -> None:
 
 
 async def test_a_socket_is_told_the_same(world: World) -> None:
-    world.leave("refused", -4)
-    async with SocketClient.open(world.gateway, REFUSED_KEY) as client:
-        await client.create("x", max_output_tokens=1)
-        error = await client.until(lambda event: event["type"] == "error")
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        SocketClient.open(world.gateway, REFUSED_KEY) as client,
+    ):
+        error: dict[str, Any] = {"type": ""}
+        while error["type"] != "error":  # see `refused`
+            world.leave("refused", -4)
+            await client.create("x", max_output_tokens=1)
+            error = await client.next_type("error", "response.incomplete")
         assert error["status"] == 429
         headers = error["error"]["headers"]
         assert headers["x-lanewise-ratelimit-mode"] == "redis"
@@ -170,19 +180,16 @@ async def test_a_socket_is_told_the_same(world: World) -> None:
 
 
 async def test_a_burst_waits_where_it_may(world: World) -> None:
-    world.leave("waiting", 2)
+    name, labels = "lanewise_admission_wait_seconds_count", {"route": "fast", "outcome": "admitted"}
+    num_waited = 0.0
     client = AsyncOpenAI(base_url=world.gateway.base_url, api_key=WAITING_KEY, max_retries=0)
-    async with client:
-        answers = await asyncio.gather(
-            *(
-                client.responses.create(model="lanewise-fast", input="x", max_output_tokens=1)
-                for _ in range(8)
-            )
-        )
-    assert len(answers) == 8
+    async with asyncio.timeout(PATIENCE_S), client:
+        while num_waited < 4:  # as above
+            world.leave("waiting", 2)
+            before = world.gateway.metrics().total(name, **labels)
+            assert len(await burst(client, 8)) == 8
+            num_waited = world.gateway.metrics().total(name, **labels) - before
     samples = world.gateway.metrics()
-    name = "lanewise_admission_wait_seconds_count"
-    assert samples.total(name, route="fast", outcome="admitted") >= 4
     assert samples.total("lanewise_admission_queue_depth") == 0
 
 

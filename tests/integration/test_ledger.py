@@ -155,6 +155,32 @@ async def test_what_has_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
         assert ledger.report.num_waiting == 100
 
 
+@pytest.mark.parametrize("takes", [True, False])
+async def test_at_the_end_a_slow_redis_is_waited_for_and_a_silent_one_is_not(
+    client: Redis, monkeypatch: pytest.MonkeyPatch, takes: bool
+) -> None:
+    ledger = Ledger(client, max_entries=10_000)
+    for number in range(1_600):  # four batches
+        ledger.add(entry(number))
+    run, may_send = ledger._run_script, asyncio.Semaphore(0)
+
+    async def slowly(arguments: list[int | bytes]) -> tuple[int, int]:
+        await may_send.acquire()
+        return await run(arguments)
+
+    async def one_batch(sending: "asyncio.Task[None]") -> None:
+        number = ledger._number
+        may_send.release()
+        while takes and ledger._number == number and not sending.done():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(ledger, "_run_script", slowly if takes else asyncio.Event().wait)
+    monkeypatch.setattr(ledger, "_give_time", one_batch)
+    await ledger.close()
+    assert await client.xlen(STREAM) == (1_600 if takes else 0)
+    assert ledger.report.num_lost == (0 if takes else 1_600)
+
+
 async def test_a_stream_nobody_exports_stays_bounded_and_says_what_it_dropped(
     client: Redis,
 ) -> None:
