@@ -144,6 +144,8 @@ async def check_fault(wire: str, strategy: Strategy, group: BackendGroup, plan: 
     expected: tuple[str, ...] = ("completed",)
     if group == "deep" and plan in MIDWAY:
         expected = BROKEN_OFF[strategy]
+    if strategy == "hedge" and group == "fast" and plan in MIDWAY:
+        expected = ("completed", "failed")  # where the deep engine was late, this one spoke first
     if strategy == "delegate" and group == "fast" and plan in MIDWAY:
         expected = ("failed",)  # it holds the conversation: what it says is the answer
     assert terminal["status"] in expected, case
