@@ -57,7 +57,12 @@ class Connection:
         self._socket = socket
         self._outbox = Outbox(gw.rounds)
         self._session = Session(
-            tenant, self._outbox.send, self._outbox.mark, new_id, gw.max_context_tokens
+            tenant,
+            self._outbox.send,
+            self._outbox.mark,
+            new_id,
+            gw.max_context_tokens,
+            self._outbox.hold,
         )
         self._pumps: set[asyncio.Task[None]] = set()
         self._close_code = NORMAL

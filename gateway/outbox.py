@@ -1,9 +1,10 @@
 """One connection's way out: finished frames in order, and streams with text to flush.
 
 Producers never wait: a frame is appended, a stream with new text is marked. The one writer wakes,
-drains, and sleeps again. Between two rounds text gathers in its stream, so a slow reader costs what
-its responses hold and no more. Where the transport has room, a round and the end of a turn of the
-loop write by themselves, and no task wakes.
+drains, and sleeps again. What only says that something begins leaves with what follows, or with the
+next round, so that a quick first token is one write and not two. Between two rounds text gathers in
+its stream, so a slow reader costs what its responses hold and no more. Where the transport has
+room, a round and the end of a turn of the loop write by themselves, and no task wakes.
 """
 
 import asyncio
@@ -50,13 +51,21 @@ class Outbox:
 
     def send(self, frame: bytes) -> None:
         """Queue a finished frame."""
+        self._append(frame)
+        if not (self._is_gathering or self._is_leaving):
+            self._is_leaving = True
+            self._loop.call_soon(self._leave)
+
+    def hold(self, frame: bytes) -> None:
+        """Queue a finished frame that may wait for the next one, but no longer than text does."""
+        self._append(frame)
+        self._rounds.add(self)
+
+    def _append(self, frame: bytes) -> None:
         self._frames.append(frame)
         self._queued_bytes += len(frame)
         if self._queued_bytes > MAX_QUEUED_BYTES:
             self._room.clear()
-        if not (self._is_gathering or self._is_leaving):
-            self._is_leaving = True
-            self._loop.call_soon(self._leave)
 
     @property
     def has_room(self) -> bool:
@@ -85,6 +94,8 @@ class Outbox:
 
     def ripen(self) -> None:
         """The round has come: write what has gathered, or have the writer do it in its time."""
+        if not self._dirty and not self._frames:
+            return  # what was held has left
         self._is_ripe = True
         self._write_queued()
 

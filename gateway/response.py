@@ -17,6 +17,9 @@ from gateway.objects import context_item, output_item, static_fields, text_part,
 
 Emit = Callable[[str, bytes], None]  # event type, JSON text
 
+# Events that say what the next one implies; whoever writes may let them wait for it a little.
+OPENING = frozenset({"response.created", "response.in_progress"})
+
 _encode = msgspec.json.encode
 
 
@@ -398,6 +401,11 @@ _ID_PREFIXES = {
     DeltaKind.FUNCTION_CALL: "fc",
     DeltaKind.CUSTOM_CALL: "ctc",
 }
+
+
+def emitting(send: Callable[[bytes], None], hold: Callable[[bytes], None]) -> Emit:
+    """Each event to whom it is for: `hold` takes those of `OPENING`."""
+    return lambda kind, event: hold(event) if kind in OPENING else send(event)
 
 
 def unheard(parsed: ParsedCreate) -> ResponseStream:

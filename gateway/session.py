@@ -17,7 +17,7 @@ from gateway.job import Ended, Job, StopReason
 from gateway.memory import Memory, Remembered
 from gateway.places import PLACE_EVENT, place_fields
 from gateway.records import Lineage
-from gateway.response import Emit, ResponseStream
+from gateway.response import Emit, ResponseStream, emitting
 from gateway.steering import Steer, failed_fields, parse_steer, steer_failed
 from gateway.wire import (
     BadFrameError,
@@ -94,7 +94,8 @@ class _Stream:
 
 
 class Session:
-    """See the module. `send` takes finished frames, in order; `new_id` makes unique hex ids."""
+    """See the module. `send` takes finished frames, in order; `hold` those that may wait for the
+    next one. `new_id` makes unique hex ids."""
 
     def __init__(
         self,
@@ -103,10 +104,11 @@ class Session:
         on_dirty: Callable[[ResponseStream], None],
         new_id: Callable[[], str],
         max_context_tokens: int | None = None,
+        hold: Callable[[bytes], None] | None = None,
     ) -> None:
         self.tenant = tenant
         self._send = send
-        self._emit: Emit = lambda _, frame: send(frame)
+        self._emit: Emit = emitting(send, hold or send)
         self._on_dirty = on_dirty
         self._new_id = new_id
         self._max_context_tokens = max_context_tokens

@@ -66,6 +66,43 @@ async def test_frames_go_out_in_order_without_waiting_for_the_interval() -> None
     await writer
 
 
+async def test_what_is_held_leaves_with_what_follows() -> None:
+    outbox, written = Outbox(Rounds(NEVER_S)), Written()
+    writes: list[int] = []
+
+    async def write(frames: list[bytes]) -> None:
+        writes.append(len(frames))
+        await written.write(frames)
+
+    writer = asyncio.create_task(outbox.run(write))
+    outbox.hold(b"created")
+    outbox.hold(b"in progress")
+    await turns()
+    assert written.frames == []
+    outbox.send(b"first token")
+    await turns()
+    assert written.frames == [b"created", b"in progress", b"first token"]
+    assert writes == [3]
+    outbox.ripen()  # its round, when nothing is left
+    await turns()
+    assert writes == [3]
+    outbox.hold(b"created again")
+    outbox.close()
+    await writer
+    assert written.frames[-1] == b"created again"
+
+
+async def test_what_is_held_waits_no_longer_than_a_round() -> None:
+    outbox, written = Outbox(Rounds(INTERVAL_S)), Written()
+    writer = asyncio.create_task(outbox.run(written.write, lambda frames: False))
+    outbox.hold(b"created")
+    await until(lambda: written.frames == [b"created"])
+    outbox.hold(b"and again")
+    await until(lambda: len(written.frames) == 2)
+    outbox.close()
+    await writer
+
+
 async def test_marks_gather_until_the_interval_ends() -> None:
     outbox, written = Outbox(Rounds(NEVER_S)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
