@@ -213,17 +213,16 @@ class LinkBackend:
         if self._fault is not None:
             raise self._fault
 
-    def _arrived(self, content: bytes) -> None:
-        """A frame: the first at once, those that came with it in turns, so that what each brings
+    def _arrived(self, contents: list[bytes]) -> None:
+        """Frames: the first at once, those that came with it in turns, so that what each brings
         goes out before the next. Until then nothing more is read, and the engine's end is held
         back, where rows of one generation become one longer row: who is late gets fewer to tell.
         """
+        self._unread.extend(contents)
         if not self._is_reading:
             self._is_reading = True
-            self._take(content)
-            asyncio.get_running_loop().call_soon(self._read_on)
-        elif self._connection is not None:
-            self._unread.append(content)
+            self._read_on()
+        if self._unread and self._connection is not None:
             self._connection.transport.pause_reading()
 
     def _read_on(self) -> None:

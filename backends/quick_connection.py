@@ -20,14 +20,14 @@ class QuickConnection(ClientConnection):
     """
 
     _cutter: MessageCutter | None = None
-    _on_message: Callable[[bytes], None]
+    _on_messages: Callable[[list[bytes]], None]
 
-    def listen(self, on_message: Callable[[bytes], None], max_bytes: int) -> None:
-        """Hand plain messages to it from now on; it must not raise.
+    def listen(self, on_messages: Callable[[list[bytes]], None], max_bytes: int) -> None:
+        """Hand plain messages to it from now on, as many as came together; it must not raise.
 
         Where the library holds the beginning of a frame already, all stays with the library.
         """
-        self._on_message = on_message
+        self._on_messages = on_messages
         if not self.protocol.reader.buffer:
             self._cutter = MessageCutter(max_bytes)
 
@@ -46,8 +46,8 @@ class QuickConnection(ClientConnection):
         if self._cutter is None:
             super().data_received(data)
             return
-        for is_message, content in self._cutter.feed(data):
-            if is_message:
-                self._on_message(content)
-            else:
-                super().data_received(content)
+        messages, others = self._cutter.feed(data)
+        if messages:
+            self._on_messages(messages)
+        if others:
+            super().data_received(others)

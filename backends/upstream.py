@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import random
-from typing import Protocol
+from typing import Any, Protocol
 
 from backends.contract import (
     BackendError,
@@ -62,9 +62,9 @@ class Reader(Protocol):
     """What the events of one attempt mean."""
 
     finish: Finish | None
-    num_events: int
+    failure: Failure | None
 
-    def read(self, data: bytes, now_us: int) -> list[Delta]: ...
+    def read(self, events: list[Any], now_us: int) -> list[Delta]: ...
 
     def ended(self, now_us: int) -> Finish | None: ...
 
@@ -318,13 +318,18 @@ class UpstreamGeneration:
                 return broken(self._backend.name, "the upstream ended its answer midway")
         return None
 
-    def _receive(self, event: bytes) -> bool:
-        """Hand an event's deltas on; true once there is nothing more to hear."""
+    def _receive(self, events: list[Any]) -> bool:
+        """Hand on what came together; true once there is nothing more to hear.
+
+        Raises:
+            Failure: One of them says so, or is none; what came before it was handed on.
+        """
         if self._usage is not None:
             return True
         now_us = monotonic_us()
-        deltas = self._reader.read(event, now_us)
-        self._turn.said(deltas, self._reader.finish)
+        reader = self._reader
+        deltas = reader.read(events, now_us)
+        self._turn.said(deltas, reader.finish)
         self._heard_us = now_us
         if deltas and not self._turn.generate:
             # It answers, so it does not know warm-ups. What it said is ended and not asked again.
@@ -344,9 +349,11 @@ class UpstreamGeneration:
             self.cancel()
             self._tell_of(error)
             return True
-        if self._reader.finish is not None:
+        if reader.failure is not None:
+            raise reader.failure
+        if reader.finish is not None:
             self._backend.health.on_success(now_us)
-            self._end(self._reader.finish)
+            self._end(reader.finish)
             return True
         return False
 

@@ -3,10 +3,12 @@
 What counts is a finish reason. A stream without one was cut, whatever it had said.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest, Usage
-from backends.upstream_errors import broken, event_failure
+from backends.upstream_errors import Failure, broken, event_failure
 from backends.upstream_items import ItemOrder, TooMuchError
 
 
@@ -58,13 +60,16 @@ class _Error(msgspec.Struct, frozen=True):
     param: str | None = None
 
 
-class _Chunk(msgspec.Struct, frozen=True):
+class Chunk(msgspec.Struct, frozen=True):
+    """What a server sends of an answer at once."""
+
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: _Error | str | None = None
 
 
-_chunks = msgspec.json.Decoder(_Chunk)
+DONE = Chunk()  # the end of a stream, which is no JSON
+_decode = msgspec.json.Decoder(Chunk).decode
 
 # As servers name them; what is not here (vLLM's "abort", OpenRouter's "error") is no clean end.
 _REASONS = {
@@ -78,12 +83,22 @@ _REASONS = {
 }
 
 
+def decode_chunk(message: bytes) -> Chunk:
+    """A chunk from its JSON.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is none.
+    """
+    return DONE if message == b"[DONE]" else _decode(message)
+
+
 class ChatReader:
-    """One generation's chunks. After `finish` is set nothing more is to be read."""
+    """One generation's chunks. After `finish` or `failure` is set nothing more is to be read."""
 
     def __init__(self, backend: str, request: GenerateRequest, wrapped: frozenset[str]) -> None:
         """`wrapped` names the custom tools that the upstream knows as functions."""
         self.finish: Finish | None = None
+        self.failure: Failure | None = None  # counts behind the deltas that came with it
         self.num_events = 0
         self._backend = backend
         self._request = request
@@ -95,40 +110,25 @@ class ChatReader:
         self._reason: FinishReason | None = None
         self._usage: Usage | None = None
 
-    def read(self, data: bytes, now_us: int) -> list[Delta]:
-        """Take one chunk's JSON in; may set `finish`.
-
-        Raises:
-            Failure: It is an error, or no chunk.
-        """
-        if data == b"[DONE]":
+    def read(self, events: Sequence[Chunk], now_us: int) -> list[Delta]:
+        """Take in what came together; may set `finish` or `failure`."""
+        is_over = False
+        try:
+            for chunk in events:
+                self.num_events += 1
+                is_over = self._take_in(chunk)
+                if is_over:
+                    break
+        except Failure as failure:
+            self.failure = failure
+        except TooMuchError as error:
+            self.failure = broken(self._backend, f"the upstream sent {error}")
+        deltas = self._items.take(now_us)
+        if is_over:
             self.finish = self.ended(now_us)
             if self.finish is None:
-                raise broken(self._backend, "the upstream ended without a finish reason")
-            return []
-        self.num_events += 1
-        try:
-            chunk = _chunks.decode(data)
-            if chunk.error is not None:
-                error = chunk.error if isinstance(chunk.error, _Error) else _Error(chunk.error)
-                raise event_failure(
-                    self._backend, error.code, error.message, type=error.type, param=error.param
-                )
-            delta = self._more(chunk, now_us)
-            if delta is not None:
-                return [delta]
-            for choice in chunk.choices or ():
-                if choice.index == 0:
-                    self._take_in(choice)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise broken(self._backend, f"the upstream sent no chunk: {error}") from None
-        except TooMuchError as error:
-            raise broken(self._backend, f"the upstream sent {error}") from None
-        if chunk.usage is not None and chunk.usage.completion_tokens is not None:
-            self._usage = _usage_of(chunk.usage)
-            if self._reason is not None and not chunk.choices:
-                self.finish = self.ended(now_us)  # nothing but [DONE] can follow
-        return self._items.take(now_us)
+                self.failure = broken(self._backend, "the upstream ended without a finish reason")
+        return deltas
 
     def ended(self, now_us: int) -> Finish | None:
         """The stream is over: its end, if it has said its reason."""
@@ -145,20 +145,24 @@ class ChatReader:
             exact=False,
         )
 
-    def _more(self, chunk: _Chunk, now_us: int) -> Delta | None:
-        """The delta of a chunk that does nothing but go on with the text in hand; else None."""
-        if self._text_key is None or not chunk.choices or chunk.usage is not None:
-            return None
-        choice = chunk.choices[0]
-        if choice.delta is None or choice.index or choice.finish_reason or len(chunk.choices) > 1:
-            return None
-        said = choice.delta
-        if said.refusal or said.reasoning_content or said.reasoning or said.tool_calls:
-            return None
-        is_text = self._text_key[0] is DeltaKind.TEXT
-        return self._items.pass_on(self._text_key, said.content or "", now_us) if is_text else None
+    def _take_in(self, chunk: Chunk) -> bool:
+        """True once nothing that counts can follow."""
+        if chunk is DONE:
+            return True
+        if chunk.error is not None:
+            error = chunk.error if isinstance(chunk.error, _Error) else _Error(chunk.error)
+            raise event_failure(
+                self._backend, error.code, error.message, type=error.type, param=error.param
+            )
+        for choice in chunk.choices or ():
+            if choice.index == 0:
+                self._take_choice(choice)
+        if chunk.usage is not None and chunk.usage.completion_tokens is not None:
+            self._usage = _usage_of(chunk.usage)
+            return self._reason is not None and not chunk.choices  # only [DONE] can follow
+        return False
 
-    def _take_in(self, choice: _Choice) -> None:
+    def _take_choice(self, choice: _Choice) -> None:
         delta = choice.delta
         if delta is not None:
             self._add_text(DeltaKind.REASONING, delta.reasoning_content or delta.reasoning)

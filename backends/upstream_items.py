@@ -48,7 +48,7 @@ class ItemOrder:
     """One generation's items, by whatever key the protocol knows them."""
 
     def __init__(self) -> None:
-        self._by_key: dict[Hashable, _Item] = {}
+        self.known: dict[Hashable, _Item] = {}  # to be looked into, not changed
         self._queue: list[_Item] = []  # not yet wholly taken, in order of appearance
         self._num_indexes = 0
         self._waiting_chars = 0
@@ -71,46 +71,32 @@ class ItemOrder:
             wrapped: Its text is a function's arguments, but the item is a custom call.
             phase: A message's, where the upstream says which.
         """
-        known = self._by_key.get(key)
+        known = self.known.get(key)
         if known is not None:
             if known.index < 0:  # nothing of it has gone out: it may still be told
                 known.phase = phase or known.phase
             return
-        if len(self._by_key) >= MAX_ITEMS:
+        if len(self.known) >= MAX_ITEMS:
             raise TooMuchError(f"an answer of more than {MAX_ITEMS} items")
-        item = self._by_key[key] = _Item(kind, call_id, name, wrapped, phase)
+        item = self.known[key] = _Item(kind, call_id, name, wrapped, phase)
         self._queue.append(item)
-
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._by_key
 
     def add(self, key: Hashable, text: str) -> None:
         """Append to an item that is open; what comes for a closed one is dropped."""
-        item = self._by_key[key]
+        item = self.known[key]
         if text and not item.closed:
             item.pending.append(text)
             self._waiting_chars += len(text)
             if self._waiting_chars > MAX_WAITING_CHARS:
                 raise TooMuchError(f"more than {MAX_WAITING_CHARS} characters out of order")
 
-    def pass_on(self, key: Hashable, text: str, at_us: int) -> Delta | None:
-        """What `add` and then `take` would give for more text of the item whose turn it is.
-
-        None where that is not the case, and nothing was done: then add it and take. Nearly all
-        text of nearly all answers goes this way, at half the cost.
-        """
-        item = self._by_key.get(key)
-        if item is None or item.index < 0 or item.pending or item.closed or item.wrapped:
-            return None
-        return self._delta(item, text, at_us) if text and self._queue[0] is item else None
-
     def seal(self, key: Hashable, sealed: str) -> None:
         """The encrypted content of reasoning, before it is closed."""
-        self._by_key[key].sealed = sealed
+        self.known[key].sealed = sealed
 
     def close(self, key: Hashable) -> None:
         """Nothing more comes for an item."""
-        item = self._by_key[key]
+        item = self.known[key]
         if not item.closed:
             item.closed = True
             if item.wrapped:
@@ -118,15 +104,16 @@ class ItemOrder:
 
     def close_all(self) -> None:
         """Nothing more comes for any item."""
-        for key in self._by_key:
+        for key in self.known:
             self.close(key)
 
     def take(self, at_us: int) -> list[Delta]:
-        """What may go out now."""
+        """What may go out now: what has come for an item since the last time is one delta."""
         deltas: list[Delta] = []
         while self._queue:
             item = self._queue[0]
-            self._take_from(item, at_us, deltas)
+            if item.pending or item.index < 0 or item.closed:
+                self._take_from(item, at_us, deltas)
             if not item.closed:
                 break
             del self._queue[0]
@@ -135,33 +122,35 @@ class ItemOrder:
     def _take_from(self, item: _Item, at_us: int, deltas: list[Delta]) -> None:
         if item.wrapped and not item.closed:
             return  # its text is known only when it is whole
-        is_call = item.kind >= DeltaKind.FUNCTION_CALL
         sealed = item.sealed if item.closed else ""
-        if not item.pending and not (is_call and item.index < 0) and not sealed:
-            return
+        pending = item.pending
         if item.index < 0:
+            if not pending and item.kind < DeltaKind.FUNCTION_CALL and not sealed:
+                return
             item.index = self._num_indexes
             self._num_indexes += 1
-        text = "".join(item.pending)
-        item.pending.clear()
+        elif not pending and not sealed:
+            return
+        text = pending[0] if len(pending) == 1 else "".join(pending)
+        # A piece is a token at least, whatever our own rule makes of the words that it is of.
+        num_tokens = max(count(text), len(pending))
+        pending.clear()
         self._waiting_chars -= len(text)
-        deltas.append(self._delta(item, text, at_us, sealed))
-
-    def _delta(self, item: _Item, text: str, at_us: int, sealed: str = "") -> Delta:
-        num_tokens = count(text)
         self.num_tokens += num_tokens
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens
-        return Delta(
-            item.index,
-            item.kind,
-            text,
-            num_tokens,
-            at_us,
-            item.call_id,
-            item.name,
-            sealed,
-            item.phase,
+        deltas.append(
+            Delta(
+                item.index,
+                item.kind,
+                text,
+                num_tokens,
+                at_us,
+                item.call_id,
+                item.name,
+                sealed,
+                item.phase,
+            )
         )
 
 

@@ -3,7 +3,7 @@
 What counts is a terminal event. A stream without one was cut, whatever it had said.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import msgspec
@@ -47,7 +47,9 @@ class _Usage(msgspec.Struct, frozen=True):
     output_tokens_details: _Details | None = None
 
 
-class _Error(msgspec.Struct, frozen=True):
+class EventError(msgspec.Struct, frozen=True):
+    """What an `error` event or a failed response says."""
+
     message: str | None = None
     code: str | int | None = None
     type: str | None = None
@@ -60,17 +62,19 @@ class _Incomplete(msgspec.Struct, frozen=True):
 
 
 class _Response(msgspec.Struct, frozen=True):
+    id: str | None = None
     status: str | None = None
     output: list[_Item] | None = None
     usage: _Usage | None = None
-    error: _Error | None = None
+    error: EventError | None = None
     incomplete_details: _Incomplete | None = None
 
 
-class _Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True):
     """Any event: the fields that matter of all of them."""
 
     type: str
+    stream_id: str | None = None  # on sockets that streams share
     item_id: str | None = None
     output_index: int | None = None
     summary_index: int = 0
@@ -82,14 +86,15 @@ class _Event(msgspec.Struct, frozen=True):
     item: _Item | None = None
     response: _Response | None = None
     # of `error`: nested on a socket, flat on SSE
-    error: _Error | None = None
+    error: EventError | None = None
     code: str | int | None = None
     message: str | None = None
     status: int | str | None = None
     headers: dict[str, str] | None = None
 
 
-_events = msgspec.json.Decoder(_Event)
+DONE = Event("[DONE]")  # some servers end an SSE stream as chat completions end
+_decode = msgspec.json.Decoder(Event).decode
 
 _ITEM_KINDS = {
     "message": DeltaKind.TEXT,
@@ -97,7 +102,8 @@ _ITEM_KINDS = {
     "function_call": DeltaKind.FUNCTION_CALL,
     "custom_tool_call": DeltaKind.CUSTOM_CALL,
 }
-# Event -> the kind of its item. `.delta` is appended text; `.done` is the whole of it.
+# The beginning of an event's type -> the kind of its item. What follows says whether text is
+# appended, or is the whole of it.
 _TEXT_EVENTS = {
     "response.output_text": DeltaKind.TEXT,
     "response.refusal": DeltaKind.TEXT,
@@ -106,14 +112,24 @@ _TEXT_EVENTS = {
     "response.function_call_arguments": DeltaKind.FUNCTION_CALL,
     "response.custom_tool_call_input": DeltaKind.CUSTOM_CALL,
 }
-# Those that only append: a summary's may need a distance to the one before.
-_PLAIN_DELTAS = frozenset(
-    f"{head}.delta" for head, kind in _TEXT_EVENTS.items() if kind is not DeltaKind.REASONING
-)
+_TEXT_TYPES = {
+    f"{head}.{tail}": (kind, tail == "delta")
+    for head, kind in _TEXT_EVENTS.items()
+    for tail in ("delta", "done")
+}
+
+
+def decode_event(message: bytes) -> Event:
+    """An event from its JSON.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is none.
+    """
+    return DONE if message == b"[DONE]" else _decode(message)
 
 
 class ResponsesReader:
-    """One generation's events. After `finish` is set nothing more is to be read."""
+    """One generation's events. After `finish` or `failure` is set nothing more is to be read."""
 
     def __init__(
         self,
@@ -129,6 +145,7 @@ class ResponsesReader:
             model: Our id of the model that seals its reasoning; None where none is kept.
         """
         self.finish: Finish | None = None
+        self.failure: Failure | None = None  # counts behind the deltas that came with it
         self.num_events = 0
         self._backend = backend
         self._request = request
@@ -140,38 +157,34 @@ class ResponsesReader:
         self._summaries: dict[Hashable, int] = {}  # the summary that was last added to
         self._stops: dict[Hashable, StopFinder] = {}
 
-    def read(self, data: bytes, now_us: int) -> list[Delta]:
-        """Take one event's JSON in; may set `finish`.
-
-        Raises:
-            Failure: It is an error, or no event.
-        """
-        if data == b"[DONE]":
-            return []
-        self.num_events += 1
+    def read(self, events: Sequence[Event], now_us: int) -> list[Delta]:
+        """Take in what came together; may set `finish` or `failure`."""
+        reason: FinishReason | None = None
+        usage: _Usage | None = None
         try:
-            event = _events.decode(data)
-            delta = self._more(event, now_us)
-            if delta is not None:
-                return [delta]
-            self._take_in(event)
-            if event.type in TERMINALS:
-                reason = self._reason(event)
-                self._close_all()
-                deltas = self._items.take(now_us)
-                assert event.response is not None
-                self.finish = Finish(reason, self._final_usage(event.response.usage), now_us)
-                return deltas
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise broken(self._backend, f"the upstream sent no event: {error}") from None
+            for event in events:
+                self.num_events += 1
+                text_type = _TEXT_TYPES.get(event.type)
+                if text_type is not None:
+                    self._take_text(event, *text_type)
+                else:
+                    self._take_in(event)
+                    if event.type in TERMINALS:
+                        response, reason = self._response(event)
+                        usage = response.usage
+                if self._stops and any(finder.found for finder in self._stops.values()):
+                    reason = reason or FinishReason.STOP
+                if reason is not None:
+                    self._close_all()
+                    break
+        except Failure as failure:
+            self.failure = failure
         except TooMuchError as error:
-            raise broken(self._backend, f"the upstream sent {error}") from None
-        if any(finder.found for finder in self._stops.values()):
-            self._close_all()
-            deltas = self._items.take(now_us)
-            self.finish = Finish(FinishReason.STOP, self.usage(), now_us)
-            return deltas
-        return self._items.take(now_us)
+            self.failure = broken(self._backend, f"the upstream sent {error}")
+        deltas = self._items.take(now_us)
+        if reason is not None and self.failure is None:
+            self.finish = Finish(reason, self._final_usage(usage), now_us)
+        return deltas
 
     def ended(self, now_us: int) -> Finish | None:
         """The stream is over without a terminal event: never a clean end."""
@@ -186,42 +199,33 @@ class ResponsesReader:
             exact=False,
         )
 
-    def _more(self, event: _Event, now_us: int) -> Delta | None:
-        """The delta of an event that does nothing but go on with the item in hand; else None."""
-        if event.type not in _PLAIN_DELTAS or event.item is not None or self._request.stop:
-            return None
-        key = self._key(event.item_id, event.output_index)
-        delta = self._items.pass_on(key, event.delta or "", now_us)
-        if delta is not None:
-            self._said.add(key)
-        return delta
-
-    def _take_in(self, event: _Event) -> None:
+    def _take_in(self, event: Event) -> None:
         if event.type == "error":
             raise self._error(event)
         if event.item is not None:
             self._open(event.item, event.item.id, event.output_index)
             if event.type == "response.output_item.done":
                 self._close(event.item, self._key(event.item.id, event.output_index))
-            return
-        head, _, tail = event.type.rpartition(".")
-        kind = _TEXT_EVENTS.get(head)
-        if kind is not None and tail in ("delta", "done"):
+
+    def _take_text(self, event: Event, kind: DeltaKind, is_delta: bool) -> None:
+        key: Hashable = event.item_id
+        if key not in self._items.known:
             key = self._key(event.item_id, event.output_index)
-            if key not in self._items:
-                if kind >= DeltaKind.FUNCTION_CALL:
-                    return  # its name comes with the item, and so does all of its text
-                self._begin(key, event.output_index, kind)
-            if tail == "delta":
-                self._separate(key, kind, event.summary_index)
-                self._add(key, kind, event.delta or "")
-            elif key not in self._said:
-                whole = event.text or event.refusal or event.arguments or event.input
-                self._add(key, kind, whole or "")
+        if key not in self._items.known:
+            if kind >= DeltaKind.FUNCTION_CALL:
+                return  # its name comes with the item, and so does all of its text
+            self._begin(key, event.output_index, kind)
+        if is_delta:
+            if kind is DeltaKind.REASONING:
+                self._separate(key, event.summary_index)
+            self._add(key, kind, event.delta or "")
+        elif key not in self._said:
+            whole = event.text or event.refusal or event.arguments or event.input
+            self._add(key, kind, whole or "")
 
     def _key(self, item_id: str | None, output_index: int | None) -> Hashable:
         """How an item is known: by its id, or by its place where ids are missing or unstable."""
-        if item_id is not None and item_id in self._items:
+        if item_id is not None and item_id in self._items.known:
             return item_id
         if output_index is not None and output_index in self._by_index:
             return self._by_index[output_index]
@@ -274,13 +278,12 @@ class ResponsesReader:
             text = finder.feed(text)
         self._items.add(key, text)
 
-    def _separate(self, key: Hashable, kind: DeltaKind, summary_index: int) -> None:
+    def _separate(self, key: Hashable, summary_index: int) -> None:
         """A paragraph's distance between two summaries of one thought."""
-        if kind is DeltaKind.REASONING:
-            before = self._summaries.setdefault(key, summary_index)
-            if before != summary_index:
-                self._summaries[key] = summary_index
-                self._items.add(key, "\n\n")
+        before = self._summaries.setdefault(key, summary_index)
+        if before != summary_index:
+            self._summaries[key] = summary_index
+            self._items.add(key, "\n\n")
 
     def _end_text(self, key: Hashable) -> None:
         finder = self._stops.get(key)
@@ -292,13 +295,13 @@ class ResponsesReader:
             self._end_text(key)
         self._items.close_all()
 
-    def _reason(self, event: _Event) -> FinishReason:
-        """How a terminal event says that it ended."""
+    def _response(self, event: Event) -> tuple[_Response, FinishReason]:
+        """A terminal event's response, and how it says that it ended."""
         response = event.response
         if response is None:
             raise broken(self._backend, f"the upstream sent {event.type} without a response")
         if event.type == "response.failed":
-            error = response.error or _Error("no reason given")
+            error = response.error or EventError("no reason given")
             raise event_failure(
                 self._backend, error.code, error.message, type=error.type, param=error.param
             )
@@ -306,7 +309,10 @@ class ResponsesReader:
             for index, item in enumerate(response.output or ()):
                 self._open(item, item.id, index)
                 self._close(item, self._key(item.id, index))
-        if event.type == "response.completed":
+        return response, self._reason(event.type, response)
+
+    def _reason(self, event_type: str, response: _Response) -> FinishReason:
+        if event_type == "response.completed":
             # llama.cpp calls an answer completed that its token limit has cut.
             limit = self._request.max_output_tokens
             is_cut = response.usage is not None and response.usage.output_tokens >= limit
@@ -318,8 +324,8 @@ class ResponsesReader:
             return FinishReason.CONTENT_FILTER
         raise broken(self._backend, f"the upstream cut its answer: {reason or 'no reason given'}")
 
-    def _error(self, event: _Event) -> Failure:
-        error = event.error or _Error(event.message, event.code)
+    def _error(self, event: Event) -> Failure:
+        error = event.error or EventError(event.message, event.code)
         status = event.status if isinstance(event.status, int) else None
         headers = error.headers or event.headers
         failure = event_failure(

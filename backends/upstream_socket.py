@@ -20,41 +20,26 @@ from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 from backends.quick_connection import QuickConnection
 from backends.upstream_chain import PARENT_LOST, Chain, Turn
 from backends.upstream_errors import SOCKET_AGED, Failure, broken, http_failure, overloaded
+from backends.upstream_events import decoded
 from backends.upstream_http import Receive
 from backends.upstream_options import UpstreamOptions, socket_url
-from backends.upstream_responses import TERMINALS
+from backends.upstream_responses import TERMINALS, Event, EventError, decode_event
 from backends.upstream_sse import MAX_EVENT_BYTES
 
 CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; then its socket is given up
 CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
 STALE_AFTER_S = 1.0  # a socket that idled longer may have been closed without our knowing
 
+_LAST = frozenset({*TERMINALS, "error"})
+
 _encode = msgspec.json.encode
-
-
-class _Named(msgspec.Struct, frozen=True):
-    id: str | None = None
-    code: str | int | None = None
-    param: str | None = None
-
-
-class _Address(msgspec.Struct, frozen=True):
-    """Whose an event is."""
-
-    type: str
-    stream_id: str | None = None
-    response: _Named | None = None
-    error: _Named | None = None
-
-
-_addresses = msgspec.json.Decoder(_Address)
 
 
 class _ParentLostError(Exception):
     """The server does not know the response that was to be gone on from."""
 
 
-def _is_lost(error: _Named | None) -> bool:
+def _is_lost(error: EventError | None) -> bool:
     parameter = "previous_response_id"
     return error is not None and (error.code == PARENT_LOST or error.param == parameter)
 
@@ -206,7 +191,7 @@ class _Socket:
             names = [None]
         self._streams = {name: _Stream(self, name) for name in names}
         self._free = dict.fromkeys(self._streams.values())  # in the order they fell free
-        self._fault: Exception | None = None  # of an event: no more of them is wanted
+        self._fault: Failure | None = None  # of an event: no more of them is wanted
         connection.listen(self._take, MAX_EVENT_BYTES)
         self._reader = asyncio.create_task(self._read())
 
@@ -302,37 +287,45 @@ class _Socket:
         reason = "the upstream closed the socket"
         try:
             async for message in self._connection:
-                self._take(message.encode() if isinstance(message, str) else message)
+                self._take([message.encode() if isinstance(message, str) else message])
         except WebSocketException as error:
             reason = f"the upstream's socket broke: {error}"
         finally:
             if self._fault is not None:
-                reason = f"the upstream sent no event: {self._fault}"
+                reason = self._fault.error.message
             self.abandon()
             for stream in self._streams.values():
                 stream.fail(broken(self.backend, reason, stale=stream.is_stale))
 
-    def _take(self, message: bytes) -> None:
-        """An event; what is none ends the connection, and no event behind it counts."""
+    def _take(self, messages: list[bytes]) -> None:
+        """Events; what is none ends the connection, and no event behind it counts."""
         if self._fault is not None:
             return
-        try:
-            self._hand_out(message, _addresses.decode(message))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self._fault = error
+        events, self._fault = decoded(decode_event, messages, self.backend)
+        if len(self._streams) > 1:
+            self._sort_out(events)
+        elif events:
+            self._hand_out(events, self._streams[None])
+        if self._fault is not None:
             self.abandon()
 
-    def _hand_out(self, message: bytes, address: _Address) -> None:
-        if address.type == "error":
-            if address.error is not None and address.error.code == SOCKET_AGED:
+    def _sort_out(self, events: list[Event]) -> None:
+        """Give each stream what is its own, and all of them what names none."""
+        own: dict[str | None, list[Event]] = {}
+        for event in events:
+            of_all = event.type == "error" and event.stream_id is None
+            for name in self._streams if of_all else (event.stream_id,):
+                own.setdefault(name, []).append(event)
+        for name, together in own.items():
+            stream = self._streams.get(name)
+            if stream is not None:
+                self._hand_out(together, stream)
+
+    def _hand_out(self, events: list[Event], stream: "_Stream") -> None:
+        for event in events:
+            if event.error is not None and event.error.code == SOCKET_AGED:
                 self._retired = True
-            if address.stream_id is None and len(self._streams) > 1:
-                for stream in self._streams.values():
-                    stream.take_in(message, address)
-                return
-        addressed = self._streams.get(address.stream_id if len(self._streams) > 1 else None)
-        if addressed is not None:
-            addressed.take_in(message, address)
+        stream.take_in(events)
 
 
 class _Stream:
@@ -393,31 +386,24 @@ class _Stream:
                 self.abandoned = True
                 self._socket.drop(self, self._response_id)
 
-    def take_in(self, message: bytes, address: "_Address") -> None:
-        """An event of its response."""
-        event_type = address.type
-        response_id = address.response.id if address.response is not None else None
+    def take_in(self, events: list[Event]) -> None:
+        """Events of its response that came together."""
         self.is_stale = False
-        is_last = event_type in TERMINALS or event_type == "error"
         if self.abandoned:
-            if is_last:
-                self.abandoned = False
-                self._socket.give(self)
-            elif response_id is not None and self._response_id is None:
-                self._response_id = response_id  # now it can be stopped
-                self._socket.drop(self, response_id)
+            self._pass_over(events)
             return
         if self._receive is None:
             return
-        is_first = self._response_id is None
-        self._response_id = self._response_id or response_id
         failure: Exception | None = None
         try:
-            if is_first and self._continues and _is_lost(address.error):
-                raise _ParentLostError
-            is_enough = self._receive(message)
+            if self._response_id is None:
+                if self._continues and any(_is_lost(event.error) for event in events):
+                    raise _ParentLostError
+                self._response_id = _response_id_in(events)
+            is_enough = self._receive(events)
         except (Failure, _ParentLostError) as error:
             is_enough, failure = True, error
+        is_last = any(map(_is_last, events))
         if not is_enough and not is_last:
             return
         if is_last:
@@ -428,8 +414,26 @@ class _Stream:
             else:
                 self._done.set_result(None)
 
+    def _pass_over(self, events: list[Event]) -> None:
+        """Nobody waits for its response."""
+        if any(map(_is_last, events)):
+            self.abandoned = False
+            self._socket.give(self)
+        elif self._response_id is None:
+            self._response_id = _response_id_in(events)
+            if self._response_id is not None:  # now it can be stopped
+                self._socket.drop(self, self._response_id)
+
     def fail(self, failure: Failure) -> None:
         """The connection is gone."""
         if self._receive is not None and self._done is not None and not self._done.done():
             self._receive = None
             self._done.set_exception(failure)
+
+
+def _is_last(event: Event) -> bool:
+    return event.type in _LAST
+
+
+def _response_id_in(events: list[Event]) -> str | None:
+    return next((event.response.id for event in events if event.response is not None), None)

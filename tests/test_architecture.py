@@ -65,7 +65,8 @@ EDGES = frozenset(
         ),
         "backends": (
             *("driver", "gpu", "link", "simulated", "timers", "wafer"),
-            *("quick_connection", "upstream", "upstream_http", "upstream_socket"),
+            *("http_client", "quick_connection"),
+            *("upstream", "upstream_http", "upstream_socket"),
         ),
         "wafer_engine": (*("__main__", "calibrate"),),
     }.items()
@@ -120,7 +121,8 @@ THIRD_PARTY = {
         *("gateway.client", "gateway.socket_protocol", "gateway.terminal"),
         *("backends.link", "backends.quick_connection", "backends.upstream_socket"),
     ),
-    "aiohttp": ("backends.upstream_http",),
+    "aiohappyeyeballs": ("backends.http_client",),
+    "httptools": ("backends.http_client",),
     "prompt_toolkit": ("gateway.terminal",),
 }
 

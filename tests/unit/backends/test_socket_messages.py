@@ -39,13 +39,12 @@ def cut(pieces: list[bytes]) -> tuple[list[bytes], int]:
     parts: list[bytes] = []
     num_quick = 0
     for arrived in pieces:
-        for is_message, content in cutter.feed(arrived):
-            num_quick += is_message
-            if is_message:
-                found.append(content)
-            else:
-                client.receive_data(content)
-                found += messages_of(client, parts)
+        messages, others = cutter.feed(arrived)
+        num_quick += len(messages)
+        found += messages
+        if others:
+            client.receive_data(others)
+            found += messages_of(client, parts)
     return found, num_quick
 
 
@@ -104,7 +103,7 @@ def test_messages_are_those_of_the_library(unusual: bool) -> None:
 def test_what_is_strange_is_left_to_the_library(strange: bytes) -> None:
     good = Frame(Opcode.TEXT, b"good").serialize(mask=False)
     cutter = MessageCutter(MAX_BYTES)
-    assert cutter.feed(good + strange[:1]) == [(True, b"good")]
-    rest = cutter.feed(strange[1:] + good) + cutter.feed(good)
-    assert not any(is_message for is_message, _ in rest)
-    assert b"".join(content for _, content in rest) == strange + good + good
+    assert cutter.feed(good + strange[:1]) == ([b"good"], b"")
+    rest = [cutter.feed(strange[1:] + good), cutter.feed(good)]
+    assert not any(messages for messages, _ in rest)
+    assert b"".join(others for _, others in rest) == strange + good + good

@@ -34,6 +34,25 @@ def test_events_come_whole_wherever_the_stream_is_cut() -> None:
         assert found == expected, f"seed {seed}"
 
 
+def test_plain_events_are_found_as_line_by_line() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    parts = [b"event: a\n", b"event:b\r\n", b"data: one\n", b"data:two\n", b"data: \n", b"data\n"]
+    parts += [b"data: three\r\n", b": hello\n", b"\n", b"\n", b"\n", b"\r\n", b"id: data: x\n"]
+    plain = b"event: a\ndata: one\n\n"
+    num_events = 0
+    for _ in range(2_000):
+        quick, slow = EventParser(), EventParser()
+        for _ in range(3):
+            mixed = b"".join(chance.choices(parts, k=chance.randrange(8)))
+            chunk = plain * chance.randrange(3) + mixed
+            expected = slow.feed_lines(chunk) if chunk else []
+            assert quick.feed(chunk) == expected, chunk
+            num_events += len(expected)
+    assert num_events > 2_000
+
+
 def test_an_event_is_bounded() -> None:
     parser, line = EventParser(), b"data: " + b"x" * (1 << 20) + b"\n"
     for _ in range(MAX_EVENT_BYTES >> 20):

@@ -14,9 +14,10 @@ from backends.contract import (
     TextPart,
     Usage,
 )
-from backends.upstream_chat import ChatReader
+from backends.upstream_chat import ChatReader, decode_chunk
 from backends.upstream_errors import Failure
-from backends.upstream_responses import ResponsesReader
+from backends.upstream_events import decoded
+from backends.upstream_responses import ResponsesReader, decode_event
 from backends.upstream_sealed import unwrap
 from tests.unit.backends.upstream_requests import make_request
 
@@ -181,10 +182,14 @@ def chat_reader() -> ChatReader:
 
 
 def read_all(reader: ResponsesReader | ChatReader, events: list[Any]) -> list[Delta]:
+    """The deltas of events that come one by one."""
+    decode: Any = decode_chunk if isinstance(reader, ChatReader) else decode_event
     deltas: list[Delta] = []
     for now_us, event in enumerate(events):
         data = event if isinstance(event, bytes) else json.dumps(event).encode()
-        deltas += reader.read(data, now_us)
+        deltas += reader.read([decode(data)], now_us)
+        if reader.failure is not None:
+            raise reader.failure
     return deltas
 
 
@@ -338,8 +343,10 @@ def test_responses_ends(event: dict[str, Any], expected: FinishReason | tuple[st
     "junk", [b"{", b"[]", b"7", b'{"type":7}', b'{"type":"response.completed","response":[]}']
 )
 def test_junk_is_a_failure(junk: bytes) -> None:
-    with pytest.raises(Failure, match="no event"):
-        responses_reader().read(junk, 0)
+    good = b'{"type":"response.created"}'
+    events, failure = decoded(decode_event, [good, junk, good], "up")
+    assert len(events) == 1
+    assert "no event" in str(failure)
 
 
 def test_a_stream_that_just_ends_has_no_end() -> None:
@@ -542,5 +549,6 @@ def test_an_error_chunk(error: Any, code: str) -> None:
 
 @pytest.mark.parametrize("junk", [b"{", b"[]", b'{"choices":7}', b'{"choices":[{"delta":"x"}]}'])
 def test_a_junk_chunk_is_a_failure(junk: bytes) -> None:
-    with pytest.raises(Failure, match="no chunk"):
-        chat_reader().read(junk, 0)
+    events, failure = decoded(decode_chunk, [b"{}", junk, b"{}"], "up")
+    assert len(events) == 1
+    assert "no event" in str(failure)
