@@ -12,8 +12,10 @@ end are, so that the load costs little beside a gateway. With `--hold` it connec
 import argparse
 import asyncio
 import base64
+import itertools
 import json
 import os
+import secrets
 import sys
 import time
 from typing import Any, Literal, get_args
@@ -26,6 +28,15 @@ Mode = Literal["responses-ws", "responses-sse", "responses-json", "chat-sse", "c
 
 _FAILED = (b'"response.failed"', b'"type":"error"', b'"type": "error"', b"event: error")
 _ENDED = (b'"response.completed"', b'"response.incomplete"')
+
+
+_NUMBER = b"#NUMBER#"  # in an ask: another number each time, as long as this
+_numbers = itertools.count(secrets.randbelow(10**8))
+
+
+def numbered(request: bytes) -> bytes:
+    """The request, with the next number where one is to be."""
+    return request.replace(_NUMBER, b"%08d" % (next(_numbers) % 10**8))
 
 
 class Stopwatch:
@@ -106,7 +117,7 @@ class HttpConnection(_Connection):
         """Send until there is no more to send."""
         if self.watch.begin():
             self._sent_s, self._first_s, self._body = time.perf_counter(), 0.0, b""
-            self._transport.write(self._request)
+            self._transport.write(numbered(self._request))
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
@@ -150,7 +161,7 @@ class SocketConnection(_Connection):
     def _start(self, place: int) -> None:
         if self.watch.begin():
             self._sent_s[place], self._first_s[place] = time.perf_counter(), 0.0
-            self._transport.write(self._frames[place])
+            self._transport.write(numbered(self._frames[place]))
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -334,10 +345,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16, help="of an answer, at most")
     parser.add_argument("--limit-field", help="the chat field for --tokens; max_tokens")
     parser.add_argument("--text", default="Say hello.")
+    parser.add_argument("--new-asks", action="store_true", help="a number behind the text of each")
     parser.add_argument("--store", action="store_true", help="have responses stored")
     parser.add_argument("--hold", action="store_true", help="begin when a line comes in")
     parser.add_argument("--timeout-s", type=float, default=300.0)
-    print(json.dumps(uvloop.run(run(parser.parse_args()))), flush=True)
+    arguments = parser.parse_args()
+    if arguments.new_asks:
+        arguments.text += f" {_NUMBER.decode()}"
+    print(json.dumps(uvloop.run(run(arguments))), flush=True)
 
 
 if __name__ == "__main__":
