@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.heap import MIN_FREEZE, MIN_THAW, SocketAges, keep_heap, note_opened
+from gateway.heap import MIN_FREEZE, MIN_THAW, MIN_TRIM, SocketAges, keep_heap, note_opened
 
 
 def test_a_growing_crowd_is_frozen_in_steps_and_thawed_when_most_of_it_is_gone() -> None:
@@ -61,6 +61,19 @@ def test_the_counts_add_up_whatever_comes_and_goes() -> None:
         assert ages.num_young < MIN_FREEZE
         assert ages.num_dead < max(MIN_THAW, ages.num_frozen + 1)
     assert num_thaws
+
+
+async def test_memory_is_given_back_once_many_have_closed_and_not_again_until_many_more_have() -> (
+    None
+):
+    ages = SocketAges()
+    for _ in range(MIN_TRIM - 1):
+        ages.closed(ages.opened())
+    assert not ages.trim_due()
+    ages.closed(ages.opened())
+    await keep_heap(ages)
+    assert ages.num_closed == 0
+    assert not ages.trim_due()
 
 
 @pytest.fixture
