@@ -14,7 +14,6 @@ from typing import Any
 
 from litestar import Litestar
 from litestar.datastructures import State
-from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from redis.asyncio import Redis
 
@@ -46,6 +45,7 @@ from gateway.fleet import Fleet
 from gateway.gateway import Gateway
 from gateway.ledger import Ledger, open_ledger
 from gateway.metrics import Metrics
+from gateway.openapi import DocumentConfig
 from gateway.policy_watch import InForce, PolicyWatch
 from gateway.recorder import LogInUse, Recorder
 from gateway.rounds import Rounds
@@ -334,7 +334,7 @@ def make_app(
     return Litestar(
         route_handlers=handlers,
         state=State({"services": made}),
-        openapi_config=OpenAPIConfig(
+        openapi_config=DocumentConfig(
             title="Lanewise",
             version=__version__,
             path="/schema",

@@ -35,7 +35,7 @@ EDGES = frozenset(
                 "background",
                 "branch",
             ),
-            *("chat", "ids"),
+            *("chat", "chat_stream", "ids"),
             *("cli", "client", "client_sync", "connection", "context", "dispatch"),
             *("embedded_redis", "ending"),
             *("chat_command", "route_command", "serve_command"),
@@ -90,7 +90,7 @@ THIRD_PARTY = {
     "hiredis": ("router.redis_link",),
     "litestar": (
         *("gateway.admin", "gateway.app", "gateway.background", "gateway.chat"),
-        *("gateway.http", "gateway.routes"),
+        *("gateway.http", "gateway.openapi", "gateway.routes"),
         *("gateway.asgi_socket", "gateway.direct_sockets", "gateway.posts"),
         *(
             "gateway.server",

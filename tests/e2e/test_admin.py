@@ -1,6 +1,7 @@
 """The admin API of a real gateway: who gets in, what it shows, and its schema."""
 
 import httpx
+import jsonschema
 import pytest
 
 from gateway.development import DEVELOPMENT_ADMIN_KEY
@@ -56,3 +57,23 @@ def test_the_schema_describes_it(gateway: GatewayProcess) -> None:
             for operation in operations.values():
                 assert operation["security"] == [{"AdminKey": []}], path
     assert "/admin/health" in schema["paths"]
+
+
+def test_the_schema_describes_errors_as_they_are_sent(gateway: GatewayProcess) -> None:
+    _, schema = ask(gateway, "GET", "/schema/openapi.json", key=None)
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
+            errors = {k: v for k, v in operation["responses"].items() if k >= "400"}
+            assert "default" in errors, path
+            for told in errors.values():
+                content = told["content"]["application/json"]
+                assert content == {"schema": {"$ref": "#/components/schemas/Error"}}, path
+    described = schema["components"]["schemas"]["Error"]
+    for method, path, body in (
+        ("POST", "/admin/keys", {"tenant": 5}),
+        ("GET", "/admin/pools/nobody", None),
+        ("POST", "/v1/responses", {}),
+    ):
+        status, refused = ask(gateway, method, path, body)
+        assert status >= 400
+        jsonschema.validate(refused, described)
