@@ -26,7 +26,8 @@ from backends.contract import (
     ToolChoice,
     Usage,
 )
-from gateway.chat import MAX_STOPS, ChatStream, parse_chat
+from gateway.chat_request import MAX_STOPS, parse_chat
+from gateway.chat_stream import ChatStream
 from gateway.errors import ProtocolError
 from gateway.intake import ParsedCreate
 from gateway.outbox import Outbox
@@ -48,7 +49,7 @@ def body(*messages: dict[str, Any], **fields: Any) -> bytes:
 
 
 def parsed(*messages: dict[str, Any], **fields: Any) -> ParsedCreate:
-    return parse_chat(body(*messages, **fields))[1]
+    return parse_chat(body(*messages, **fields), "resp_1")[1]
 
 
 # -- requests ----------------------------------------------------------------------------------
@@ -272,7 +273,7 @@ def test_an_attached_file_of_a_wrong_type_is_none() -> None:
 @pytest.mark.parametrize("sent", [b"", b"{", b"\xff", b'{"model":"' + b"\xff" * 3 + b'"}'])
 def test_what_is_no_json_is_refused(sent: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
-        parse_chat(sent)
+        parse_chat(sent, "resp_1")
     assert caught.value.code == "invalid_json"
 
 
@@ -300,7 +301,7 @@ class Chunks(Outbox):
 def answer(
     deltas: list[Delta], ending: Ending = DONE, *, outbox: Outbox | None = None, **fields: Any
 ) -> ChatStream:
-    chat, create = parse_chat(body(**fields))
+    chat, create = parse_chat(body(**fields), "resp_1")
     stream = ChatStream(create, chat, outbox)
     stream.open(100, "wafer-model", {"route": "fast"})
     for delta in deltas:
@@ -412,7 +413,7 @@ async def test_chunks(include_usage: bool) -> None:
 
 async def test_text_gathers_between_flushes() -> None:
     outbox = Chunks()
-    chat, create = parse_chat(body(stream=True))
+    chat, create = parse_chat(body(stream=True), "resp_1")
     stream = ChatStream(create, chat, outbox)
     stream.open(100, "m", {})
     for word in "abc":
@@ -442,7 +443,7 @@ async def test_the_content_is_the_answer_and_commentary_is_apart(
     said: list[tuple[str, str | None]], content: str, commentary: str | None
 ) -> None:
     outbox = Chunks()
-    chat, create = parse_chat(body(stream=True))
+    chat, create = parse_chat(body(stream=True), "resp_1")
     stream = ChatStream(create, chat, outbox)
     stream.open(100, "m", {})
     for index, (words, phase) in enumerate(said):
