@@ -1,12 +1,20 @@
 """A redis-py client for what is not on a task's path: stored responses, keys, policies, beats."""
 
+import contextlib
 import ssl
+from collections.abc import Iterator
 from typing import Any, cast
 
 from redis.asyncio import Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import (
+    CrossSlotTransactionError,
+    InvalidPipelineStack,
+    RedisClusterException,
+)
 
 from router.redis_url import RedisTarget, parse_redis_url
 
@@ -47,6 +55,20 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
     return Redis(host=host, port=port, **options)
 
 
+@contextlib.contextmanager
+def _as_connection_error() -> Iterator[None]:
+    """A Cluster of which no node answers is away, as one server is.
+
+    redis-py 8.1 tells it by an exception that is none of its `RedisError`s.
+    """
+    try:
+        yield
+    except (CrossSlotTransactionError, InvalidPipelineStack):
+        raise  # ours
+    except RedisClusterException as error:
+        raise RedisConnectionError(str(error)) from error
+
+
 class _Cluster(RedisCluster):
     """A Cluster's client whose pipelines wait with everything until they are executed.
 
@@ -54,6 +76,14 @@ class _Cluster(RedisCluster):
     thread and a loop of its own where they are not known, and leaves connections to that loop
     behind, which fail whoever gets them.
     """
+
+    async def initialize(self, *arguments: Any, **options: Any) -> RedisCluster:
+        with _as_connection_error():
+            return await super().initialize(*arguments, **options)
+
+    async def execute_command(self, *arguments: Any, **options: Any) -> Any:
+        with _as_connection_error():
+            return await super().execute_command(*arguments, **options)
 
     def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> Any:
         del shard_hint
@@ -85,7 +115,8 @@ class _LatePipeline:
         for name, arguments, options in self._commands:
             getattr(pipe, name)(*arguments, **options)
         self._commands.clear()
-        return await pipe.execute(raise_on_error=raise_on_error)
+        with _as_connection_error():
+            return await pipe.execute(raise_on_error=raise_on_error)
 
 
 def _tls_options(target: RedisTarget) -> dict[str, Any]:

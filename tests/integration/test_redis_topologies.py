@@ -8,8 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
+from redis.exceptions import RedisError
 
 from router.experience import Experience
+from router.heartbeat import Heartbeat
 from router.learned_store import LearnedStore
 from router.learning import NUM_TRAITS, Lesson
 from router.pools import Balance, Demand, Renewal
@@ -29,6 +31,7 @@ from tests.integration.redis_fleet import (
     running,
 )
 from tests.integration.test_slices import gateways, many_tasks
+from tests.ports import free_port
 
 T = TypeVar("T")
 LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=3)
@@ -134,6 +137,24 @@ async def test_what_is_not_on_a_tasks_path_works_on_a_cluster(
     async with client.pubsub() as channel:
         await channel.subscribe("changes")
     await client.aclose()
+
+
+@pytest.mark.parametrize("kind", ["cluster", "sentinel"])
+async def test_servers_that_nobody_reaches_are_away_whatever_is_asked(kind: str) -> None:
+    """Who asks again and again goes on for ever only if it knows the error."""
+    hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(2))
+    path = "/main" if kind == "sentinel" else ""
+    client = redis_client(f"redis+{kind}://{hosts}{path}", timeout_s=5.0)
+    try:
+        for _ in range(2):
+            with pytest.raises(RedisError):
+                await client.get("{a}x")
+            with pytest.raises(RedisError):
+                await client.pipeline(transaction=False).set("{a}x", 1).execute()
+            with pytest.raises(PoolsUnavailable):
+                await Heartbeat(client, "one").beat()
+    finally:
+        await client.aclose()
 
 
 async def test_ceilings_hold_on_a_cluster(cluster: Cluster) -> None:

@@ -140,7 +140,8 @@ async def check_fault(wire: str, strategy: Strategy, group: BackendGroup, plan: 
         # Once the deep engine speaks nobody may join, however late its first word is.
         speaks = strategy == "hedge" and group == "deep" and plan in MIDWAY
         terminal = await site.run(strategy, **({"hedge_after_ms": "600000"} if speaks else {}))
-    case = f"{wire}, {strategy}, {group}: {plan}"
+    told = terminal["error"], terminal["routing"].get("errors")
+    case = f"{wire}, {strategy}, {group}: {plan}: {told}"
     expected: tuple[str, ...] = ("completed",)
     if group == "deep" and plan in MIDWAY:
         expected = BROKEN_OFF[strategy]
@@ -161,7 +162,9 @@ async def check_fault(wire: str, strategy: Strategy, group: BackendGroup, plan: 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_each_fault_of_either_engine(wire: str, strategy: Strategy) -> None:
     faults = [(group, plan) for group in GROUPS for plan in (*BEFORE, *MIDWAY)]
-    await asyncio.gather(*(check_fault(wire, strategy, group, plan) for group, plan in faults))
+    async with asyncio.TaskGroup() as checks:
+        for group, plan in faults:
+            checks.create_task(check_fault(wire, strategy, group, plan))
 
 
 async def check_alone(wire: str, group: BackendGroup, plan: str) -> None:
@@ -176,7 +179,9 @@ async def check_alone(wire: str, group: BackendGroup, plan: str) -> None:
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("group", GROUPS)
 async def test_each_fault_of_an_engine_that_works_alone(wire: str, group: BackendGroup) -> None:
-    await asyncio.gather(*(check_alone(wire, group, plan) for plan in (*BEFORE, *MIDWAY)))
+    async with asyncio.TaskGroup() as checks:
+        for plan in (*BEFORE, *MIDWAY):
+            checks.create_task(check_alone(wire, group, plan))
 
 
 # What the only engine says -> the code, the end of the message, the field, `retry-after`.
