@@ -234,7 +234,8 @@ class SimulatedGeneration:
         """See `Generation.cancel`."""
         if self._is_live:
             self._is_live = False
-            self._num_tokens = self._driver.cancel(self._sequence.id)
+            self._driver.cancel(self._sequence.id)
+            self._num_tokens = self._sequence.num_generated  # all, where the engine had finished
         return self._usage()
 
     def advance(self, num_tokens: int, at_us: int) -> None:

@@ -1,6 +1,7 @@
 """The simulated backends as the gateway uses them: a request in, deltas and one finish out."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import msgspec
@@ -214,6 +215,26 @@ async def test_cancel_from_within_a_push_says_nothing_more() -> None:
     generation = backend.start(request("Write 900 tokens"), sink)
     await answered(backend, request("ping"))
     assert len(pushed) == 1
+    assert sink.finished is None
+    await backend.close()
+
+
+async def test_cancel_within_the_last_push_counts_all_of_it() -> None:
+    backend = WaferBackend(options=FAST)
+    sink = RecordingSink()
+    usages: list[Usage] = []
+    pushed = asyncio.Event()
+
+    def push(_delta: Delta) -> None:
+        usages.append(generation.cancel())
+        pushed.set()
+
+    sink.push = push  # type: ignore[method-assign]
+    generation = backend.start(request("ping"), sink)
+    # The engine has finished when the loop looks: all of it is one push.
+    time.sleep(0.2)  # noqa: ASYNC251
+    await asyncio.wait_for(pushed.wait(), 20)
+    assert [usage.num_output_tokens > 0 for usage in usages] == [True]
     assert sink.finished is None
     await backend.close()
 
