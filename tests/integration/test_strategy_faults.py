@@ -77,6 +77,7 @@ class Site:
                     probe_path=None,
                     max_retries=0,
                     # Only a wait that will be in vain is short: load must not decide a test.
+                    connect_timeout_s=WAIT_S,
                     first_token_timeout_s=0.3 if "before" in faults.get(group, "") else WAIT_S,
                     idle_timeout_s=0.3 if "midway" in faults.get(group, "") else WAIT_S,
                 ),
