@@ -86,7 +86,7 @@ SCRIPTS = (
         "relay-sse", "A token of Responses over SSE", (*UPSTREAM, "responses"), 120, "streams.py"
     ),
     Script("relay-chat", "A token of chat completions", (*UPSTREAM, "chat"), 120, "streams.py"),
-    Script("scaling", "Cost by streams and by length"),
+    Script("scaling", "Cost by streams and by length", limit_s=360),
     Script("sockets", "Many sockets", ("--turns", "500"), limit_s=240),
     Script("workers", "Several workers", ("--repetitions", "3"), limit_s=180),
     Script("relay", "A token of an engine in the gateway", ("--tokens", "1500", "--turns", "5")),
