@@ -1,6 +1,6 @@
 """The table of all measurements: runs the scripts beside this one and puts their rows together.
 
-    make bench                                   # all rows, ten minutes
+    make bench                                   # all rows, twelve minutes
     make bench ARGS="--only headline,streams"    # some scripts
     make bench ARGS="--repeat 3"                 # all of them three times, in turns
     make bench ARGS="--all"                      # also those about engines, in need of data
