@@ -13,7 +13,6 @@ not met is no failure.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -33,12 +32,14 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.bench import rows as shape  # noqa: E402
+from tests.bench.ending import end  # noqa: E402
 from tests.bench.plots import scatter_svg  # noqa: E402
 from tests.bench.rows import Row  # noqa: E402
 
 FOLDER = Path(__file__).parent
 KEPT = ROOT / "build" / "bench.json"
 DOCUMENT = ROOT / "docs" / "performance.md"
+PATIENCE_S = 20.0  # for a script to end what it began
 PLOTS = "plots"  # the folder beside the document
 BEGIN, END = "<!-- table: tests/bench/table.py --markdown -->", "<!-- end of table -->"
 
@@ -173,10 +174,10 @@ def run(script: Script, folder: Path) -> Outcome:
             status = process.wait(script.limit_s)
             outcome.failure = f"ended with {status}" if status else ""
         except KeyboardInterrupt:
-            end(process)
+            end(process, signal.SIGINT, PATIENCE_S)
             raise
         except subprocess.TimeoutExpired:
-            end(process)
+            end(process, signal.SIGINT, PATIENCE_S)
             outcome.failure = f"was not done after {script.limit_s} s"
     outcome.wall_s = time.perf_counter() - began_s
     others_s = (machine_cpu_s() - all_s) - (children_cpu_s() - ours_s)
@@ -186,16 +187,6 @@ def run(script: Script, folder: Path) -> Outcome:
     else:
         outcome.failure += ":\n" + log.read_text(errors="replace")[-2000:]
     return outcome
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Let it stop what it began; then everything of its session, whatever it is."""
-    process.send_signal(signal.SIGINT)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(20)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def joined(outcomes: Sequence[Outcome]) -> list[Outcome]:

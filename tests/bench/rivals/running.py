@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.clocks import cpu_us
+from tests.bench.ending import end
 from tests.bench.rivals.rival import Rival, Upstream
 from tests.e2e.gateway_process import free_port
 
 START_LIMIT_S = 120.0
+END_LIMIT_S = 10.0
 
 
 class CannotStartError(Exception):
@@ -87,7 +89,7 @@ def running(rival: Rival, folder: Path, scratch: Path, upstream: Upstream) -> It
         url = f"http://127.0.0.1:{port}{how.base_path}"
         yield Running(rival, process.pid, url, headers)
     finally:
-        end(process)
+        end(process, signal.SIGTERM, END_LIMIT_S)
 
 
 def answers(url: str) -> bool:
@@ -99,13 +101,3 @@ def answers(url: str) -> bool:
         return error.code < 500
     except OSError:
         return False
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, then SIGKILL to all that it began."""
-    process.send_signal(signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(10)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
