@@ -21,7 +21,7 @@ from gateway.outbox import Outbox, WriteNow
 from gateway.pipeline import handle_task
 from gateway.places import PLACE_EVENT, place_fields
 from gateway.ratelimit import rate_limit_headers
-from gateway.response import OPENING, ResponseStream, ResponseWriter, unheard
+from gateway.response import ResponseStream, ResponseWriter, emitting, unheard
 from gateway.socket_protocol import WRITE_NOW
 from gateway.wire import CreateBody
 from router.fair_queue import Place
@@ -247,12 +247,10 @@ async def create_response(
     parsed = parse_create(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
     if body.stream:
         outbox = Outbox(gw.rounds)
-
-        def emit(kind: str, data: bytes) -> None:
-            put = outbox.hold if kind in OPENING else outbox.send
-            put(sse_event(kind, data))
-
-        stream = ResponseStream(parsed, emit, on_dirty=outbox.mark)
+        put = emitting(outbox.send, outbox.hold)
+        stream = ResponseStream(
+            parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark
+        )
         exchange = Exchange(gw, tenant, parsed, stream, stream.send_about)
         await exchange.until_open()
         return EventStream(gw, outbox, exchange.pump, exchange.headers())
