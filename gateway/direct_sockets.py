@@ -17,14 +17,14 @@ from gateway.engine_link import EngineLink
 from gateway.errors import ProtocolError
 from gateway.heap import note_opened
 from gateway.http import error_response
-from gateway.ids import new_id
+from gateway.ids import request_id_header
 from gateway.posts import headers_of
 from router.task import Tenant
 
 
 async def serve_responses(services: Services, tenant: Tenant, socket: AsgiSocket) -> None:
     """`/v1/responses`: the persistent connection."""
-    await socket.accept([_request_id()])
+    await socket.accept([request_id_header()])
     gw = services.gw
     connection = Connection(gw, services.config.server, services.access.keys, tenant, socket)
     gw.metrics.ws_opened()
@@ -75,7 +75,7 @@ class DirectSockets:
             await serve(self._services, tenant, socket)
         except ProtocolError as error:
             answer = error_response(error)
-            headers = [*answer.encode_headers(), _request_id()]
+            headers = [*answer.encode_headers(), request_id_header()]
             await socket.deny(answer.status_code, headers, answer.body)
 
     def _let_in(self, scope: Scope) -> Tenant:
@@ -92,7 +92,3 @@ class DirectSockets:
             message = f"Origin '{origin[:80]}' is not in server.allowed_origins."
             raise ProtocolError("insufficient_permissions", message)
         return services.access.keys.tenant(headers, services.gw.wall_s())
-
-
-def _request_id() -> tuple[bytes, bytes]:
-    return b"x-request-id", f"req_{new_id()}".encode()

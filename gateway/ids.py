@@ -18,3 +18,8 @@ def _ids() -> Iterator[str]:
 
 
 new_id: Callable[[], str] = _ids().__next__  # for the event loop's thread
+
+
+def request_id_header() -> tuple[bytes, bytes]:
+    """A new one, as every answer has it, and every socket that is let in."""
+    return b"x-request-id", f"req_{new_id()}".encode()

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import secrets
 import signal
 import socket
 import ssl
@@ -29,6 +28,7 @@ from gateway.config import (
 )
 from gateway.development import DEVELOPMENT_KEY
 from gateway.direct_sockets import DirectSockets
+from gateway.ids import request_id_header
 from gateway.posts import DirectPosts
 from gateway.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.socket_care import KeepAlive, Line
@@ -66,7 +66,7 @@ class StandardHeaders:
                 taken_ms = int((time.perf_counter() - started_s) * 1e3)
                 message["headers"] = [
                     *message.get("headers", ()),
-                    (b"x-request-id", f"req_{secrets.token_hex(16)}".encode()),
+                    request_id_header(),
                     (b"openai-version", b"2020-10-01"),
                     (b"openai-processing-ms", str(taken_ms).encode()),
                 ]
