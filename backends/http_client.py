@@ -228,9 +228,8 @@ class _Connection(asyncio.Protocol):
         self._status = 0
         self._headers: dict[str, str] = {}
         self._error_body = b""
-        self._num_dry_bytes = (
-            0  # since anything of a body came: heads, chunks' extensions, trailers
-        )
+        # Since anything of a body came: heads, chunks' extensions, trailers.
+        self._num_dry_bytes = 0
         self._has_heard = False
         self._has_head = self._is_whole = self._is_reusable = False
 
