@@ -1,3 +1,4 @@
-"""The edge: sockets, wire format, admin, metrics, command line."""
+"""The edge: sockets, HTTP, the wire protocol, metrics, admin API and command line.
 
-__version__ = "0.1.0"
+A client's requests come in, and its events go out. `task/pipeline.py` is the life of a task.
+"""

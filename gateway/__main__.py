@@ -1,7 +1,10 @@
-"""`python -m gateway`."""
+"""`python -m gateway`.
+
+An edge: it calls other edges.
+"""
 
 import sys
 
-from gateway.cli import main
+from gateway.cli.main import main
 
 sys.exit(main())

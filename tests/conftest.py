@@ -10,7 +10,7 @@ from redis import Redis
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from gateway.embedded_redis import server_binaries
+from gateway.process.embedded_redis import server_binaries
 
 
 @pytest.fixture(scope="session", params=server_binaries())

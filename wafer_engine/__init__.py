@@ -1,1 +1,5 @@
-"""A simulated wafer-scale inference engine: sans-IO, usable alone."""
+"""A simulated wafer-scale inference engine without a clock or I/O, usable alone.
+
+Requests come in as counts of tokens, and tokens with their times go out. Start with
+`batching/engine.py`, then `hardware/cost.py`.
+"""

@@ -6,6 +6,8 @@ python -m wafer_engine models
 python -m wafer_engine decode --weights FOLDER --prompt "def add(" --side 8
 python -m wafer_engine validate [--rows FILE]
 python -m wafer_engine calibrate [--rows FILE] [--out FOLDER]
+
+An edge: it calls other edges.
 """
 
 import argparse
@@ -15,22 +17,22 @@ from pathlib import Path
 
 import numpy as np
 
-from wafer_engine.calibrate import calibrate, leave_models_out, write_constants
-from wafer_engine.cost import DEFAULT_MODEL, WaferCost
-from wafer_engine.mesh import Mesh
-from wafer_engine.mesh_prefill import prefill
-from wafer_engine.models import MODELS, find_model
-from wafer_engine.picture import placement_table, png, svg
-from wafer_engine.placement import place
-from wafer_engine.report import REFERENCE_FOLDER, find_reference, read_rows
-from wafer_engine.spec import WSE3, find_wafer
-from wafer_engine.speculation import Speculation
-from wafer_engine.token_text import FileTokenizer
-from wafer_engine.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
-from wafer_engine.validate import validation_report
-from wafer_engine.weights import load_model
+from wafer_engine.batching.speculation import Speculation
+from wafer_engine.calibration.calibrate import calibrate, leave_models_out, write_constants
+from wafer_engine.calibration.picture import placement_table, png, svg
+from wafer_engine.calibration.report import REFERENCE_FOLDER, find_reference, read_rows
+from wafer_engine.calibration.validate import validation_report
+from wafer_engine.hardware.cost import DEFAULT_MODEL, WaferCost
+from wafer_engine.hardware.models import MODELS, find_model
+from wafer_engine.hardware.placement import place
+from wafer_engine.hardware.spec import WSE3, find_wafer
+from wafer_engine.mesh.mesh import Mesh
+from wafer_engine.mesh.prefill import prefill
+from wafer_engine.mesh.token_text import FileTokenizer
+from wafer_engine.mesh.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
+from wafer_engine.mesh.weights import load_model
 
-CONSTANTS_FOLDER = Path(__file__).parent / "constants"
+CONSTANTS_FOLDER = Path(__file__).parent / "hardware" / "constants"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from backends.gpu_engine.calibrate import calibrate, write_constants
-from backends.gpu_engine.logs import LOG_FOLDER, SERVER_LOGS, read_log
-from backends.gpu_engine.validate import validation_report
-from wafer_engine.report import REFERENCE_FOLDER, Row, find_reference, read_rows
+from backends.gpu_engine.calibration.calibrate import calibrate, write_constants
+from backends.gpu_engine.calibration.logs import LOG_FOLDER, SERVER_LOGS, read_log
+from backends.gpu_engine.calibration.validate import validation_report
+from wafer_engine.calibration.report import REFERENCE_FOLDER, Row, find_reference, read_rows
 
 CONSTANTS_FOLDER = Path(__file__).parent / "constants"
 

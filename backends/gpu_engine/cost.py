@@ -12,10 +12,10 @@ import msgspec
 
 from backends.gpu_engine.constants import EngineConstants, GpuConstants, find_engine
 from backends.gpu_engine.spec import GpuSpec, find_gpu, find_precision
-from wafer_engine.constants import SERVICE_CONSTANTS
-from wafer_engine.models import ModelShape, find_model
-from wafer_engine.speculation import NO_SPECULATION, Speculation
-from wafer_engine.step import EngineLimits, StepShape
+from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
+from wafer_engine.batching.step import EngineLimits, StepShape
+from wafer_engine.hardware.constants import SERVICE_CONSTANTS
+from wafer_engine.hardware.models import ModelShape, find_model
 
 ATTENTION_EFFICIENCY = 0.6  # of what matrix products reach, for prefill attention; assumed
 ALLREDUCE_GROWTH = 0.15  # latency added per doubling of the group; assumed
@@ -58,7 +58,7 @@ def _check_counts(**counts: int | None) -> None:
 class GpuCost:
     """The GPU engine's cost model: one model on a group of GPUs.
 
-    Satisfies `wafer_engine.step.CostModel`.
+    Satisfies `wafer_engine.batching.step.CostModel`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GpuCost:
 
         Args:
             gpu: A name from `spec.py`, or a GPU of one's own.
-            model: A name from `wafer_engine.models`, or a shape of one's own.
+            model: A name from `wafer_engine.hardware.models`, or a shape of one's own.
             tp: Tensor parallel ways.
             pp: Pipeline stages.
             dp: Attention replicas (mixture-of-experts models).

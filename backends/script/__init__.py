@@ -1,1 +1,5 @@
-"""What simulated engines say: a request in, a whole answer out. Pure, and the same every time."""
+"""What simulated engines say: pure, and the same every time.
+
+A request comes in, and a whole answer goes out: text, calls, structured output. Read `answering.py`
+first.
+"""

@@ -2,6 +2,7 @@
 
 from backends.contract import GenerateRequest
 from backends.delegation import DELEGATE_TOOL
+from router.classify.task import Strategy
 from router.strategies.actions import Merge
 from router.strategies.breadth import Breadth
 from router.strategies.brief import Brief
@@ -9,7 +10,6 @@ from router.strategies.delegate import Delegate
 from router.strategies.options import StrategyOptions
 from router.strategies.race import Hedge, Race, Single
 from router.strategies.refine import Refine
-from router.task import Strategy
 
 
 def merge(strategy: Strategy | None, options: StrategyOptions, request: GenerateRequest) -> Merge:

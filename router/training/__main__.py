@@ -5,13 +5,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from router.drift import REFERENCE_PATH
-from router.training.fit import fit
-from router.training.records import RecordError, read_records
+from router.classify.weights_file import WEIGHTS_PATH, pack, unpack
+from router.learn.drift import REFERENCE_PATH
+from router.record.labelled import RecordError, read_records
+from router.training.fit import DEFAULT_SEED, fit
 from router.training.reference import reference_file
-from router.weights_file import WEIGHTS_PATH, pack, unpack
-
-DEFAULT_SEED = 20_260_115
 
 
 def main(argv: Sequence[str] | None = None) -> int:

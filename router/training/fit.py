@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from router.linear_model import (
+from router.classify.linear_model import (
     CONTEXT_SHARE,
     DEEP,
     HEADS,
@@ -28,10 +28,8 @@ from router.linear_model import (
     Weights,
     term_share,
 )
-from router.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term, dense, read, terms
-from router.training.asks import SOURCE, written_asks
-from router.training.paste import with_pastes
-from router.training.records import (
+from router.classify.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term, dense, read, terms
+from router.record.labelled import (
     Record,
     deep_target,
     fingerprint,
@@ -42,12 +40,16 @@ from router.training.records import (
     output_target,
     security_target,
 )
+from router.training.paste import with_pastes
+from router.training.prompts import SOURCE, written_asks
 from router.training.solver import Floats, Rows, fit_linear, fit_logistic, fit_scale, total
 
 MODEL_VERSION = "2026.1"
 MIN_RECORDS, MIN_SOURCES = 3, 2  # that a term must stand in
 
 Target = Callable[[Record], tuple[float, float] | None]
+
+DEFAULT_SEED = 20_260_115
 
 
 class HeadOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,12 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from router.batch import Desk
-from router.policy import DEFAULT_POLICY
-from router.report import Judged, judge, report
-from router.training.__main__ import DEFAULT_SEED
-from router.training.fit import fit
-from router.training.records import Record, read_records
+from router.policy.policy import DEFAULT_POLICY
+from router.record.batch import Desk
+from router.record.labelled import Record, read_records
+from router.record.report import Judged, judge, report
+from router.training.fit import DEFAULT_SEED, fit
 
 NUM_FOLDS = 5
 

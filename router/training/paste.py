@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from router.training.records import Record
+from router.record.labelled import Record
 
 NUM_PASTED = 1_500
 MAX_ASK_CHARS, MIN_PIECE_CHARS = 300, 200

@@ -1,15 +1,15 @@
 """What the training data looks like to the classifier: the reference that live traffic is held to
-until enough is known of its own (`router.drift`)."""
+until enough is known of its own (`router.learn.drift`)."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from router.classify import classify, features_of_text
-from router.drift import make_reference, values_of
-from router.learning import traits
-from router.linear_model import LinearModel
-from router.training.records import Record
+from router.classify.classify import classify, features_of_text
+from router.classify.linear_model import LinearModel
+from router.learn.drift import make_reference, values_of
+from router.learn.learning import traits
+from router.record.labelled import Record
 
 
 def reference_file(records: Sequence[Record], model: LinearModel) -> bytes:

@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from router.classify import MODEL, features_of_text, form_opinion
-from router.text_features import forget_readings
-from router.training.records import read_records
+from router.classify.classify import MODEL, features_of_text, form_opinion
+from router.classify.text_features import forget_readings
+from router.record.labelled import read_records
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

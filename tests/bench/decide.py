@@ -31,23 +31,23 @@ from backends.contract import (
     TextPart,
 )
 from backends.prompt import measure
-from gateway.embedded_redis import EmbeddedRedis
-from router.admission import decide, demands
-from router.classify import classify, features
-from router.conditions import Situation, When
-from router.decision import RouteDecision
-from router.experience import Experience
-from router.learning import MIN_OUTCOMES
-from router.pace import MIN_SAMPLES
-from router.policy import DEFAULT_POLICY, MAX_RULES, Policy, Rule
-from router.pools import Demand, MemoryPools
-from router.ranking import rank
-from router.recording import Course, encode_line, record_of
-from router.redis_pools import RedisPools
-from router.rules import first_rule
-from router.task import GroupLimits, Hints, Route, Task, TaskClass, Tenant
-from router.text_features import forget_readings
-from router.weighing import weigh
+from gateway.process.embedded_redis import EmbeddedRedis
+from router.classify.classify import classify, features
+from router.classify.task import GroupLimits, Hints, Route, Task, TaskClass, Tenant
+from router.classify.text_features import forget_readings
+from router.decide.admission import decide, demands
+from router.decide.backend_speed import MIN_SAMPLES
+from router.decide.decision import RouteDecision
+from router.decide.ranking import rank
+from router.decide.weighing import weigh
+from router.learn.experience import Experience
+from router.learn.learning import MIN_OUTCOMES
+from router.policy.conditions import Situation, When
+from router.policy.policy import DEFAULT_POLICY, MAX_RULES, Policy, Rule
+from router.policy.rules import first_rule
+from router.pools.pools import Demand, MemoryPools
+from router.pools.redis_pools import RedisPools
+from router.record.recording import Course, encode_line, record_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

@@ -31,7 +31,7 @@ from backends.contract import (  # noqa: E402
     Message,
     Usage,
 )
-from backends.frames import (  # noqa: E402
+from backends.link.frames import (  # noqa: E402
     MAX_FRAME_BYTES,
     VERSION,
     Cancel,

@@ -3,7 +3,7 @@
     python tests/bench/learning.py [--data FOLDER] [--unseen]
 
 Replays measured outcomes of one kind of traffic at a time (labels `small_ok` and `large_ok`, schema
-in docs/classifier.md): N outcomes of both engines go through `router.learning.GainLearner` in
+in docs/classifier.md): N outcomes of both engines go through `router.learn.learning.GainLearner` in
 random order, then the rest is ranked by the gain it predicts. APGR is the share of the quality gap
 recovered, averaged over all shares of calls to the large model; random is 0.5. Means over seeds.
 
@@ -21,13 +21,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from router.classify import classify, features_of_text
-from router.evaluation import curve
-from router.learning import GainLearner, Lesson, traits
-from router.linear_model import LinearModel
-from router.text_features import read
+from router.classify.classify import classify, features_of_text
+from router.classify.linear_model import LinearModel
+from router.classify.text_features import read
+from router.learn.learning import GainLearner, Lesson, traits
+from router.record.evaluation import curve
+from router.record.labelled import Record, read_records
 from router.training.fit import fit
-from router.training.records import Record, read_records
 
 SEEDS = 10
 SIZES = (0, 100, 200, 400)

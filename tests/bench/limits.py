@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gateway.embedded_redis import EmbeddedRedis
+from gateway.process.embedded_redis import EmbeddedRedis
 from tests.integration.test_pools_processes import check_limits
 
 

@@ -22,12 +22,12 @@ from typing import NamedTuple
 import uvloop
 from redis.asyncio import BlockingConnectionPool, Redis
 
-from gateway.embedded_redis import EmbeddedRedis
-from router.pool_calls import NUM_KEYS, SCRIPT, grant_of, reserve_call, settle_call
-from router.pools import LEASE_US, Demand
-from router.redis_pools import RedisPools
-from router.redis_servers import Script
-from router.task import GroupLimits, Tenant
+from gateway.process.embedded_redis import EmbeddedRedis
+from router.classify.task import GroupLimits, Tenant
+from router.pools.pools import LEASE_US, Demand
+from router.pools.redis_pools import RedisPools
+from router.pools.script_calls import NUM_KEYS, SCRIPT, grant_of, reserve_call, settle_call
+from router.redis.servers import Script
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 

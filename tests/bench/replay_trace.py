@@ -19,12 +19,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from backends.gpu_engine.calibration.logs import read_log, requests_of
 from backends.gpu_engine.cost import GpuCost
-from backends.gpu_engine.logs import read_log, requests_of
 from tests.bench import rows as shape
-from wafer_engine.cost import WaferCost
-from wafer_engine.replay import ReplaySummary, Request, replay
-from wafer_engine.step import CostModel
+from wafer_engine.batching.step import CostModel
+from wafer_engine.calibration.replay import ReplaySummary, Request, replay
+from wafer_engine.hardware.cost import WaferCost
 
 FOLDER = Path("../shared/data/traces")
 TRACES = ("azure2023_code", "azure2023_conv")

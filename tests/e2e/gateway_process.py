@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.embedded_redis import server_binaries
+from gateway.process.embedded_redis import server_binaries
 from tests.ports import free_port as free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@ import httpx
 import jsonschema
 import pytest
 
-from gateway.development import DEVELOPMENT_ADMIN_KEY
+from gateway.config.development import DEVELOPMENT_ADMIN_KEY
 from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lanewise
-from gateway.client import Client
+from lanewise.client import Client
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, SMALL_KEY, GatewayProcess
 from tests.e2e.test_openai_python_socket import TOOL
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from openai import BadRequestError, OpenAI, RateLimitError
 
-from router.recording import DecisionRecord, decode_line
+from router.record.recording import DecisionRecord, decode_line
 from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import (
     CONFIG,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from gateway.cli import main
+from gateway.cli.main import main
 from tests.e2e.admin_api import ADMIN_KEY, ask
 from tests.e2e.gateway_process import (
     CONFIG,

@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from gateway.cli import main
+from gateway.cli.main import main
 from tests.e2e.gateway_process import LANEWISE, GatewayProcess
 
 

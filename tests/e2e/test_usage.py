@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from gateway.cli import main
+from gateway.cli.main import main
 from tests.e2e.admin_api import ask
 from tests.e2e.gateway_process import GatewayProcess, wait_until_at_rest
 

@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
-from router.pools import Demand, Reservation
-from router.redis_pools import PoolsUnavailable, RedisPools
-from router.task import GroupLimits, Tenant
+from router.classify.task import GroupLimits, Tenant
+from router.pools.pools import Demand, Reservation
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
 
 
 async def main(url: str, seconds: float, lease_ms: int, seed: int, plan: str) -> None:

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from gateway.directory import MAX_RECORDS, AuditEntry, Change, Directory
-from gateway.errors import ProtocolError
-from gateway.keys import KeyRecord
-from gateway.roster import Roster
-from gateway.tenants import TenantRecord
+from gateway.access.tenant_store import MAX_RECORDS, AuditEntry, Change, Directory
+from gateway.access.tenant_view import Roster
+from gateway.config.keys import KeyRecord
+from gateway.config.tenants import TenantRecord
+from gateway.wire.errors import ProtocolError
 
 AUDIT = AuditEntry(at_s=1, author="ada", action="tenants.create", subject="acme")
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from gateway.embedded_redis import (
+from gateway.process.embedded_redis import (
     MAX_RESTARTS,
     EmbeddedRedis,
     EmbeddedRedisError,
     server_binaries,
 )
-from router.pools import Demand
-from router.redis_pools import PoolsUnavailable, RedisPools
-from router.task import GroupLimits, Tenant
+from router.classify.task import GroupLimits, Tenant
+from router.pools.pools import Demand
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
 
 PATIENCE_S = 60.0  # a bound for what takes milliseconds; never waited out
 ROOT = Path(__file__).parents[2]
@@ -165,7 +165,7 @@ async def test_stopping_while_it_restarts_leaves_nothing() -> None:
 async def test_a_killed_gateway_leaves_no_orphan() -> None:
     program = (
         "import asyncio\n"
-        "from gateway.embedded_redis import EmbeddedRedis\n"
+        "from gateway.process.embedded_redis import EmbeddedRedis\n"
         "async def main():\n"
         "    server = EmbeddedRedis()\n"
         "    await server.start()\n"

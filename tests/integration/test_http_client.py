@@ -11,8 +11,8 @@ import pytest
 import trustme
 import uvloop
 
-from backends import http_client
-from backends.http_client import MAX_DRY_BYTES, MAX_ERROR_BYTES, Answer, BrokenError, HttpClient
+from backends.net import http_client
+from backends.net.http_client import MAX_DRY_BYTES, MAX_ERROR_BYTES, Answer, BrokenError, HttpClient
 
 WAIT_S = 20.0  # bounds a hang
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

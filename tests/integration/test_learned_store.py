@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from redis.asyncio import Redis
 
-from router.experience import Experience
-from router.learned_store import LearnedStore
-from router.learning import ARMS, NUM_TRAITS, GainLearner, Lesson
+from router.learn.experience import Experience
+from router.learn.learned_store import LearnedStore
+from router.learn.learning import ARMS, NUM_TRAITS, GainLearner, Lesson
 
 CHANCE = np.random.default_rng(20_260_118)
 

@@ -19,23 +19,22 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-import gateway.ledger
-from gateway import usage_export
-from gateway.config import LedgerConfig
-from gateway.directory import AuditEntry, Change, Directory
-from gateway.ledger import STREAM, Ledger, open_ledger
-from gateway.ledger_entry import COLUMNS, LedgerEntry, LedgerLine
-from gateway.parquet import ParquetFile
-from gateway.roster import Roster
-from gateway.usage_export import ExportError, Source, Summary
-from gateway.usage_export import export as drain
-from router.redis_client import redis_client
+from gateway.access.tenant_store import AuditEntry, Change, Directory
+from gateway.access.tenant_view import Roster
+from gateway.config.config import LedgerConfig
+from gateway.store import usage_export
+from gateway.store.ledger import STREAM, Ledger, open_ledger
+from gateway.store.ledger_entry import COLUMNS, LedgerEntry, LedgerLine
+from gateway.store.parquet import ParquetFile
+from gateway.store.usage_export import ExportError, Source, Summary
+from gateway.store.usage_export import export as drain
+from router.redis.client import redis_client
 from tests.integration.redis_fleet import Cluster, running
 
 EXPORT = """
 import asyncio, pathlib, sys
-from gateway.usage_export import export
-from router.redis_client import redis_client
+from gateway.store.usage_export import export
+from router.redis.client import redis_client
 
 async def whole():
     async with redis_client(sys.argv[1], timeout_s=30) as client:
@@ -144,7 +143,7 @@ async def test_a_batch_without_an_answer_is_not_appended_twice(
 
 
 async def test_what_has_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway.ledger, "MAX_WAITING", 100)
+    monkeypatch.setattr("gateway.store.ledger.MAX_WAITING", 100)
     at_once = Retry(NoBackoff(), 0)
     async with Redis(unix_socket_path="/nowhere/redis.sock", retry=at_once) as nowhere:
         ledger = Ledger(nowhere, max_entries=1000)

@@ -21,7 +21,8 @@ from backends.contract import (
     GenerateRequest,
     Usage,
 )
-from backends.frames import (
+from backends.link.backend import LinkBackend, LinkOptions
+from backends.link.frames import (
     VERSION,
     Hello,
     Start,
@@ -30,7 +31,6 @@ from backends.frames import (
     encode,
     gateway_frames,
 )
-from backends.link import LinkBackend, LinkOptions
 from tests.ports import free_port
 
 PATIENCE_S = 60.0  # bounds a hang
@@ -206,7 +206,7 @@ async def test_frames_that_come_together_keep_their_order() -> None:
 async def test_an_engine_that_does_not_read_gets_no_more_and_loses_the_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("backends.link.MAX_UNSENT_BYTES", 1 << 20)
+    monkeypatch.setattr("backends.link.backend.MAX_UNSENT_BYTES", 1 << 20)
 
     async def far(connection: ServerConnection) -> None:
         await connection.send(encode(Hello(VERSION, 0, INFO, IDLE)))

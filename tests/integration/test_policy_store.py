@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from router import policy_store
-from router.policy import PolicyError
-from router.policy_store import (
+from router.policy import store as policy_store
+from router.policy.policy import PolicyError
+from router.policy.store import (
     NoSuchVersion,
     PolicyConflict,
     PolicyStore,

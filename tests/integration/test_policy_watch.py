@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from gateway.policy_watch import InForce, PolicyWatch
-from router.policy import DEFAULT_POLICY
-from router.policy_store import PolicyStore, PolicyStoreUnavailable
+from gateway.store.policy_watch import InForce, PolicyWatch
+from router.policy.policy import DEFAULT_POLICY
+from router.policy.store import PolicyStore, PolicyStoreUnavailable
 from tests.integration.test_policy_store import ONE, TWO
 
 

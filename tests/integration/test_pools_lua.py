@@ -12,8 +12,19 @@ import pytest
 from redis import Redis
 
 from backends.contract import BackendGroup
-from gateway.embedded_redis import server_binaries
-from router.pool_calls import (
+from gateway.process.embedded_redis import server_binaries
+from router.classify.task import GroupLimits, Tenant
+from router.pools.pools import (
+    GROUPS,
+    Demand,
+    Grant,
+    MemoryPools,
+    Reservation,
+    extended,
+    lease_of,
+    shrunk,
+)
+from router.pools.script_calls import (
     NUM_KEYS,
     SCRIPT,
     Arguments,
@@ -27,18 +38,7 @@ from router.pool_calls import (
     reserve_call,
     settle_call,
 )
-from router.pools import (
-    GROUPS,
-    Demand,
-    Grant,
-    MemoryPools,
-    Reservation,
-    extended,
-    lease_of,
-    shrunk,
-)
-from router.redis_servers import Script
-from router.task import GroupLimits, Tenant
+from router.redis.servers import Script
 
 SHA = Script(SCRIPT, NUM_KEYS).sha
 NUM_OPERATIONS = 100_000  # on the first server; a fifth on each further one

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gateway.embedded_redis import server_binaries
-from router.pools import Balance
-from router.redis_pools import RedisPools
+from gateway.process.embedded_redis import server_binaries
+from router.pools.pools import Balance
+from router.pools.redis_pools import RedisPools
 from tests.integration.pools_worker import tenant_of
 
 WORKER = Path(__file__).parent / "pools_worker.py"

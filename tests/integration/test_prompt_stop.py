@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from backends.contract import GenerateRequest, Message, TextFormat, TextPart
-from backends.gpu import GpuBackend
 from backends.prompt import measure, prompt_size
-from backends.upstream import UpstreamBackend
-from backends.upstream_options import UpstreamOptions
-from backends.wafer import WaferBackend
-from gateway.dispatch import Run
-from gateway.response import ResponseStream
-from router.decision import RankedRoute, Reason
-from router.task import Route
+from backends.simulated.gpu import GpuBackend
+from backends.simulated.wafer import WaferBackend
+from backends.upstream.backend import UpstreamBackend
+from backends.upstream.options import UpstreamOptions
+from gateway.run.dispatch import Run
+from gateway.wire.response import ResponseStream
+from router.classify.task import Route
+from router.decide.decision import RankedRoute, Reason
 from tests.integration.fault_server import FaultServer
 from tests.unit.gateway.doubles import Transcript, parsed_create, until
 

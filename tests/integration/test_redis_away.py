@@ -14,13 +14,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.retry import Retry as Waiting
 
-from backends.driver import monotonic_us
-from gateway.embedded_redis import EmbeddedRedis
-from router.failover_pools import FailoverPools
-from router.heartbeat import KEY, Heartbeat
-from router.pools import BUDGET_US, Demand, Reservation
-from router.redis_pools import RedisPools
-from router.task import GroupLimits, Tenant
+from backends.drive.driver import monotonic_us
+from gateway.process.embedded_redis import EmbeddedRedis
+from router.classify.task import GroupLimits, Tenant
+from router.pools.failover_pools import FailoverPools
+from router.pools.heartbeat import KEY, Heartbeat
+from router.pools.pools import BUDGET_US, Demand, Reservation
+from router.pools.redis_pools import RedisPools
 
 LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=40)
 TENANT = Tenant(id="acme", tier="pro", limits={"fast": LIMITS, "deep": LIMITS})

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from router.pools import Demand, Grant, Renewal, Reservation, lease_of
-from router.redis_pools import PoolsUnavailable, RedisPools
-from router.redis_servers import RECONNECT_PAUSE_S
-from router.task import GroupLimits, Tenant
+from router.classify.task import GroupLimits, Tenant
+from router.pools.pools import Demand, Grant, Renewal, Reservation, lease_of
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.redis.servers import RECONNECT_PAUSE_S
 from tests.integration.redis_fleet import PATIENCE_S, Server, Wire, running
 
 LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=3)

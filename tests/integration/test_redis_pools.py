@@ -13,14 +13,14 @@ from redis import Redis
 from redis.crc import key_slot
 
 from backends.contract import BackendGroup
-from gateway.duties import TEND_INTERVAL_S
-from gateway.embedded_redis import EmbeddedRedis
-from router import sweeper
-from router.pools import Balance, Demand, Grant, Renewal, Unit
-from router.redis_pools import PoolsUnavailable, RedisPools
-from router.redis_servers import RECONNECT_PAUSE_S
-from router.sweeper import Sweeper
-from router.task import GroupLimits, Tenant
+from gateway.process.embedded_redis import EmbeddedRedis
+from gateway.process.maintenance import TEND_INTERVAL_S
+from router.classify.task import GroupLimits, Tenant
+from router.pools import reaper as sweeper
+from router.pools.pools import Balance, Demand, Grant, Renewal, Unit
+from router.pools.reaper import Sweeper
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.redis.servers import RECONNECT_PAUSE_S
 
 TENANT = Tenant(
     id="acme",

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from redis.exceptions import RedisError
 
-from router.experience import Experience
-from router.heartbeat import Heartbeat
-from router.learned_store import LearnedStore
-from router.learning import NUM_TRAITS, Lesson
-from router.pools import Balance, Demand, Renewal
-from router.redis_client import redis_client
-from router.redis_pools import PoolsUnavailable, RedisPools
-from router.redis_servers import RedisServers, slot_of
-from router.redis_url import parse_redis_url
-from router.task import GroupLimits, Tenant
+from router.classify.task import GroupLimits, Tenant
+from router.learn.experience import Experience
+from router.learn.learned_store import LearnedStore
+from router.learn.learning import NUM_TRAITS, Lesson
+from router.pools.heartbeat import Heartbeat
+from router.pools.pools import Balance, Demand, Renewal
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.redis.client import redis_client
+from router.redis.servers import RedisServers, slot_of
+from router.redis.url import parse_redis_url
 from tests.integration.redis_fleet import (
     NEVER_MS,
     PATIENCE_S,

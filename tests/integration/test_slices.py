@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from redis import Redis
 
 from backends.contract import BackendGroup
-from router.capped_pools import CappedPools
-from router.pools import Demand, Reservation, shrunk
-from router.redis_pools import RedisPools
-from router.slices import ALIVE_MS, Slices
-from router.task import GroupLimits, Tenant
+from router.classify.task import GroupLimits, Tenant
+from router.pools.capped_pools import CappedPools
+from router.pools.ceiling_leases import ALIVE_MS, Slices
+from router.pools.pools import Demand, Reservation, shrunk
+from router.pools.redis_pools import RedisPools
 
 MANY = GroupLimits(requests_per_min=10**6, tokens_per_min=10**9, max_concurrent=10**4)
 FAST, DEEP = (Demand("fast", 10),), (Demand("deep", 10),)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from backends.upstream import UpstreamBackend
-from backends.upstream_options import UpstreamOptions
-from gateway.job import Ended, Job
-from gateway.pipeline import handle_task
+from backends.upstream.backend import UpstreamBackend
+from backends.upstream.options import UpstreamOptions
+from gateway.core.job import Ended, Job
+from gateway.task.pipeline import handle_task
 from tests.e2e.events import TERMINALS
 from tests.integration.fault_server import TEXT, FaultServer
 from tests.unit.gateway.doubles import until
-from tests.unit.gateway.test_pipeline import World
+from tests.unit.gateway.task.test_pipeline import World
 
 PROTOCOLS = ("chat", "responses", "responses-ws")
 WAIT_S = 60.0  # bounds a hang

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from backends.contract import BackendGroup
-from backends.upstream import UpstreamBackend
-from backends.upstream_options import Protocol, UpstreamOptions
-from gateway.pipeline import handle_task
-from router.task import Strategy, Tenant
-from router.waiting_rules import WaitingConfig
+from backends.upstream.backend import UpstreamBackend
+from backends.upstream.options import Protocol, UpstreamOptions
+from gateway.task.pipeline import handle_task
+from router.classify.task import Strategy, Tenant
+from router.waiting.rules import WaitingConfig
 from tests.e2e.events import TERMINALS, check_response
 from tests.integration.fault_server import FaultServer
 from tests.unit.gateway.doubles import MANY, TENANT, until
-from tests.unit.gateway.test_pipeline import World
+from tests.unit.gateway.task.test_pipeline import World
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 BEFORE = ("status 500", "status 429", "hang before headers", "hang before the first token")

@@ -18,7 +18,7 @@ from backends.contract import (
     Usage,
 )
 from backends.prompt import measure, prompt_size
-from backends.upstream import UpstreamBackend
+from backends.upstream.backend import UpstreamBackend
 from tests.integration.fault_server import TEXT, FaultServer
 from tests.integration.test_upstream_faults import WAIT_S, RecordingSink, upstream
 

@@ -19,8 +19,8 @@ from backends.contract import (
     Usage,
 )
 from backends.prompt import measure, prompt_size
-from backends.upstream import UpstreamBackend
-from backends.upstream_options import UpstreamOptions
+from backends.upstream.backend import UpstreamBackend
+from backends.upstream.options import UpstreamOptions
 from tests.integration.fault_server import TEXT, FaultServer
 
 PROTOCOLS = ("chat", "responses", "responses-ws")

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from router.capacity import Capacity, CapacityBounds, Load, first_capacity, step
+from router.waiting.capacity import Capacity, CapacityBounds, Load, first_capacity, step
 
 BOUNDS = CapacityBounds(min_concurrent=2, max_concurrent=64)
 STEP_S = 0.1

@@ -10,8 +10,8 @@ from functools import cache
 import pytest
 
 from tests.unit.wafer_engine.affine_cost import AffineCost
-from wafer_engine.engine import Engine, EngineOutput, EngineStats
-from wafer_engine.sequence import Sequence
+from wafer_engine.batching.engine import Engine, EngineOutput, EngineStats
+from wafer_engine.batching.sequence import Sequence
 
 START_US = 1_750_000_000_000_000  # a clock that reads years, as real ones do
 

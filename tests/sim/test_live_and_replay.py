@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from backends.driver import Driver
+from backends.drive.driver import Driver
 from backends.gpu_engine.cost import GpuCost
-from wafer_engine.cost import WaferCost
-from wafer_engine.engine import Engine, EngineStats
-from wafer_engine.replay import Request, replay
-from wafer_engine.sequence import Sequence
-from wafer_engine.step import CostModel
+from wafer_engine.batching.engine import Engine, EngineStats
+from wafer_engine.batching.sequence import Sequence
+from wafer_engine.batching.step import CostModel
+from wafer_engine.calibration.replay import Request, replay
+from wafer_engine.hardware.cost import WaferCost
 
 START_US = 1_750_000_000_000_000  # a clock that reads years, as real ones do
 

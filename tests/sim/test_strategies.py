@@ -21,18 +21,18 @@ from backends.contract import (
     Generation,
     Sink,
 )
-from backends.driver import TICK_US
-from backends.gpu import GpuOptions
-from backends.gpu import cost_of as gpu_cost
-from backends.simulated import ScriptOptions, SimulatedBackend
-from backends.wafer import WaferOptions
-from backends.wafer import cost_of as wafer_cost
-from gateway.pipeline import handle_task
+from backends.drive.driver import TICK_US
+from backends.simulated.backend import ScriptOptions, SimulatedBackend
+from backends.simulated.gpu import GpuOptions
+from backends.simulated.gpu import cost_of as gpu_cost
+from backends.simulated.wafer import WaferOptions
+from backends.simulated.wafer import cost_of as wafer_cost
+from gateway.task.pipeline import handle_task
 from router.strategies.items import PATIENCE_US
 from tests.e2e.events import check_response
 from tests.sim.test_live_and_replay import SleepingLoop
-from tests.unit.gateway.test_pipeline import World
-from wafer_engine.step import CostModel
+from tests.unit.gateway.task.test_pipeline import World
+from wafer_engine.batching.step import CostModel
 
 ASK = "Write 200 words about caches."
 START_US = 10_000_000

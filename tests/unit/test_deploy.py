@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from backends import gpu, wafer
-from backends.link import LinkOptions
-from gateway.config import (
+from backends.link.backend import LinkOptions
+from backends.simulated import gpu, wafer
+from gateway.config.config import (
     Config,
     GpuBackendConfig,
     LinkBackendConfig,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from router.conditions import When
-from router.kinds import KINDS
-from router.policy import Choice, Policy, Rule, TenantPolicy, parse_policy
+from router.classify.kinds import KINDS
+from router.policy.conditions import When
+from router.policy.policy import Choice, Policy, Rule, TenantPolicy, parse_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "policies.md").read_text()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.upstream_options import check_options
-from gateway.config import UpstreamBackendConfig, load_config
+from backends.upstream.options import check_options
+from gateway.config.config import UpstreamBackendConfig, load_config
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "upstreams"
 

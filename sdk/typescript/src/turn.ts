@@ -1,6 +1,6 @@
 /**
  * One turn, without its socket: what to send, what comes back, what a loss leaves to do.
- * The same state machine as the Python SDK's `gateway/client_turn.py`.
+ * The same state machine as the Python SDK's `sdk/python/lanewise/turn.py`.
  */
 
 export type Item = Record<string, unknown>;

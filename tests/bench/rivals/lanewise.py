@@ -7,7 +7,7 @@ has something to decide. A gateway for each protocol that the upstream is asked 
 import sys
 from pathlib import Path
 
-from gateway import __version__
+from gateway.config.version import VERSION
 from tests.bench.rivals.rival import Rival, Started, Upstream, same
 from tests.e2e.gateway_process import DEVELOPMENT_KEY
 
@@ -41,7 +41,7 @@ probe_interval_s = 2
 
 def install(folder: Path) -> str:
     """Nothing to do: it is the checkout that this script is in."""
-    return __version__
+    return VERSION
 
 
 def over(protocol: str) -> Rival:

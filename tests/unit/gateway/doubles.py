@@ -19,13 +19,13 @@ from backends.contract import (
     Sink,
     Usage,
 )
-from gateway.intake import ParsedCreate, parse_create
-from gateway.records import Context, Lineage, StoredResponse
-from gateway.store import ResponseStore
-from gateway.wire import decode_body
-from router.pools import Demand, Grant, MemoryPools, Renewal, Reservation
-from router.redis_pools import PoolsUnavailable, RedisPools
-from router.task import GroupLimits, Tenant
+from gateway.store.response_store import ResponseStore
+from gateway.wire.events import decode_body
+from gateway.wire.requests import ParsedCreate, parse_create
+from gateway.wire.stored_response import Context, Lineage, StoredResponse
+from router.classify.task import GroupLimits, Tenant
+from router.pools.pools import Demand, Grant, MemoryPools, Renewal, Reservation
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
 from tests.e2e.events import Event
 
 MANY = GroupLimits(requests_per_min=600, tokens_per_min=6_000_000, max_concurrent=64)

@@ -14,7 +14,7 @@ from backends.contract import (
     GenerateRequest,
     TextPart,
 )
-from router.task import GroupLimits, Hints, Task, TaskClass, Tenant
+from router.classify.task import GroupLimits, Hints, Task, TaskClass, Tenant
 
 LIMITS = GroupLimits(requests_per_min=600, tokens_per_min=1_000_000, max_concurrent=8)
 PRO = Tenant(id="acme", tier="pro", limits={"fast": LIMITS, "deep": LIMITS})

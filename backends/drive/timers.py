@@ -1,0 +1,129 @@
+"""One call back after a time: to a few microseconds where the system has timers for that.
+
+An event loop counts in milliseconds and rounds up. An engine whose first token is due in 1,700 us
+would be heard of after 2 ms or 3, twice over where it wakes twice for it: as much as all of the
+gateway's own work on the task. Linux has timers that are files (timerfd_create(2)), which a loop
+watches like a socket; Python offers them from 3.13 on, so this asks the C library. The plain twin
+is `LoopTimer`, used where there are none; `tests/unit/backends/drive/test_timers.py` holds both to
+the same behaviour.
+
+An edge: it uses the event loop and the operating system.
+"""
+
+import asyncio
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+LOOP_LEAST_US = 1_000  # what event loops can tell apart; less would spin
+
+# linux/time.h and linux/timerfd.h
+_CLOCK_MONOTONIC = 1
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC  # TFD_NONBLOCK and TFD_CLOEXEC are the same bits
+_COUNT_BYTES = 8  # what is read: how often it has run out
+
+
+class Timer(Protocol):
+    """Calls back once for each `set`, later, from the event loop; never early."""
+
+    def set(self, delay_us: int) -> None:
+        """Call back after that; it replaces what was set before. Nought or less: now."""
+        ...
+
+    def clear(self) -> None:
+        """Do not call back; harmless when repeated."""
+        ...
+
+    def close(self) -> None:
+        """Clear it for good; harmless when repeated."""
+        ...
+
+
+class LoopTimer:
+    """On the loop's own timers, in whole milliseconds."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, delay_us: int) -> None:
+        """See `Timer.set`."""
+        self.clear()
+        self._handle = self._loop.call_later(max(delay_us, LOOP_LEAST_US) / 1e6, self._call)
+
+    def clear(self) -> None:
+        """See `Timer.clear`."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def close(self) -> None:
+        """See `Timer.close`."""
+        self.clear()
+
+
+class _Spec(ctypes.Structure):
+    """struct itimerspec: the interval, which stays nought, and the delay."""
+
+    _fields_ = (
+        ("interval_s", ctypes.c_long),
+        ("interval_ns", ctypes.c_long),
+        ("s", ctypes.c_long),
+        ("ns", ctypes.c_long),
+    )
+
+
+class FineTimer:
+    """On a timer of the kernel's that the loop watches."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        """Raises OSError where the system has none, or no file is left."""
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(self._libc, "timerfd_create"):
+            raise OSError("this system has no timerfd_create")
+        self._file: int = self._libc.timerfd_create(_CLOCK_MONOTONIC, _FLAGS)
+        if self._file < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self._spec = _Spec()
+        self._is_open = True
+        self._loop.add_reader(self._file, self._on_time)
+
+    def set(self, delay_us: int) -> None:
+        """See `Timer.set`."""
+        self._arm(max(delay_us, 0) * 1_000 + 1)  # nought would disarm it
+
+    def clear(self) -> None:
+        """See `Timer.clear`."""
+        self._arm(0)
+
+    def close(self) -> None:
+        """See `Timer.close`."""
+        if self._is_open:
+            self._is_open = False
+            self._loop.remove_reader(self._file)
+            os.close(self._file)
+
+    def _arm(self, delay_ns: int) -> None:
+        """Set anew; a time that has run out and was not read yet is forgotten by that."""
+        if self._is_open:
+            self._spec.s, self._spec.ns = divmod(delay_ns, 1_000_000_000)
+            self._libc.timerfd_settime(self._file, 0, ctypes.byref(self._spec), None)
+
+    def _on_time(self) -> None:
+        try:
+            os.read(self._file, _COUNT_BYTES)
+        except BlockingIOError:
+            return  # set anew, or cleared, since the loop saw it run out
+        self._call()
+
+
+def make_timer(call: Callable[[], None]) -> Timer:
+    """The finest there is. Must run inside the event loop."""
+    try:
+        return FineTimer(call)
+    except OSError:
+        return LoopTimer(call)

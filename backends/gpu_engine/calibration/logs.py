@@ -1,0 +1,171 @@
+"""Per-request logs of real servers, replayed through the engine.
+
+A log has one line per request: id, arrival, prompt and output tokens and, where it was measured,
+when the request was queued and when its first and last token came. Times are seconds since the
+first arrival; TTFT and latency count from `queued_s`, as their source counts them.
+"""
+
+import csv
+import gzip
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from backends.gpu_engine.constants import EngineConstants
+from backends.gpu_engine.cost import GpuCost
+from wafer_engine.calibration.cells import MAX_LENGTH_TOKENS
+from wafer_engine.calibration.fit import Vector
+from wafer_engine.calibration.replay import ReplaySummary, Request, RequestTimes
+from wafer_engine.calibration.report import Row
+
+MAX_LOG_S = 1e9  # three decades of seconds: more is a date, not a time since the first arrival
+LOG_FOLDER = Path("requests")  # inside the reference folder
+
+
+class ServerLog(msgspec.Struct, frozen=True):
+    """How a logged server was run."""
+
+    file: str
+    gpu: str
+    model: str
+    tp: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_capacity_tokens: int | None  # as the server reported it; None: not recorded, no limit
+
+
+# vLLM 0.19.0, bf16; LLMServingSim repository, bench/examples (2026-08).
+SERVER_LOGS = (
+    ServerLog("vllm019_rtx4090_llama31_8b", "RTX-4090", "Llama-3.1-8B", 1, 256, 2048, 41_408),
+    ServerLog("vllm019_rtxpro6000_llama31_8b", "RTX-PRO-6000", "Llama-3.1-8B", 1, 128, 2048, None),
+    ServerLog("vllm019_rtxpro6000_qwen3_32b", "RTX-PRO-6000", "Qwen3-32B", 2, 128, 2048, None),
+)
+LOG_ENGINE = "vllm_0_19"
+
+
+def read_log(path: Path) -> list[dict[str, str]]:
+    """Read a log, gzipped or not, in order of queueing (of arrival where that is not logged).
+
+    Raises:
+        ValueError: A needed column is missing, or a time is no number.
+    """
+    raw = path.read_bytes()
+    text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    rows = list(csv.DictReader(io.StringIO(text.decode("utf-8-sig"))))
+    for column in ("arrival_s", "input_tokens", "output_tokens"):
+        if rows and column not in rows[0]:
+            raise ValueError(f"{path}: no column {column!r}")
+    return sorted(rows, key=_queued_s)
+
+
+def _queued_s(row: Row) -> float:
+    return _number(row, "queued_s" if row.get("queued_s") else "arrival_s", MAX_LOG_S)
+
+
+def _number(row: Row, column: str, most: float) -> float:
+    cell = row.get(column) or ""
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= most:
+        raise ValueError(f"{column} is {cell!r}: expected a number from 0 to {most:,.0f}")
+    return value
+
+
+def requests_of(rows: Sequence[Row]) -> list[Request]:
+    """The requests of a log, as the engine takes them; a length of 0 is taken as 1.
+
+    Raises:
+        ValueError: A cell is no number, or one that no log can have.
+    """
+    return [
+        Request(
+            round(_queued_s(row) * 1e6),
+            max(1, int(_number(row, "input_tokens", MAX_LENGTH_TOKENS))),
+            max(1, int(_number(row, "output_tokens", MAX_LENGTH_TOKENS))),
+        )
+        for row in rows
+    ]
+
+
+def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
+    """What the server did, or None where the log does not say."""
+    if any(not row.get("first_token_s") or not row.get("last_token_s") for row in rows):
+        return None
+    return [
+        RequestTimes(
+            request,
+            round(_number(row, "first_token_s", MAX_LOG_S) * 1e6),
+            round(_number(row, "last_token_s", MAX_LOG_S) * 1e6),
+        )
+        for row, request in zip(rows, requests_of(rows), strict=True)
+    ]
+
+
+def replay_log(rows: Sequence[Row], times: Sequence[RequestTimes]) -> list[dict[str, str]]:
+    """The log again, with `predicted_first_token_s` and `predicted_last_token_s` on every line."""
+    return [
+        {
+            **row,
+            "predicted_first_token_s": f"{time.first_token_us / 1e6:.6f}",
+            "predicted_last_token_s": f"{time.last_token_us / 1e6:.6f}",
+        }
+        for row, time in zip(rows, times, strict=True)
+    ]
+
+
+def cost_of_log(log: ServerLog, engine: str | EngineConstants = LOG_ENGINE) -> GpuCost:
+    """The cost model of a logged server."""
+    return GpuCost(
+        log.gpu,
+        log.model,
+        tp=log.tp,
+        precision="bf16",
+        engine=engine,
+        max_num_seqs=log.max_num_seqs,
+        max_num_batched_tokens=log.max_num_batched_tokens,
+        kv_capacity_tokens=log.kv_capacity_tokens,
+        overhead_us=0,
+    )
+
+
+def log_errors(
+    measured: Sequence[RequestTimes], predicted: Sequence[RequestTimes], groups: int = 6
+) -> Vector:
+    """Log errors of mean TTFT, TPOT and latency over consecutive groups of requests.
+
+    Groups, not the whole alone: they tell a server's start from its saturation, which is what
+    separates one constant from another.
+    """
+    errors: list[float] = []
+    for part in np.array_split(np.arange(len(measured)), groups):
+        real = ReplaySummary.of([measured[index] for index in part])
+        ours = ReplaySummary.of([predicted[index] for index in part])
+        errors += [
+            float(np.log(ours.mean_ttft_us / real.mean_ttft_us)),
+            float(np.log(ours.mean_tpot_us / real.mean_tpot_us)),
+            float(np.log(ours.mean_latency_us / real.mean_latency_us)),
+        ]
+    return np.array(errors)
+
+
+def comparison(measured: Sequence[RequestTimes], predicted: Sequence[RequestTimes]) -> str:
+    """Mean TTFT, TPOT and latency beside the measured ones, as three short lines."""
+    real, ours = ReplaySummary.of(measured), ReplaySummary.of(predicted)
+    lines = []
+    for name, ours_us, real_us in (
+        ("mean TTFT", ours.mean_ttft_us, real.mean_ttft_us),
+        ("mean TPOT", ours.mean_tpot_us, real.mean_tpot_us),
+        ("mean latency", ours.mean_latency_us, real.mean_latency_us),
+    ):
+        error = ours_us / real_us - 1.0
+        lines.append(
+            f"  {name:12}  predicted {ours_us / 1e3:12,.1f} ms  "
+            f"measured {real_us / 1e3:12,.1f} ms  {error:+6.1%}"
+        )
+    return "\n".join(lines)

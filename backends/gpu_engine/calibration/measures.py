@@ -1,0 +1,91 @@
+"""What a benchmark reports of requests: means and percentiles of their times, and speeds.
+
+A name is a quantity and a statistic (`ttft_p99`, `tpot_mean`); without a statistic it is the mean.
+Percentiles of a replayed row are those of requests of one length: where real lengths vary, tails
+are longer than that.
+"""
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from wafer_engine.calibration.cells import NotModelledError
+from wafer_engine.calibration.replay import RequestTimes
+
+# quantity -> a request's own, in microseconds; ITL is taken as TPOT: steps are all there is.
+_TIMES: dict[str, Callable[[RequestTimes], float]] = {
+    "ttft": lambda times: times.ttft_us,
+    "tpot": lambda times: times.tpot_us,
+    "itl": lambda times: times.tpot_us,
+    "latency": lambda times: times.latency_us,
+}
+_SPACINGS = ("tpot", "itl")  # of requests with two tokens or more
+_SPEEDS = ("output_speed_per_user", "decode_speed_per_user")
+_NAME = re.compile(r"(ttft|tpot|itl|latency)(?:_(mean|p\d{1,2}))?")
+
+# metric -> (prompt, output, prefill_us, decode_us) -> value, where every request fares alike
+_ALONE: dict[str, Callable[[float, float, float, float], float]] = {
+    "decode_speed_per_user": lambda prompt, output, prefill_us, decode_us: 1e6 / decode_us,
+    "output_speed_per_user": lambda prompt, output, prefill_us, decode_us: 1e6 / decode_us,
+    "prefill_speed": lambda prompt, output, prefill_us, decode_us: prompt / prefill_us * 1e6,
+    "e2e_output_speed": lambda prompt, output, prefill_us, decode_us: (
+        output / (prefill_us + output * decode_us) * 1e6
+    ),
+    "ttft": lambda prompt, output, prefill_us, decode_us: prefill_us / 1e3,
+    "tpot": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
+    "itl": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
+    "latency": lambda prompt, output, prefill_us, decode_us: (
+        (prefill_us + (output - 1) * decode_us) / 1e3
+    ),
+}
+
+
+def is_alone(metric: str) -> bool:
+    """Whether `value_alone` knows a metric."""
+    return _quantity(metric) in _ALONE
+
+
+def value_alone(
+    metric: str, prompt: float, output: float, prefill_us: float, decode_us: float
+) -> float:
+    """A metric where every request fares alike: one user, or one batch; times in milliseconds.
+
+    Raises:
+        NotModelledError: An unknown metric.
+    """
+    if not is_alone(metric):
+        raise NotModelledError(f"no model for {metric} of one request or one batch")
+    return _ALONE[_quantity(metric)](prompt, output, prefill_us, decode_us)
+
+
+def value_of_run(metric: str, times: Sequence[RequestTimes]) -> float:
+    """A metric of a run: times in milliseconds, speeds and requests per second.
+
+    Raises:
+        NotModelledError: An unknown metric, or a time per token of requests of one token.
+    """
+    if metric == "request_throughput":
+        first_us = min(one.request.arrived_us for one in times)
+        return len(times) / (max(one.last_token_us for one in times) - first_us) * 1e6
+    if metric in _SPEEDS:
+        return 1e3 / value_of_run("tpot_mean", times)
+    named = _NAME.fullmatch(metric)
+    if named is None:
+        raise NotModelledError(f"no model for {metric} under this load")
+    quantity, statistic = named[1], named[2] or "mean"
+    counted = [
+        one for one in times if quantity not in _SPACINGS or one.request.num_output_tokens > 1
+    ]
+    if not counted:
+        raise NotModelledError("a request of one token has no time per further token")
+    values_us = [_TIMES[quantity](one) for one in counted]
+    if statistic == "mean":
+        return statistics.fmean(values_us) / 1e3
+    return float(np.percentile(values_us, int(statistic[1:]))) / 1e3
+
+
+def _quantity(metric: str) -> str:
+    named = _NAME.fullmatch(metric)
+    return named[1] if named else metric

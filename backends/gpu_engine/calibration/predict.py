@@ -1,0 +1,102 @@
+"""Predict published measurements: rows in, the same rows with a prediction out.
+
+And per-request logs: requests in, the times at which our engine would have answered them out.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from backends.gpu_engine.calibration.logs import (
+    comparison,
+    measured_times,
+    read_log,
+    replay_log,
+    requests_of,
+)
+from backends.gpu_engine.calibration.rows import GpuRows
+from wafer_engine.batching.step import CostModel
+from wafer_engine.calibration.replay import ReplaySummary, replay
+from wafer_engine.calibration.report import Prediction, read_rows, write_rows
+from wafer_engine.calibration.rows import WaferRows
+
+PREDICTED = "predicted"
+REASON = "not_modelled"
+CONSTANTS = "constants"
+_NEEDED = ("hardware", "metric")
+
+
+def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Add `predicted`, in the row's own unit, `not_modelled` and `constants` columns.
+
+    Rows have the columns of either reference file; others are kept as they are. Exactly one of the
+    first two added cells is filled: a row that cannot be modelled says why. The third names the GPU
+    engine's constants, and the card they were taken over from where none of their own were fitted.
+    """
+    wafer, gpu = WaferRows(), GpuRows()
+    predicted = []
+    for row in rows:
+        cells = {name: cell or "" for name, cell in row.items() if name is not None}
+        prediction = wafer.predict(cells) if _is_wafer(cells) else gpu.predict(cells)
+        predicted.append({**cells, **_cells(prediction)})
+    return predicted
+
+
+def predict_file(path: Path) -> str:
+    """The CSV text of a file's rows with their predictions.
+
+    Raises:
+        ValueError: The file holds no rows, or lacks columns that every row needs.
+    """
+    rows = read_rows(path)
+    if not rows:
+        raise ValueError("expected CSV with a header line and rows, found none")
+    missing = [column for column in _NEEDED if column not in rows[0]]
+    if missing:
+        raise ValueError(
+            f"no column {' or '.join(map(repr, missing))}: expected the columns of wse.csv or "
+            f"gpu.csv, separated by commas; found {', '.join(map(repr, list(rows[0])[:8]))}"
+        )
+    return write_rows(predict_rows(rows))
+
+
+def replay_file(path: Path, cost: CostModel) -> tuple[str, str]:
+    """Replay a per-request log (plain or gzipped CSV) through an engine.
+
+    Returns:
+        The CSV text of the log with predicted first and last token times, and a short summary:
+        beside the measured means where the log has them.
+
+    Raises:
+        ValueError: A column is missing, or a request exceeds the KV cache.
+    """
+    rows = read_log(path)
+    if not rows:
+        raise ValueError(f"{path} holds no requests")
+    requests = requests_of(rows)
+    times = replay(cost, requests)
+    measured = measured_times(rows)
+    if measured is not None:
+        return write_rows(replay_log(rows, times)), comparison(measured, times)
+    summary = ReplaySummary.of(times)
+    text = (
+        f"  {summary.num_requests} requests  mean TTFT {summary.mean_ttft_us / 1e3:,.1f} ms  "
+        f"mean TPOT {summary.mean_tpot_us / 1e3:,.1f} ms  "
+        f"mean latency {summary.mean_latency_us / 1e3:,.1f} ms  "
+        f"{summary.output_tokens_per_s:,.0f} tokens/s"
+    )
+    return write_rows(replay_log(rows, times)), text
+
+
+def _is_wafer(row: Mapping[str, str]) -> bool:
+    hardware = row.get("hardware", "").upper()
+    return hardware.startswith(("WSE", "CS-")) or (not hardware and "core_grid" in row)
+
+
+def _cells(prediction: Prediction) -> dict[str, str]:
+    if prediction.value is None:
+        return {PREDICTED: "", REASON: prediction.reason, CONSTANTS: ""}
+    return {
+        PREDICTED: f"{prediction.value:.6g}",
+        REASON: "",
+        CONSTANTS: prediction.constants,
+    }

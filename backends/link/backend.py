@@ -1,0 +1,396 @@
+"""An engine in another process or host as a backend: one persistent WebSocket, a frame per step.
+
+The link is opened when the backend is made and again, with growing pauses, whenever it is lost.
+While it is down the backend is unhealthy and takes nothing; generations under way when it goes
+down finish with an error at once, so nobody waits for an engine that is not there.
+
+An edge: it uses the event loop, chance and the log.
+"""
+
+import asyncio
+import logging
+import random
+from collections import deque
+
+import msgspec
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
+
+from backends.contract import (
+    BackendError,
+    BackendGroup,
+    BackendInfo,
+    BackendStats,
+    Delta,
+    DeltaKind,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Sink,
+    Usage,
+)
+from backends.drive.driver import monotonic_us
+from backends.link.frames import (
+    MAX_FRAME_BYTES,
+    VERSION,
+    Cancel,
+    Hello,
+    Start,
+    Step,
+    encode,
+    engine_frames,
+    finish_of,
+)
+from backends.net.quick_connection import QuickConnection
+
+logger = logging.getLogger("lanewise")
+
+_KINDS = tuple(DeltaKind)  # by value: a lookup costs a tenth of a call of the enumeration
+MAX_UNSENT_BYTES = 32 << 20  # to the engine; more means that it does not read
+
+
+class LinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the engine listens, and what it is taken for until it says so itself."""
+
+    url: str = "ws://127.0.0.1:9100/v1/link"
+    key: str = ""  # sent as the bearer key
+    group: BackendGroup = "fast"
+    model: str = "lanewise-linked"  # the id clients pin it by
+    window_tokens: int = 131_072
+    max_output_tokens: int = 32_768
+    open_timeout_s: float = 5.0
+    retry_min_s: float = 0.2
+    retry_max_s: float = 5.0
+    ping_interval_s: float = 5.0  # a peer that is silent for twice as long is gone
+
+
+class LinkBackend:
+    """Satisfies `backends.contract.Backend`."""
+
+    def __init__(self, *, name: str = "link", options: LinkOptions | None = None) -> None:
+        """Must run inside the event loop; returns before the link is up."""
+        self._options = options or LinkOptions()
+        self._name = name
+        self._info = BackendInfo(
+            name=name,
+            model=self._options.model,
+            group=self._options.group,
+            window_tokens=self._options.window_tokens,
+            max_output_tokens=self._options.max_output_tokens,
+        )
+        self._stats: BackendStats | None = None  # the engine's own, as last told
+        self._generations: dict[int, LinkGeneration] = {}
+        self._warming: set[int] = set()  # those of them that are warm-ups
+        self._next_key = 1
+        self._connection: QuickConnection | None = None  # None while the link is down
+        self._unread: deque[bytes] = deque()  # frames that came together, but for the first
+        self._is_reading = False  # frames, one in each turn of the event loop
+        self._fault: Exception | None = None  # of a frame: no more of them is wanted
+        self._refusal = ""  # why it does not come up, as last logged
+        self._offset_us = 0  # the engine's clock + this = ours
+        self._keeper = asyncio.create_task(self._keep())
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    def start(self, request: GenerateRequest, sink: Sink) -> "LinkGeneration":
+        """See `Backend.start`."""
+        connection = self._connection
+        if connection is None or connection.unsent_bytes > MAX_UNSENT_BYTES:
+            what = "is down" if connection is None else "does not keep up"
+            message = f"the link to engine {self._name!r} {what}"
+            raise BackendError(self._name, "server_is_overloaded", message, retryable=True)
+        key, self._next_key = self._next_key, self._next_key + 1
+        generation = self._generations[key] = LinkGeneration(self, key, request, sink)
+        if not request.generate:
+            self._warming.add(key)
+        connection.send_now(encode(Start(key, request)))
+        return generation
+
+    def drop(self, key: int) -> None:
+        """Stop a generation: the engine is told within this turn of the event loop."""
+        self._warming.discard(key)
+        connection = self._connection
+        if self._generations.pop(key, None) is None or connection is None:
+            return
+        if connection.unsent_bytes > MAX_UNSENT_BYTES:
+            self._lost("does not read what it is sent")
+            connection.transport.abort()
+        else:
+            connection.send_now(encode(Cancel(key)))
+
+    def stats(self) -> BackendStats:
+        """See `Backend.stats`; the engine's load as last told."""
+        known = self._stats
+        num_mine = len(self._generations) - len(self._warming)
+        return BackendStats(
+            info=self._info,
+            healthy=self._connection is not None,
+            num_running=max(num_mine, known.num_running if known else 0),
+            num_waiting=known.num_waiting if known else 0,
+            num_warming=known.num_warming if known else 0,
+            max_num_seqs=known.max_num_seqs if known else 1,
+            kv_used_tokens=known.kv_used_tokens if known else 0,
+            kv_capacity_tokens=known.kv_capacity_tokens if known else 0,
+            num_generated_tokens=known.num_generated_tokens if known else 0,
+            num_prompt_tokens=known.num_prompt_tokens if known else 0,
+            num_cached_tokens=known.num_cached_tokens if known else 0,
+        )
+
+    async def close(self) -> None:
+        """See `Backend.close`."""
+        self._keeper.cancel()
+        await asyncio.gather(self._keeper, return_exceptions=True)
+        self._lost("was closed: the gateway is shutting down")
+
+    # -- the connection --------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """Keep the link up, for ever; cancelling closes it."""
+        pause_s = self._options.retry_min_s
+        while True:
+            try:
+                async with self._connect() as connection:
+                    assert isinstance(connection, QuickConnection)
+                    hello = await asyncio.wait_for(connection.recv(), self._options.open_timeout_s)
+                    self._greet(hello, connection)
+                    pause_s = self._options.retry_min_s
+                    await self._talk(connection)
+            except (OSError, TimeoutError, WebSocketException, InvalidURI) as error:
+                self._fell("broke", error)
+            except (msgspec.DecodeError, ValueError, IndexError) as error:
+                self._fell("does not speak the link's protocol", error)
+            finally:
+                self._lost("is down")
+            # Jitter, so that many gateways do not come back in step.
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, self._options.retry_max_s)
+
+    def _connect(self) -> connect:
+        options = self._options
+        return connect(
+            options.url,
+            additional_headers={"authorization": f"Bearer {options.key}"} if options.key else None,
+            compression=None,
+            max_size=MAX_FRAME_BYTES,
+            create_connection=QuickConnection,
+            open_timeout=options.open_timeout_s,
+            ping_interval=options.ping_interval_s,
+            ping_timeout=options.ping_interval_s,
+            proxy=None,
+        )
+
+    def _greet(self, message: str | bytes, connection: QuickConnection) -> None:
+        hello = engine_frames.decode(message if isinstance(message, bytes) else message.encode())
+        if not isinstance(hello, Hello) or hello.version != VERSION:
+            got = f"version {hello.version}" if isinstance(hello, Hello) else "another frame"
+            raise msgspec.DecodeError(f"expected a hello of version {VERSION}, got {got}")
+        self._info = msgspec.structs.replace(
+            self._info,
+            window_tokens=hello.info.window_tokens,
+            max_output_tokens=hello.info.max_output_tokens,
+            accepts_images=hello.info.accepts_images,
+            simulated=hello.info.simulated,
+        )
+        self._stats = hello.stats
+        self._offset_us = monotonic_us() - hello.now_us
+        self._connection = connection
+        self._unread.clear()
+        self._fault = None
+        self._refusal = ""
+        logger.info("the link to engine %r (%s) is up", self._name, self._options.url)
+
+    async def _talk(self, connection: QuickConnection) -> None:
+        """Read until the link breaks; what does not come by the quick way comes here."""
+        connection.listen(self._arrived, MAX_FRAME_BYTES)
+        try:
+            async for message in connection:
+                if isinstance(message, bytes):
+                    self._take(message)
+                    await asyncio.sleep(0)  # what it brought goes out before the next
+        except WebSocketException:
+            if self._fault is None:
+                raise
+        if self._fault is not None:
+            raise self._fault
+
+    def _arrived(self, contents: list[bytes]) -> None:
+        """Frames: the first at once, those that came with it in turns, so that what each brings
+        goes out before the next. Until then nothing more is read, and the engine's end is held
+        back, where rows of one generation become one longer row: who is late gets fewer to tell.
+        """
+        self._unread.extend(contents)
+        if not self._is_reading:
+            self._is_reading = True
+            self._read_on()
+        if self._unread and self._connection is not None:
+            self._connection.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        if self._unread:
+            self._take(self._unread.popleft())
+            asyncio.get_running_loop().call_soon(self._read_on)
+            return
+        self._is_reading = False
+        if self._connection is not None and not self._connection.transport.is_closing():
+            self._connection.transport.resume_reading()
+
+    def _take(self, content: bytes) -> None:
+        """One frame; what is none ends the connection, and no frame behind it counts."""
+        if self._fault is not None or self._connection is None:
+            return
+        try:
+            frame = engine_frames.decode(content)
+            if isinstance(frame, Step):
+                self._hand_out(frame)
+        except (msgspec.DecodeError, ValueError, IndexError) as error:
+            self._fault = error
+            self._connection.transport.abort()
+
+    def _hand_out(self, step: Step) -> None:
+        if step.stats is not None:
+            self._stats = step.stats
+        rows = zip(
+            step.keys,
+            step.indexes,
+            step.kinds,
+            step.texts,
+            step.num_tokens,
+            step.at_us,
+            strict=True,
+        )
+        generations, offset_us = self._generations, self._offset_us
+        tells_more = bool(step.calls or step.sealed or step.phases)  # few steps do
+        for row, (key, index, kind, text, num_tokens, at_us) in enumerate(rows):
+            generation = generations.get(key)
+            if generation is None:
+                continue
+            delta = Delta(index, _KINDS[kind], text, num_tokens, at_us + offset_us)
+            if tells_more:
+                delta = step.with_more(row, delta)
+            try:
+                generation.push(delta)
+            except Exception as error:  # a fault in one stream must not reach the others
+                generation.cancel()
+                _tell_of(error)
+        for end in step.ends:
+            self._warming.discard(end.key)
+            generation = self._generations.pop(end.key, None)
+            if generation is not None:
+                _finish(generation, finish_of(end, self._name, self._offset_us))
+
+    def _fell(self, what: str, error: Exception) -> None:
+        """A link that was up is lost; one that does not come up says why, once for each reason."""
+        if self._connection is not None:
+            self._lost(what, str(error))
+            return
+        refusal = _refusal_of(error)
+        if refusal != self._refusal:
+            self._refusal = refusal
+            name, url = self._name, self._options.url
+            logger.warning("the link to engine %r (%s) does not come up: %s", name, url, refusal)
+
+    def _lost(self, what: str, why: str = "") -> None:
+        """The link is down: whatever was under way ends with an error, now.
+
+        Clients hear which engine; the address and the network's words are the operator's.
+        """
+        message = f"the link to engine {self._name!r} {what}"
+        if self._connection is not None:
+            logger.warning(
+                "%s (%s): %s; %d generations end",
+                message,
+                self._options.url,
+                why or "-",
+                len(self._generations),
+            )
+        self._connection = None
+        self._unread.clear()
+        if self._stats is not None:
+            # What it was doing is over. Its counts stay: they go on from there if it still lives.
+            self._stats = msgspec.structs.replace(
+                self._stats, num_running=0, num_waiting=0, num_warming=0, kv_used_tokens=0
+            )
+        self._warming.clear()
+        generations, self._generations = self._generations, {}
+        error = BackendError(self._name, "server_error", message, retryable=True)
+        for generation in generations.values():
+            usage = generation.usage()
+            _finish(generation, Finish(FinishReason.ERROR, usage, monotonic_us(), error))
+
+
+class LinkGeneration:
+    """A generation under way on the other side."""
+
+    __slots__ = ("_backend", "_key", "_num_tokens", "_request", "_sink", "_usage")
+
+    def __init__(
+        self, backend: LinkBackend, key: int, request: GenerateRequest, sink: Sink
+    ) -> None:
+        self._backend = backend
+        self._key = key
+        self._request = request
+        self._sink = sink
+        self._num_tokens = 0
+        self._usage: Usage | None = None  # once it has ended
+
+    def cancel(self) -> Usage:
+        """See `Generation.cancel`."""
+        if self._usage is None:
+            self._usage = self.usage()
+            self._backend.drop(self._key)
+        return self._usage
+
+    def usage(self) -> Usage:
+        """What is known to be used; the engine may have gone a frame further."""
+        return self._usage or Usage(
+            num_input_tokens=self._request.num_prompt_tokens,
+            num_output_tokens=self._num_tokens,
+            exact=False,
+        )
+
+    def push(self, delta: Delta) -> None:
+        """Hand a delta on."""
+        self._num_tokens += delta.num_tokens
+        self._sink.push(delta)
+
+    def finish(self, finish: Finish) -> None:
+        """Hand the end on, once."""
+        if self._usage is None:
+            self._usage = finish.usage
+            self._sink.finish(finish)
+
+
+def _refusal_of(error: Exception) -> str:
+    """Why a link does not come up, and what to do; the same words for the same cause."""
+    why = str(error)
+    if isinstance(error, InvalidStatus):
+        status = error.response.status_code
+        if status in (401, 403):
+            return f"HTTP {status}: the engine wants another key; set options.key to the engine's"
+        if status == 404:
+            return "HTTP 404: no engine is offered there; is options.url its /v1/link?"
+        return f"HTTP {status}; see the engine's own log"
+    if isinstance(error, InvalidURI):
+        return f"{why}; set options.url, such as ws://127.0.0.1:9100/v1/link"
+    if isinstance(error, TimeoutError):
+        return "no answer within options.open_timeout_s; is it an engine, and does it keep up?"
+    if isinstance(error, OSError):
+        return f"{why}; is the engine (lanewise engine --listen) started, is options.url right?"
+    if isinstance(error, WebSocketException):
+        return f"{why}; is options.url an engine's /v1/link?"
+    return f"{why}; run the gateway's version of Lanewise on the engine's side too"
+
+
+def _finish(generation: LinkGeneration, finish: Finish) -> None:
+    try:
+        generation.finish(finish)
+    except Exception as error:
+        _tell_of(error)
+
+
+def _tell_of(error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": "a sink raised; its generation is dropped", "exception": error}
+    )

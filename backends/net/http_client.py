@@ -1,0 +1,426 @@
+"""A client of one HTTP/1.1 server, whose answers' bytes go to a taker as they arrive.
+
+There is no queue between the socket and the taker, and no task that wakes for each piece: what a
+read brings is parsed (by httptools, which is Node's parser) and handed on within the same turn of
+the event loop. Nor is there more than an upstream needs: one exchange at a time on a connection,
+kept ones used again; no redirects, cookies, proxies or content codings.
+
+An edge: it uses the event loop and sockets.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from functools import cache
+from typing import cast
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from aiohappyeyeballs import start_connection
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+Take = Callable[[bytes], bool]  # takes more of an answer's body; true: nothing more is wanted
+
+MAX_DRY_BYTES = 64 << 10  # an answer's head, above all
+MAX_ERROR_BYTES = 64 << 10  # of the body of an answer other than 200
+ERROR_TIMEOUT_S = 5.0  # to read that
+DRAIN_TIMEOUT_S = 1.0  # for an answer to end of which nothing more is wanted
+CLOSE_TIMEOUT_S = 1.0
+HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305, 5: the recommended Connection Attempt Delay
+
+OK = 200
+
+
+class BrokenError(Exception):
+    """No answer, or not all of it."""
+
+    def __init__(self, message: str, *, begun: bool = False, stale: bool = False) -> None:
+        super().__init__(message)
+        self.begun = begun  # an answer's head has come
+        self.stale = stale  # it was a kept connection, on which nothing came
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """How a request was answered."""
+
+    status: int
+    headers: dict[str, str]  # names in lower case; of several of one name, the last
+    body: bytes  # of a status other than 200, and no more than its beginning
+
+
+class HttpClient:
+    """Connections to one server. Must be made inside the event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        headers: dict[str, str],
+        *,
+        connect_timeout_s: float,
+        max_idle_s: float,
+        max_idle: int,
+    ) -> None:
+        """Args as names, and some that are less plain.
+
+        Args:
+            url: Of the server; a path in it is that of nothing.
+            headers: Of every request.
+            connect_timeout_s: For name, connection and TLS together.
+            max_idle_s: How long a connection is kept without use.
+            max_idle: How many are.
+
+        Raises:
+            ValueError: A header that cannot be.
+        """
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        host = parts.hostname
+        self._host = host if host.isascii() else host.encode("idna").decode()
+        self._tls = _tls() if parts.scheme == "https" else None
+        self._port = parts.port or (80 if self._tls is None else 443)
+        named = f"[{self._host}]" if ":" in self._host else self._host
+        shown = named if parts.port is None else f"{named}:{parts.port}"
+        own = {"host": shown, "user-agent": "lanewise", "accept-encoding": "identity"}
+        self._headers = _lines({**own, **headers})
+        self._connect_timeout_s = connect_timeout_s
+        self._max_idle_s = max_idle_s
+        self._max_idle = max_idle
+        self._loop = asyncio.get_running_loop()
+        self._connections: set[_Connection] = set()
+        self._idle: list[_Connection] = []  # by the time of their last use
+        self._empty = asyncio.Event()
+        self._is_open = True
+
+    def head(self, method: str, path: str, headers: dict[str, str]) -> bytes:
+        """What requests begin with that differ in their bodies alone; for `request`.
+
+        Raises:
+            ValueError: A header that cannot be.
+        """
+        target = quote(path, safe="/%:@!$&'()*+,;=~?")
+        first = f"{method} {target} HTTP/1.1\r\n".encode()
+        return first + self._headers + _lines(headers) + b"content-length: "
+
+    async def request(self, head: bytes, body: bytes, take: Take) -> Answer:
+        """Ask; returns with the answer's end, or once `take` wants no more of it.
+
+        Cancelling closes the connection within one turn of the event loop.
+
+        Args:
+            head: Made by `head`.
+            take: Given the body if the status is 200. What it raises comes out of here.
+
+        Raises:
+            BrokenError: See there.
+        """
+        connection = self._kept() or await self._connect()
+        answered = connection.begin(b"%b%d\r\n\r\n%b" % (head, len(body), body), take)
+        try:
+            return await answered
+        finally:
+            if answered.cancelled():
+                connection.abort()
+
+    async def get(self, path: str, timeout_s: float) -> Answer:
+        """Ask for something whose body does not matter; it is read to its end.
+
+        Raises:
+            BrokenError: See there.
+        """
+        head = self.head("GET", path, {"accept": "*/*"})
+        try:
+            async with asyncio.timeout(timeout_s):
+                try:
+                    return await self.request(head, b"", _pass_over)
+                except BrokenError as error:
+                    if not error.stale:
+                        raise
+                return await self.request(head, b"", _pass_over)
+        except TimeoutError:
+            raise BrokenError(f"no answer within {timeout_s:g} s") from None
+
+    def sweep(self) -> None:
+        """Close what has idled for too long."""
+        now_s = self._loop.time()
+        while self._idle and now_s - self._idle[0].used_s > self._max_idle_s:
+            self._idle.pop(0).abort()
+
+    async def close(self) -> None:
+        """Close every connection, whatever it carries."""
+        self._is_open = False
+        for connection in self._connections:
+            connection.abort()
+        if self._connections:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await self._empty.wait()
+
+    def give(self, connection: "_Connection") -> None:
+        """It may carry another exchange."""
+        self._idle.append(connection)
+        if len(self._idle) > self._max_idle:
+            self._idle.pop(0).abort()
+
+    def forget(self, connection: "_Connection") -> None:
+        """It is closed."""
+        self._connections.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        if not self._connections:
+            self._empty.set()
+
+    def _kept(self) -> "_Connection | None":
+        self.sweep()
+        while self._idle:  # the newest first, so that the oldest fall idle and go
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    async def _connect(self) -> "_Connection":
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                addresses = await self._loop.getaddrinfo(
+                    self._host, self._port, type=socket.SOCK_STREAM
+                )
+                sock = await start_connection(
+                    addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY_S, loop=self._loop
+                )
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                _, connection = await self._loop.create_connection(
+                    lambda: _Connection(self),
+                    sock=sock,
+                    ssl=self._tls,
+                    server_hostname=None if self._tls is None else self._host,
+                )
+        except TimeoutError:
+            raise BrokenError(f"no connection within {self._connect_timeout_s:g} s") from None
+        except OSError as error:
+            raise BrokenError(f"no connection: {error or type(error).__name__}") from error
+        if not self._is_open:
+            connection.abort()
+            raise BrokenError("the client is closed")
+        self._connections.add(connection)
+        self._empty.clear()
+        return connection
+
+
+class _Connection(asyncio.Protocol):
+    """One connection. Free -> asked -> head -> body -> free; what is unexpected closes it."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[bytes] = []  # of the body, from this read
+        self.on_body = self._pieces.append  # as the parser calls it
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        self._timer: asyncio.TimerHandle | None = None
+        self.used_s = 0.0  # when it last fell free
+        self._is_kept = False
+        self._is_asked = False  # an exchange is under way
+        self._answered: asyncio.Future[Answer] | None = None
+        self._forget_exchange()
+
+    def _forget_exchange(self) -> None:
+        self._take: Take | None = None
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._error_body = b""
+        # Since anything of a body came: heads, chunks' extensions, trailers.
+        self._num_dry_bytes = 0
+        self._has_heard = False
+        self._has_head = self._is_whole = self._is_reusable = False
+
+    def begin(self, request: bytes, take: Take) -> "asyncio.Future[Answer]":
+        """Send a request on a free connection."""
+        self._forget_exchange()
+        self._is_asked = True
+        self._take = take
+        self._answered = self._loop.create_future()
+        self._transport.write(request)
+        return self._answered
+
+    def abort(self) -> None:
+        """Close it now."""
+        self._transport.abort()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is still open, as far as we know."""
+        return not self._transport.is_closing()
+
+    # -- called by the transport -------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_asked or self._parser is None:
+            self.abort()  # nobody asked
+            return
+        self._has_heard = True
+        self._num_dry_bytes += len(data)
+        fault = ""
+        try:
+            self._parser.feed_data(data)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            fault = f"not HTTP as expected: {error}"
+        if self._pieces:
+            self._num_dry_bytes = 0
+            self._hand_on()
+        if self._is_whole:
+            self._end()
+        elif fault:
+            self._fail(fault)
+        elif self._num_dry_bytes > MAX_DRY_BYTES:
+            self._fail(f"{MAX_DRY_BYTES} bytes without any of a body")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._client.forget(self)
+        if self._is_asked:
+            # Without a length the connection's end is the body's (RFC 9112, 6.3).
+            if exc is None and self._has_head and not self._has_length():
+                self._answer()
+            else:
+                self._fail(f"the connection broke: {exc or 'closed by the server'}")
+        self._is_asked = False
+        self._parser = None  # its callbacks hold us, and no collector looks
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # -- called by the parser ----------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """One more answer, or a notice before it."""
+        if self._is_whole:
+            self._is_reusable = False
+            raise HttpParserError("an answer to nothing")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One at a time; those of a trailer are none."""
+        if not self._has_head:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """The head, of an answer or of a notice before it."""
+        assert self._parser is not None
+        self._status = self._parser.get_status_code()
+        if self._status < OK:  # a notice (RFC 9110, 15.2)
+            self._headers = {}
+            return
+        self._has_head = True
+        self._is_reusable = self._parser.should_keep_alive()
+        if self._status != OK:
+            self._wait(ERROR_TIMEOUT_S)
+
+    def on_message_complete(self) -> None:
+        """The end of an answer, or of a notice."""
+        self._is_whole = self._has_head
+
+    # -- an exchange's end, exactly once -------------------------------------------------------
+
+    def _hand_on(self) -> None:
+        """Give what this read brought of the body to the taker."""
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        if self._take is None:
+            return  # nothing more is wanted
+        if self._status != OK:
+            self._error_body += body[: MAX_ERROR_BYTES - len(self._error_body)]
+            if len(self._error_body) >= MAX_ERROR_BYTES and not self._is_whole:
+                self._give_up()
+            return
+        try:
+            if coding := self._coding():
+                raise BrokenError(f"a body in {coding}, which was not asked for", begun=True)
+            is_enough = self._take(body)
+        except Exception as error:
+            self._end_with(error)
+            return
+        if is_enough:
+            self._answer()
+            if not self._is_whole:
+                self._wait(DRAIN_TIMEOUT_S)
+
+    def _end(self) -> None:
+        """The answer is whole."""
+        if not self._is_asked:
+            return
+        self._answer()
+        self._is_asked = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        # What has not gone out yet of a request would be taken for the next one's.
+        is_sent = self._transport.get_write_buffer_size() == 0
+        if self._is_reusable and is_sent and self.usable:
+            self._is_kept = True
+            self.used_s = self._loop.time()
+            self._client.give(self)
+        else:
+            self.abort()
+
+    def _answer(self) -> None:
+        """Let whoever asked go on."""
+        self._take = None
+        if self._answered is not None and not self._answered.done():
+            body = b"" if self._coding() else self._error_body
+            self._answered.set_result(Answer(self._status, self._headers, body))
+        self._answered = None
+
+    def _fail(self, message: str) -> None:
+        is_stale = self._is_kept and not self._has_heard
+        self._end_with(BrokenError(message, begun=self._has_head, stale=is_stale))
+
+    def _end_with(self, error: Exception) -> None:
+        self._take = None
+        self._is_asked = self._is_whole = False
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(error)
+        self._answered = None
+        self.abort()
+
+    def _wait(self, timeout_s: float) -> None:
+        """For the answer's end."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(timeout_s, self._give_up)
+
+    def _give_up(self) -> None:
+        """What has come must do."""
+        self._answer()
+        self._is_asked = False
+        self.abort()
+
+    def _has_length(self) -> bool:
+        coding = self._headers.get("transfer-encoding", "")
+        return "content-length" in self._headers or coding.lower().endswith("chunked")
+
+    def _coding(self) -> str:
+        """A content coding other than the one that was asked for."""
+        coding = self._headers.get("content-encoding", "").lower()
+        return "" if coding == "identity" else coding
+
+
+def _pass_over(body: bytes) -> bool:
+    return False
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _lines(headers: dict[str, str]) -> bytes:
+    lines = []
+    for name, value in headers.items():
+        if not value.isprintable() or not value.isascii():
+            raise ValueError(f"the header {name} must be one line of ASCII characters")
+        lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode()

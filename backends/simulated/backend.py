@@ -1,0 +1,295 @@
+"""A simulated engine as a `Backend`: a script says what, the engine when.
+
+The wafer and the GPU are this with another cost model; what they answer depends on the request and
+the script alone.
+
+An edge: it calls other edges.
+"""
+
+from collections.abc import Callable
+from itertools import count as counter
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from backends.contract import (
+    BackendError,
+    BackendInfo,
+    BackendStats,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Generation,
+    Sink,
+    Usage,
+)
+from backends.drive.driver import Driver
+from backends.prompt import end_prefix
+from backends.script.answering import answer_script
+from backends.script.echo import echo_script
+from backends.script.playback import Playback, Script
+from backends.script.replay import replay_script
+from wafer_engine.batching.engine import Engine
+from wafer_engine.batching.sequence import Sequence
+from wafer_engine.batching.step import CostModel
+
+MAX_RECORDING_BYTES = 64 << 20  # of a replay file
+MAX_WARMING = 8  # warm-ups at once; more are refused
+
+
+class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a simulated backend says, and how much of it; its speed is the cost model's matter."""
+
+    script: Literal["answer", "echo", "replay"] = "answer"
+    replay_path: str | None = None  # a recorded transcript, for "replay"; see script/replay.py
+    seed: int = 0  # where a request brings none
+    window_tokens: int = 131_072  # prompt and output together
+    max_output_tokens: int = 32_768
+    max_num_waiting: int = 4_096  # sequences not yet running; more are refused
+
+
+class SimulatedBackend:
+    """One engine, its driver and its script. Satisfies `backends.contract.Backend`."""
+
+    def __init__(
+        self,
+        info: BackendInfo,
+        cost: CostModel,
+        options: ScriptOptions,
+        *,
+        clock_us: Callable[[], int] | None = None,
+    ) -> None:
+        """Must run inside the event loop; `clock_us` is the driver's.
+
+        Raises:
+            ValueError: A replay without a readable recording.
+        """
+        block_tokens = cost.limits.kv_block_tokens
+        capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens
+        if info.window_tokens > capacity_tokens:
+            info = msgspec.structs.replace(info, window_tokens=capacity_tokens)
+        self._info = info
+        self._script = _load_script(options, reasons=info.group == "deep")
+        self._limits = cost.limits
+        self._max_num_waiting = options.max_num_waiting
+        self._driver = Driver(Engine(cost), clock_us=clock_us)
+        self._ids = counter(1)
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    def start(self, request: GenerateRequest, sink: Sink) -> Generation:
+        """See `Backend.start`."""
+        arrived_us = self._driver.now_us()  # writing the script is not the engine's time
+        self._check(request)
+        if not request.generate:
+            return self._warm_up(request, sink)
+        room = self._info.window_tokens - request.num_prompt_tokens
+        limit = min(request.max_output_tokens, self._info.max_output_tokens, room)
+        limit = max(limit, 1)
+        bounded = request
+        if limit != request.max_output_tokens:
+            bounded = msgspec.structs.replace(request, max_output_tokens=limit)
+        playback = Playback(self._script(bounded), limit, request.stop)
+        said = playback.prompt_items()
+        sequence = Sequence(
+            id=next(self._ids),
+            num_prompt_tokens=max(request.num_prompt_tokens, 1),
+            num_output_tokens=playback.num_tokens,
+            prefix=request.prefix,
+            end_prefix=end_prefix(request.prefix, said) if said else None,
+        )
+        generation = SimulatedGeneration(self._driver, self._info.name, sequence, playback, sink)
+        self._driver.submit(sequence, generation, arrived_us)
+        return generation
+
+    def stats(self) -> BackendStats:
+        """See `Backend.stats`."""
+        stats = self._driver.stats()
+        return BackendStats(
+            info=self._info,
+            healthy=self._driver.is_open,
+            num_running=stats.num_running,
+            num_waiting=stats.num_waiting,
+            num_warming=stats.num_warming,
+            max_num_seqs=self._limits.max_num_seqs,
+            kv_used_tokens=stats.kv_used_tokens,
+            kv_capacity_tokens=stats.kv_capacity_tokens,
+            num_generated_tokens=stats.num_generated_tokens,
+            num_prompt_tokens=stats.num_prompt_tokens,
+            num_cached_tokens=stats.num_cached_tokens,
+        )
+
+    async def close(self) -> None:
+        """See `Backend.close`. Does not wait, so cancelling it changes nothing."""
+        self._driver.close("the engine is shutting down")
+
+    def _check(self, request: GenerateRequest) -> None:
+        """Refuse what the engine cannot take."""
+        name = self._info.name
+        if not self._driver.is_open:
+            raise BackendError(name, "server_error", "the engine is closed", retryable=True)
+        if self._driver.num_waiting >= self._max_num_waiting:
+            raise BackendError(
+                name,
+                "server_is_overloaded",
+                f"{self._max_num_waiting} generations are waiting already",
+                retryable=True,
+            )
+        if request.num_prompt_tokens >= self._info.window_tokens:
+            raise BackendError(
+                name,
+                "context_length_exceeded",
+                f"the prompt's {request.num_prompt_tokens} tokens leave no room in a window of "
+                f"{self._info.window_tokens}",
+                retryable=False,
+            )
+
+    def _warm_up(self, request: GenerateRequest, sink: Sink) -> "SimulatedWarmUp":
+        """Have the engine compute and keep a prompt, if it has nothing better to do.
+
+        Raises:
+            BackendError: Somebody waits, every place is taken, or others are warmed up already.
+        """
+        stats = self._driver.stats()
+        is_full = stats.num_running >= self._limits.max_num_seqs or stats.num_waiting > 0
+        if is_full or stats.num_warming >= MAX_WARMING:
+            message = "the engine has no place to spare for a warm-up"
+            raise BackendError(self._info.name, "server_is_overloaded", message, retryable=True)
+        sequence = Sequence(
+            id=next(self._ids),
+            num_prompt_tokens=max(request.num_prompt_tokens, 1),
+            num_output_tokens=0,
+            prefix=request.prefix,
+        )
+        num_tokens = request.num_prompt_tokens
+        warm_up = SimulatedWarmUp(self._driver, self._info.name, sequence, num_tokens, sink)
+        self._driver.submit(sequence, warm_up)
+        return warm_up
+
+
+class SimulatedWarmUp:
+    """A warm-up under way: the driver says when the prompt has been computed."""
+
+    __slots__ = ("_backend", "_driver", "_num_prompt_tokens", "_sequence", "_sink")
+
+    def __init__(
+        self, driver: Driver, backend: str, sequence: Sequence, num_prompt_tokens: int, sink: Sink
+    ) -> None:
+        self._num_prompt_tokens = num_prompt_tokens  # the engine's own count is at least 1
+        self._driver = driver
+        self._backend = backend
+        self._sequence = sequence
+        self._sink = sink
+
+    def cancel(self) -> Usage:
+        """See `Generation.cancel`; what was computed by now stays in the cache."""
+        self._driver.cancel(self._sequence.id)
+        return self._usage()
+
+    def advance(self, num_tokens: int, at_us: int) -> None:
+        """See `Receiver.advance`: nothing comes out of a warm-up."""
+
+    def finish(self, at_us: int) -> None:
+        """See `Receiver.finish`."""
+        self._sink.finish(Finish(FinishReason.STOP, self._usage(), at_us))
+
+    def fail(self, message: str, at_us: int) -> None:
+        """See `Receiver.fail`."""
+        error = BackendError(self._backend, "server_error", message, retryable=True)
+        self._sink.finish(Finish(FinishReason.ERROR, self._usage(), at_us, error))
+
+    def _usage(self) -> Usage:
+        sequence = self._sequence
+        num_held = min(sequence.num_computed, self._num_prompt_tokens)
+        num_cached = min(sequence.num_cached_tokens, num_held)
+        return Usage(num_input_tokens=num_held, num_cached_tokens=num_cached)
+
+
+class SimulatedGeneration:
+    """A generation under way: takes tokens from the driver, gives deltas to the sink."""
+
+    __slots__ = (
+        "_backend",
+        "_driver",
+        "_is_live",
+        "_num_tokens",
+        "_playback",
+        "_sequence",
+        "_sink",
+    )
+
+    def __init__(
+        self, driver: Driver, backend: str, sequence: Sequence, playback: Playback, sink: Sink
+    ) -> None:
+        self._driver = driver
+        self._backend = backend
+        self._sequence = sequence
+        self._playback = playback
+        self._sink = sink
+        self._num_tokens = 0  # generated, as far as known
+        self._is_live = True
+
+    def cancel(self) -> Usage:
+        """See `Generation.cancel`."""
+        if self._is_live:
+            self._is_live = False
+            self._driver.cancel(self._sequence.id)
+            self._num_tokens = self._sequence.num_generated  # all, where the engine had finished
+        return self._usage()
+
+    def advance(self, num_tokens: int, at_us: int) -> None:
+        """See `Receiver.advance`."""
+        self._num_tokens += num_tokens
+        for delta in self._playback.take(num_tokens, at_us):
+            self._sink.push(delta)
+            if not self._is_live:
+                return  # the sink cancelled
+
+    def finish(self, at_us: int) -> None:
+        """See `Receiver.finish`."""
+        self._is_live = False
+        self._sink.finish(Finish(self._playback.reason, self._usage(), at_us))
+
+    def fail(self, message: str, at_us: int) -> None:
+        """See `Receiver.fail`."""
+        self._is_live = False
+        error = BackendError(self._backend, "server_error", message, retryable=True)
+        self._sink.finish(Finish(FinishReason.ERROR, self._usage(), at_us, error))
+
+    def _usage(self) -> Usage:
+        sequence = self._sequence
+        return Usage(
+            num_input_tokens=sequence.num_prompt_tokens,
+            num_cached_tokens=sequence.num_cached_tokens,
+            num_output_tokens=self._num_tokens,
+            num_reasoning_tokens=self._playback.num_reasoning_taken(self._num_tokens),
+        )
+
+
+def check_attention_window(attention_window_tokens: int | None, window_tokens: int) -> None:
+    """Refuse a sparse attention that nothing would ever be too long for.
+
+    Raises:
+        ValueError: It is wider than any prompt and output together may be.
+    """
+    if (attention_window_tokens or 0) > window_tokens:
+        raise ValueError(
+            f"attention_window_tokens {attention_window_tokens:,}: no context reaches it, "
+            f"window_tokens is {window_tokens:,}"
+        )
+
+
+def _load_script(options: ScriptOptions, *, reasons: bool) -> Script:
+    if options.script == "echo":
+        return echo_script
+    if options.script == "answer":
+        return answer_script(options.seed, reasons=reasons)
+    if options.replay_path is None:
+        raise ValueError('script "replay" needs a replay_path')
+    path = Path(options.replay_path)
+    if path.stat().st_size > MAX_RECORDING_BYTES:
+        raise ValueError(f"{path} is larger than {MAX_RECORDING_BYTES} bytes")
+    return replay_script(path.read_bytes())

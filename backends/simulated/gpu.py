@@ -1,0 +1,89 @@
+"""The simulated GPU server as a backend of the deep group.
+
+An edge: it calls other edges.
+"""
+
+from backends.contract import BackendInfo
+from backends.gpu_engine.cost import (
+    DEFAULT_ENGINE,
+    DEFAULT_GPU,
+    DEFAULT_MODEL,
+    DEFAULT_PRECISION,
+    DEFAULT_TP,
+    GpuCost,
+)
+from backends.simulated.backend import ScriptOptions, SimulatedBackend, check_attention_window
+from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
+
+
+class GpuOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What runs on the GPUs. Fields left None take what `gpu_engine.cost` derives or fitted."""
+
+    model: str = "lanewise-deep"  # the id clients pin it by
+    accepts_images: bool = True
+    shape: str = DEFAULT_MODEL  # a public model shape's name: wafer_engine/hardware/models.py
+    gpu: str = DEFAULT_GPU
+    engine: str = DEFAULT_ENGINE  # whose constants: backends/gpu_engine/constants/
+    tp: int = DEFAULT_TP
+    pp: int = 1
+    dp: int = 1
+    expert_parallel: bool = False  # routed experts over all tp x dp GPUs, else cut by tp
+    precision: str = DEFAULT_PRECISION
+    kv_precision: str | None = None  # of the KV cache; bf16 where None
+    speculation: Speculation = NO_SPECULATION
+    attention_window_tokens: int | None = None  # sparse attention; all KV cache is kept
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 8192
+    kv_capacity_tokens: int | None = None
+    # Published services add a network and a front door (109 ms); here the real ones are in front.
+    overhead_us: float | None = 0.0
+    window_tokens: int = 262_144
+    max_output_tokens: int = 65_536
+
+
+def cost_of(options: GpuOptions) -> GpuCost:
+    """The cost model that options ask for.
+
+    Raises:
+        ValueError: An unknown name, a model that does not fit, or an attention window that no
+            context reaches.
+    """
+    check_attention_window(options.attention_window_tokens, options.window_tokens)
+    return GpuCost(
+        options.gpu,
+        options.shape,
+        tp=options.tp,
+        pp=options.pp,
+        dp=options.dp,
+        expert_parallel=options.expert_parallel,
+        precision=options.precision,
+        kv_precision=options.kv_precision,
+        speculation=options.speculation,
+        attention_window_tokens=options.attention_window_tokens,
+        engine=options.engine,
+        max_num_seqs=options.max_num_seqs,
+        max_num_batched_tokens=options.max_num_batched_tokens,
+        kv_capacity_tokens=options.kv_capacity_tokens,
+        overhead_us=options.overhead_us,
+    )
+
+
+class GpuBackend(SimulatedBackend):
+    """A GPU server: many users at once, each at a tenth of the wafer's speed or less."""
+
+    def __init__(self, *, name: str = "gpu", options: GpuOptions | None = None) -> None:
+        """Must run inside the event loop.
+
+        Raises:
+            ValueError: As `cost_of`, or an unreadable replay.
+        """
+        options = options or GpuOptions()
+        info = BackendInfo(
+            name=name,
+            model=options.model,
+            group="deep",
+            window_tokens=options.window_tokens,
+            max_output_tokens=options.max_output_tokens,
+            accepts_images=options.accepts_images,
+        )
+        super().__init__(info, cost_of(options), options)

@@ -1,0 +1,443 @@
+"""Any OpenAI-compatible server as a backend: retries, patience, health; one `Finish` for each.
+
+What a request and its answer look like is decided by the pure `upstream_request`,
+`upstream_responses` and `upstream_chat`; how bytes travel, by `upstream_http` and
+`upstream_socket`. Here a generation is kept to its time limits, begun anew if it failed before its
+first token, and ended exactly once. Cancelling one stops the server within a turn of the event
+loop.
+
+An edge: it uses the event loop, the operating system, chance and the log.
+"""
+
+import asyncio
+import logging
+import os
+import random
+from typing import Any, Protocol
+
+from backends.contract import (
+    BackendError,
+    BackendInfo,
+    BackendStats,
+    Delta,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Sink,
+    Usage,
+)
+from backends.drive.driver import monotonic_us
+from backends.upstream.chain import Turn
+from backends.upstream.chat_reader import ChatReader
+from backends.upstream.errors import Failure, broken
+from backends.upstream.health import Health
+from backends.upstream.http_exchange import HttpTransport, Probe, Receive
+from backends.upstream.options import UpstreamOptions, check_options
+from backends.upstream.request_body import wrapped_tools
+from backends.upstream.responses_reader import ResponsesReader
+from backends.upstream.retry import Attempts
+from backends.upstream.socket_exchange import SocketTransport
+
+logger = logging.getLogger("lanewise")
+
+MAX_WARMING = 8  # warm-ups at once; more are refused
+
+
+class Transport(Protocol):
+    """How requests and events travel."""
+
+    num_continued: int  # requests that went on from what the server remembers
+    num_chains_lost: int  # and those that it had forgotten, so that they were sent whole
+
+    async def exchange(self, turn: Turn, receive: Receive) -> None: ...
+
+    async def warm_up(self, turn: Turn, receive: Receive) -> None: ...
+
+    async def warm(self) -> None: ...
+
+    def sweep(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Reader(Protocol):
+    """What the events of one attempt mean."""
+
+    finish: Finish | None
+    failure: Failure | None
+
+    def read(self, events: list[Any], now_us: int) -> list[Delta]: ...
+
+    def ended(self, now_us: int) -> Finish | None: ...
+
+    def usage(self) -> Usage: ...
+
+
+class UpstreamBackend:
+    """Satisfies `backends.contract.Backend`."""
+
+    def __init__(self, *, name: str, options: UpstreamOptions, seed: int | None = None) -> None:
+        """Must run inside the event loop; unhealthy until the first probe is answered.
+
+        Args:
+            seed: Of the jitter in pauses; None: another one each time.
+
+        Raises:
+            ValueError: An option, or the environment lacks the key.
+        """
+        check_options(options)
+        headers = _key_headers(options)
+        self.name = name
+        self.options = options
+        self.health = Health(options)
+        self._info = BackendInfo(
+            name=name,
+            model=options.model,
+            group=options.group,
+            window_tokens=options.window_tokens,
+            max_output_tokens=options.max_output_tokens,
+            accepts_images=options.accepts_images,
+            simulated=False,
+        )
+        over_sockets = options.protocol == "responses-ws"
+        kind = SocketTransport if over_sockets else HttpTransport
+        self.transport: Transport = kind(name, options, headers)
+        self._probe = Probe(options, headers) if options.probe_path is not None else None
+        self._wakes = asyncio.Event()  # the keeper, before its time
+        self.chance = random.Random(seed)
+        self.warms = True  # the server knows warm-ups, as far as we know
+        self._generations: set[UpstreamGeneration] = set()
+        self._warming: set[UpstreamGeneration] = set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._is_open = True
+        self._total = Usage()
+        self._keeper = asyncio.create_task(self._keep())
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    def start(self, request: GenerateRequest, sink: Sink) -> "UpstreamGeneration":
+        """See `Backend.start`."""
+        now_us = monotonic_us()
+        room = self.health.room(now_us) if self._is_open else 0
+        num_here = len(self._generations)
+        is_full = num_here >= room
+        if not request.generate:  # it leaves a place for whoever comes
+            num_warming = len(self._warming)
+            is_full = num_here + num_warming + 1 >= room or num_warming >= MAX_WARMING
+        if is_full:
+            message = "is not available now" if room == 0 else f"has {room} generations already"
+            raise BackendError(
+                self.name,
+                "server_is_overloaded",
+                f"the upstream {message}",
+                retryable=True,
+                retry_after_us=self.health.out_us(now_us) or None,
+            )
+        self.health.on_request()
+        generation = UpstreamGeneration(self, request, sink)
+        (self._generations if request.generate else self._warming).add(generation)
+        pump = asyncio.create_task(generation.run())
+        generation.attach(pump)
+        self._pumps.add(pump)
+        pump.add_done_callback(self._pumps.discard)
+        return generation
+
+    def make_reader(self, request: GenerateRequest) -> Reader:
+        """A reader for one attempt."""
+        options = self.options
+        wrapped = wrapped_tools(request, options)
+        if options.protocol == "chat":
+            return ChatReader(self.name, request, wrapped)
+        sealing = options.model if options.seals_reasoning else None
+        return ResponsesReader(self.name, request, wrapped, sealing)
+
+    def over(self, generation: "UpstreamGeneration", usage: Usage) -> None:
+        """A generation has ended, one way or another."""
+        self._generations.discard(generation)
+        self._warming.discard(generation)
+        self._total = self._total + usage
+
+    def failed(self, failure: Failure) -> None:
+        """An attempt has failed: note whose fault it was."""
+        now_us = monotonic_us()
+        if failure.blame == "upstream":
+            self.health.on_failure(now_us)
+            self._wakes.set()  # is it there at all?
+        elif failure.blame == "limit":
+            self.health.on_limit(now_us, failure.retry_after_us)
+
+    def stats(self) -> BackendStats:
+        """See `Backend.stats`; a server's own load and cache are its secret."""
+        now_us = monotonic_us()
+        num_running = sum(generation.has_tokens for generation in self._generations)
+        return BackendStats(
+            info=self._info,
+            healthy=self._is_open and self.health.healthy(now_us),
+            num_running=num_running,
+            num_waiting=len(self._generations) - num_running,
+            num_warming=len(self._warming),
+            max_num_seqs=max(1, self.health.room(now_us)),
+            kv_used_tokens=0,
+            kv_capacity_tokens=0,
+            num_generated_tokens=self._total.num_output_tokens,
+            num_prompt_tokens=self._total.num_input_tokens,
+            num_cached_tokens=self._total.num_cached_tokens,
+            ejected=self.health.ejected(now_us),
+            out_us=self.health.out_us(now_us),
+            num_continued=self.transport.num_continued,
+            num_chains_lost=self.transport.num_chains_lost,
+        )
+
+    async def close(self) -> None:
+        """See `Backend.close`."""
+        self._is_open = False
+        self._keeper.cancel()
+        for generation in [*self._generations, *self._warming]:
+            generation.fail("the gateway is shutting down")
+        for pump in list(self._pumps):
+            pump.cancel()
+        await asyncio.gather(self._keeper, *self._pumps, return_exceptions=True)
+        await self.transport.close()
+        if self._probe is not None:
+            await self._probe.close()
+
+    async def _keep(self) -> None:
+        """Probe, and tend to idle connections; for ever."""
+        was_alive: bool | None = None
+        while True:
+            self._wakes.clear()
+            if self._probe is not None:
+                trouble = await self._probe.ask()
+                self.health.on_probe(trouble is None, monotonic_us())
+                if was_alive is not (trouble is None):
+                    was_alive = trouble is None
+                    state = "answers" if was_alive else f"is not to be used: {trouble}"
+                    logger.log(
+                        logging.INFO if was_alive else logging.WARNING,
+                        "upstream %s %s",
+                        self.name,
+                        state,
+                    )
+            self.transport.sweep()
+            if self.health.healthy(monotonic_us()):
+                try:
+                    await self.transport.warm()
+                except Failure as failure:
+                    self.failed(failure)
+                    self._wakes.clear()
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait for the next probe's time, or for a reason to probe at once."""
+        interval_s = self.options.probe_interval_s
+        # Jitter, so that many gateways do not ask in step.
+        await asyncio.sleep(min(1.0, interval_s / 10))
+        try:
+            async with asyncio.timeout(interval_s * self.chance.uniform(0.7, 1.0)):
+                await self._wakes.wait()
+        except TimeoutError:
+            pass
+
+
+class UpstreamGeneration:
+    """A generation under way at an upstream."""
+
+    def __init__(self, backend: UpstreamBackend, request: GenerateRequest, sink: Sink) -> None:
+        self._backend = backend
+        self._request = request
+        self._sink = sink
+        self._turn = Turn(request, backend.options)
+        self._attempts = Attempts(backend.options)
+        self._reader = backend.make_reader(request)
+        self._usage: Usage | None = None  # once it has ended
+        self._pump: asyncio.Task[None] | None = None
+        self._started_us = self._heard_us = monotonic_us()
+        self.has_tokens = False
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self._patience_us(self._started_us) / 1e6, self._check)
+
+    def attach(self, pump: "asyncio.Task[None]") -> None:
+        """Say which task runs it."""
+        self._pump = pump
+
+    def cancel(self) -> Usage:
+        """See `Generation.cancel`."""
+        if self._usage is None:
+            self._over(self._reader.usage())
+            self._stop()
+        assert self._usage is not None
+        return self._usage
+
+    def fail(self, message: str) -> None:
+        """End it with an error, and stop the server."""
+        failure = broken(self._backend.name, message)
+        self._end_with(failure)
+        self._stop()
+
+    async def run(self) -> None:
+        """Ask the upstream, again if need be; cancelling stops the upstream."""
+        try:
+            while True:
+                failure = await self._attempt()
+                if failure is None or self._usage is not None:
+                    return
+                self._backend.failed(failure)
+                pause_s = self._retry_pause_s(failure)
+                if pause_s is None:
+                    self._end_with(failure)
+                    return
+                logger.info("upstream %s: again after: %s", self._backend.name, failure)
+                await asyncio.sleep(pause_s)
+                self._reader = self._backend.make_reader(self._request)
+        except Exception as error:  # ours, not the upstream's
+            self._tell_of(error)
+            self._end_with(broken(self._backend.name, "the gateway failed"))
+
+    async def _attempt(self) -> Failure | None:
+        """One exchange; None where it ended as it should, or was ended from outside."""
+        self._turn.begin()
+        transport = self._backend.transport
+        try:
+            if self._turn.generate:
+                await transport.exchange(self._turn, self._receive)
+            elif self._backend.warms:
+                await transport.warm_up(self._turn, self._receive)
+            else:
+                await transport.warm()
+        except Failure as failure:
+            if self._usage is not None:
+                return None
+            # A connection that broke behind a complete answer takes nothing from it.
+            if not self._end_if_complete():
+                return failure
+        else:
+            if self._usage is None and not self._end_if_complete():
+                if not self._turn.generate:
+                    self._end(Finish(FinishReason.STOP, Usage(), monotonic_us()))
+                    return None
+                return broken(self._backend.name, "the upstream ended its answer midway")
+        return None
+
+    def _receive(self, events: list[Any]) -> bool:
+        """Hand on what came together; true once there is nothing more to hear.
+
+        Raises:
+            Failure: One of them says so, or is none; what came before it was handed on.
+        """
+        if self._usage is not None:
+            return True
+        now_us = monotonic_us()
+        reader = self._reader
+        deltas = reader.read(events, now_us)
+        self._turn.said(deltas, reader.finish)
+        self._heard_us = now_us
+        if deltas and not self._turn.generate:
+            # It answers, so it does not know warm-ups. What it said is ended and not asked again.
+            self._backend.warms = False
+            self._end(Finish(FinishReason.STOP, Usage(), now_us))
+            return True
+        if deltas and not self.has_tokens:
+            self.has_tokens = True
+            self._timer.cancel()
+            self._check()  # from now on there is less patience
+        try:
+            for delta in deltas:
+                self._sink.push(delta)
+                if self._usage is not None:
+                    return True  # the sink cancelled
+        except Exception as error:  # a fault in one stream must not reach the others
+            self.cancel()
+            self._tell_of(error)
+            return True
+        if reader.failure is not None:
+            raise reader.failure
+        if reader.finish is not None:
+            self._backend.health.on_success(now_us)
+            self._end(reader.finish)
+            return True
+        return False
+
+    def _end_if_complete(self) -> bool:
+        finish = self._reader.ended(monotonic_us())
+        if finish is not None and self._usage is None:
+            self._backend.health.on_success(finish.at_us)
+            self._end(finish)
+        return finish is not None
+
+    def _retry_pause_s(self, failure: Failure) -> float | None:
+        """How long to wait before another attempt; None where there shall be none."""
+        if not self._turn.generate:
+            return None  # the turn itself will see
+        pause_s = self._attempts.pause_s(
+            failure, has_tokens=self.has_tokens, chance=self._backend.chance.random()
+        )
+        if pause_s is None or not self._backend.health.take_retry():
+            return None
+        return pause_s
+
+    # -- its end, exactly once -------------------------------------------------------------
+
+    def _end(self, finish: Finish) -> None:
+        if self._usage is None:
+            self._over(finish.usage)
+            try:
+                self._sink.finish(finish)
+            except Exception as error:
+                self._tell_of(error)
+
+    def _end_with(self, failure: Failure) -> None:
+        was_used = self.has_tokens or not failure.unused
+        usage = self._reader.usage() if was_used else Usage()
+        self._end(Finish(FinishReason.ERROR, usage, monotonic_us(), failure.error))
+
+    def _over(self, usage: Usage) -> None:
+        self._usage = usage
+        self._timer.cancel()
+        self._backend.over(self, usage)
+
+    def _stop(self) -> None:
+        """Have the exchange close its connection in the loop's next turn."""
+        if self._pump is not None:
+            self._pump.cancel()
+
+    # -- its patience ----------------------------------------------------------------------
+
+    def _patience_us(self, now_us: int) -> float:
+        """How much longer to wait, as things stand."""
+        options = self._backend.options
+        left_us = self._started_us + options.total_timeout_s * 1e6 - now_us
+        if self.has_tokens:
+            return min(left_us, self._heard_us + options.idle_timeout_s * 1e6 - now_us)
+        return min(left_us, self._started_us + options.first_token_timeout_s * 1e6 - now_us)
+
+    def _check(self) -> None:
+        """Time has passed; events may have come meanwhile."""
+        patience_us = self._patience_us(monotonic_us())
+        if patience_us > 0:
+            self._timer = self._loop.call_later(max(patience_us / 1e6, 0.001), self._check)
+            return
+        if not self._end_if_complete():
+            what = "its next" if self.has_tokens else "a first"
+            failure = broken(self._backend.name, f"the upstream did not send {what} token in time")
+            self._backend.failed(failure)
+            self._end_with(failure)
+        self._stop()
+
+    def _tell_of(self, error: Exception) -> None:
+        self._loop.call_exception_handler(
+            {"message": "a generation broke inside the gateway", "exception": error}
+        )
+
+
+def _key_headers(options: UpstreamOptions) -> dict[str, str]:
+    """The headers that carry the key, from the environment: keys are in no file of ours."""
+    if options.key_env is None:
+        return {}
+    key = os.environ.get(options.key_env, "").strip()
+    if not key:
+        raise ValueError(f"key_env: the environment variable {options.key_env} is not set")
+    if options.key_header == "api-key":
+        return {"api-key": key}
+    return {"authorization": f"Bearer {key}"}

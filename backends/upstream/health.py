@@ -1,0 +1,101 @@
+"""Whether an upstream is to be used now, how much of it, and whether a retry is worth its cost.
+
+States: up, or out until a time (ejected for failures in a row, or asked for a pause), each with or
+without signs of life from the probe. What comes back from being out starts slowly. Driven by
+`upstream.py`; every method takes the time.
+"""
+
+from backends.upstream.options import UpstreamOptions
+
+MAX_EJECTIONS = 10  # beyond which ejections grow no longer; Envoy's outlier detection does the same
+SLOW_START_SHARE = 0.1  # of the places, at the beginning
+
+# A retry costs the upstream as much as a request. This many requests earn one (20 %), so that an
+# upstream in trouble is not hit three times as hard; a few are there to begin with.
+RETRY_EARNED = 0.2
+MAX_RETRY_BALANCE = 10.0
+
+
+class Health:
+    """One upstream's."""
+
+    def __init__(self, options: UpstreamOptions) -> None:
+        self._options = options
+        self._alive = options.probe_path is None  # the last probe's word
+        self._was_alive = self._alive
+        self._num_failures = 0  # in a row
+        self._num_ejections = 0
+        self._out_until_us = 0
+        self._ejected_until_us = 0
+        self._back_us: int | None = None  # since when it starts slowly
+        self._retry_balance = MAX_RETRY_BALANCE
+
+    def healthy(self, now_us: int) -> bool:
+        """Whether it takes new generations."""
+        return self._alive and now_us >= self._out_until_us
+
+    def ejected(self, now_us: int) -> bool:
+        """Whether it is out for its failures; a pause that it asked for is none."""
+        return now_us < self._ejected_until_us
+
+    def out_us(self, now_us: int) -> int:
+        """How long until it is tried again, at most; 0: it is up, or was never seen to be."""
+        left_us = max(0, self._out_until_us - now_us)
+        if not self._alive and self._was_alive:
+            return max(left_us, int(self._options.probe_interval_s * 1e6))
+        return left_us
+
+    def room(self, now_us: int) -> int:
+        """How many generations it may have at once: less than all while it starts slowly."""
+        if not self.healthy(now_us):
+            return 0
+        places = self._options.max_num_seqs
+        slow_start_us = self._options.slow_start_s * 1e6
+        if self._back_us is None or now_us - self._back_us >= slow_start_us:
+            return places
+        share = max(SLOW_START_SHARE, (now_us - self._back_us) / slow_start_us)
+        return max(1, int(places * share))
+
+    def on_request(self) -> None:
+        """A generation begins."""
+        self._retry_balance = min(self._retry_balance + RETRY_EARNED, MAX_RETRY_BALANCE)
+
+    def take_retry(self) -> bool:
+        """Spend a retry, if there is one to spend."""
+        if self._retry_balance < 1:
+            return False
+        self._retry_balance -= 1
+        return True
+
+    def on_success(self, now_us: int) -> None:
+        """A generation ended as it should."""
+        self._num_failures = 0
+        if self.room(now_us) == self._options.max_num_seqs:
+            self._num_ejections = 0
+
+    def on_failure(self, now_us: int) -> None:
+        """A generation failed by the upstream's fault."""
+        self._num_failures += 1
+        if self._num_failures >= self._options.eject_after:
+            self._num_failures = 0
+            self._num_ejections = min(self._num_ejections + 1, MAX_EJECTIONS)
+            duration_us = int(self._options.ejection_s * 1e6) * self._num_ejections
+            self._ejected_until_us = max(self._ejected_until_us, now_us + duration_us)
+            self._leave(now_us, duration_us)
+
+    def on_limit(self, now_us: int, retry_after_us: int | None) -> None:
+        """It asked for a pause; nothing it says is longer than the longest ejection."""
+        longest_us = int(self._options.ejection_s * 1e6) * MAX_EJECTIONS
+        if retry_after_us is not None:
+            self._out_until_us = max(self._out_until_us, now_us + min(retry_after_us, longest_us))
+
+    def on_probe(self, alive: bool, now_us: int) -> None:
+        """The probe's latest word."""
+        if alive and not self._alive and self._was_alive:
+            self._back_us = max(now_us, self._out_until_us)
+        self._alive = alive
+        self._was_alive = self._was_alive or alive
+
+    def _leave(self, now_us: int, duration_us: int) -> None:
+        self._out_until_us = max(self._out_until_us, now_us + duration_us)
+        self._back_us = self._out_until_us

@@ -1,0 +1,185 @@
+"""Exchanges with an upstream over HTTP: one POST, its events as they come.
+
+Connections are kept and used again once an answer was read to its end. An exchange that ends
+otherwise closes its connection at once, which is how an upstream learns to stop.
+
+An edge: it calls other edges.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from backends.net.http_client import OK, BrokenError, HttpClient
+from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
+from backends.upstream.chat_reader import decode_chunk
+from backends.upstream.errors import Failure, broken, http_failure
+from backends.upstream.events import decoded
+from backends.upstream.options import UpstreamOptions, http_url
+from backends.upstream.responses_reader import Event, decode_event
+from backends.upstream.sse import EventParser, EventTooLongError
+
+# Takes events that came together, as the protocol has them; true once the last was among them.
+Receive = Callable[[list[Any]], bool]
+
+MAX_CHAINS = 4_096  # responses that the server has stored for conversations to go on
+
+_encode = msgspec.json.encode
+
+
+class HttpTransport:
+    """Satisfies `upstream.Transport`. Must be made inside the event loop."""
+
+    def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
+        self._backend = backend
+        self._client = _client(options, headers)
+        is_chat = options.protocol == "chat"
+        self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_event
+        self._head = self._client.head(
+            "POST",
+            _path(options, "/chat/completions" if is_chat else "/responses"),
+            {"accept": "text/event-stream", "content-type": "application/json"},
+        )
+        self._ahead_path = _path(options, options.probe_path or "/models")
+        self._ahead_timeout_s = options.connect_timeout_s
+        self._chains = StoredChains(MAX_CHAINS) if options.stores else None
+        self.num_continued = self.num_chains_lost = 0
+
+    async def exchange(self, turn: Turn, receive: Receive) -> None:
+        """Send a request and hand its events on, until the last one or the stream's end.
+
+        It goes on from what the server remembers where it can, and is sent whole, once, where the
+        server has forgotten. Cancelling closes the connection within one turn of the event loop.
+
+        Raises:
+            Failure: No answer, an answer other than 200, a cut stream; or raised by `receive`.
+        """
+        chains = self._chains
+        if chains is None:
+            await self._exchange(turn.whole(), receive)
+            return
+        names = _Names(receive)
+        chain = chains.find(turn)
+        try:
+            if chain is None:
+                await self._exchange(turn.whole(), names.receive)
+            else:
+                await self._exchange(turn.after(chain), names.receive)
+                self.num_continued += 1
+        except Failure as failure:
+            if chain is None or failure.code != PARENT_LOST:
+                raise
+            self.num_chains_lost += 1
+            chains.forget(chain)
+            await self._exchange(turn.whole(), names.receive)
+        made = turn.chain(names.response_id)
+        if made is not None:
+            chains.add(made)
+
+    async def _exchange(self, body: dict[str, Any], receive: Receive) -> None:
+        parser = EventParser()
+
+        def take(arrived: bytes) -> bool:
+            try:
+                messages = parser.feed(arrived)
+            except EventTooLongError as error:
+                raise broken(self._backend, f"the upstream sent too much: {error}") from error
+            events, fault = decoded(self._decode, messages, self._backend)
+            if events and receive(events):
+                return True
+            if fault is not None:
+                raise fault
+            return False
+
+        try:
+            answer = await self._client.request(self._head, _encode(body), take)
+        except BrokenError as error:
+            what = "the upstream's stream broke" if error.begun else "no answer from the upstream"
+            message = f"{what}: {error}"
+            raise broken(
+                self._backend, message, unused=not error.begun, stale=error.stale
+            ) from error
+        if answer.status != OK:
+            raise http_failure(self._backend, answer.status, answer.body, answer.headers)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.close()
+
+    def sweep(self) -> None:
+        """Let go of connections that have idled for long."""
+        self._client.sweep()
+
+    async def warm(self) -> None:
+        """Nothing: connections are opened as they are needed, or for a warm-up."""
+
+    async def warm_up(self, turn: Turn, receive: Receive) -> None:
+        """Have a connection open, for the request that follows; what it answers is no matter.
+
+        Raises:
+            Failure: It could not be opened.
+        """
+        try:
+            await self._client.get(self._ahead_path, self._ahead_timeout_s)
+        except BrokenError as error:
+            message = f"no connection to the upstream: {error}"
+            raise broken(self._backend, message, unused=True) from error
+
+
+class _Names:
+    """Notes on the way which response the events are of."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.response_id: str | None = None
+
+    def receive(self, events: list[Event]) -> bool:
+        """See `Receive`."""
+        for event in events if self.response_id is None else ():
+            if event.response is not None:
+                self.response_id = event.response.id
+        return self._receive(events)
+
+
+class Probe:
+    """Asks an upstream for signs of life."""
+
+    def __init__(self, options: UpstreamOptions, headers: dict[str, str]) -> None:
+        assert options.probe_path is not None
+        self._client = _client(options, headers)
+        self._path = _path(options, options.probe_path)
+        self._timeout_s = options.connect_timeout_s
+
+    async def ask(self) -> str | None:
+        """None where it lives; otherwise what is wrong.
+
+        A server that has no such path lives; one that refuses our key is of no use.
+        """
+        try:
+            status = (await self._client.get(self._path, self._timeout_s)).status
+        except BrokenError as error:
+            return str(error)
+        if status in (401, 403):
+            return f"it refuses this gateway's key ({status})"
+        return f"it answers {status}" if status >= 500 else None
+
+    async def close(self) -> None:
+        """Close its connection."""
+        await self._client.close()
+
+
+def _client(options: UpstreamOptions, headers: dict[str, str]) -> HttpClient:
+    return HttpClient(
+        http_url(options, ""),
+        headers,
+        connect_timeout_s=options.connect_timeout_s,
+        max_idle_s=options.socket_max_idle_s,
+        max_idle=options.max_num_seqs,
+    )
+
+
+def _path(options: UpstreamOptions, path: str) -> str:
+    parts = urlsplit(http_url(options, path))
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path

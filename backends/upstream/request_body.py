@@ -1,0 +1,298 @@
+"""A `GenerateRequest` as the body that an upstream takes: Responses, or chat completions.
+
+The whole context goes with every request; ids of ours do not, since they mean nothing there.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from backends.contract import (
+    Compaction,
+    ContextItem,
+    CustomTool,
+    CustomToolCall,
+    CustomToolCallOutput,
+    FilePart,
+    FunctionCall,
+    FunctionCallOutput,
+    FunctionTool,
+    GenerateRequest,
+    ImagePart,
+    Item,
+    Message,
+    Part,
+    Reasoning,
+    RefusalPart,
+    TextFormat,
+    TextPart,
+    Tool,
+)
+from backends.prompt import compaction_message, parts_text
+from backends.upstream.options import UpstreamOptions
+from backends.upstream.sealed_reasoning import unwrap
+
+_WRAPPED_PARAMETERS = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
+    """The body for the upstream's protocol, streaming."""
+    make = _chat_body if options.protocol == "chat" else _responses_body
+    body = make(request, options)
+    body = {name: value for name, value in body.items() if name not in options.omit}
+    return body | options.extra_body
+
+
+def wrapped_tools(request: GenerateRequest, options: UpstreamOptions) -> frozenset[str]:
+    """Names of the custom tools that are offered as functions of one string."""
+    if options.custom_tools == "native":
+        return frozenset()
+    return frozenset(tool.name for tool in request.tools if isinstance(tool, CustomTool))
+
+
+# -- Responses -------------------------------------------------------------------------------
+
+
+def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
+    native = options.custom_tools == "native"
+    body: dict[str, Any] = {
+        "model": options.upstream_model,
+        "input": [
+            found
+            for entry in request.items
+            if (found := _responses_item(entry.item, options)) is not None
+        ],
+        "stream": True,
+        "store": options.stores,
+        "max_output_tokens": request.max_output_tokens,
+    }
+    if request.instructions is not None:
+        body["instructions"] = request.instructions
+    tools = _offered(request)
+    if tools:
+        body["tools"] = [_responses_tool(tool, native) for tool in tools]
+        body["tool_choice"] = request.tool_choice.mode
+        if request.tool_choice.mode == "required" and len(request.tool_choice.names) == 1:
+            kind = "custom" if native and isinstance(tools[0], CustomTool) else "function"
+            body["tool_choice"] = {"type": kind, "name": tools[0].name}
+        body["parallel_tool_calls"] = request.parallel_tool_calls
+    if request.text_format.type != "text":
+        body["text"] = {"format": _responses_format(request.text_format)}
+    reasoning = {"effort": request.reasoning_effort, "summary": request.reasoning_summary}
+    reasoning = {name: value for name, value in reasoning.items() if value is not None}
+    if reasoning:
+        body["reasoning"] = reasoning
+    if options.seals_reasoning:
+        body["include"] = ["reasoning.encrypted_content"]
+    return body | _sampling(request)
+
+
+def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | None:
+    native = options.custom_tools == "native"
+    match item:
+        case Message(role, content):
+            # The type could be left out, but llama.cpp wants it of an assistant's messages.
+            message: dict[str, Any] = {"type": "message", "role": role}
+            message["content"] = _responses_content(content, role == "assistant")
+            return message if item.phase is None else message | {"phase": item.phase}
+        case FunctionCall(call_id, name, arguments):
+            call = {"type": "function_call", "call_id": call_id, "name": name}
+            return call | {"arguments": arguments}
+        case CustomToolCall(call_id, name, text):
+            if native:
+                call = {"type": "custom_tool_call", "call_id": call_id, "name": name}
+                return call | {"input": text}
+            call = {"type": "function_call", "call_id": call_id, "name": name}
+            return call | {"arguments": wrapped_input(text)}
+        case FunctionCallOutput(call_id, output) | CustomToolCallOutput(call_id, output):
+            is_custom = native and isinstance(item, CustomToolCallOutput)
+            kind = "custom_tool_call_output" if is_custom else "function_call_output"
+            return {"type": kind, "call_id": call_id, "output": _responses_content(output, False)}
+        case Reasoning(encrypted_content=sealed):
+            # Without what this upstream sealed itself it means nothing there.
+            own = unwrap(options.model, sealed) if sealed and options.seals_reasoning else None
+            if own is None:
+                return None
+            summary = [{"type": "summary_text", "text": text} for text in item.summary]
+            thought = {"type": "reasoning", "id": own[0], "summary": summary}
+            return thought | {"encrypted_content": own[1]}
+        case Compaction(encrypted_content):
+            read = compaction_message(item)
+            if read is not None:
+                return _responses_item(read, options)
+            return {"type": "compaction", "encrypted_content": encrypted_content}
+
+
+def _responses_content(parts: tuple[Part, ...], is_output: bool) -> str | list[dict[str, Any]]:
+    """A plain string where that says it all: every server understands it."""
+    if all(isinstance(part, TextPart) for part in parts):
+        return parts_text(parts)
+    return [_responses_part(part, "output_text" if is_output else "input_text") for part in parts]
+
+
+def _responses_part(part: Part, text_type: str) -> dict[str, Any]:
+    match part:
+        case TextPart(text):
+            return {"type": text_type, "text": text}
+        case RefusalPart(refusal):
+            return {"type": "refusal", "refusal": refusal}
+        case ImagePart(image_url, file_id, detail):
+            return {"type": "input_image", "detail": detail} | _given(
+                image_url=image_url, file_id=file_id
+            )
+        case FilePart(file_id, file_url, filename, file_data):
+            return {"type": "input_file"} | _given(
+                file_id=file_id, file_url=file_url, filename=filename, file_data=file_data
+            )
+
+
+def _responses_tool(tool: Tool, native: bool) -> dict[str, Any]:
+    if native and isinstance(tool, CustomTool):
+        custom = {"type": "custom", "name": tool.name, "description": tool.description}
+        return custom if tool.format is None else custom | {"format": tool.format}
+    return {"type": "function", **_function(tool)}
+
+
+def _responses_format(text_format: TextFormat) -> dict[str, Any]:
+    if text_format.type == "json_object":
+        return {"type": "json_object"}
+    return {"type": "json_schema", **_schema(text_format)}
+
+
+# -- chat completions ------------------------------------------------------------------------
+
+
+def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "model": options.upstream_model,
+        "messages": _chat_messages(request.instructions, request.items, options.developer_role),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        options.max_tokens_field: request.max_output_tokens,
+    }
+    tools = _offered(request)
+    if tools:
+        body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
+        body["tool_choice"] = request.tool_choice.mode
+        if request.tool_choice.mode == "required" and len(request.tool_choice.names) == 1:
+            body["tool_choice"] = {"type": "function", "function": {"name": tools[0].name}}
+        body["parallel_tool_calls"] = request.parallel_tool_calls
+    if request.text_format.type == "json_object":
+        body["response_format"] = {"type": "json_object"}
+    elif request.text_format.type == "json_schema":
+        schema = _schema(request.text_format)
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if request.stop:
+        body["stop"] = list(request.stop)
+    if request.seed is not None:
+        body["seed"] = request.seed
+    if request.reasoning_effort is not None:
+        body["reasoning_effort"] = request.reasoning_effort
+    return body | _sampling(request)
+
+
+def _chat_messages(
+    instructions: str | None, items: Iterable[ContextItem], developer_role: str
+) -> list[dict[str, Any]]:
+    """Items as messages; an assistant's text and the calls after it are one message."""
+    messages: list[dict[str, Any]] = []
+    if instructions:
+        messages.append({"role": "system", "content": instructions})
+    for entry in items:
+        item = entry.item
+        if isinstance(item, Compaction):
+            item = compaction_message(item) or item
+        match item:
+            case Message(role, content):
+                role_there = developer_role if role == "developer" else role
+                messages.append({"role": role_there, "content": _chat_content(content)})
+            case FunctionCall(call_id, name, arguments):
+                _add_call(messages, call_id, name, arguments)
+            case CustomToolCall(call_id, name, text):
+                _add_call(messages, call_id, name, wrapped_input(text))
+            case FunctionCallOutput(call_id, output) | CustomToolCallOutput(call_id, output):
+                # Tool messages hold text only; attachments are named in it.
+                text = parts_text(output)
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+            case Reasoning() | Compaction():
+                pass  # sealed: readable only by the server that wrote it
+    return messages
+
+
+def _add_call(messages: list[dict[str, Any]], call_id: str, name: str, arguments: str) -> None:
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": None})
+    function = {"name": name, "arguments": arguments}
+    call = {"id": call_id, "type": "function", "function": function}
+    messages[-1].setdefault("tool_calls", []).append(call)
+
+
+def _chat_content(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
+    if all(isinstance(part, TextPart | RefusalPart) for part in parts):
+        return parts_text(parts)
+    return [_chat_part(part) for part in parts]
+
+
+def _chat_part(part: Part) -> dict[str, Any]:
+    match part:
+        case ImagePart(image_url, _, detail) if image_url is not None:
+            return {"type": "image_url", "image_url": {"url": image_url, "detail": detail}}
+        case FilePart(file_id, None, filename, file_data):
+            file = _given(file_id=file_id, filename=filename, file_data=file_data)
+            return {"type": "file", "file": file}
+        case _:
+            return {"type": "text", "text": parts_text((part,))}
+
+
+# -- both ------------------------------------------------------------------------------------
+
+
+def wrapped_input(text: str) -> str:
+    """A custom call's input as the arguments of the function that stands for it."""
+    return msgspec.json.encode({"input": text}).decode()
+
+
+def _offered(request: GenerateRequest) -> list[Tool]:
+    """The tools that the choice leaves: fewer servers know `allowed_tools` than know fewer tools.
+
+    A tool's namespace is ours to keep: names come back as they went.
+    """
+    names = request.tool_choice.names
+    return [tool for tool in request.tools if not names or tool.name in names]
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    if isinstance(tool, FunctionTool):
+        function: dict[str, Any] = {"name": tool.name, "description": tool.description}
+        function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
+        return function | {"strict": tool.strict}
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": _WRAPPED_PARAMETERS,
+        "strict": False,
+    }
+
+
+def _schema(text_format: TextFormat) -> dict[str, Any]:
+    """A schema as both protocols have it."""
+    return _given(name=text_format.name, schema=text_format.schema, strict=text_format.strict)
+
+
+def _sampling(request: GenerateRequest) -> dict[str, Any]:
+    return _given(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        prompt_cache_key=request.prompt_cache_key,
+    )
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """The fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,367 @@
+"""Reads an upstream's Responses events, from SSE or a socket: deltas, and the one end.
+
+What counts is a terminal event. A stream without one was cut, whatever it had said.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import msgspec
+
+from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest, Usage
+from backends.upstream.errors import Failure, broken, event_failure
+from backends.upstream.item_order import ItemOrder, TooMuchError
+from backends.upstream.sealed_reasoning import wrap
+from backends.upstream.stop_sequences import StopFinder
+
+TERMINALS = ("response.completed", "response.incomplete", "response.failed")
+
+
+class _Part(msgspec.Struct, frozen=True):
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Item(msgspec.Struct, frozen=True):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    content: list[_Part] | None = None
+    summary: list[_Part] | None = None
+    encrypted_content: str | None = None
+    phase: str | None = None
+
+
+class _Details(msgspec.Struct, frozen=True):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    input_tokens_details: _Details | None = None
+    output_tokens_details: _Details | None = None
+
+
+class EventError(msgspec.Struct, frozen=True):
+    """What an `error` event or a failed response says."""
+
+    message: str | None = None
+    code: str | int | None = None
+    type: str | None = None
+    headers: dict[str, str] | None = None
+    param: str | None = None
+
+
+class _Incomplete(msgspec.Struct, frozen=True):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct, frozen=True):
+    id: str | None = None
+    status: str | None = None
+    output: list[_Item] | None = None
+    usage: _Usage | None = None
+    error: EventError | None = None
+    incomplete_details: _Incomplete | None = None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Any event: the fields that matter of all of them."""
+
+    type: str
+    stream_id: str | None = None  # on sockets that streams share
+    item_id: str | None = None
+    output_index: int | None = None
+    summary_index: int = 0
+    delta: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    item: _Item | None = None
+    response: _Response | None = None
+    # of `error`: nested on a socket, flat on SSE
+    error: EventError | None = None
+    code: str | int | None = None
+    message: str | None = None
+    status: int | str | None = None
+    headers: dict[str, str] | None = None
+
+
+DONE = Event("[DONE]")  # some servers end an SSE stream as chat completions end
+_decode = msgspec.json.Decoder(Event).decode
+
+_ITEM_KINDS = {
+    "message": DeltaKind.TEXT,
+    "reasoning": DeltaKind.REASONING,
+    "function_call": DeltaKind.FUNCTION_CALL,
+    "custom_tool_call": DeltaKind.CUSTOM_CALL,
+}
+# The beginning of an event's type -> the kind of its item. What follows says whether text is
+# appended, or is the whole of it.
+_TEXT_EVENTS = {
+    "response.output_text": DeltaKind.TEXT,
+    "response.refusal": DeltaKind.TEXT,
+    "response.reasoning_summary_text": DeltaKind.REASONING,
+    "response.reasoning_text": DeltaKind.REASONING,
+    "response.function_call_arguments": DeltaKind.FUNCTION_CALL,
+    "response.custom_tool_call_input": DeltaKind.CUSTOM_CALL,
+}
+_TEXT_TYPES = {
+    f"{head}.{tail}": (kind, tail == "delta")
+    for head, kind in _TEXT_EVENTS.items()
+    for tail in ("delta", "done")
+}
+
+
+def decode_event(message: bytes) -> Event:
+    """An event from its JSON.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is none.
+    """
+    return DONE if message == b"[DONE]" else _decode(message)
+
+
+class ResponsesReader:
+    """One generation's events. After `finish` or `failure` is set nothing more is to be read."""
+
+    def __init__(
+        self,
+        backend: str,
+        request: GenerateRequest,
+        wrapped: frozenset[str],
+        model: str | None = None,
+    ) -> None:
+        """Args as names, and two that are less plain.
+
+        Args:
+            wrapped: The custom tools that the upstream knows as functions.
+            model: Our id of the model that seals its reasoning; None where none is kept.
+        """
+        self.finish: Finish | None = None
+        self.failure: Failure | None = None  # counts behind the deltas that came with it
+        self.num_events = 0
+        self._backend = backend
+        self._request = request
+        self._wrapped = wrapped
+        self._model = model
+        self._items = ItemOrder()
+        self._by_index: dict[int, Hashable] = {}  # output_index -> the item's key
+        self._said: set[Hashable] = set()  # items that pieces came for
+        self._summaries: dict[Hashable, int] = {}  # the summary that was last added to
+        self._stops: dict[Hashable, StopFinder] = {}
+
+    def read(self, events: Sequence[Event], now_us: int) -> list[Delta]:
+        """Take in what came together; may set `finish` or `failure`."""
+        reason: FinishReason | None = None
+        usage: _Usage | None = None
+        try:
+            for event in events:
+                self.num_events += 1
+                text_type = _TEXT_TYPES.get(event.type)
+                if text_type is not None:
+                    self._take_text(event, *text_type)
+                else:
+                    self._take_in(event)
+                    if event.type in TERMINALS:
+                        response, reason = self._response(event)
+                        usage = response.usage
+                if self._stops and any(finder.found for finder in self._stops.values()):
+                    reason = reason or FinishReason.STOP
+                if reason is not None:
+                    self._close_all()
+                    break
+        except Failure as failure:
+            self.failure = failure
+        except TooMuchError as error:
+            self.failure = broken(self._backend, f"the upstream sent {error}")
+        deltas = self._items.take(now_us)
+        if reason is not None and self.failure is None:
+            self.finish = Finish(reason, self._final_usage(usage), now_us)
+        return deltas
+
+    def ended(self, now_us: int) -> Finish | None:
+        """The stream is over without a terminal event: never a clean end."""
+        return self.finish
+
+    def usage(self) -> Usage:
+        """What has been used as far as we can count it."""
+        return Usage(
+            num_input_tokens=self._request.num_prompt_tokens,
+            num_output_tokens=self._items.num_tokens,
+            num_reasoning_tokens=self._items.num_reasoning_tokens,
+            exact=False,
+        )
+
+    def _take_in(self, event: Event) -> None:
+        if event.type == "error":
+            raise self._error(event)
+        if event.item is not None:
+            self._open(event.item, event.item.id, event.output_index)
+            if event.type == "response.output_item.done":
+                self._close(event.item, self._key(event.item.id, event.output_index))
+
+    def _take_text(self, event: Event, kind: DeltaKind, is_delta: bool) -> None:
+        key: Hashable = event.item_id
+        if key not in self._items.known:
+            key = self._key(event.item_id, event.output_index)
+        if key not in self._items.known:
+            if kind >= DeltaKind.FUNCTION_CALL:
+                return  # its name comes with the item, and so does all of its text
+            self._begin(key, event.output_index, kind)
+        if is_delta:
+            if kind is DeltaKind.REASONING:
+                self._separate(key, event.summary_index)
+            self._add(key, kind, event.delta or "")
+        elif key not in self._said:
+            whole = event.text or event.refusal or event.arguments or event.input
+            self._add(key, kind, whole or "")
+
+    def _key(self, item_id: str | None, output_index: int | None) -> Hashable:
+        """How an item is known: by its id, or by its place where ids are missing or unstable."""
+        if item_id is not None and item_id in self._items.known:
+            return item_id
+        if output_index is not None and output_index in self._by_index:
+            return self._by_index[output_index]
+        return output_index if item_id is None else item_id
+
+    def _begin(self, key: Hashable, output_index: int | None, kind: DeltaKind, **more: Any) -> None:
+        self._items.open(key, kind, **more)
+        if output_index is not None:
+            self._by_index.setdefault(output_index, key)
+
+    def _open(self, item: _Item, item_id: str | None, output_index: int | None) -> None:
+        kind = _ITEM_KINDS.get(item.type)
+        if kind is None:
+            return  # a hosted tool's: nothing of ours asked for it
+        key = self._key(item_id, output_index)
+        if kind < DeltaKind.FUNCTION_CALL:
+            is_message = kind is DeltaKind.TEXT
+            self._begin(key, output_index, kind, phase=_phase(item) if is_message else "")
+            return
+        name = item.name or ""
+        wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
+        self._begin(
+            key,
+            output_index,
+            DeltaKind.CUSTOM_CALL if wrapped else kind,
+            call_id=item.call_id or item.id or "",
+            name=name,
+            wrapped=wrapped,
+        )
+
+    def _close(self, item: _Item, key: Hashable) -> None:
+        kind = _ITEM_KINDS.get(item.type)
+        if kind is None:
+            return
+        if key not in self._said:
+            self._add(key, kind, _whole_text(item))
+        if kind is DeltaKind.REASONING and item.encrypted_content and self._model is not None:
+            self._items.seal(key, wrap(self._model, item.id or "", item.encrypted_content))
+        self._end_text(key)
+        self._items.close(key)
+
+    def _add(self, key: Hashable, kind: DeltaKind, text: str) -> None:
+        if not text:
+            return
+        self._said.add(key)
+        if kind is DeltaKind.TEXT and self._request.stop:
+            finder = self._stops.get(key)
+            if finder is None:
+                finder = self._stops[key] = StopFinder(self._request.stop)
+            text = finder.feed(text)
+        self._items.add(key, text)
+
+    def _separate(self, key: Hashable, summary_index: int) -> None:
+        """A paragraph's distance between two summaries of one thought."""
+        before = self._summaries.setdefault(key, summary_index)
+        if before != summary_index:
+            self._summaries[key] = summary_index
+            self._items.add(key, "\n\n")
+
+    def _end_text(self, key: Hashable) -> None:
+        finder = self._stops.get(key)
+        if finder is not None and not finder.found:
+            self._items.add(key, finder.rest())
+
+    def _close_all(self) -> None:
+        for key in self._stops:
+            self._end_text(key)
+        self._items.close_all()
+
+    def _response(self, event: Event) -> tuple[_Response, FinishReason]:
+        """A terminal event's response, and how it says that it ended."""
+        response = event.response
+        if response is None:
+            raise broken(self._backend, f"the upstream sent {event.type} without a response")
+        if event.type == "response.failed":
+            error = response.error or EventError("no reason given")
+            raise event_failure(
+                self._backend, error.code, error.message, type=error.type, param=error.param
+            )
+        if not self._by_index and not self._said:
+            for index, item in enumerate(response.output or ()):
+                self._open(item, item.id, index)
+                self._close(item, self._key(item.id, index))
+        return response, self._reason(event.type, response)
+
+    def _reason(self, event_type: str, response: _Response) -> FinishReason:
+        if event_type == "response.completed":
+            # llama.cpp calls an answer completed that its token limit has cut.
+            limit = self._request.max_output_tokens
+            is_cut = response.usage is not None and response.usage.output_tokens >= limit
+            return FinishReason.LENGTH if is_cut else FinishReason.STOP
+        reason = response.incomplete_details.reason if response.incomplete_details else None
+        if reason in ("max_output_tokens", "max_tokens"):
+            return FinishReason.LENGTH
+        if reason == "content_filter":
+            return FinishReason.CONTENT_FILTER
+        raise broken(self._backend, f"the upstream cut its answer: {reason or 'no reason given'}")
+
+    def _error(self, event: Event) -> Failure:
+        error = event.error or EventError(event.message, event.code)
+        status = event.status if isinstance(event.status, int) else None
+        headers = error.headers or event.headers
+        failure = event_failure(
+            self._backend,
+            error.code,
+            error.message,
+            type=error.type,
+            status=status,
+            headers=headers,
+            param=error.param,
+        )
+        failure.unused = self.num_events == 1  # as if it were an HTTP status
+        return failure
+
+    def _final_usage(self, usage: _Usage | None) -> Usage:
+        if usage is None:
+            return self.usage()
+        received, sent = usage.input_tokens_details, usage.output_tokens_details
+        return Usage(
+            num_input_tokens=usage.input_tokens,
+            num_cached_tokens=(received.cached_tokens or 0) if received else 0,
+            num_output_tokens=usage.output_tokens,
+            num_reasoning_tokens=(sent.reasoning_tokens or 0) if sent else 0,
+        )
+
+
+def _phase(item: _Item) -> str:
+    """A message's phase; of words that nobody knows, none."""
+    return item.phase if item.phase in ("commentary", "final_answer") else ""
+
+
+def _whole_text(item: _Item) -> str:
+    """All text of a finished item."""
+    if item.type == "reasoning":
+        parts = item.summary or item.content or ()
+        return "\n\n".join(part.text or "" for part in parts)
+    if item.type == "message":
+        return "".join(part.text or part.refusal or "" for part in item.content or ())
+    return item.arguments or item.input or ""

@@ -1,0 +1,46 @@
+"""Whether a failed attempt at an upstream is made again, and after which pause.
+
+Never behind a first token: its words may have been seen. Pauses double, with jitter from the
+caller's generator, so that many gateways do not come back in step; a server's `retry-after` is
+waited for, or is longer than we wait, and another backend gets the task. A socket that had gone
+stale meanwhile is nobody's fault: once, another is tried at once.
+"""
+
+from backends.upstream.errors import Failure
+from backends.upstream.options import UpstreamOptions
+
+MAX_PAUSE_S = 10.0  # however many attempts there were
+MIN_JITTER = 0.5  # of a pause
+
+
+class Attempts:
+    """One generation's."""
+
+    def __init__(self, options: UpstreamOptions) -> None:
+        self._options = options
+        self._num_retries = 0
+        self._was_stale = False
+
+    def pause_s(self, failure: Failure, *, has_tokens: bool, chance: float) -> float | None:
+        """How long to wait before the next attempt; None where there shall be none.
+
+        Args:
+            failure: What became of the last one.
+            chance: From 0 to 1, drawn for this pause.
+        """
+        options = self._options
+        if has_tokens or not failure.error.retryable:
+            return None
+        if failure.blame == "nobody" and not self._was_stale:
+            self._was_stale = True
+            return 0.0
+        if self._num_retries >= options.max_retries:
+            return None
+        pause_s: float = min(MAX_PAUSE_S, options.retry_pause_s * 2**self._num_retries)
+        pause_s *= MIN_JITTER + (1 - MIN_JITTER) * chance
+        if failure.retry_after_us is not None:
+            pause_s = max(pause_s, failure.retry_after_us / 1e6)
+            if pause_s > options.max_retry_after_s:
+                return None
+        self._num_retries += 1
+        return pause_s

@@ -1,0 +1,441 @@
+"""Exchanges with an upstream over Responses WebSockets: a small pool of persistent sockets.
+
+A socket carries one response at a time, or several on streams of their own where the server can
+stop one alone. An exchange that is abandoned stops its response at once: by `response.cancel` on
+a shared socket, by aborting the connection of one that is its own.
+
+A server remembers the latest response of each stream. So a conversation goes on where it was, with
+its new items alone; one that begins takes a stream that nobody goes on from, else the one that has
+idled longest.
+
+An edge: it uses the event loop.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
+
+from backends.net.quick_connection import QuickConnection
+from backends.upstream.chain import PARENT_LOST, Chain, Turn
+from backends.upstream.errors import SOCKET_AGED, Failure, broken, http_failure, overloaded
+from backends.upstream.events import decoded
+from backends.upstream.http_exchange import Receive
+from backends.upstream.options import UpstreamOptions, socket_url
+from backends.upstream.responses_reader import TERMINALS, Event, EventError, decode_event
+from backends.upstream.sse import MAX_EVENT_BYTES
+
+CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; then its socket is given up
+CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
+STALE_AFTER_S = 1.0  # a socket that idled longer may have been closed without our knowing
+
+_LAST = frozenset({*TERMINALS, "error"})
+
+_encode = msgspec.json.encode
+
+
+class _ParentLostError(Exception):
+    """The server does not know the response that was to be gone on from."""
+
+
+def _is_lost(error: EventError | None) -> bool:
+    parameter = "previous_response_id"
+    return error is not None and (error.code == PARENT_LOST or error.param == parameter)
+
+
+class _Connect(connect):
+    """Follows no redirect: the address is the one that the operator checked."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+class SocketTransport:
+    """Satisfies `upstream.Transport`. Must be made inside the event loop."""
+
+    def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
+        self._backend = backend
+        self._options = options
+        self._headers = headers
+        self._sockets: list[_Socket] = []
+        self.num_continued = self.num_chains_lost = 0
+        # Streams that share sockets wait for one to open instead of opening one each.
+        shared = options.max_streams_per_socket > 1
+        self._opening = asyncio.Semaphore(1 if shared else options.max_num_seqs)
+
+    async def exchange(self, turn: Turn, receive: Receive) -> None:
+        """See `HttpTransport.exchange`."""
+        stream = await self._stream(turn)
+        chain = stream.chain
+        if chain is not None and turn.follows(chain):
+            try:
+                await stream.run(turn.after(chain), receive)
+            except _ParentLostError:
+                self.num_chains_lost += 1
+                stream = await self._stream(turn)
+            else:
+                self.num_continued += 1
+                stream.remember(turn)
+                return
+        await stream.run(turn.whole(), receive)
+        stream.remember(turn)
+
+    async def warm_up(self, turn: Turn, receive: Receive) -> None:
+        """Have the server prepare for what follows.
+
+        Raises:
+            Failure: As `exchange`; or other conversations would have to make room for it.
+        """
+        best = self._free_stream(turn)
+        is_needed = best is None or (best.chain is not None and not turn.follows(best.chain))
+        if is_needed and len(self._sockets) >= self._options.max_idle_sockets:
+            raise overloaded(self._backend, "the upstream has no socket to spare for a warm-up")
+        await self.exchange(turn, receive)
+
+    async def close(self) -> None:
+        """Close every socket."""
+        sockets, self._sockets = self._sockets, []
+        await asyncio.gather(*(socket.close() for socket in sockets))
+
+    def sweep(self) -> None:
+        """Let go of sockets that are closed, old, or idle for long; the newest stays warm."""
+        for socket in list(self._sockets):
+            is_spare = socket is not self._sockets[-1]
+            if socket.is_done(is_spare):
+                self._sockets.remove(socket)
+                socket.retire()
+
+    async def warm(self) -> None:
+        """Have a stream open that nobody goes on from, for whoever comes next."""
+        if any(stream.chain is None for stream in self._free_streams()):
+            return
+        num_usable = sum(socket.usable for socket in self._sockets)
+        if num_usable == 0 or num_usable < self._options.max_idle_sockets:
+            async with self._opening:
+                await self._open()
+
+    async def _stream(self, turn: Turn) -> "_Stream":
+        """A stream for a turn, now its own; on a new socket if none is free."""
+        stream = self._free_stream(turn)
+        if stream is None:
+            async with self._opening:
+                stream = self._free_stream(turn)
+                if stream is None:
+                    return (await self._open()).take_first()
+        return stream.take()
+
+    def _free_streams(self) -> "Iterator[_Stream]":
+        # The newest first, so that the oldest fall idle and go.
+        for socket in reversed(self._sockets):
+            yield from socket.free
+
+    def _free_stream(self, turn: Turn) -> "_Stream | None":
+        """The stream that holds most of its context, else one that holds none, else the idlest."""
+        best: _Stream | None = None
+        most = -1
+        for stream in self._free_streams():
+            chain = stream.chain
+            if chain is None:
+                if most < 0:
+                    best, most = stream, 0
+            elif turn.follows(chain):
+                if len(chain.digests) > most:
+                    best, most = stream, len(chain.digests)
+            elif best is None or (most < 0 and stream.used_s < best.used_s):
+                best = stream
+        return best
+
+    async def _open(self) -> "_Socket":
+        options = self._options
+        try:
+            connection = await _Connect(
+                socket_url(options),
+                additional_headers=self._headers,
+                compression=None,
+                max_size=MAX_EVENT_BYTES,
+                open_timeout=options.connect_timeout_s,
+                close_timeout=CLOSE_TIMEOUT_S,
+                proxy=None,
+                create_connection=QuickConnection,
+            )
+        except InvalidStatus as error:
+            answer = error.response
+            raise http_failure(
+                self._backend, answer.status_code, answer.body or b"", answer.headers
+            ) from error
+        except (OSError, WebSocketException, InvalidURI) as error:
+            message = f"no socket to the upstream: {error or type(error).__name__}"
+            raise broken(self._backend, message, unused=True) from error
+        assert isinstance(connection, QuickConnection)
+        socket = _Socket(self._backend, options, connection)
+        self._sockets.append(socket)
+        return socket
+
+
+class _Socket:
+    """One connection with its streams."""
+
+    def __init__(self, backend: str, options: UpstreamOptions, connection: QuickConnection) -> None:
+        self.backend = backend
+        self._options = options
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._opened_s = self._used_s = self._loop.time()
+        self._retired = False
+        self._writers: set[asyncio.Task[None]] = set()
+        num_streams = options.max_streams_per_socket
+        # Names are used again: a server counts the distinct ones of a connection (OpenAI: 32).
+        names: list[str | None] = [f"s{number}" for number in range(num_streams)]
+        if num_streams == 1:
+            names = [None]
+        self._streams = {name: _Stream(self, name) for name in names}
+        self._free = dict.fromkeys(self._streams.values())  # in the order they fell free
+        self._fault: Failure | None = None  # of an event: no more of them is wanted
+        connection.listen(self._take, MAX_EVENT_BYTES)
+        self._reader = asyncio.create_task(self._read())
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may carry more responses."""
+        age_s = self._loop.time() - self._opened_s
+        return not self._retired and age_s < self._options.socket_max_age_s
+
+    @property
+    def idle_s(self) -> float:
+        """How long ago it was opened, or a response of it ended."""
+        return self._loop.time() - self._used_s
+
+    @property
+    def free(self) -> "tuple[_Stream, ...]":
+        """Its free streams, if it may carry more."""
+        return tuple(self._free) if self._free and self.usable else ()
+
+    def take(self, stream: "_Stream") -> None:
+        """That free stream is somebody's now."""
+        del self._free[stream]
+
+    def take_first(self) -> "_Stream":
+        """A stream of a socket that was opened for it, however short sockets live."""
+        return next(iter(self._free)).take()
+
+    def give(self, stream: "_Stream") -> None:
+        """A stream's response has ended."""
+        self._used_s = stream.used_s = self._loop.time()
+        self._free[stream] = None
+
+    def is_done(self, is_spare: bool) -> bool:
+        """Whether nothing will come over it any more."""
+        is_idle = len(self._free) == len(self._streams)
+        too_long = is_spare and self.idle_s > self._options.socket_max_idle_s
+        return self._reader.done() or (is_idle and (too_long or not self.usable))
+
+    async def send(self, event: dict[str, Any]) -> None:
+        """Send an event.
+
+        Raises:
+            WebSocketException: The connection is gone.
+        """
+        await self._connection.send(_encode(event).decode())
+
+    def drop(self, stream: "_Stream", response_id: str | None) -> None:
+        """Stop a stream's response: nobody waits for it."""
+        if len(self._streams) == 1:
+            self.abandon()
+        elif response_id is not None:
+            self._spawn(self._cancel(stream, response_id))
+        else:
+            self._loop.call_later(CANCEL_TIMEOUT_S, self._give_up, stream, stream.serial)
+
+    def abandon(self) -> None:
+        """Close the connection now, whatever it carries."""
+        self._retired = True
+        self._connection.transport.abort()
+
+    def retire(self) -> None:
+        """Close the connection politely: it carries nothing."""
+        self._retired = True
+        self._spawn(self._connection.close())
+
+    async def close(self) -> None:
+        """Close the connection and wait for its reader to see it."""
+        if len(self._free) == len(self._streams):
+            self.retire()
+        else:
+            self.abandon()
+        await asyncio.gather(self._reader, *self._writers, return_exceptions=True)
+
+    def _spawn(self, coroutine: Any) -> None:
+        writer = asyncio.create_task(coroutine)
+        self._writers.add(writer)
+        writer.add_done_callback(self._writers.discard)
+
+    async def _cancel(self, stream: "_Stream", response_id: str) -> None:
+        """Ask for a response's end; a server that does not end it loses the socket."""
+        self._loop.call_later(CANCEL_TIMEOUT_S, self._give_up, stream, stream.serial)
+        try:
+            await self.send({"type": "response.cancel", "response_id": response_id})
+        except WebSocketException:
+            self.abandon()
+
+    def _give_up(self, stream: "_Stream", serial: int) -> None:
+        if stream.serial == serial and stream.abandoned:
+            self.abandon()
+
+    async def _read(self) -> None:
+        """Wait until the connection closes; take what did not come by the quick way."""
+        reason = "the upstream closed the socket"
+        try:
+            async for message in self._connection:
+                self._take([message.encode() if isinstance(message, str) else message])
+        except WebSocketException as error:
+            reason = f"the upstream's socket broke: {error}"
+        finally:
+            if self._fault is not None:
+                reason = self._fault.error.message
+            self.abandon()
+            for stream in self._streams.values():
+                stream.fail(broken(self.backend, reason, stale=stream.is_stale))
+
+    def _take(self, messages: list[bytes]) -> None:
+        """Events; what is none ends the connection, and no event behind it counts."""
+        if self._fault is not None:
+            return
+        events, self._fault = decoded(decode_event, messages, self.backend)
+        if len(self._streams) > 1:
+            self._sort_out(events)
+        elif events:
+            self._hand_out(events, self._streams[None])
+        if self._fault is not None:
+            self.abandon()
+
+    def _sort_out(self, events: list[Event]) -> None:
+        """Give each stream what is its own, and all of them what names none."""
+        own: dict[str | None, list[Event]] = {}
+        for event in events:
+            of_all = event.type == "error" and event.stream_id is None
+            for name in self._streams if of_all else (event.stream_id,):
+                own.setdefault(name, []).append(event)
+        for name, together in own.items():
+            stream = self._streams.get(name)
+            if stream is not None:
+                self._hand_out(together, stream)
+
+    def _hand_out(self, events: list[Event], stream: "_Stream") -> None:
+        for event in events:
+            if event.error is not None and event.error.code == SOCKET_AGED:
+                self._retired = True
+        stream.take_in(events)
+
+
+class _Stream:
+    """One response at a time; after an abandoned one it is free once that has ended."""
+
+    def __init__(self, socket: _Socket, name: str | None) -> None:
+        self._socket = socket
+        self._name = name
+        self._receive: Receive | None = None
+        self._done: asyncio.Future[None] | None = None
+        self._response_id: str | None = None
+        self.serial = 0  # of its responses
+        self.abandoned = False
+        self.is_stale = False  # nothing came for this response yet, on a socket that had idled
+        self.chain: Chain | None = None  # what the server remembers of it
+        self.used_s = 0.0  # when a response of it ended last
+        self._continues = False  # the response under way goes on from what the server remembers
+
+    def take(self) -> "_Stream":
+        """It is somebody's now, until its response has ended."""
+        self._socket.take(self)
+        return self
+
+    def remember(self, turn: Turn) -> None:
+        """Its response has ended: what can be gone on from, unless another has begun meanwhile."""
+        if self._receive is None and not self.abandoned:
+            self.chain = turn.chain(self._response_id)
+
+    async def run(self, body: dict[str, Any], receive: Receive) -> None:
+        """See `HttpTransport.exchange`.
+
+        Raises:
+            _ParentLostError: What it was to go on from is gone; nothing was handed on.
+        """
+        self.chain = None
+        self._continues = "previous_response_id" in body
+        event = {name: value for name, value in body.items() if name != "stream"}
+        event["type"] = "response.create"
+        self.is_stale = self._socket.idle_s > STALE_AFTER_S
+        self.serial += 1
+        self._receive, self._response_id = receive, None
+        self._done = asyncio.get_running_loop().create_future()
+        try:
+            try:
+                await self._socket.send(
+                    event if self._name is None else event | {"stream_id": self._name}
+                )
+            except WebSocketException as error:
+                message = f"the upstream's socket broke: {error}"
+                raise broken(self._socket.backend, message, stale=self.is_stale) from error
+            await self._done
+        finally:
+            # Only here is the stream free: whoever took it before would be taken for this one.
+            if self._receive is None:
+                self._socket.give(self)
+            else:  # not ended by an event
+                self._receive = None
+                self.abandoned = True
+                self._socket.drop(self, self._response_id)
+
+    def take_in(self, events: list[Event]) -> None:
+        """Events of its response that came together."""
+        self.is_stale = False
+        if self.abandoned:
+            self._pass_over(events)
+            return
+        if self._receive is None:
+            return
+        failure: Exception | None = None
+        try:
+            if self._response_id is None:
+                if self._continues and any(_is_lost(event.error) for event in events):
+                    raise _ParentLostError
+                self._response_id = _response_id_in(events)
+            is_enough = self._receive(events)
+        except (Failure, _ParentLostError) as error:
+            is_enough, failure = True, error
+        is_last = any(map(_is_last, events))
+        if not is_enough and not is_last:
+            return
+        if is_last:
+            self._receive = None
+        if self._done is not None and not self._done.done():
+            if failure is not None:
+                self._done.set_exception(failure)
+            else:
+                self._done.set_result(None)
+
+    def _pass_over(self, events: list[Event]) -> None:
+        """Nobody waits for its response."""
+        if any(map(_is_last, events)):
+            self.abandoned = False
+            self._socket.give(self)
+        elif self._response_id is None:
+            self._response_id = _response_id_in(events)
+            if self._response_id is not None:  # now it can be stopped
+                self._socket.drop(self, self._response_id)
+
+    def fail(self, failure: Failure) -> None:
+        """The connection is gone."""
+        if self._receive is not None and self._done is not None and not self._done.done():
+            self._receive = None
+            self._done.set_exception(failure)
+
+
+def _is_last(event: Event) -> bool:
+    return event.type in _LAST
+
+
+def _response_id_in(events: list[Event]) -> str | None:
+    return next((event.response.id for event in events if event.response is not None), None)

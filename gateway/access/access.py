@@ -1,0 +1,102 @@
+"""Who may use this gateway, kept up to date: keys, the directory behind them, and who works now.
+
+An edge: it uses the event loop, Redis and the log.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from gateway.access.auth import Keys
+from gateway.access.key_sessions import Holders
+from gateway.access.tenant_store import FLUSH_USED_S, Directory
+from gateway.access.tenant_view import Roster
+from gateway.config.config import Config, ConfigError, peppers
+from gateway.config.keys import Peppers
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+CHECK_S = 0.5  # between two looks for keys that have expired
+SALT_BYTES = 32
+
+
+@dataclass(slots=True, frozen=True)
+class Access:
+    """What the routes and the admin API need."""
+
+    keys: Keys
+    directory: Directory
+    peppers: Peppers
+
+
+@asynccontextmanager
+async def follow_access(
+    redis: Redis, config: Config, holders: Holders, wall_s: Callable[[], int]
+) -> AsyncIterator[Access]:
+    """The keys, followed until the context ends; whoever works under one that ends is ended.
+
+    Raises:
+        ConfigError: The peppers' file cannot be read.
+    """
+    known = peppers(config, _pepper_file(config))
+    roster = Roster((tenant.record() for tenant in config.tenants), config.tiers)
+    keys = Keys(config.tenants, roster, known, secrets.token_bytes(SALT_BYTES))
+
+    def check() -> None:
+        now_s = wall_s()
+        num_ended = holders.end_refused(lambda tenant: keys.refusal(tenant, now_s))
+        if num_ended:
+            logger.info("%d connections and responses ended with their keys", num_ended)
+
+    directory = Directory(redis, roster, max_stale_s=config.auth.max_stale_s, on_change=check)
+    with contextlib.suppress(RedisError, OSError):  # `follow` says so, and goes on trying
+        await directory.refresh()
+    duties = [
+        asyncio.create_task(directory.follow()),
+        asyncio.create_task(_check_often(check)),
+        asyncio.create_task(_note_used(directory, keys)),
+    ]
+    try:
+        yield Access(keys, directory, known)
+    finally:
+        await cancelled(*duties)
+        await _store_used(directory, keys)
+
+
+def _pepper_file(config: Config) -> str | None:
+    path = config.auth.peppers_path
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"auth.peppers_path {path!r}: {error}") from error
+
+
+async def _check_often(check: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(CHECK_S)
+        check()
+
+
+async def _note_used(directory: Directory, keys: Keys) -> None:
+    while True:
+        await asyncio.sleep(FLUSH_USED_S)
+        await _store_used(directory, keys)
+
+
+async def _store_used(directory: Directory, keys: Keys) -> None:
+    used_s, keys.used_s = keys.used_s, {}
+    try:
+        await directory.note_used(used_s)
+    except (RedisError, OSError):
+        keys.used_s = used_s | keys.used_s  # at the next time

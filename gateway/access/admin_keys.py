@@ -1,0 +1,70 @@
+"""Admin key -> who administers. The tenants' keys open nothing here."""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.config.config import AdminKeyConfig, is_loopback
+from gateway.config.development import DEVELOPMENT_ADMIN_KEY
+from gateway.wire.errors import ProtocolError
+
+
+class Admin(msgspec.Struct, frozen=True):
+    """Who administers: the author of a change is the name of the key that made it."""
+
+    name: str
+    read_only: bool
+
+
+class AdminKeys:
+    """The known keys as digests; each is compared in constant time, the first match last."""
+
+    def __init__(self, keys: Iterable[AdminKeyConfig]) -> None:
+        self._admins = [
+            (_digest(key.key), Admin(key.name, key.read_only), key.key == DEVELOPMENT_ADMIN_KEY)
+            for key in keys
+        ]
+
+    def admin(self, headers: Mapping[str, str], *, writes: bool) -> Admin:
+        """Who sends these headers (names in lower case), and may do so.
+
+        Raises:
+            ProtocolError: 404 where no key is configured, 401 for a wrong key, 403 for a read-only
+                key that `writes`; the message never repeats the key.
+        """
+        if not self._admins:
+            message = "The admin API is off. Configure `admin.keys`, or set LANEWISE_ADMIN_KEY."
+            raise ProtocolError("not_found", message)
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            message = "No admin key given. Send it as 'Authorization: Bearer <key>'."
+            raise ProtocolError("invalid_api_key", message)
+        admin = self._find(_digest(key.strip()), headers.get("host", ""))
+        if admin is None:
+            raise ProtocolError("invalid_api_key", "Incorrect admin key.")
+        if writes and admin.read_only:
+            message = f"The admin key {admin.name!r} may only read. Use another key to change."
+            raise ProtocolError("insufficient_permissions", message)
+        return admin
+
+    def _find(self, digest: bytes, host: str) -> Admin | None:
+        found: Admin | None = None
+        for known, admin, is_public in self._admins:
+            if hmac.compare_digest(known, digest) and not (is_public and not _is_local(host)):
+                found = admin
+        return found
+
+
+def _is_local(host: str) -> bool:
+    """Whether a Host header names this machine: a page that rebinds its own name does not."""
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()

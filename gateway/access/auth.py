@@ -1,0 +1,121 @@
+"""API key -> tenant."""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from gateway.access.tenant_view import Roster
+from gateway.config.config import TenantConfig
+from gateway.config.keys import KeyRecord, Peppers, is_key_of, key_id_of
+from gateway.wire.errors import ProtocolError
+from router.classify.task import Tenant
+
+_WORDS = {
+    "revoked": "This API key has been revoked. Use another one.",
+    "expired": "This API key has expired. Use another one.",
+}
+_INCORRECT = "Incorrect API key. Ask who runs this gateway."
+
+
+class Keys:
+    """Every key there is: those of the configuration, and those of the roster.
+
+    Neither kind is kept in clear: a configured key is found by its HMAC under a salt of this
+    process, so that the time of a lookup tells nothing of any key.
+    """
+
+    def __init__(
+        self,
+        tenants: Iterable[TenantConfig],
+        roster: Roster | None = None,
+        peppers: Peppers = Peppers(),  # noqa: B008 - frozen
+        salt: bytes = b"",
+    ) -> None:
+        """`salt`: random bytes of this process. Without a roster the configuration is all."""
+        tenants = tuple(tenants)
+        self.roster = roster or Roster(config.record() for config in tenants)
+        self.used_s: dict[str, int] = {}  # key id -> last use; who stores it clears
+        self._peppers = peppers
+        self._salt = salt
+        self._configured: dict[bytes, tuple[str, str]] = {
+            self._digest(key): (config.id, f"config-{number}")
+            for config in tenants
+            for number, key in enumerate(config.keys, start=1)
+        }
+
+    def tenant(self, headers: Mapping[str, str], now_s: int) -> Tenant:
+        """Who sends these headers (names in lower case), at this Unix time.
+
+        Raises:
+            ProtocolError: `invalid_api_key`, or `server_is_overloaded` while keys in Redis cannot
+                be read; the message never repeats the key.
+        """
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            key = headers.get("api-key", "")  # Azure's clients
+        key = key.strip()
+        if not key:
+            message = "No API key given. Send it as 'Authorization: Bearer <key>'."
+            raise ProtocolError("invalid_api_key", message)
+        key_id = key_id_of(key)
+        if key_id is None:
+            return self._configured_tenant(key)
+        record = self.roster.keys.get(key_id)
+        if not is_key_of(record, key, self._peppers):
+            if record is None and not self.roster.is_current:
+                raise _unreadable()
+            raise ProtocolError("invalid_api_key", _INCORRECT)
+        assert record is not None  # or it would not have matched
+        refusal = self._refusal(record, now_s)
+        if refusal is not None:
+            raise refusal
+        if not self.roster.is_current:
+            raise _unreadable()
+        self.used_s[key_id] = now_s
+        return self._named(record.tenant_id, key_id)
+
+    def refusal(self, tenant: Tenant, now_s: int) -> ProtocolError | None:
+        """Why who was let in before is no longer; None while its key holds.
+
+        While Redis is away nobody is put out: a key can be revoked only through it.
+        """
+        record = self.roster.keys.get(tenant.key_id)
+        if record is None:
+            managed = tenant.key_id and not tenant.key_id.startswith("config-")
+            return ProtocolError("invalid_api_key", _WORDS["revoked"]) if managed else None
+        return self._refusal(record, now_s)
+
+    def latest(self, tenant: Tenant) -> Tenant:
+        """The tenant with the limits it has now."""
+        if self.roster.tenant(tenant.id) is None:
+            return tenant
+        return self._named(tenant.id, tenant.key_id)
+
+    def _refusal(self, record: KeyRecord, now_s: int) -> ProtocolError | None:
+        state = record.state(now_s)
+        if state != "active":
+            return ProtocolError("invalid_api_key", _WORDS[state])
+        if self.roster.tenant(record.tenant_id) is None:
+            return ProtocolError("invalid_api_key", _INCORRECT)
+        return None
+
+    def _configured_tenant(self, key: str) -> Tenant:
+        found = self._configured.get(self._digest(key))
+        if found is None:
+            raise ProtocolError("invalid_api_key", _INCORRECT)
+        return self._named(*found)
+
+    def _named(self, tenant_id: str, key_id: str) -> Tenant:
+        tenant = self.roster.tenant(tenant_id)
+        assert tenant is not None  # asked before
+        return msgspec.structs.replace(tenant, key_id=key_id)
+
+    def _digest(self, key: str) -> bytes:
+        return hmac.digest(self._salt, key.encode(), hashlib.sha256)
+
+
+def _unreadable() -> ProtocolError:
+    message = "API keys cannot be checked at the moment. Try again in 1s."
+    return ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000)

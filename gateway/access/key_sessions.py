@@ -1,0 +1,41 @@
+"""Who works under a key right now, so that a key that ends takes them with it."""
+
+from collections.abc import Callable
+
+from gateway.wire.errors import ProtocolError
+from router.classify.task import Tenant
+
+End = Callable[[ProtocolError], None]
+
+
+class Holders:
+    """Connections and responses, by their key; each removes itself when it is over."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, dict[End, Tenant]] = {}
+
+    def add(self, tenant: Tenant, end: End) -> Callable[[], None]:
+        """Have `end` called once the tenant's key no longer holds; returns how to take it back."""
+        ends = self._ends.setdefault(tenant.key_id, {})
+        ends[end] = tenant
+
+        def remove() -> None:
+            ends.pop(end, None)
+            if not ends and self._ends.get(tenant.key_id) is ends:
+                del self._ends[tenant.key_id]
+
+        return remove
+
+    def end_refused(self, refusal: Callable[[Tenant], ProtocolError | None]) -> int:
+        """End everyone whose key is refused; how many there were."""
+        num_ended = 0
+        for ends in list(self._ends.values()):
+            error = refusal(next(iter(ends.values())))
+            if error is None:
+                continue
+            for end in list(ends):
+                del ends[end]
+                end(error)
+                num_ended += 1
+        self._ends = {key_id: ends for key_id, ends in self._ends.items() if ends}
+        return num_ended

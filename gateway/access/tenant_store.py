@@ -1,0 +1,278 @@
+"""The records of keys, tenants and tiers in Redis, and this process's copy of them.
+
+Every gateway has the whole of them in memory (`Roster`; there are at most `MAX_RECORDS`), so that
+no request waits for Redis to learn whose key it has, and strangers cannot make us ask it. A change
+is published, and the version is looked at twice a second besides, in case a message was lost.
+
+When Redis is away the copy goes on being used for `max_stale_s`. After that keys made at run time
+are answered with 503, never with 401: clients give up for good on that. If Redis comes back without
+records, they were lost and not revoked: the copy is used for as long. Records that somebody makes
+then begin a new epoch, which replaces the copy.
+
+An edge: it uses the event loop, Redis and the log.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import NoScriptError, RedisError
+
+from gateway.access.tenant_view import Roster
+from gateway.wire.errors import ProtocolError
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+POLL_S = 0.5
+LISTEN_PAUSE_S = 1.0  # before subscribing again
+MAX_RECORDS = 200_000
+MAX_AUDIT = 10_000
+FLUSH_USED_S = 60.0  # how coarse "last used" is
+
+_TAG = "lw1:{directory}:"
+_KEYS = [f"{_TAG}{name}" for name in ("records", "changed", "head", "audit", "used")]
+_RECORDS, _CHANGED, _HEAD, _AUDIT, _USED = _KEYS
+_CHANNEL = f"{_TAG}changes"
+
+_SCRIPT = resources.files(__package__).joinpath("tenant_store.lua").read_bytes()
+_SHA = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest()
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One record to write: what it must be still, what it is to be; empty means absent."""
+
+    name: str
+    before: bytes
+    after: bytes
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Who changed what, when."""
+
+    at_s: int
+    author: str  # the admin key's name
+    action: str  # such as `keys.create`
+    subject: str
+    id: str = ""  # the entry's own, as it is read
+
+
+class Directory:
+    """Keeps a roster up to date (`follow`) and writes records."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        roster: Roster,
+        *,
+        max_stale_s: float,
+        on_change: Callable[[], None],
+    ) -> None:
+        """`on_change` is called whenever the roster may say something else than before."""
+        self._redis = redis
+        self._roster = roster
+        self._max_stale_s = max_stale_s
+        self._on_change = on_change
+        self._epoch = b""
+        self._version = 0
+        self._read_at_s: float | None = None
+        self._complained = False
+        self._reading = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        """Take over what changed since the last time; cancelling leaves the copy as it was.
+
+        Raises:
+            RedisError, OSError: Redis does not answer.
+        """
+        async with self._reading:  # two at once could apply an older change after a newer one
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        """Head first: what changes while the rest is read is taken over again the next time."""
+        epoch, version = await self._head()
+        if not epoch and self._epoch:
+            self._complain("Redis has lost the records of keys, tenants and tiers")
+            self._age()
+            return
+        if epoch != self._epoch or version < self._version:
+            found: Any = await self._redis.hgetall(_RECORDS)
+            self._take(self._roster.replace(_records(list(found), list(found.values()))))
+        elif version > self._version:
+            changed: Any = await self._redis.zrangebyscore(_CHANGED, f"({self._version}", "+inf")
+            if changed:
+                found = await self._redis.hmget(_RECORDS, changed)
+                self._take(self._roster.put(_records(changed, found)))
+        self._epoch, self._version = epoch, version
+        self._read_at_s = asyncio.get_running_loop().time()
+        self._roster.is_current = True
+        if self._complained:
+            self._complained = False
+            logger.info("keys, tenants and tiers are read again")
+
+    async def _head(self) -> tuple[bytes, int]:
+        found: Any = await self._redis.hmget(_HEAD, "epoch", "v")
+        epoch, version = found
+        return epoch or b"", int(version or 0)
+
+    def _take(self, odd: list[str]) -> None:
+        for name in odd[:10]:
+            logger.warning("the record %s makes no sense to this release and is left out", name)
+        self._on_change()
+
+    def _complain(self, words: str) -> None:
+        if not self._complained:
+            self._complained = True
+            logger.warning("%s; this process's copy holds for %g s", words, self._max_stale_s)
+
+    def _age(self) -> None:
+        """Stop trusting a copy that is too old."""
+        now_s = asyncio.get_running_loop().time()
+        if self._read_at_s is not None and now_s - self._read_at_s > self._max_stale_s:
+            self._roster.is_current = False
+
+    async def follow(self) -> None:
+        """Keep the copy up to date for ever; cancel it to stop."""
+        heard = asyncio.Event()
+        listener = asyncio.create_task(self._listen(heard))
+        try:
+            while True:
+                heard.clear()
+                await self._try_refresh()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(heard.wait(), POLL_S)
+        finally:
+            await cancelled(listener)
+
+    async def _try_refresh(self) -> None:
+        try:
+            await self.refresh()
+        except (RedisError, OSError) as error:
+            self._complain(f"keys cannot be read ({type(error).__name__})")
+            self._age()
+        except Exception:  # whatever it is, keys must be followed
+            logger.exception("following the keys failed")
+            self._age()
+
+    async def _listen(self, heard: asyncio.Event) -> None:
+        """Hear of changes at once; where that fails, they are found by looking.
+
+        On a Cluster they are found by looking: redis-py's subscriptions there are not to be had
+        before its first command, and do not follow a failover.
+        """
+        while not isinstance(self._redis, RedisCluster):
+            try:
+                async with self._redis.pubsub() as changes:
+                    await changes.subscribe(_CHANNEL)
+                    while True:
+                        if await changes.get_message(ignore_subscribe_messages=True, timeout=1.0):
+                            heard.set()
+            except (RedisError, OSError) as error:
+                logger.debug("changes of keys are not heard of: %s", type(error).__name__)
+            await asyncio.sleep(LISTEN_PAUSE_S)
+
+    async def write(self, changes: Sequence[Change], audit: AuditEntry) -> None:
+        """Write all of them or none, and take them over here. Cancelled, it may be done or not.
+
+        Raises:
+            ProtocolError: Somebody else changed one of them meanwhile, there are too many, or
+                Redis does not answer.
+        """
+        arguments: list[str | bytes | int] = [secrets.token_hex(8), MAX_RECORDS, _CHANNEL]
+        arguments += [MAX_AUDIT, msgspec.json.encode(audit)]
+        for change in changes:
+            arguments += [change.name, change.before, change.after]
+        try:
+            version = await self._run(arguments)
+            if version > 0:
+                await self.refresh()
+        except (RedisError, OSError) as error:
+            raise unavailable(error) from error
+        if version == 0:
+            message = "Somebody else changed it in between. Look at it and try again."
+            raise ProtocolError("conflict", message)
+        if version < 0:
+            message = f"There are {MAX_RECORDS} records, and no more may be. Delete some first."
+            raise ProtocolError("conflict", message)
+        logger.info("%s %s by %s", audit.action, audit.subject, audit.author)
+
+    async def catch_up(self) -> None:
+        """`refresh`, for who is about to change what others may just have changed.
+
+        Raises:
+            ProtocolError: Redis does not answer.
+        """
+        try:
+            await self.refresh()
+        except (RedisError, OSError) as error:
+            raise unavailable(error) from error
+
+    async def _run(self, arguments: list[str | bytes | int]) -> int:
+        try:
+            version: Any = await self._redis.evalsha(_SHA, len(_KEYS), *_KEYS, *arguments)
+        except NoScriptError:
+            await self._redis.script_load(_SCRIPT.decode())
+            version = await self._redis.evalsha(_SHA, len(_KEYS), *_KEYS, *arguments)
+        return int(version)
+
+    async def note_used(self, used_s: Mapping[str, int]) -> None:
+        """Keep when keys were last used; not of those that have no record any more.
+
+        Raises:
+            RedisError, OSError: Redis does not answer.
+        """
+        known = self._roster.keys
+        times: dict[Any, Any] = {key: at_s for key, at_s in used_s.items() if key in known}
+        if times:
+            await self._redis.hset(_USED, mapping=times)
+
+    async def last_used_s(self, key_ids: Sequence[str]) -> dict[str, int]:
+        """When these keys were last used, to about a minute; absent: never.
+
+        Raises:
+            ProtocolError: Redis does not answer.
+        """
+        if not key_ids:
+            return {}
+        try:
+            found = await self._redis.hmget(_USED, list(key_ids))
+        except (RedisError, OSError) as error:
+            raise unavailable(error) from error
+        times = zip(key_ids, found, strict=True)
+        return {key_id: int(used) for key_id, used in times if used is not None}
+
+    async def audit(self, count: int) -> list[AuditEntry]:
+        """The latest changes, the newest first.
+
+        Raises:
+            ProtocolError: Redis does not answer.
+        """
+        try:
+            found: Any = await self._redis.xrevrange(_AUDIT, count=count)
+        except (RedisError, OSError) as error:
+            raise unavailable(error) from error
+        entries = []
+        for entry_id, fields in found:
+            entry = msgspec.json.decode(fields[b"entry"], type=AuditEntry)
+            entries.append(msgspec.structs.replace(entry, id=entry_id.decode()))
+        return entries
+
+
+def _records(names: Sequence[bytes], found: Sequence[bytes | None]) -> dict[str, bytes | None]:
+    return {name.decode(): content for name, content in zip(names, found, strict=True)}
+
+
+def unavailable(error: Exception) -> ProtocolError:
+    """Redis does not answer, as an admin is told it."""
+    return ProtocolError(
+        "server_is_overloaded",
+        f"Redis does not answer ({type(error).__name__}). Try again in 1s.",
+        retry_after_us=1_000_000,
+    )

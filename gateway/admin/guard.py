@@ -1,0 +1,38 @@
+"""What every admin route shares: the guard, and who made the change.
+
+A route below `/admin` that changes nothing although it is no GET says so: `opt=READS`.
+
+An edge: it calls other edges.
+"""
+
+from typing import Any
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from gateway.access.admin_keys import Admin
+from gateway.http.services import Services
+from gateway.http.streams import AnyRequest
+
+READS = {"reads": True}
+
+AnyConnection = ASGIConnection[Any, Any, Any, Any]
+
+
+def require_admin(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+    """Litestar's guard: lets in who has an admin key, and only readers where it may only read."""
+    services: Services = connection.app.state.services
+    writes = connection.scope.get("method") != "GET" and not handler.opt.get("reads", False)
+    connection.state.admin = services.admin_keys.admin(connection.headers, writes=writes)
+
+
+def admin_of(request: AnyRequest) -> Admin:
+    """Who sends a guarded request."""
+    admin: Admin = request.state.admin
+    return admin
+
+
+def services_of(request: AnyRequest) -> Services:
+    """The parts of the gateway."""
+    services: Services = request.app.state.services
+    return services

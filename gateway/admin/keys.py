@@ -1,0 +1,227 @@
+"""`/admin/keys`: make, list, rotate and revoke tenants' keys. A key is shown once, when made.
+
+An edge: it calls other edges.
+"""
+
+import secrets
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, post
+from msgspec import Meta
+
+from gateway.access.tenant_store import AuditEntry, Change
+from gateway.admin.guard import admin_of, services_of
+from gateway.config.keys import (
+    ID_BYTES,
+    MAX_NAME_CHARS,
+    SECRET_BYTES,
+    KeyRecord,
+    KeyState,
+    digest_of,
+    new_key,
+)
+from gateway.http.services import Services
+from gateway.http.streams import AnyRequest
+from gateway.wire.errors import ProtocolError
+
+MAX_KEYS = 100  # of one tenant that hold
+MAX_LISTED = 1_000
+MAX_FORGOTTEN = 100  # dead keys that one new key sweeps out
+DEAD_KEPT_S = 30 * 86_400  # how long a key is listed after it ended
+MAX_LIFE_S = 10 * 365 * 86_400
+
+Seconds = Annotated[int, Meta(ge=0, le=MAX_LIFE_S)]
+
+
+class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What to make a key for."""
+
+    tenant: str
+    name: Annotated[str, Meta(max_length=MAX_NAME_CHARS)] = ""
+    expires_in_s: Annotated[int, Meta(ge=1, le=MAX_LIFE_S)] | None = None  # None: never
+
+
+class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How to replace a key."""
+
+    overlap_s: Seconds = 86_400  # how long the old one holds beside the new one
+    expires_in_s: Annotated[int, Meta(ge=1, le=MAX_LIFE_S)] | None = None
+
+
+class KeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as it is shown; times are Unix seconds."""
+
+    id: str
+    tenant: str
+    name: str
+    state: KeyState
+    created_at: int
+    created_by: str
+    expires_at: int | None
+    revoked_at: int | None
+    last_used_at: int | None  # to about a minute
+    replaces: str | None
+
+
+class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A new key: the only time that it is shown."""
+
+    key: str
+    record: KeyView
+
+
+def record_change(services: Services, name: str, after: bytes) -> Change:
+    """A record to be written instead of what this process knows."""
+    return Change(name, services.access.keys.roster.raw(name), after)
+
+
+@get("/keys")
+async def list_keys(request: AnyRequest, tenant: str | None = None) -> list[KeyView]:
+    """Keys, the newest first: of one tenant, or of all. Those that ended are listed for 30 days."""
+    services = services_of(request)
+    roster = services.access.keys.roster
+    records = roster.keys.values() if tenant is None else roster.keys_of(tenant)
+    newest = sorted(records, key=lambda record: record.created_s, reverse=True)[:MAX_LISTED]
+    return await _views(services, newest)
+
+
+@post("/keys")
+async def create_key(request: AnyRequest, data: NewKey) -> MadeKey:
+    """Make a key for a tenant."""
+    services = services_of(request)
+    if services.access.keys.roster.tenant(data.tenant) is None:
+        raise ProtocolError("not_found", f"No tenant '{data.tenant[:80]}'. Create it first.")
+    record, key = _make(
+        request, data.tenant, name=data.name, expires_in_s=data.expires_in_s, replaces=None
+    )
+    others = _sweep(services, record.created_s)
+    tenant = services.access.keys.roster.raw(f"tenant:{data.tenant}")
+    if tenant:  # it must still be there when the key is written
+        others.append(Change(f"tenant:{data.tenant}", tenant, tenant))
+    await _write(request, "keys.create", record, others)
+    return MadeKey(key=key, record=(await _views(services, [record]))[0])
+
+
+@post("/keys/{key_id:str}/rotate")
+async def rotate_key(request: AnyRequest, key_id: str, data: Rotation) -> MadeKey:
+    """Make a key in another's place; the old one holds for `overlap_s` more."""
+    services = services_of(request)
+    old = _find(services, key_id)
+    now_s = services.gw.wall_s()
+    if old.state(now_s) != "active":
+        message = f"Key '{key_id}' is {old.state(now_s)}: create a new one instead."
+        raise ProtocolError("conflict", message)
+    record, key = _make(
+        request, old.tenant_id, name=old.name, expires_in_s=data.expires_in_s, replaces=old.id
+    )
+    ends_s = now_s + data.overlap_s
+    if old.not_after_s is not None:
+        ends_s = min(ends_s, old.not_after_s)
+    ending = _changed(services, msgspec.structs.replace(old, not_after_s=ends_s))
+    await _write(request, "keys.rotate", record, [ending])
+    return MadeKey(key=key, record=(await _views(services, [record]))[0])
+
+
+@post("/keys/{key_id:str}/revoke", status_code=200)
+async def revoke_key(request: AnyRequest, key_id: str) -> KeyView:
+    """End a key now, and what runs under it. Doing it again changes nothing."""
+    services = services_of(request)
+    record = _find(services, key_id)
+    if record.revoked_s is None:
+        record = msgspec.structs.replace(record, revoked_s=services.gw.wall_s())
+        await _write(request, "keys.revoke", record, [])
+    return (await _views(services, [record]))[0]
+
+
+HANDLERS: list[Any] = [list_keys, create_key, rotate_key, revoke_key]
+
+
+def _make(
+    request: AnyRequest,
+    tenant_id: str,
+    *,
+    name: str,
+    expires_in_s: int | None,
+    replaces: str | None,
+) -> tuple[KeyRecord, str]:
+    services = services_of(request)
+    peppers, now_s = services.access.peppers, services.gw.wall_s()
+    if peppers.current is None:
+        message = (
+            "No pepper to keep keys under: set LANEWISE_KEY_PEPPERS, or auth.peppers_path, to "
+            "version:secret on every gateway, and start it again."
+        )
+        raise ProtocolError("conflict", message)
+    roster = services.access.keys.roster
+    num_active = sum(key.state(now_s) == "active" for key in roster.keys_of(tenant_id))
+    if num_active >= MAX_KEYS:
+        message = f"Tenant '{tenant_id}' has {num_active} keys that hold. Revoke one first."
+        raise ProtocolError("conflict", message)
+    chance = secrets.token_bytes(ID_BYTES + SECRET_BYTES)
+    key_id, key = new_key(services.config.auth.environment, chance)
+    record = KeyRecord(
+        id=key_id,
+        tenant_id=tenant_id,
+        digest=digest_of(key, peppers.by_version[peppers.current]),
+        pepper=peppers.current,
+        created_s=now_s,
+        created_by=admin_of(request).name,
+        name=name,
+        not_after_s=None if expires_in_s is None else now_s + expires_in_s,
+        replaces=replaces,
+    )
+    return record, key
+
+
+def _find(services: Services, key_id: str) -> KeyRecord:
+    record = services.access.keys.roster.keys.get(key_id)
+    if record is None:
+        message = f"No key '{key_id[:80]}'. Configured keys are changed in the configuration."
+        raise ProtocolError("not_found", message)
+    return record
+
+
+def _sweep(services: Services, now_s: int) -> list[Change]:
+    """Forgets keys that ended long ago, some at a time, so that records do not pile up."""
+    roster = services.access.keys.roster
+    ends = {key.id: key.revoked_s or key.not_after_s for key in roster.keys.values()}
+    dead = [key_id for key_id, end_s in ends.items() if end_s and end_s + DEAD_KEPT_S < now_s]
+    return [record_change(services, f"key:{key_id}", b"") for key_id in dead[:MAX_FORGOTTEN]]
+
+
+def _changed(services: Services, record: KeyRecord) -> Change:
+    return record_change(services, f"key:{record.id}", msgspec.json.encode(record))
+
+
+async def _write(request: AnyRequest, action: str, record: KeyRecord, others: list[Change]) -> None:
+    services = services_of(request)
+    audit = AuditEntry(
+        at_s=services.gw.wall_s(),
+        author=admin_of(request).name,
+        action=action,
+        subject=f"{record.tenant_id}/{record.id}",
+    )
+    await services.access.directory.write([*others, _changed(services, record)], audit)
+
+
+async def _views(services: Services, records: list[KeyRecord]) -> list[KeyView]:
+    now_s = services.gw.wall_s()
+    access = services.access
+    used_s = await access.directory.last_used_s([record.id for record in records])
+    used_s |= {r.id: access.keys.used_s[r.id] for r in records if r.id in access.keys.used_s}
+    return [
+        KeyView(
+            id=record.id,
+            tenant=record.tenant_id,
+            name=record.name,
+            state=record.state(now_s),
+            created_at=record.created_s,
+            created_by=record.created_by,
+            expires_at=record.not_after_s,
+            revoked_at=record.revoked_s,
+            last_used_at=used_s.get(record.id),
+            replaces=record.replaces,
+        )
+        for record in records
+    ]

@@ -1,0 +1,400 @@
+"""`/admin/policies` and `/admin/explain`: check, store, compare, activate, roll back, ask why.
+
+An edge: it uses the event loop and the clock.
+"""
+
+import asyncio
+import difflib
+import time
+from itertools import chain
+from typing import Annotated, Any
+
+import msgspec
+from litestar import get, post
+from msgspec import Meta
+
+from backends.contract import ContextItem
+from gateway.admin.guard import READS, admin_of, services_of
+from gateway.http.services import Services
+from gateway.http.streams import AnyRequest
+from gateway.task.explanation import Explanation, explain_task
+from gateway.transport.ids import new_id
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import CreateBody
+from gateway.wire.requests import make_task, parse_create
+from router.policy.diff import PolicyChange, policy_changes
+from router.policy.document import Problem
+from router.policy.policy import Policy, PolicyError, parse_policy, policy_strangers
+from router.policy.store import (
+    MAX_LISTED,
+    AuditLine,
+    NoSuchVersion,
+    PolicyConflict,
+    PolicyStoreUnavailable,
+    Stored,
+    read_version,
+)
+from router.record.recording import DecisionRecord
+
+Version = Annotated[int, Meta(ge=0)]
+Comment = Annotated[str, Meta(max_length=500)]
+Text = Annotated[str, Meta(max_length=1 << 20)]
+
+
+class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A document as its author wrote it, TOML or JSON."""
+
+    document: Text
+    name: Annotated[str, Meta(max_length=256)] = "policy"  # its file's, for messages
+    comment: Comment = ""
+
+
+class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What to compare: a document or a version, against a version (null: the one in force)."""
+
+    document: Text | None = None
+    name: Annotated[str, Meta(max_length=256)] = "policy"
+    version: Version | None = None
+    against: Version | None = None
+
+
+class Activation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`expected`: the version that is in force as far as the author knows; null: whichever is."""
+
+    expected: Version | None = None
+    comment: Comment = ""
+
+
+class Shadowing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What decides beside the policy in force, without effect; 0: nothing does."""
+
+    version: Version
+    comment: Comment = ""
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A request whose decision is to be explained; without a document or version, by the policy in
+    force."""
+
+    prompt: Text
+    tenant: str | None = None  # null: the first that is known
+    model: str = "auto"
+    metadata: dict[str, str] = {}
+    reasoning_effort: str | None = None
+    service_tier: str | None = None
+    prompt_cache_key: str | None = None  # the conversation, for canaries
+    at: float | None = None  # Unix time, for windows; null: now
+    document: Text | None = None
+    name: Annotated[str, Meta(max_length=256)] = "policy"
+    version: Version | None = None
+
+
+class CheckView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a document, and what is likely a slip."""
+
+    valid: bool
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+class StoredView(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that was stored; nothing has changed yet."""
+
+    version: int
+    is_new: bool  # false: the latest version has the same content
+    active: int  # what is in force meanwhile
+    warnings: tuple[Problem, ...]
+
+
+class InForceView(msgspec.Struct, frozen=True, kw_only=True):
+    """What this process decides by."""
+
+    version: int
+    source: str  # configured, store, last_good
+    shadow: int
+
+
+class PoliciesView(msgspec.Struct, frozen=True, kw_only=True):
+    """All versions, the latest first, and which is in force; 0 is the configured policy."""
+
+    active: int
+    shadow: int
+    in_force: InForceView
+    versions: list[Stored]
+
+
+class VersionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One version; without `stored` it is the configured policy."""
+
+    version: int
+    document: str
+    stored: Stored | None
+
+
+class DiffView(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs in the decisions, and in the text."""
+
+    old: int
+    new: int | None  # null: the document sent
+    changes: list[PolicyChange]
+    diff: str  # unified
+
+
+class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in force now, and what was before."""
+
+    before: int
+    active: int
+
+
+def _refused(error: Exception) -> ProtocolError:
+    """A trouble with policies as the admin API tells it."""
+    if isinstance(error, PolicyError):
+        return ProtocolError("invalid_value", str(error), param="document")
+    if isinstance(error, NoSuchVersion):
+        return ProtocolError("not_found", f"{error}.")
+    if isinstance(error, PolicyConflict):
+        return ProtocolError("conflict", f"{error}.", param="expected")
+    return ProtocolError(
+        "server_is_overloaded",
+        f"The policy store does not answer ({error}). Try again in 1s.",
+        retry_after_us=1_000_000,
+    )
+
+
+_TROUBLE = (PolicyError, NoSuchVersion, PolicyConflict, PolicyStoreUnavailable)
+
+
+@get("/policies")
+async def get_policies(request: AnyRequest) -> PoliciesView:
+    """All versions, and which is in force."""
+    policies = services_of(request).policies
+    try:
+        state = await policies.store.state()
+        versions = await policies.store.versions()
+    except _TROUBLE as error:
+        raise _refused(error) from error
+    current = policies.current
+    in_force = InForceView(
+        version=current.version, source=current.source, shadow=current.shadow_version
+    )
+    return PoliciesView(
+        active=state.active, shadow=state.shadow, in_force=in_force, versions=versions
+    )
+
+
+@post("/policies/check", status_code=200, opt=READS)
+async def check_policy(request: AnyRequest, data: Submission) -> CheckView:
+    """Everything that is wrong with a document."""
+    try:
+        policy = await asyncio.to_thread(parse_policy, data.document.encode(), data.name)
+    except PolicyError as error:
+        return CheckView(valid=False, problems=error.problems)
+    return CheckView(valid=True, warnings=await _warnings(services_of(request), policy, data))
+
+
+async def _warnings(services: Services, policy: Policy, data: Submission) -> tuple[Problem, ...]:
+    return await asyncio.to_thread(
+        policy_strangers,
+        policy,
+        data.document.encode(),
+        data.name,
+        tenant_ids=services.access.keys.roster.tenants,
+        backends=services.gw.backends,
+    )
+
+
+@post("/policies", status_code=200)
+async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
+    """Store a document as the next version; nothing changes before it is activated."""
+    services = services_of(request)
+    policies = services.policies
+    content = data.document.encode()
+    try:
+        policy = await asyncio.to_thread(parse_policy, content, data.name)
+        version, is_new = await policies.store.put(
+            content,
+            author=admin_of(request).name,
+            comment=data.comment,
+            floor=policies.highest,
+        )
+        active = (await policies.store.state()).active
+    except _TROUBLE as error:
+        raise _refused(error) from error
+    warnings = await _warnings(services, policy, data)
+    return StoredView(version=version, is_new=is_new, active=active, warnings=warnings)
+
+
+@get("/policies/audit")
+async def get_audit(request: AnyRequest, limit: int = MAX_LISTED) -> list[AuditLine]:
+    """Who changed what, the latest first."""
+    try:
+        return await services_of(request).policies.store.audit(max(1, min(limit, MAX_LISTED)))
+    except _TROUBLE as error:
+        raise _refused(error) from error
+
+
+@get("/policies/{version:int}")
+async def get_policy(request: AnyRequest, version: int) -> VersionView:
+    """A version's document; 0: the configured policy, as JSON."""
+    try:
+        stored, content = await _document(services_of(request), version)
+    except _TROUBLE as error:
+        raise _refused(error) from error
+    return VersionView(version=version, document=content.decode(), stored=stored)
+
+
+async def _document(services: Services, version: int) -> tuple[Stored | None, bytes]:
+    if version == 0:
+        given = msgspec.to_builtins(services.policies.configured)
+        return None, msgspec.json.format(msgspec.json.encode(_without_nulls(given)), indent=2)
+    return await services.policies.store.load(version)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(entry) for entry in value]
+    return value
+
+
+@post("/policies/diff", status_code=200, opt=READS)
+async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
+    """What would change."""
+    services = services_of(request)
+    try:
+        old = services.policies.current.version if data.against is None else data.against
+        _, old_content = await _document(services, old)
+        if data.document is not None:
+            new_name, new_content = data.name, data.document.encode()
+        else:
+            new = services.policies.current.version if data.version is None else data.version
+            new_name, (_, new_content) = f"v{new}", await _document(services, new)
+        old_policy = await asyncio.to_thread(parse_policy, old_content, f"v{old}")
+        new_policy = await asyncio.to_thread(parse_policy, new_content, new_name)
+        changes = policy_changes(old_policy, new_policy)
+    except _TROUBLE as error:
+        raise _refused(error) from error
+    lines = difflib.unified_diff(
+        old_content.decode().splitlines(), new_content.decode().splitlines(), f"v{old}", new_name
+    )
+    return DiffView(
+        old=old,
+        new=data.version if data.document is None else None,
+        changes=changes,
+        diff="\n".join(line.rstrip("\n") for line in lines),
+    )
+
+
+@post("/policies/{version:int}/activate", status_code=200)
+async def activate_policy(request: AnyRequest, version: int, data: Activation) -> ChangeView:
+    """Put a version in force, everywhere within a second."""
+    store = services_of(request).policies.store
+    try:
+        expected = data.expected
+        if expected is None:
+            expected = (await store.state()).active
+        author = admin_of(request).name
+        await store.activate(version, expected=expected, author=author, comment=data.comment)
+    except _TROUBLE as error:
+        raise _refused(error) from error
+    await services_of(request).policies.refresh()
+    return ChangeView(before=expected, active=version)
+
+
+@post("/policies/rollback", status_code=200)
+async def roll_policy_back(request: AnyRequest, data: Activation) -> ChangeView:
+    """Put the version in force that was before."""
+    store = services_of(request).policies.store
+    try:
+        expected = data.expected
+        if expected is None:
+            expected = (await store.state()).active
+        author = admin_of(request).name
+        active = await store.rollback(expected=expected, author=author, comment=data.comment)
+    except NoSuchVersion as error:
+        message = f"Nothing to roll back to: {error}."
+        raise ProtocolError("not_found", message) from error
+    except _TROUBLE as error:
+        raise _refused(error) from error
+    await services_of(request).policies.refresh()
+    return ChangeView(before=expected, active=active)
+
+
+@post("/policies/shadow", status_code=200)
+async def shadow_policy(request: AnyRequest, data: Shadowing) -> ChangeView:
+    """Let a version decide beside the one in force: counted and recorded, without effect."""
+    policies = services_of(request).policies
+    try:
+        before = (await policies.store.state()).shadow
+        author = admin_of(request).name
+        await policies.store.shadow(data.version, author=author, comment=data.comment)
+    except _TROUBLE as error:
+        raise _refused(error) from error
+    await policies.refresh()
+    return ChangeView(before=before, active=data.version)
+
+
+@post("/explain", status_code=200, opt=READS)
+async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
+    """Which rule takes a prompt, why each other does not, and where it would go now."""
+    services = services_of(request)
+    roster = services.access.keys.roster
+    tenant_id = data.tenant or next(iter(roster.tenants), "")
+    tenant = roster.tenant(tenant_id)
+    if tenant is None:
+        known = ", ".join(sorted(roster.tenants)[:20])
+        raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
+    try:
+        policy = services.gw.policy
+        if data.document is not None:
+            policy = await asyncio.to_thread(parse_policy, data.document.encode(), data.name)
+        elif data.version is not None:
+            _, content = await _document(services, data.version)
+            policy = await asyncio.to_thread(read_version, data.version, content)
+    except _TROUBLE as error:
+        raise _refused(error) from error
+    fields: dict[str, Any] = {
+        "model": data.model,
+        "input": data.prompt,
+        "metadata": data.metadata,
+        "service_tier": data.service_tier,
+        "prompt_cache_key": data.prompt_cache_key,
+        "reasoning": {"effort": data.reasoning_effort} if data.reasoning_effort else None,
+    }
+    body = msgspec.convert({k: v for k, v in fields.items() if v is not None}, CreateBody)
+    parsed = parse_create(body, f"resp_{new_id()}", max_tokens=services.gw.max_context_tokens)
+    items = tuple(item for item in parsed.input.items if isinstance(item, ContextItem))
+    task = make_task(
+        parsed,
+        items,
+        tenant,
+        last_backend=None,
+        arrived_us=services.gw.clock_us(),
+        arrived_unix_s=time.time() if data.at is None else data.at,
+    )
+    return explain_task(policy, task, services.gw.backend_stats())
+
+
+@get("/decisions")
+async def get_decisions(
+    request: AnyRequest, limit: int = 50, tenant: str | None = None
+) -> list[DecisionRecord]:
+    """The latest decisions, the last one first."""
+    services = services_of(request)
+    recorder = services.gw.recorder
+    recent = list(reversed(recorder.recent if recorder else ()))
+    if services.fleet is not None:
+        told = await services.fleet.gather("decisions")
+        of_all = [msgspec.json.decode(each, type=list[DecisionRecord]) for each in told]
+        recent = sorted(chain(*of_all), key=lambda record: record.at, reverse=True)
+    found = [record for record in recent if tenant in (None, record.tenant)]
+    return found[: max(0, limit)]
+
+
+HANDLERS: list[Any] = [
+    get_decisions,
+    *(get_policies, check_policy, put_policy, get_audit, get_policy, diff_policies),
+    *(activate_policy, roll_policy_back, shadow_policy, explain_prompt),
+]

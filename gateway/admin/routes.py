@@ -1,0 +1,151 @@
+"""The admin API: everything below `/admin`, with keys of its own, described in `/schema`.
+
+An edge: it calls other edges.
+"""
+
+from typing import Any
+
+import msgspec
+from litestar import Router, get
+
+from gateway.admin import keys as key_admin
+from gateway.admin import learning as learning_admin
+from gateway.admin import policies as policy_admin
+from gateway.admin import tenants as tenant_admin
+from gateway.admin.guard import require_admin, services_of
+from gateway.config.version import VERSION
+from gateway.http.services import Services
+from gateway.http.streams import AnyRequest
+from gateway.wire.errors import ProtocolError
+from router.pools.redis_pools import PoolsUnavailable
+
+
+class HealthView(msgspec.Struct, frozen=True, kw_only=True):
+    """The gateway, now."""
+
+    version: str
+    workers: int = 1  # that answer
+    draining: bool
+    pools_reachable: bool
+    tasks_running: int
+    policy: str  # the version in force
+
+
+class BackendView(msgspec.Struct, frozen=True, kw_only=True):
+    """One backend, now."""
+
+    name: str
+    model: str
+    group: str
+    healthy: bool
+    simulated: bool
+    window_tokens: int
+    running: int
+    waiting: int
+    max_num_seqs: int
+    kv_used_tokens: int
+    kv_capacity_tokens: int
+
+
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a tenant's pools, now, in its own unit."""
+
+    group: str
+    unit: str
+    limit: int
+    remaining: int
+    reset_s: float  # until it is full, if nothing more is taken
+
+
+def health_of(services: Services) -> HealthView:
+    """How this process is."""
+    gw = services.gw
+    return HealthView(
+        version=VERSION,
+        draining=gw.draining,
+        pools_reachable=gw.pools.mode == "redis",
+        tasks_running=gw.num_tasks,
+        policy=gw.policy.version,
+    )
+
+
+@get("/health")
+async def get_admin_health(request: AnyRequest) -> HealthView:
+    """How this gateway is: all of its workers together."""
+    services = services_of(request)
+    if services.fleet is None:
+        return health_of(services)
+    told = await services.fleet.gather("health")
+    views = [msgspec.json.decode(view, type=HealthView) for view in told]
+    return HealthView(
+        version=VERSION,
+        workers=len(views),
+        draining=all(view.draining for view in views),
+        pools_reachable=all(view.pools_reachable for view in views),
+        tasks_running=sum(view.tasks_running for view in views),
+        policy=services.gw.policy.version,
+    )
+
+
+@get("/backends")
+async def get_backends(request: AnyRequest) -> list[BackendView]:
+    """The backends of this process, and how busy each is."""
+    return [
+        BackendView(
+            name=stats.info.name,
+            model=stats.info.model,
+            group=stats.info.group,
+            healthy=stats.healthy,
+            simulated=stats.info.simulated,
+            window_tokens=stats.info.window_tokens,
+            running=stats.num_running,
+            waiting=stats.num_waiting,
+            max_num_seqs=stats.max_num_seqs,
+            kv_used_tokens=stats.kv_used_tokens,
+            kv_capacity_tokens=stats.kv_capacity_tokens,
+        )
+        for stats in services_of(request).gw.backend_stats()
+    ]
+
+
+@get("/pools/{tenant_id:str}")
+async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
+    """A tenant's pools."""
+    services = services_of(request)
+    roster = services.access.keys.roster
+    tenant = roster.tenant(tenant_id)
+    if tenant is None:
+        known = ", ".join(list(roster.tenants)[:20])
+        raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
+    try:
+        balances = await services.gw.pools.balances(tenant)
+    except PoolsUnavailable as error:
+        message = f"The pools do not answer: {error}. Try again in 1s."
+        raise ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000) from error
+    return [
+        PoolView(
+            group=balance.group,
+            unit=balance.unit,
+            limit=balance.limit,
+            remaining=balance.remaining,
+            reset_s=balance.reset_us / 1e6,
+        )
+        for balance in balances
+    ]
+
+
+HANDLERS: list[Any] = [
+    *(get_admin_health, get_backends, get_pools),
+    *key_admin.HANDLERS,
+    *tenant_admin.HANDLERS,
+    *learning_admin.HANDLERS,
+    *policy_admin.HANDLERS,
+]
+
+ADMIN = Router(
+    path="/admin",
+    guards=[require_admin],
+    route_handlers=HANDLERS,
+    tags=["admin"],
+    security=[{"AdminKey": []}],
+)

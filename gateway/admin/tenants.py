@@ -1,0 +1,254 @@
+"""`/admin/tenants`, `/admin/tiers` and `/admin/audit`: who may use what, and who changed it.
+
+An edge: it calls other edges.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import delete, get, patch, post, put
+from msgspec import UNSET, Meta, UnsetType
+
+from backends.contract import BackendGroup
+from gateway.access.tenant_store import AuditEntry, Change
+from gateway.access.tenant_view import Roster
+from gateway.admin.guard import admin_of, services_of
+from gateway.admin.keys import record_change
+from gateway.config.tenants import (
+    Limit,
+    TenantRecord,
+    Tier,
+    TierConfig,
+    Weight,
+    fault_of,
+    fault_of_tier,
+)
+from gateway.http.streams import AnyRequest
+from gateway.wire.errors import ProtocolError
+from router.classify.task import GroupLimits
+
+MAX_LISTED = 1_000
+
+OwnLimits = dict[BackendGroup, dict[str, Limit | None]]
+
+
+class NewTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A tenant to be made."""
+
+    id: str
+    tier: str
+    limits: OwnLimits = {}  # instead of the tier's, limit by limit
+    access: tuple[BackendGroup, ...] | None = None  # only these groups
+    weight: Weight | None = None
+
+
+class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is to be different; null gives a field back to the tier."""
+
+    tier: str | UnsetType = UNSET
+    limits: dict[BackendGroup, dict[str, Limit | None] | None] | UnsetType | None = UNSET
+    access: tuple[BackendGroup, ...] | UnsetType | None = UNSET
+    weight: Weight | UnsetType | None = UNSET
+
+
+class TenantView(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant with the limits it has now, its own and its tier's together."""
+
+    id: str
+    tier: str
+    limits: dict[BackendGroup, GroupLimits]
+    weight: float
+    own_limits: OwnLimits
+    access: tuple[BackendGroup, ...] | None
+    configured: bool  # by the configuration, so not to be changed here
+    active_keys: int  # those made at run time
+    created_at: int
+
+
+class TierView(msgspec.Struct, frozen=True, kw_only=True):
+    """A tier, and how many tenants have it."""
+
+    name: str
+    limits: dict[BackendGroup, GroupLimits]
+    weight: float
+    tenants: int
+
+
+@get("/tenants")
+async def list_tenants(request: AnyRequest) -> list[TenantView]:
+    """All tenants by their ids."""
+    tenants = sorted(_roster(request).tenants.values(), key=lambda record: record.id)
+    return [_view(request, record) for record in tenants[:MAX_LISTED]]
+
+
+@get("/tenants/{tenant_id:str}")
+async def get_tenant(request: AnyRequest, tenant_id: str) -> TenantView:
+    """One tenant."""
+    return _view(request, _find(request, tenant_id))
+
+
+@post("/tenants")
+async def create_tenant(request: AnyRequest, data: NewTenant) -> TenantView:
+    """Make a tenant; it has no keys yet."""
+    if data.id in _roster(request).tenants:
+        raise ProtocolError("conflict", f"There is a tenant '{data.id}' already. Change that one.")
+    record = TenantRecord(
+        id=data.id,
+        tier=data.tier,
+        limits=data.limits,
+        access=data.access,
+        weight=data.weight,
+        created_s=services_of(request).gw.wall_s(),
+    )
+    await _keep(request, "tenants.create", record)
+    return _view(request, record)
+
+
+@patch("/tenants/{tenant_id:str}")
+async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange) -> TenantView:
+    """Change a tenant; it holds for live connections from their next task on."""
+    record = _find(request, tenant_id)
+    _check_not_configured(request, tenant_id)
+    fields: dict[str, Any] = {
+        name: value
+        for name in ("tier", "access", "weight")
+        if (value := getattr(data, name)) is not UNSET
+    }
+    if data.limits is None:
+        fields["limits"] = {}
+    elif isinstance(data.limits, dict):
+        fields["limits"] = _merged(record.limits, data.limits)
+    record = msgspec.structs.replace(record, **fields)
+    await _keep(request, "tenants.set", record)
+    return _view(request, record)
+
+
+@delete("/tenants/{tenant_id:str}", status_code=200)
+async def delete_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
+    """Delete a tenant, its keys and its pools; what runs under them ends."""
+    services = services_of(request)
+    await services.access.directory.catch_up()  # no key of it may be left behind
+    _find(request, tenant_id)
+    _check_not_configured(request, tenant_id)
+    names = [f"key:{key.id}" for key in _roster(request).keys_of(tenant_id)]
+    gone = [record_change(services, name, b"") for name in [*names, f"tenant:{tenant_id}"]]
+    await _write(request, "tenants.delete", tenant_id, gone)
+    await services.gw.pools.forget(tenant_id)
+    return {"id": tenant_id, "deleted": True, "keys": len(names)}
+
+
+@get("/tiers")
+async def list_tiers(request: AnyRequest) -> list[TierView]:
+    """All tiers."""
+    return [_tier_view(request, name, tier) for name, tier in _roster(request).tiers.items()]
+
+
+@put("/tiers/{name:str}")
+async def set_tier(request: AnyRequest, name: str, data: TierConfig) -> TierView:
+    """Make a tier, or change one, also one of the configuration; its tenants follow at once."""
+    fault = fault_of_tier(name, data)
+    if fault is not None:
+        raise ProtocolError("invalid_value", fault)
+    change = record_change(services_of(request), f"tier:{name}", msgspec.json.encode(data))
+    await _write(request, "tiers.set", name, [change])
+    return _tier_view(request, name, data)
+
+
+@delete("/tiers/{name:str}", status_code=200)
+async def delete_tier(request: AnyRequest, name: str) -> dict[str, Any]:
+    """Delete a tier; one of the configuration is as it is configured again."""
+    roster = _roster(request)
+    if not roster.raw(f"tier:{name}"):
+        message = f"No tier '{name[:80]}' was made here. Configured ones stay."
+        raise ProtocolError("not_found", message)
+    users = [record.id for record in roster.tenants.values() if record.tier == name]
+    if users and not roster.is_configured_tier(name):
+        message = f"Tier '{name}' has {len(users)} tenants, such as '{users[0]}'. Move them first."
+        raise ProtocolError("conflict", message)
+    await _write(
+        request, "tiers.delete", name, [record_change(services_of(request), f"tier:{name}", b"")]
+    )
+    return {"name": name, "deleted": True}
+
+
+@get("/audit")
+async def get_audit(
+    request: AnyRequest, limit: Annotated[int, Meta(ge=1, le=MAX_LISTED)] = 100
+) -> list[AuditEntry]:
+    """The latest changes of keys, tenants and tiers, the newest first."""
+    return await services_of(request).access.directory.audit(limit)
+
+
+HANDLERS: list[Any] = [
+    *(list_tenants, get_tenant, create_tenant, change_tenant, delete_tenant),
+    *(list_tiers, set_tier, delete_tier, get_audit),
+]
+
+
+def _roster(request: AnyRequest) -> Roster:
+    return services_of(request).access.keys.roster
+
+
+def _find(request: AnyRequest, tenant_id: str) -> TenantRecord:
+    record = _roster(request).tenants.get(tenant_id)
+    if record is None:
+        raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'.")
+    return record
+
+
+def _check_not_configured(request: AnyRequest, tenant_id: str) -> None:
+    if tenant_id in _roster(request).configured:
+        message = f"Tenant '{tenant_id}' stands in the configuration. Change it there."
+        raise ProtocolError("conflict", message)
+
+
+def _merged(
+    limits: OwnLimits, changes: dict[BackendGroup, dict[str, int | None] | None]
+) -> OwnLimits:
+    merged = dict(limits)
+    for group, own in changes.items():
+        if own is None:
+            merged.pop(group, None)
+        else:
+            merged[group] = {**merged.get(group, {}), **own}
+    return merged
+
+
+async def _keep(request: AnyRequest, action: str, record: TenantRecord) -> None:
+    fault = fault_of(record, _roster(request).tiers)
+    if fault is not None:
+        raise ProtocolError("invalid_value", fault)
+    content = msgspec.json.encode(record)
+    change = record_change(services_of(request), f"tenant:{record.id}", content)
+    await _write(request, action, record.id, [change])
+
+
+async def _write(request: AnyRequest, action: str, subject: str, changes: list[Change]) -> None:
+    services = services_of(request)
+    audit = AuditEntry(
+        at_s=services.gw.wall_s(), author=admin_of(request).name, action=action, subject=subject
+    )
+    await services.access.directory.write(changes, audit)
+
+
+def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
+    roster = _roster(request)
+    tenant = roster.tenant(record.id)
+    assert tenant is not None  # it was found, or just written
+    now_s = services_of(request).gw.wall_s()
+    return TenantView(
+        id=record.id,
+        tier=record.tier,
+        limits=tenant.limits,
+        weight=tenant.weight,
+        own_limits=record.limits,
+        access=record.access,
+        configured=record.id in roster.configured,
+        active_keys=sum(key.state(now_s) == "active" for key in roster.keys_of(record.id)),
+        created_at=record.created_s,
+    )
+
+
+def _tier_view(request: AnyRequest, name: str, tier: Tier) -> TierView:
+    users = sum(record.tier == name for record in _roster(request).tenants.values())
+    return TierView(name=name, limits=tier.limits, weight=tier.weight, tenants=users)

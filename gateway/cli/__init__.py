@@ -1,0 +1,4 @@
+"""The command line: one module for each `lanewise` command.
+
+Arguments come in; text and an exit status go out. Read `main.py` first.
+"""

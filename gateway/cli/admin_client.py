@@ -1,0 +1,81 @@
+"""The admin API from the command line: one HTTP request per call.
+
+An edge: it uses the operating system.
+"""
+
+import argparse
+import os
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from gateway.config.command_error import CommandError
+from gateway.config.development import DEVELOPMENT_ADMIN_KEY
+
+TIMEOUT_S = 30.0
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+class AdminError(CommandError):
+    """What the gateway refused and why, or that none answers."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status  # HTTP's; None: nobody answered
+
+
+def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
+    """`--url`, `--admin-key` and `--json`, the same for every command that administers."""
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("LANEWISE_URL", DEFAULT_URL),
+        help=f"the gateway's address (default: $LANEWISE_URL, else {DEFAULT_URL})",
+    )
+    parser.add_argument(
+        "--admin-key",
+        default=os.environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY),
+        metavar="KEY",
+        help="(default: $LANEWISE_ADMIN_KEY, else the development admin key)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+
+
+def ask_admin(
+    arguments: argparse.Namespace,
+    method: str,
+    *path: str,
+    body: dict[str, Any] | None = None,
+    query: dict[str, str] | None = None,
+) -> Any:
+    """The decoded answer of `/admin/<path>`, whose parts are quoted here.
+
+    Raises:
+        AdminError: It was refused, or nobody answers.
+    """
+    url = "/".join([arguments.url.rstrip("/"), "admin", *(quote(part, safe="") for part in path)])
+    if query:
+        url += f"?{urlencode(query)}"
+    content = None if method in ("GET", "DELETE") else msgspec.json.encode(body or {})
+    headers = {"authorization": f"Bearer {arguments.admin_key}", "content-type": "application/json"}
+    try:
+        request = urllib.request.Request(url, content, headers, method=method)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            return msgspec.json.decode(answer.read())
+    except urllib.error.HTTPError as error:
+        raise AdminError(_refusal(error), error.code) from None
+    except (OSError, ValueError) as error:  # the URL is none, nobody listens, or it is no gateway
+        reason = getattr(error, "reason", error)
+        raise AdminError(f"no gateway answers at {arguments.url}: {reason}") from None
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    with error:
+        content = error.read()
+    try:
+        message: str = msgspec.json.decode(content)["error"]["message"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return f"{error.code} {error.reason}"
+    return message

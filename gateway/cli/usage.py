@@ -1,0 +1,87 @@
+"""`lanewise usage export`: the usage ledger into a file.
+
+An edge: it uses the event loop, the operating system and Redis.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+from redis.exceptions import RedisError
+
+from gateway.config.config import ConfigError, load_config, masked_url
+from gateway.config.config_file import read_config
+from gateway.store.parquet import ParquetUnavailable
+from gateway.store.usage_export import ExportError, Summary, export
+from router.redis.client import redis_client
+
+TIMEOUT_S = 30.0
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `usage` with `export`."""
+    text = "Export what tenants used."
+    usage = commands.add_parser(
+        "usage",
+        help=text,
+        description=text,
+        epilog="example: lanewise usage export --out usage.csv",
+    )
+    text = "Move the usage ledger from Redis into a file: each entry once, also if it is cut."
+    parser = usage.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "export",
+        help=text,
+        description=text,
+        epilog="example: lanewise usage export --out usage.csv --redis redis://127.0.0.1:6379\n"
+        "Run it again for the same .csv to append, or to finish what was cut.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, required=True, help=".csv, or .parquet (needs pyarrow)"
+    )
+    parser.add_argument("--redis", metavar="URL", help="(default: $LANEWISE_REDIS_URL)")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="the gateway's")
+    parser.add_argument(
+        "--adopt",
+        metavar="CONSUMER",
+        help="take over what was handed out for another file that will never be finished, into a "
+        "new one; the other file may have some of it",
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=_export)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    toml = read_config(arguments.config)
+    url = load_config(toml, os.environ, redis_url=arguments.redis).redis.url
+    if url is None:
+        raise ConfigError(
+            "no Redis to export from: give --redis or --config, or set LANEWISE_REDIS_URL (an "
+            "embedded Redis is the gateway's own, and forgets its ledger)"
+        )
+    try:
+        summary = asyncio.run(_drain(url, arguments.out, arguments.adopt))
+    except (ExportError, ParquetUnavailable) as error:
+        raise ConfigError(str(error)) from error
+    except RedisError as error:
+        words = f"{masked_url(url)}: {type(error).__name__}. Run it again to go on."
+        raise ConfigError(words) from error
+    except OSError as error:
+        raise ConfigError(f"--out {arguments.out}: {error}. Run it again to go on.") from error
+    if arguments.json:
+        print(msgspec.json.encode(summary).decode(), flush=True)
+        return 0
+    print(f"{summary.num_entries} tasks in {summary.num_rows} rows to {arguments.out}", flush=True)
+    if summary.num_dropped:
+        print(f"{summary.num_dropped} entries were dropped before they were read", file=sys.stderr)
+    for name in summary.elsewhere:
+        print(f"unfinished: {name} (run it again, or --adopt it)", file=sys.stderr)
+    return 0
+
+
+async def _drain(url: str, out: Path, adopt: str | None) -> Summary:
+    async with redis_client(url, timeout_s=TIMEOUT_S) as redis:
+        return await export(redis, out, adopt=adopt)

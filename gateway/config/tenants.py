@@ -1,0 +1,118 @@
+"""Tiers and tenants: what a tenant may use, from its tier and from what is said of it alone."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from backends.contract import BackendGroup
+from router.classify.task import GroupLimits, Tenant
+
+MAX_LIMIT = 1_000_000_000_000  # per minute the pools count to 1e9, per day further
+MAX_WEIGHT = 1_000
+
+TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")  # part of Redis keys, so nothing that could split one
+TIER_NAME = re.compile(r"[a-z0-9_-]{1,32}")  # a metric label
+
+Weight = Annotated[float, Meta(gt=0, le=MAX_WEIGHT)]
+Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
+
+
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
+    """What tenants of a tier share; a group without limits is not theirs to use."""
+
+    limits: dict[BackendGroup, GroupLimits] = {}
+    weight: Weight = 1.0  # share when tenants wait for the same engines
+
+
+class TierConfig(Tier, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A tier as people write it: a wrong name fails. Kept, it may have more."""
+
+
+class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tenant as it is kept: its tier, and where it differs from it."""
+
+    id: str
+    tier: str
+    limits: dict[BackendGroup, dict[str, Limit | None]] = {}  # instead of the tier's
+    access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all of the limits'
+    weight: Weight | None = None
+    created_s: int = 0
+
+
+def _limits(requests_per_min: int, tokens_per_min: int, max_concurrent: int) -> GroupLimits:
+    return GroupLimits(
+        requests_per_min=requests_per_min,
+        tokens_per_min=tokens_per_min,
+        max_concurrent=max_concurrent,
+    )
+
+
+# Without tiers of its own a configuration has these; the fast engine begins at `pro`.
+DEFAULT_TIERS: dict[str, TierConfig] = {
+    "free": TierConfig(limits={"deep": _limits(20, 40_000, 2)}),
+    "pro": TierConfig(
+        limits={"fast": _limits(600, 2_000_000, 32), "deep": _limits(120, 400_000, 8)}, weight=4.0
+    ),
+    "enterprise": TierConfig(
+        limits={"fast": _limits(6_000, 20_000_000, 256), "deep": _limits(1_200, 4_000_000, 64)},
+        weight=16.0,
+    ),
+}
+
+
+def resolve(record: TenantRecord, tiers: Mapping[str, Tier]) -> Tenant:
+    """The tenant as the router knows it.
+
+    A group whose limits are not whole, because its tier went or changed, is one it may not use.
+    """
+    tier = tiers.get(record.tier, Tier())
+    limits: dict[BackendGroup, GroupLimits] = {}
+    for group in (*tier.limits, *(g for g in record.limits if g not in tier.limits)):
+        if record.access is not None and group not in record.access:
+            continue
+        merged = _merged(tier.limits.get(group), record.limits.get(group, {}))
+        if isinstance(merged, GroupLimits):
+            limits[group] = merged
+    weight = tier.weight if record.weight is None else record.weight
+    return Tenant(id=record.id, tier=record.tier, limits=limits, weight=weight)
+
+
+def fault_of(record: TenantRecord, tiers: Mapping[str, Tier]) -> str | None:
+    """What is wrong with a tenant that is to be kept, and what to do; None if nothing is."""
+    if not TENANT_ID.fullmatch(record.id):
+        return f"tenant id {record.id[:80]!r} must be 1 to 64 of a-z, 0-9 and '-'"
+    tier = tiers.get(record.tier)
+    if tier is None:
+        return f"no tier {record.tier[:80]!r}: expected one of {', '.join(sorted(tiers))}"
+    for group, changes in record.limits.items():
+        merged = _merged(tier.limits.get(group), changes)
+        if isinstance(merged, str):
+            return f"limits.{group}: {merged}"
+    return None
+
+
+def fault_of_tier(name: str, tier: Tier) -> str | None:
+    """What is wrong with a tier that is to be kept; None if nothing is."""
+    if not TIER_NAME.fullmatch(name):
+        return f"tier {name[:80]!r} must be 1 to 32 of a-z, 0-9, '_' and '-'"
+    for group, limits in tier.limits.items():
+        for field, value in msgspec.structs.asdict(limits).items():
+            if isinstance(value, int) and not 0 <= value <= MAX_LIMIT:
+                return f"limits.{group}.{field}: expected 0 to {MAX_LIMIT}, got {value}"
+    return None
+
+
+def _merged(base: GroupLimits | None, changes: Mapping[str, int | None]) -> GroupLimits | str:
+    """A tier's limits with a tenant's own in their place, or why there are none."""
+    unknown = sorted(set(changes) - set(GroupLimits.__struct_fields__))
+    if unknown:
+        known = ", ".join(GroupLimits.__struct_fields__)
+        return f"no limit {unknown[0][:80]!r}: expected some of {known}"
+    fields = {} if base is None else msgspec.structs.asdict(base)
+    try:
+        return msgspec.convert({**fields, **changes}, GroupLimits)
+    except msgspec.ValidationError as error:
+        return f"the tier has none for this group, so all must be given ({error})"

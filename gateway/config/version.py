@@ -1,0 +1,3 @@
+"""Which Lanewise this is."""
+
+VERSION = "0.1.0"

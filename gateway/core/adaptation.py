@@ -1,0 +1,107 @@
+"""Capacity that follows demand: once a second, each adaptive group's limit and its tenants' shares.
+
+Off unless the configuration names a group. Each process adapts by itself, from what the engines
+report of everybody's load and from its own tasks, so several that share an engine meet there.
+
+An edge: it calls other edges.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from backends.contract import BackendGroup, BackendStats
+from gateway.core.waiting_room import WaitingRoom
+from gateway.metrics.adaptation_metrics import AdaptationMetrics
+from router.decide.concurrency_limiter import GroupGate
+from router.waiting.capacity import Capacity, Load, first_capacity, step
+from router.waiting.fair_share import Claim, stepped, water_fill
+from router.waiting.rules import AdaptationConfig, weight_of
+
+SHARE_STEP = 0.25  # of a share, per second
+SAMPLES_KEPT = 32  # times per output token, of the tasks that ended last
+SAMPLE_AGE_US = 10_000_000
+
+
+class Adaptation:
+    """Reads the load and moves the gate's limits; `tick` once a second."""
+
+    def __init__(
+        self,
+        config: AdaptationConfig,
+        *,
+        gate: GroupGate,
+        waiting: WaitingRoom,
+        stats: Callable[[], Sequence[BackendStats]],
+        clock_us: Callable[[], int],
+        metrics: AdaptationMetrics,
+    ) -> None:
+        """Sets the first limits at once, so that no burst comes before them."""
+        self._config = config
+        self._gate = gate
+        self._waiting = waiting
+        self._stats = stats
+        self._clock_us = clock_us
+        self._metrics = metrics
+        self._capacities: dict[BackendGroup, Capacity] = {}
+        self._shares: dict[BackendGroup, dict[str, int]] = {}
+        self._token_us: dict[BackendGroup, deque[tuple[int, float]]] = {
+            group: deque(maxlen=SAMPLES_KEPT) for group in config.groups
+        }
+        for group, bounds in config.groups.items():
+            self._capacities[group] = first_capacity(bounds, self._load(group))
+            self._apply(group)
+
+    def observe(self, group: BackendGroup, token_us: float | None) -> None:
+        """A task ended whose output took that long per token."""
+        samples = self._token_us.get(group)
+        if samples is not None and token_us is not None:
+            samples.append((self._clock_us(), token_us))
+
+    async def tick(self) -> None:
+        """Move every adaptive group by at most one step."""
+        for group, bounds in self._config.groups.items():
+            direction = step(self._capacities[group], self._load(group), bounds, self._clock_us())
+            self._metrics.stepped(group, direction)
+            self._apply(group)
+            self._waiting.look_again(group)
+
+    def _load(self, group: BackendGroup) -> Load:
+        mine = [stats for stats in self._stats() if stats.info.group == group and stats.healthy]
+        fullest = max(
+            (s.kv_used_tokens / s.kv_capacity_tokens for s in mine if s.kv_capacity_tokens),
+            default=0.0,
+        )
+        oldest_us = self._clock_us() - SAMPLE_AGE_US
+        recent = [us for at_us, us in self._token_us.get(group, ()) if at_us >= oldest_us]
+        return Load(
+            num_in_flight=self._gate.num_running(group),
+            num_running=sum(stats.num_running for stats in mine),
+            num_waiting=sum(stats.num_waiting for stats in mine),
+            max_num_seqs=sum(stats.max_num_seqs for stats in mine),
+            kv_usage=fullest,
+            reports=any(stats.kv_capacity_tokens for stats in mine),
+            token_us=median(recent) if recent else None,
+        )
+
+    def _apply(self, group: BackendGroup) -> None:
+        """Share the group's limit between the tenants that want it now."""
+        limit = int(self._capacities[group].limit)
+        demand = self._gate.running_by_tenant(group) + self._waiting.wanting(group)
+        claims = {
+            name: Claim(
+                demand=count,
+                weight=weight_of(self._waiting.config, name, tier),
+                floor=self._config.floors.get(tier, 0),
+                ceiling=self._config.ceilings.get(tier),
+            )
+            for (name, tier), count in demand.items()
+        }
+        before = self._shares.get(group, {})
+        shares = {
+            name: stepped(before.get(name), share, SHARE_STEP)
+            for name, share in water_fill(limit, claims).items()
+        }
+        self._shares[group] = shares
+        self._gate.set_limit(group, limit, shares)
+        self._metrics.stands(group, limit, self._gate.num_running(group))

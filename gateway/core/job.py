@@ -1,0 +1,106 @@
+"""A response from its request to its settlement: what the session starts and the pipeline runs."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from backends.contract import BackendGroup, ContextItem
+from gateway.wire.errors import ProtocolError
+from gateway.wire.requests import ParsedCreate
+from gateway.wire.response import Ending, ResponseWriter
+from gateway.wire.stored_response import Lineage
+from router.classify.task import Tenant
+from router.decide.decision import RouteDecision
+from router.waiting.fair_queue import Place
+
+StopReason = Literal["steered", "cancelled", "draining", "awaited"]  # the last: warm-ups only
+Redirect = Callable[[int, tuple[ContextItem, ...] | None], None]  # a sub-task; None: cancel it
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of a response: enough to continue from it."""
+
+    ending: Ending
+    items: tuple[ContextItem, ...]  # its whole context: what it was given and what it said
+    backend: str | None  # holds the KV prefix
+    lineage: Lineage = Lineage()  # where its context is stored
+    open_calls: tuple[dict[str, str], ...] = ()  # stubs of the outputs that its calls wait for
+
+
+class Job:
+    """One response under way. `stop` is how a steer or a cancel reaches it."""
+
+    def __init__(
+        self,
+        parsed: ParsedCreate,
+        writer: ResponseWriter,
+        tenant: Tenant,
+        *,
+        arrived_us: int,
+        refuse: Callable[[ProtocolError], None],
+        parent: tuple[ContextItem, ...] | None = None,
+        last_backend: str | None = None,
+        lineage: Lineage = Lineage(),  # noqa: B008 - frozen
+        stream_id: str | None = None,
+        on_open: Callable[[], None] | None = None,
+        on_place: Callable[[BackendGroup, Place], None] | None = None,
+    ) -> None:
+        self.parsed = parsed
+        self.writer = writer
+        self.tenant = tenant
+        self.arrived_us = arrived_us
+        self.refuse = refuse
+        self.parent = parent  # the context it continues; None: to be loaded, or none
+        self.last_backend = last_backend
+        self.lineage = lineage
+        self.stream_id = stream_id
+        self._on_open = on_open  # called once the response has begun
+        self._on_place = on_place if parsed.wants_place else None
+        self.decision: RouteDecision | None = None  # once admitted
+        self.decided: RouteDecision | None = None  # admitted or refused: for the decision log
+        self.records_text = False  # the policy that decided wants the ask's text in it
+        self.stopped: StopReason | None = None
+        self.delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
+        self.redirect: Redirect | None = None  # how a steer or a cancel reaches one of them
+        self._on_stop: Callable[[], None] | None = None  # set while it waits or generates
+
+    @property
+    def wants_place(self) -> bool:
+        """Whether its client asked to be told where it stands while it waits."""
+        return self._on_place is not None
+
+    def tell_place(self, group: BackendGroup, place: Place) -> None:
+        """Tell the client where it stands in that group's queue."""
+        if self._on_place is not None:
+            self._on_place(group, place)
+
+    def wait(self, on_stop: Callable[[], None] | None) -> None:
+        """It waits for its turn from now on; None: no longer. A stop that came before counts."""
+        self._on_stop = on_stop
+        if on_stop is not None and self.stopped is not None:
+            on_stop()
+
+    def begin(self, on_stop: Callable[[], None]) -> None:
+        """It generates from now on; a stop that came before takes effect."""
+        if self._on_open is not None:
+            self._on_open()
+        self._on_stop = on_stop
+        if self.stopped is not None:
+            on_stop()
+
+    def over(self) -> None:
+        """Nothing reaches it any more: let go what runs it and what it tells, which hold it."""
+        self._on_stop = self.redirect = self._on_open = self._on_place = None
+        self.refuse = _told_already
+
+    def stop(self, reason: StopReason) -> None:
+        """End it at the next token; harmless when it is over, and the first reason stays."""
+        if self.stopped is None:
+            self.stopped = reason
+            if self._on_stop is not None:
+                self._on_stop()
+
+
+def _told_already(error: ProtocolError) -> None:
+    """Of a job that is over: whoever waited for it knows."""

@@ -1,0 +1,401 @@
+"""The waiting room: tasks that wait for a pool instead of being refused, where that is allowed.
+
+One queue per group of engines, of this process; `router.waiting.fair_queue` says whose turn it is.
+A pump per group tries for whoever is next and sleeps until somebody can be next. Several processes
+have queues of their own and meet at the shared pools: between them it is first come, first served.
+
+A task that may not wait is tried at once, and told how long those before it will still take.
+
+An edge: it uses the event loop and the log.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from backends.contract import BackendGroup
+from gateway.metrics.waiting_metrics import Ending, WaitingMetrics
+from gateway.wire.errors import ProtocolError
+from router.classify.task import Task, Tenant
+from router.decide.decision import RankedRoute
+from router.pools.pools import GROUPS, Grant, Reservation
+from router.waiting.fair_queue import FairQueue, Place, Waiter
+from router.waiting.retry_after import Promises
+from router.waiting.rules import WaitingConfig, Waits, block_of, longest_wait_us, weight_of
+
+logger = logging.getLogger("lanewise")
+
+HOLD_US = 250_000  # a full group is looked at again after this, or when a task on it ends
+TELL_INTERVAL_US = 1_000_000  # between two looks at whose place has changed
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One try: the routes as they were ranked for it, and what the pools said."""
+
+    ranked: tuple[RankedRoute, ...]  # none for a part of a task: it has its engine
+    grant: Grant
+
+
+Try = Callable[[bool], Awaitable[Attempt]]  # told whether the task has waited before
+
+
+class Visitor(Protocol):
+    """Whose task waits: it may end the waiting, and want to know its place."""
+
+    @property
+    def wants_place(self) -> bool: ...
+
+    def tell_place(self, group: BackendGroup, place: Place) -> None: ...
+
+    def wait(self, on_stop: Callable[[], None] | None) -> None:
+        """It waits from now on, and `on_stop` ends that; None: no longer."""
+        ...
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A waiting task: how to try for it, and who wants to know."""
+
+    waiter: Waiter
+    tenant: Tenant
+    attempt: Try
+    last: Attempt | None  # the latest that failed
+    visitor: Visitor | None
+    outcome: "asyncio.Future[Attempt | None]"  # None: it waited in vain
+    told_place: int = 0
+
+
+@dataclass(slots=True)
+class _Room:
+    """One group's queue."""
+
+    group: BackendGroup
+    queue: FairQueue
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    entries: dict[str, _Entry] = field(default_factory=dict)
+    pump: "asyncio.Task[None] | None" = None
+    told_us: int = 0
+
+
+class WaitingRoom:
+    """See the module. Cancelling a call takes its task out; what it got meanwhile is given back."""
+
+    def __init__(
+        self,
+        config: WaitingConfig,
+        *,
+        clock_us: Callable[[], int],
+        policy_wait_ms: Callable[[], Waits],
+        give_back: Callable[[Reservation], Coroutine[Any, Any, None]],
+        spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+        metrics: WaitingMetrics,
+    ) -> None:
+        """Nobody waits yet.
+
+        Args:
+            clock_us: Monotonic; tasks' arrivals are on it.
+            policy_wait_ms: The active policy's longest waits.
+            give_back: Settles, for nothing used, what was granted to a task that had left.
+            spawn: Runs what must end even if the task that caused it is cancelled.
+        """
+        self.config = config
+        self._clock_us = clock_us
+        self._policy_wait_ms = policy_wait_ms
+        self._give_back = give_back
+        self._spawn = spawn
+        self._metrics = metrics
+        self._promises = Promises()
+        self._rooms = {
+            group: _Room(group, FairQueue(config.max_waiting, config.max_waiting_per_tenant))
+            for group in GROUPS
+        }
+
+    async def admit(
+        self,
+        task: Task,
+        tokens: int,
+        groups: Iterable[BackendGroup],
+        attempt: Try,
+        visitor: Visitor | None,
+    ) -> Attempt:
+        """The task's grant, now or after waiting; or the refusal, with the true wait in it.
+
+        Args:
+            tokens: What it asks of the first of the groups.
+            groups: Those that it may go to now, in that order.
+            attempt: Tries the pools.
+            visitor: Is told its place, if its client asked for that; a stop ends the waiting.
+
+        Raises:
+            ProtocolError: It was stopped, or waited behind others in vain; or `attempt` raised it.
+        """
+        made = await self._made(task, tokens, groups, attempt, visitor)
+        return made if made.grant.index is not None else self._truthful(task, tokens, made)
+
+    async def admit_part(
+        self,
+        part: Task,
+        tokens: int,
+        group: BackendGroup,
+        attempt: Try,
+        visitor: Visitor,
+    ) -> Attempt:
+        """The same for a part of a task, under an id of its own.
+
+        Nobody comes again for it: a refusal has the pools' wait in it, and takes no turn.
+        """
+        return await self._made(part, tokens, (group,), attempt, visitor)
+
+    async def _made(
+        self,
+        task: Task,
+        tokens: int,
+        groups: Iterable[BackendGroup],
+        attempt: Try,
+        visitor: Visitor | None,
+    ) -> Attempt:
+        """The attempt that got in, or the last that did not."""
+        room = self._room_before(task, groups)
+        first: Attempt | None = None
+        wait_us = 0 if room is None else self._may_wait_us(task, room, tokens, None)
+        if room is None or not wait_us:
+            first = await attempt(False)
+            if first.grant.index is not None:
+                self._note_admitted(first.grant)
+                return first
+            assert first.grant.limited_by is not None, "a refused grant names its pool"
+            room = self._rooms[first.grant.limited_by[0]]
+            wait_us = self._may_wait_us(task, room, tokens, first)
+            if not wait_us:
+                return first
+        now_us = self._clock_us()
+        waiter = Waiter(
+            id=task.id,
+            tenant_id=task.tenant.id,
+            weight=weight_of(self.config, task.tenant.id, task.tenant.tier, task.tenant.weight),
+            tokens=tokens,
+            joined_us=now_us,
+            until_us=now_us + wait_us,
+        )
+        outcome: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
+        entry = _Entry(waiter, task.tenant, attempt, first, visitor, outcome)
+        made = await self._stand(room, entry) or entry.last
+        if made is None:
+            raise self._in_vain(room, task.tenant.id, tokens)
+        return made
+
+    def released(self, reservation: Reservation) -> None:
+        """A task has ended here: its places may let others go on."""
+        now_us = self._clock_us()
+        for demand in reservation.demands:
+            room = self._rooms[demand.group]
+            if len(room.queue) and room.queue.released(reservation.tenant_id, now_us):
+                room.changed.set()
+
+    def others_wait(self, tenant_id: str, group: BackendGroup) -> bool:
+        """Whether tasks of other tenants wait for a group."""
+        queue = self._rooms[group].queue
+        return len(queue) > queue.num_waiting(tenant_id)
+
+    def wanting(self, group: BackendGroup) -> Counter[tuple[str, str]]:
+        """How many tasks wait for a group, by tenant and tier."""
+        entries = self._rooms[group].entries.values()
+        return Counter((entry.tenant.id, entry.tenant.tier) for entry in entries)
+
+    def look_again(self, group: BackendGroup) -> None:
+        """The group's capacity may have changed."""
+        room = self._rooms[group]
+        if len(room.queue):
+            room.queue.hold(self._clock_us())
+            room.changed.set()
+
+    def refuse_all(self) -> None:
+        """The gateway is stopping: whoever waits should go elsewhere at once."""
+        error = ProtocolError(
+            "server_draining",
+            "The server is restarting. Connect again and resend. Try again in 1s.",
+            retry_after_us=1_000_000,
+        )
+        for room in self._rooms.values():
+            for entry in room.entries.values():
+                if not entry.outcome.done():
+                    entry.outcome.set_exception(error)
+
+    # -- whether -------------------------------------------------------------------------------
+
+    def _room_before(self, task: Task, groups: Iterable[BackendGroup]) -> _Room | None:
+        """The queue where tasks of this tenant wait already, or the whole group does."""
+        if not any(len(room.queue) for room in self._rooms.values()):
+            return None
+        now_us = self._clock_us()
+        for group in groups:
+            queue = self._rooms[group].queue
+            if queue.num_waiting(task.tenant.id) or (len(queue) and queue.is_held(now_us)):
+                return self._rooms[group]
+        return None
+
+    def _may_wait_us(self, task: Task, room: _Room, tokens: int, first: Attempt | None) -> int:
+        """How long it may wait there; 0 if not at all, or surely for less than it would take."""
+        now_us = self._clock_us()
+        longest_us = longest_wait_us(self.config, self._policy_wait_ms(), task, room.group, now_us)
+        block = None if first is None else block_of(first.grant)
+        certain_us = room.queue.certain_us(task.tenant.id, tokens, now_us, block)
+        if certain_us > longest_us or not room.queue.has_room(task.tenant.id):
+            return 0
+        return longest_us
+
+    def _truthful(self, task: Task, tokens: int, refused: Attempt) -> Attempt:
+        """A refusal whose wait counts those of the same tenant that come before.
+
+        Both those that wait here, and those that were refused and told to come again.
+        """
+        grant, now_us = refused.grant, self._clock_us()
+        assert grant.limited_by is not None, "a refused grant names its pool"
+        queue = self._rooms[grant.limited_by[0]].queue
+        wait_us = queue.expected_us(task.tenant.id, tokens, now_us, block_of(grant))
+        wait_us = self._promises.wait_us(task.tenant.id, grant, tokens, wait_us, now_us)
+        return Attempt(refused.ranked, msgspec.structs.replace(grant, wait_us=wait_us))
+
+    def _note_admitted(self, grant: Grant) -> None:
+        if grant.reservation is not None:
+            tenant_id, demands = grant.reservation.tenant_id, grant.reservation.demands
+            self._promises.admitted(tenant_id, demands, grant.mode, self._clock_us())
+
+    def _in_vain(self, room: _Room, tenant_id: str, tokens: int) -> ProtocolError:
+        wait_us = max(1_000_000, room.queue.expected_us(tenant_id, tokens, self._clock_us()))
+        return ProtocolError(
+            "rate_limit_exceeded",
+            f"Rate limit reached for the {room.group} engines: earlier tasks of this tenant still "
+            f"wait for them. Please try again in {-(-wait_us // 1_000_000)}s.",
+            retry_after_us=wait_us,
+        )
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    async def _stand(self, room: _Room, entry: _Entry) -> Attempt | None:
+        """Wait for the outcome; whatever ends it, the task is in no queue afterwards."""
+        waiter, outcome = entry.waiter, entry.outcome
+        grant = None if entry.last is None else entry.last.grant
+        if grant is not None and grant.shed == "capacity":
+            room.queue.hold(waiter.joined_us + HOLD_US)
+            grant = None  # the group is full, whoever asks: not this tenant's affair
+        room.queue.join(waiter, None if grant is None else block_of(grant))
+        room.entries[waiter.id] = entry
+        self._metrics.depth(room.group, len(room.queue))
+        if room.pump is None or room.pump.done():
+            room.pump = self._spawn(self._serve(room))
+        room.changed.set()
+        self._tell(room, now_us=waiter.joined_us, only=entry)
+        if entry.visitor is not None:
+            entry.visitor.wait(lambda: _stop(outcome))
+        ending: Ending = "left"
+        try:
+            found = await outcome
+            ending = "refused" if found is None else "admitted"
+            return found
+        except asyncio.CancelledError:
+            # It may have got in at this very moment, and left without knowing.
+            if outcome.done() and not outcome.cancelled() and outcome.exception() is None:
+                self._return(outcome.result())
+            raise
+        finally:
+            if entry.visitor is not None:
+                entry.visitor.wait(None)
+            now_us = self._clock_us()
+            room.queue.leave(waiter.id, now_us)
+            del room.entries[waiter.id]
+            room.changed.set()
+            self._metrics.depth(room.group, len(room.queue))
+            self._metrics.waited(room.group, ending, now_us - waiter.joined_us)
+
+    async def _serve(self, room: _Room) -> None:
+        """Try for whoever is next, for as long as anybody waits."""
+        queue = room.queue
+        while len(queue):
+            room.changed.clear()
+            now_us = self._clock_us()
+            for waiter in queue.expired(now_us):
+                self._end(room, waiter, None)
+            turn = queue.next(now_us)
+            if turn is not None:
+                await self._try(room, room.entries[turn.id])
+            self._tell(room, self._clock_us())
+            if turn is None:
+                await self._sleep(room)
+
+    async def _try(self, room: _Room, entry: _Entry) -> None:
+        waiter = entry.waiter
+        try:
+            attempt = await entry.attempt(True)
+        except Exception as error:  # its own client hears of it; the others go on waiting
+            room.queue.leave(waiter.id, self._clock_us())
+            if not entry.outcome.done():
+                entry.outcome.set_exception(error)
+            return
+        grant, now_us = attempt.grant, self._clock_us()
+        if grant.reservation is None:
+            entry.last = attempt
+            if grant.shed == "capacity":
+                room.queue.hold(now_us + HOLD_US)
+            else:
+                room.queue.put_back(waiter, block_of(grant), now_us)
+        elif entry.outcome.done():
+            room.queue.leave(waiter.id, now_us)  # it is on its way out
+            self._return(attempt)
+        else:
+            room.queue.served(waiter, now_us)
+            self._note_admitted(grant)
+            entry.outcome.set_result(attempt)
+
+    def _return(self, attempt: Attempt | None) -> None:
+        if attempt is not None and attempt.grant.reservation is not None:
+            self._spawn(self._give_back(attempt.grant.reservation))
+
+    def _end(self, room: _Room, waiter: Waiter, outcome: Attempt | None) -> None:
+        room.queue.leave(waiter.id, self._clock_us())
+        entry = room.entries[waiter.id]
+        if not entry.outcome.done():
+            entry.outcome.set_result(outcome)
+
+    async def _sleep(self, room: _Room) -> None:
+        wake_us = room.queue.wake_us()
+        if wake_us is None:
+            return
+        visitors = (entry.visitor for entry in room.entries.values())
+        if any(visitor is not None and visitor.wants_place for visitor in visitors):
+            wake_us = min(wake_us, room.told_us + TELL_INTERVAL_US)
+        timeout_s = max(0.0, (wake_us - self._clock_us()) / 1e6)
+        try:
+            await asyncio.wait_for(room.changed.wait(), timeout_s)
+        except TimeoutError:
+            return
+
+    def _tell(self, room: _Room, now_us: int, only: _Entry | None = None) -> None:
+        """Tell those who asked where they stand: once when they come, then when it changes."""
+        if only is None:
+            if now_us < room.told_us + TELL_INTERVAL_US:
+                return
+            room.told_us = now_us
+        asking = [
+            entry
+            for entry in ((only,) if only is not None else room.entries.values())
+            if entry.visitor is not None and entry.visitor.wants_place and not entry.outcome.done()
+        ]
+        places = room.queue.places(now_us) if asking else {}
+        for entry in asking:
+            place = places.get(entry.waiter.id)
+            if entry.visitor is None or place is None or place.place == entry.told_place:
+                continue
+            entry.told_place = place.place
+            entry.visitor.tell_place(room.group, place)
+
+
+def _stop(outcome: "asyncio.Future[Attempt | None]") -> None:
+    if not outcome.done():
+        message = "The response was cancelled while it waited for its turn."
+        outcome.set_exception(ProtocolError("response_cancelled", message))

@@ -1,0 +1,260 @@
+"""Responses that outlive their request: `background: true` over HTTP.
+
+A run lives in the process that took it; its stored object is what every process answers with. It
+is written when it begins and when it ends. Events are kept while it runs and a while after, so that
+a stream can be taken up again with `starting_after`, where it ran.
+
+Once a second a process says in Redis which runs it has, and hears which of them another process was
+asked to cancel. A run whose process has fallen silent has failed: nobody polls it for ever.
+
+An edge: it uses the event loop and the log.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+from litestar.types import ASGIApp
+
+from gateway.core.gateway import Gateway
+from gateway.http.streams import EventStream, Exchange, json_response, sse_event
+from gateway.transport.ids import new_id
+from gateway.transport.outbox import Outbox
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import CreateBody
+from gateway.wire.requests import parse_create
+from gateway.wire.response import ResponseStream
+from gateway.wire.response_json import static_fields
+from gateway.wire.stored_response import StoredResponse
+from router.classify.task import Tenant
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+MAX_RUNS = 256  # per process, running or kept for their events
+BEAT_INTERVAL_S = 1.0
+CANCEL_WAIT_S = 5.0  # for another process to stop a run
+CANCEL_LOOK_S = 0.1  # between two looks whether it has
+_RUNNING = ("queued", "in_progress")
+_GONE = {"code": "server_error", "message": "The gateway that ran it stopped. Send it again."}
+
+
+class _Run:
+    """A background response and the events it has sent so far."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self.tenant = tenant
+        self.events: list[tuple[str, bytes]] = []
+        self.readers: set[Outbox] = set()
+        self.stream: ResponseStream
+        self.exchange: Exchange
+
+    def emit(self, event_type: str, data: bytes) -> None:
+        self.events.append((event_type, data))
+        for reader in self.readers:
+            reader.send(sse_event(event_type, data))
+
+    @property
+    def running(self) -> bool:
+        return not self.exchange.pump.done()
+
+
+class BackgroundRuns:
+    """The background responses of this process."""
+
+    def __init__(self, gw: Gateway) -> None:
+        self._gw = gw
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._flusher = Outbox(gw.rounds)  # flushes the streams; has no frames of its own
+        self._flushing = asyncio.create_task(self._flusher.run(_nothing))
+        self._keeping = asyncio.create_task(self._keep())
+
+    async def create(self, tenant: Tenant, body: CreateBody) -> ASGIApp:
+        """Begin a run and answer with its object, or with its events.
+
+        Raises:
+            ProtocolError: `store: false`, too many runs, or refused at once.
+        """
+        parsed = parse_create(body, f"resp_{new_id()}", max_tokens=self._gw.max_context_tokens)
+        if not parsed.store:
+            message = "'background' needs 'store': it is read back later. Leave 'store' out."
+            raise ProtocolError("invalid_value", message, param="background")
+        self._make_room()
+        run = self._runs[parsed.id] = _Run(tenant)
+        run.stream = ResponseStream(parsed, run.emit, on_dirty=self._flusher.mark)
+        run.exchange = Exchange(self._gw, tenant, parsed, run.stream)
+        try:
+            await run.exchange.until_open()  # a client that leaves before it begins ends it
+        except BaseException:
+            del self._runs[parsed.id]
+            raise
+        queued = static_fields(parsed, self._gw.wall_s())
+        rest: dict[str, Any] = {"model": body.model, "status": "queued", "completed_at": None}
+        rest["error"] = None
+        rest |= {"incomplete_details": None, "output": [], "usage": None}
+        answer = queued + b"," + msgspec.json.encode(rest)[1:]
+        if run.running:
+            try:
+                await self._store_begun(tenant, parsed.id, run.stream.body or answer)
+            except BaseException:
+                run.exchange.pump.cancel()  # nobody will know its id
+                raise
+        if body.stream:
+            return self._follow(run, 0)
+        return json_response(answer, headers=run.exchange.headers())
+
+    async def _store_begun(self, tenant: Tenant, response_id: str, body: bytes) -> None:
+        begun = StoredResponse(
+            response=body, ancestors=(), input=(), output=(), num_own=0, can_continue=False
+        )
+        await self._gw.store.save(tenant.id, response_id, begun, only_new=True)
+        await self._gw.store.beat(tenant.id, [response_id])
+
+    def _make_room(self) -> None:
+        if len(self._runs) < MAX_RUNS:
+            return
+        for response_id, run in self._runs.items():
+            if not run.running:
+                del self._runs[response_id]
+                return
+        raise ProtocolError(
+            "server_is_overloaded",
+            f"{MAX_RUNS} background responses are running. Try again in 10s.",
+            retry_after_us=10_000_000,
+        )
+
+    def find(self, tenant: Tenant, response_id: str) -> bytes | None:
+        """The object of a run that goes on, as it stands; None if this tenant has no such run."""
+        run = self._runs.get(response_id)
+        if run is None or run.tenant.id != tenant.id or not run.running:
+            return None
+        return run.stream.body
+
+    async def read(self, tenant: Tenant, response_id: str) -> bytes | None:
+        """The object of any stored response, as it stands; None if there is none.
+
+        A run whose process is gone is told as failed.
+        """
+        body = self.find(tenant, response_id)
+        if body is not None:
+            return body
+        stored = await self._gw.store.load(tenant.id, response_id)
+        if stored is None or not _is_running(stored.response):
+            return stored.response if stored else None
+        if await self._gw.store.runs(tenant.id, response_id):
+            return stored.response
+        # It may have ended between the two questions.
+        stored = await self._gw.store.load(tenant.id, response_id) or stored
+        if not _is_running(stored.response):
+            return stored.response
+        failed: dict[str, Any] = msgspec.json.decode(stored.response)
+        return msgspec.json.encode(failed | {"status": "failed", "error": _GONE})
+
+    def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIApp:
+        """The events of a run after that number, then those to come.
+
+        Raises:
+            ProtocolError: This process has no such run.
+        """
+        run = self._runs.get(response_id)
+        if run is None or run.tenant.id != tenant.id:
+            message = (
+                f"No background response '{response_id[:80]}' can be streamed here: its events are "
+                "kept where it ran, and a while only. Retrieve it without 'stream'."
+            )
+            raise ProtocolError("response_not_found", message, param="response_id")
+        return self._follow(run, starting_after + 1)
+
+    def _follow(self, run: _Run, first: int) -> ASGIApp:
+        outbox = Outbox(self._gw.rounds)
+        run.stream.flush()
+        for event_type, data in run.events[first:]:
+            outbox.send(sse_event(event_type, data))
+        run.readers.add(outbox)
+        watcher = asyncio.create_task(_until(run, outbox))
+        return EventStream(self._gw, outbox, watcher, run.exchange.headers())
+
+    async def cancel(self, tenant: Tenant, response_id: str) -> bytes | None:
+        """Stop a run, wherever it is, and return its object; None if this tenant has no such run.
+
+        One that has ended is left as it is. A sub-task's id stops that alone.
+        """
+        run = self._runs.get(response_id)
+        if run is not None and run.tenant.id == tenant.id:
+            run.exchange.job.stop("cancelled")
+            await asyncio.shield(run.exchange.pump)
+            return run.stream.body
+        whole_id, _, number = response_id.rpartition("-d")
+        run = self._runs.get(whole_id)
+        if run is not None and run.tenant.id == tenant.id and number.isdecimal():
+            job = run.exchange.job
+            if job.redirect is None or int(number[:4]) not in job.delegations:
+                return None
+            job.redirect(int(number[:4]), None)
+            return run.stream.body
+        return await self._cancel_elsewhere(tenant, response_id)
+
+    async def _cancel_elsewhere(self, tenant: Tenant, response_id: str) -> bytes | None:
+        body = await self.read(tenant, response_id)
+        if body is None or not msgspec.json.decode(body, type=_Stored).background:
+            return None
+        if not _is_running(body):
+            return body
+        await self._gw.store.ask_cancel(tenant.id, response_id)
+        for _ in range(round(CANCEL_WAIT_S / CANCEL_LOOK_S)):
+            await asyncio.sleep(CANCEL_LOOK_S)
+            body = await self.read(tenant, response_id)
+            if body is None or not _is_running(body):
+                break
+        return body
+
+    async def close(self) -> None:
+        """Stop every run; each ends and is settled."""
+        self._flusher.close()
+        await cancelled(self._keeping)
+        pumps = [run.exchange.pump for run in self._runs.values() if run.running]
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, self._flushing, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        """Say which runs are here, and stop those that were asked to stop; for ever."""
+        while True:
+            await asyncio.sleep(BEAT_INTERVAL_S)
+            by_tenant: dict[str, list[str]] = {}
+            for response_id, run in self._runs.items():
+                if run.running:
+                    by_tenant.setdefault(run.tenant.id, []).append(response_id)
+            for tenant_id, response_ids in by_tenant.items():
+                try:
+                    asked = await self._gw.store.beat(tenant_id, response_ids)
+                except ProtocolError as error:
+                    logger.warning("background responses could not be kept: %s", error)
+                    continue
+                for run in filter(None, map(self._runs.get, asked)):
+                    run.exchange.job.stop("cancelled")
+
+
+class _Stored(msgspec.Struct):
+    """What is looked at in a stored object."""
+
+    status: str
+    background: bool = False
+
+
+def _is_running(body: bytes) -> bool:
+    return msgspec.json.decode(body, type=_Stored).status in _RUNNING
+
+
+async def _until(run: _Run, outbox: Outbox) -> None:
+    """Feed a reader until the run ends; cancelling takes the reader away, not the run."""
+    try:
+        await asyncio.wait((run.exchange.pump,))
+    finally:
+        run.readers.discard(outbox)
+
+
+async def _nothing(frames: list[bytes]) -> None:
+    """The flusher writes nothing itself."""

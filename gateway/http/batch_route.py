@@ -1,0 +1,84 @@
+"""`POST /v1/route`: decisions for many asks, without running or reserving anything.
+
+An edge: it uses the event loop and the clock.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from gateway.core.gateway import Gateway
+from gateway.wire.errors import ProtocolError
+from router.classify.task import Task, TaskClass, Tenant
+from router.classify.text_features import Reading
+from router.decide.continuity import NEW
+from router.decide.weighing import Facts
+from router.record.batch import Desk, decide_line
+
+NDJSON = "application/x-ndjson"
+
+MAX_LINES = 50_000  # of one request; its bytes are bounded as every body's are
+MAX_AT_ONCE = 2  # batches in one process: they share its core with the streams
+SLICE_NS = 2_000_000  # decided in one go; then whatever streams has its turn
+RETRY_US = 1_000_000
+
+
+def live_desk(gw: Gateway, tenant: Tenant) -> Desk:
+    """Decisions as this gateway would take them now for a new conversation of the tenant."""
+
+    def facts(task: Task, task_class: TaskClass, reading: Reading) -> Facts:
+        return gw.experience.facts(task, task_class, reading, NEW, gw.clock_us())
+
+    return Desk(
+        policy=gw.policy,
+        tenant=tenant,
+        stats=gw.backend_stats(),
+        facts=facts,
+        unix_s=gw.wall_s(),
+    )
+
+
+class RouteBatches:
+    """Decides batches, a few at once."""
+
+    def __init__(self, desk_for: Callable[[Tenant], Desk]) -> None:
+        self._desk_for = desk_for
+        self._num_running = 0
+
+    async def decide(self, tenant: Tenant, body: bytes) -> bytes:
+        """One line of JSON for each line of the body that is not blank.
+
+        Cancelling it leaves nothing behind.
+
+        Raises:
+            ProtocolError: No lines, too many, or too many batches at once.
+        """
+        lines = body.splitlines()
+        if not lines:
+            message = 'Expected lines of {"id": ..., "text": ...}, got an empty body.'
+            raise ProtocolError("invalid_value", message)
+        if len(lines) > MAX_LINES:
+            message = (
+                f"Expected at most {MAX_LINES} lines, got {len(lines)}: send several requests."
+            )
+            raise ProtocolError("message_too_large", message)
+        if self._num_running >= MAX_AT_ONCE:
+            message = f"{MAX_AT_ONCE} batches are being decided already. Try again in 1s."
+            raise ProtocolError("server_is_overloaded", message, retry_after_us=RETRY_US)
+        self._num_running += 1
+        try:
+            return b"".join(await _decide(self._desk_for(tenant), lines))
+        finally:
+            self._num_running -= 1
+
+
+async def _decide(desk: Desk, lines: list[bytes]) -> list[bytes]:
+    decided: list[bytes] = []
+    slice_ends_ns = time.perf_counter_ns() + SLICE_NS
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            decided += (decide_line(line, number, desk, time.perf_counter_ns), b"\n")
+        if time.perf_counter_ns() > slice_ends_ns:
+            await asyncio.sleep(0)
+            slice_ends_ns = time.perf_counter_ns() + SLICE_NS
+    return decided

@@ -1,0 +1,34 @@
+"""`POST /v1/chat/completions`: the same pipeline under the older protocol.
+
+An edge: it calls other edges.
+"""
+
+from litestar.types import Receive
+
+from gateway.core.gateway import Gateway
+from gateway.http.streams import JSON, Answer, EventStream, Exchange
+from gateway.transport.ids import new_id
+from gateway.transport.outbox import Outbox
+from gateway.wire.chat_request import parse_chat
+from gateway.wire.chat_stream import ChatStream
+from router.classify.task import Tenant
+
+
+async def create_chat_completion(
+    gw: Gateway, tenant: Tenant, content: bytes, receive: Receive
+) -> Answer:
+    """`POST /v1/chat/completions`; `receive` tells when the client leaves.
+
+    Raises:
+        ProtocolError: Before the first chunk; afterwards errors are chunks.
+    """
+    chat, parsed = parse_chat(content, f"resp_{new_id()}", gw.max_context_tokens)
+    if not chat.stream:
+        whole = ChatStream(parsed, chat)
+        exchange = Exchange(gw, tenant, parsed, whole)
+        await exchange.whole(receive)
+        return Answer(JSON.encode(), exchange.headers(), whole.body)
+    outbox = Outbox(gw.rounds)
+    exchange = Exchange(gw, tenant, parsed, ChatStream(parsed, chat, outbox.send, outbox.mark))
+    await exchange.until_open()
+    return EventStream(gw, outbox, exchange.pump, exchange.headers())

@@ -1,0 +1,127 @@
+"""The two requests that come by the thousand, and their way past the web framework.
+
+Litestar's routing, request, headers and response objects take a seventh of the CPU of a short task
+that comes by HTTP, and give it nothing: one path, one header, a body of JSON. So `DirectPosts`
+takes these two from ASGI itself; all else, and what of them is out of the ordinary, goes to
+Litestar, whose routes stand for the schema and call the same functions. A test holds both to the
+same answers.
+
+An edge: it uses the log.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from gateway.http.chat import create_chat_completion
+from gateway.http.services import Services
+from gateway.http.streams import create_response, error_response
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import decode_body
+from router.classify.task import Tenant
+
+logger = logging.getLogger("lanewise")
+
+Post = Callable[[Services, Tenant, bytes, Receive], Awaitable[ASGIApp]]
+
+
+async def answer_response(
+    services: Services, tenant: Tenant, content: bytes, receive: Receive
+) -> ASGIApp:
+    """`POST /v1/responses`: JSON, SSE, or in the background.
+
+    Raises:
+        ProtocolError: Before anything is answered.
+    """
+    gw = services.gw
+    started_us = gw.clock_us()
+    body = decode_body(content)
+    gw.metrics.stage("parse", gw.clock_us() - started_us)
+    if body.background:
+        return await services.background.create(tenant, body)
+    return await create_response(gw, tenant, body, receive)
+
+
+async def answer_chat(
+    services: Services, tenant: Tenant, content: bytes, receive: Receive
+) -> ASGIApp:
+    """`POST /v1/chat/completions`: the older protocol, over the same pipeline.
+
+    Raises:
+        ProtocolError: Before anything is answered.
+    """
+    return await create_chat_completion(services.gw, tenant, content, receive)
+
+
+def fault_of(method: str, path: str, error: Exception) -> ProtocolError:
+    """What is told of an exception that nobody expected; a fault of ours is logged."""
+    if isinstance(error, ProtocolError):
+        return error
+    if isinstance(error, RecursionError):  # deeper than any of our documents is
+        message = f"{method} {path}: the JSON is nested too deeply."
+        return ProtocolError("invalid_json", message)
+    logger.error("%s %s failed", method, path, exc_info=error)
+    return ProtocolError("server_error", "The gateway failed. Send the request again.")
+
+
+_POSTS: dict[str, Post] = {
+    "/v1/responses": answer_response,
+    "/v1/chat/completions": answer_chat,
+}
+
+
+class DirectPosts:
+    """ASGI wrapper; see the module."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+        self._max_bytes = services.config.server.max_message_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP and scope["method"] == "POST":
+            post = _POSTS.get(scope["path"])
+            headers = {} if post is None else headers_of(scope)
+            # Of unknown length, too long or with a "Content-Length" that is none: Litestar refuses.
+            length = headers.get("content-length", "")
+            if post is not None and length.isdecimal() and int(length) <= self._max_bytes:
+                answer = await self._answered(post, scope["path"], headers, receive)
+                if answer is not None:
+                    await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _answered(
+        self, post: Post, path: str, headers: Mapping[str, str], receive: Receive
+    ) -> ASGIApp | None:
+        """The answer; None if the client left before it had asked."""
+        services = self._services
+        try:
+            tenant = services.access.keys.tenant(headers, services.gw.wall_s())
+            content = await _body(receive)
+            return None if content is None else await post(services, tenant, content, receive)
+        except Exception as error:
+            return error_response(fault_of("POST", path, error))
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """A request's headers, names in lower case; of two of a name the first counts."""
+    return {
+        name.decode("latin-1").lower(): value.decode("latin-1")
+        for name, value in reversed([*scope["headers"]])
+    }
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The whole body, which is as long as was announced; None if the client left during it."""
+    chunks: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        assert message["type"] == "http.request"
+        chunks.append(message["body"])
+        if not message["more_body"]:
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)

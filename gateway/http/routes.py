@@ -1,0 +1,321 @@
+"""The routes: each authenticates, calls one function, and answers.
+
+An edge: it uses the log.
+"""
+
+import logging
+from typing import Any
+
+import msgspec
+from litestar import Response, delete, get, post
+from litestar.exceptions import HTTPException
+from litestar.response.base import ASGIResponse
+
+from gateway.http.batch_route import NDJSON
+from gateway.http.fast_routes import answer_chat, answer_response, fault_of
+from gateway.http.services import Services
+from gateway.http.streams import (
+    JSON,
+    AnyRequest,
+    Framed,
+    create_compaction,
+    error_response,
+    json_response,
+    request_context,
+)
+from gateway.http.usage import usage_view
+from gateway.metrics.metrics import CONTENT_TYPE
+from gateway.task.outcomes import take_feedback
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import decode_body
+from gateway.wire.items import wire_item
+from gateway.wire.model_list import find_model
+from router.classify.task import Tenant
+
+logger = logging.getLogger("lanewise")
+
+MAX_LISTED_ITEMS = 100  # per page of input_items; OpenAI's limit
+
+
+def _services(request: AnyRequest) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+def _tenant(services: Services, request: AnyRequest) -> Tenant:
+    return services.access.keys.tenant(request.headers, services.gw.wall_s())
+
+
+# -- responses ---------------------------------------------------------------------------------
+
+
+@get("/v1/responses")
+async def responses_without_upgrade() -> ASGIResponse:
+    """Codex takes 426, and only that, as "use HTTP instead" at once."""
+    message = "Upgrade to a WebSocket, or POST to this address."
+    error = ProtocolError("upgrade_required", message, headers={"upgrade": "websocket"})
+    return error_response(error)
+
+
+@post("/v1/responses")
+async def post_response(request: AnyRequest) -> ASGIResponse:
+    """One response: JSON, SSE, or in the background."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    content = await request.body()
+    return Framed(await answer_response(services, tenant, content, request.receive))
+
+
+@get("/v1/responses/{response_id:str}")
+async def get_response(
+    request: AnyRequest, response_id: str, stream: bool = False, starting_after: int = -1
+) -> ASGIResponse:
+    """A stored response, or the events of a background one."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    if stream:
+        return Framed(services.background.follow(tenant, response_id, starting_after))
+    body = await services.background.read(tenant, response_id)
+    if body is None:
+        raise _not_found(response_id)
+    return json_response(body)
+
+
+@delete("/v1/responses/{response_id:str}", status_code=200)
+async def delete_response(request: AnyRequest, response_id: str) -> ASGIResponse:
+    """Forget a stored response."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    await services.background.cancel(tenant, response_id)
+    services.gw.experience.trials.forget(tenant.id, response_id)
+    if not await services.gw.store.delete(tenant.id, response_id):
+        raise _not_found(response_id)
+    return json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+@post("/v1/responses/{response_id:str}/cancel", status_code=200)
+async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse:
+    """Stop a background response."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    cancelled = await services.background.cancel(tenant, response_id)
+    if cancelled is not None:
+        return json_response(cancelled)
+    if await services.gw.store.load(tenant.id, response_id) is None:
+        raise _not_found(response_id)
+    message = (
+        "Only a background response can be cancelled so. Stop others by closing their connection, "
+        "or on a WebSocket by 'response.cancel'."
+    )
+    raise ProtocolError("response_not_cancellable", message, param="response_id")
+
+
+@post("/v1/responses/{response_id:str}/feedback", status_code=200)
+async def post_feedback(request: AnyRequest, response_id: str) -> ASGIResponse:
+    """Whether an answer did what was asked: the router learns from it."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    feedback = await take_feedback(services.gw, tenant, response_id, await request.body())
+    kind = {"id": response_id, "object": "response.feedback"}
+    return json_response(kind | msgspec.to_builtins(feedback))
+
+
+@get("/v1/responses/{response_id:str}/input_items")
+async def get_input_items(
+    request: AnyRequest,
+    response_id: str,
+    limit: int = 20,
+    order: str = "desc",
+    after: str | None = None,
+) -> ASGIResponse:
+    """The items a response was given, a page at a time."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    items = await services.gw.store.input_items(tenant.id, response_id)
+    if items is None:
+        raise _not_found(response_id)
+    tail = response_id.removeprefix("resp_")
+    listed = [wire_item(entry.item, f"in_{tail}{n:04x}") for n, entry in enumerate(items)]
+    if order != "asc":
+        listed.reverse()
+    ids = [item["id"] for item in listed]
+    if after is not None and after not in ids:
+        raise ProtocolError("invalid_value", f"No item '{after[:80]}' in this list.", param="after")
+    start = ids.index(after) + 1 if after is not None else 0
+    page = listed[start : start + max(1, min(limit, MAX_LISTED_ITEMS))]
+    return json_response(
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
+            "has_more": start + len(page) < len(listed),
+        }
+    )
+
+
+@post("/v1/responses/input_tokens", status_code=200)
+async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
+    """How many tokens a request would bring, by the gateway's own rule."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    task = await request_context(services.gw, tenant, decode_body(await request.body()))
+    tokens = task.request.num_prompt_tokens
+    return json_response({"object": "response.input_tokens", "input_tokens": tokens})
+
+
+@post("/v1/responses/compact", status_code=200)
+async def compact_context(request: AnyRequest) -> ASGIResponse:
+    """A shorter context that stands for a longer one."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    body = decode_body(await request.body())
+    return await create_compaction(services.gw, tenant, body, request.receive)
+
+
+def _not_found(response_id: str) -> ProtocolError:
+    message = f"Response '{response_id[:80]}' not found."
+    return ProtocolError("response_not_found", message, param="response_id")
+
+
+# -- chat completions and models ---------------------------------------------------------------
+
+
+@post("/v1/chat/completions", status_code=200)
+async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
+    """The older protocol, over the same pipeline."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    content = await request.body()
+    return Framed(await answer_chat(services, tenant, content, request.receive))
+
+
+@post("/v1/route", status_code=200)
+async def post_route(request: AnyRequest) -> ASGIResponse:
+    """Where each of many asks would go: lines of JSON in, lines of JSON out; nothing runs."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    decided = await services.route_batches.decide(tenant, await request.body())
+    return ASGIResponse(body=decided, media_type=NDJSON)
+
+
+@get("/v1/models")
+async def get_models(request: AnyRequest) -> ASGIResponse:
+    """What `model` may be."""
+    services = _services(request)
+    return json_response(services.catalogue(_tenant(services, request)))
+
+
+@get("/v1/models/{model:str}")
+async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
+    """One of them."""
+    services = _services(request)
+    catalogue = services.catalogue(_tenant(services, request))
+    return json_response(find_model(catalogue, model))
+
+
+@get("/v1/usage")
+async def get_usage(request: AnyRequest) -> ASGIResponse:
+    """The tenant's own pools, and what it has spent today."""
+    services = _services(request)
+    tenant = _tenant(services, request)
+    return json_response(await usage_view(services.gw, services.ledger, tenant))
+
+
+# -- operations --------------------------------------------------------------------------------
+
+
+@get("/metrics")
+async def get_metrics(request: AnyRequest) -> ASGIResponse:
+    """For Prometheus."""
+    services = _services(request)
+    fleet = services.fleet
+    body = await (services.gw.metrics.render() if fleet is None else fleet.metrics())
+    return ASGIResponse(body=body, headers={"content-type": CONTENT_TYPE})
+
+
+@get("/healthz")
+async def get_health() -> ASGIResponse:
+    """Alive: the event loop answers."""
+    return json_response({"status": "ok"})
+
+
+@get("/readyz")
+async def get_readiness(request: AnyRequest) -> ASGIResponse:
+    """Ready for tasks: not draining, and Redis has answered at least once.
+
+    One that only lost Redis stays ready: it limits tasks by itself, and there may be no better one.
+    """
+    gw = _services(request).gw
+    if gw.draining:
+        return json_response({"status": "draining"}, 503)
+    if not gw.pools.ready:
+        return json_response({"status": "blind", "detail": "Redis has not answered yet."}, 503)
+    return json_response({"status": "ready", "pools": gw.pools.mode})
+
+
+HANDLERS: list[Any] = [
+    responses_without_upgrade,
+    post_response,
+    get_response,
+    delete_response,
+    cancel_response,
+    post_feedback,
+    get_input_items,
+    count_input_tokens,
+    compact_context,
+    post_chat_completion,
+    post_route,
+    get_models,
+    get_model,
+    get_usage,
+    get_metrics,
+    get_health,
+    get_readiness,
+]
+
+
+# -- errors ------------------------------------------------------------------------------------
+
+
+def _answer(error: ProtocolError) -> Response[bytes]:
+    body = msgspec.json.encode(error.body())
+    return Response(
+        body, media_type=JSON, status_code=error.kind.status, headers=dict(error.headers)
+    )
+
+
+def on_protocol_error(_: AnyRequest, error: ProtocolError) -> Response[bytes]:
+    """The protocol's own errors."""
+    return _answer(error)
+
+
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
+    """The framework's errors in the protocol's form."""
+    if error.status_code == 413:
+        limit_bytes = _services(request).config.server.max_message_bytes
+        message = f"A body may hold {limit_bytes} bytes. Send less, or use 'previous_response_id'."
+        return _answer(ProtocolError("message_too_large", message))
+    code = _HTTP_CODES.get(error.status_code)
+    if code is None:
+        code = "invalid_value" if error.status_code < 500 else "server_error"
+    # What is wrong with a body is in its details: a path and words, or words alone.
+    extra = getattr(error, "extra", None) or ()
+    details = [f"{entry.get('key', '')} {entry.get('message', '')}".strip() for entry in extra]
+    message = "; ".join([f"{request.method} {request.url.path}: {error.detail}", *details])
+    return _answer(ProtocolError(code, message))
+
+
+def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:
+    """A fault of ours, or JSON that is nested too deeply."""
+    return _answer(fault_of(request.method, request.url.path, error))
+
+
+EXCEPTION_HANDLERS: dict[Any, Any] = {
+    ProtocolError: on_protocol_error,
+    HTTPException: on_http_error,
+    Exception: on_fault,
+}

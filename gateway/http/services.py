@@ -1,0 +1,42 @@
+"""The parts of the gateway that routes need: one `Services` per process, made by `process.app`.
+
+An edge: it calls other edges.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.access.access import Access
+from gateway.access.admin_keys import AdminKeys
+from gateway.config.config import Config
+from gateway.core.gateway import Gateway
+from gateway.fleet.fleet import Fleet
+from gateway.http.background import BackgroundRuns
+from gateway.http.batch_route import RouteBatches
+from gateway.store.ledger import Ledger
+from gateway.store.policy_watch import PolicyWatch
+from gateway.wire.model_list import model_list
+from router.classify.task import Tenant
+from router.learn.learned_store import LearnedStore
+
+
+@dataclass(slots=True)
+class Services:
+    """What the routes need, in one place: `app.state.services`."""
+
+    config: Config
+    gw: Gateway
+    access: Access
+    ledger: Ledger
+    background: BackgroundRuns
+    learned: LearnedStore
+    started_s: int  # Unix time
+    admin_keys: AdminKeys
+    policies: PolicyWatch
+    route_batches: RouteBatches
+    fleet: Fleet | None = None  # the workers on this machine, where this is one of several
+
+    def catalogue(self, tenant: Tenant) -> dict[str, Any]:
+        """What a tenant's `model` may be, by the policy in force."""
+        policy = self.gw.policy.for_tenant(tenant.id)
+        return model_list(self.gw.infos.values(), policy, self.started_s)

@@ -1,0 +1,294 @@
+"""HTTP's edge: one job per request, answered whole as JSON or piece by piece as SSE.
+
+An edge: it uses the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from litestar import Request
+from litestar.response.base import ASGIResponse
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from backends.contract import BackendGroup
+from gateway.core.gateway import Gateway
+from gateway.core.job import Ended, Job
+from gateway.task.context import load_task
+from gateway.task.pipeline import handle_task
+from gateway.transport.ids import new_id
+from gateway.transport.outbox import Outbox, WriteNow
+from gateway.transport.socket_protocol import WRITE_NOW
+from gateway.wire.compaction import compaction_object
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import CreateBody
+from gateway.wire.queue_position import PLACE_EVENT, place_fields
+from gateway.wire.ratelimit import rate_limit_headers
+from gateway.wire.requests import ParsedCreate, parse_create
+from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unheard
+from router.classify.task import Task, Tenant
+from router.waiting.fair_queue import Place
+
+AnyRequest = Request[Any, Any, Any]
+
+# Questions about a context may be about one that no engine takes; the counting is bounded.
+MAX_COUNTED_TOKENS = 1 << 20
+
+JSON = "application/json"
+SSE = b"text/event-stream; charset=utf-8"
+
+
+def json_response(
+    body: bytes | dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
+) -> ASGIResponse:
+    """A JSON answer; bytes are JSON already."""
+    content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    return ASGIResponse(body=content, media_type=JSON, status_code=status, headers=headers or {})
+
+
+def error_response(error: ProtocolError) -> ASGIResponse:
+    """An error as HTTP tells it."""
+    return json_response(error.body(), error.kind.status, error.headers)
+
+
+class Answer:
+    """An answer as plain ASGI, which costs a fifth of the framework's own response."""
+
+    def __init__(self, media_type: bytes, headers: dict[str, str], body: bytes = b"") -> None:
+        self.body = body
+        self._headers = [
+            (b"content-type", media_type),
+            *((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        length = (b"content-length", str(len(self.body)).encode())
+        await self._start(send, length)
+        await send({"type": "http.response.body", "body": self.body, "more_body": False})
+
+    async def _start(self, send: Send, *more: tuple[bytes, bytes]) -> None:
+        headers = [*self._headers, *more]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+class Framed(ASGIResponse):
+    """Any answer as Litestar's routes return it."""
+
+    def __init__(self, answer: ASGIApp) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        await self._answer(scope, receive, send)
+
+
+class Exchange:
+    """One HTTP request's job and what became known of it."""
+
+    def __init__(
+        self,
+        gw: Gateway,
+        tenant: Tenant,
+        parsed: ParsedCreate,
+        writer: ResponseWriter,
+        say: Callable[[str, bytes], None] | None = None,
+    ) -> None:
+        """`say`: for events before the response begins (type, fields), where it is streamed."""
+        self._say = say
+        self.refusal: ProtocolError | None = None
+        self.opened = asyncio.Event()  # there will be events, or there is a refusal
+        self.job = Job(
+            parsed,
+            writer,
+            tenant,
+            arrived_us=gw.clock_us(),
+            refuse=self._refuse,
+            on_open=self.opened.set,
+            on_place=self._tell_place if say is not None else None,
+        )
+        self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
+        self.pump.add_done_callback(lambda _: self.opened.set())
+        let_go = gw.holders.add(tenant, lambda _: self.job.stop("cancelled"))
+        self.pump.add_done_callback(lambda _: let_go())
+
+    def _refuse(self, error: ProtocolError) -> None:
+        if self._say is None or not self.opened.is_set():
+            self.refusal = error
+            return
+        # It waited, and its client was told so: the status has been sent.
+        told = {"code": error.code, "message": error.message, "param": error.param}
+        self._say("error", msgspec.json.encode(told | error.body())[1:-1])
+
+    def _tell_place(self, group: BackendGroup, place: Place) -> None:
+        assert self._say is not None
+        self._say(PLACE_EVENT, place_fields(self.job.parsed.id, group, place))
+        self.opened.set()
+
+    def headers(self) -> dict[str, str]:
+        """Of the answer: where the task went, and what is left in its pools."""
+        decision = self.job.decision
+        if decision is None or decision.chosen is None:
+            return {}
+        route = decision.chosen.route
+        return rate_limit_headers(decision.balances, route.groups, decision.mode) | {
+            "x-lanewise-route": route.value,
+            "x-lanewise-policy": decision.policy_version,
+        }
+
+    async def whole(self, receive: Receive) -> Ended:
+        """Wait for the end; a client that leaves first takes its generation with it.
+
+        Raises:
+            ProtocolError: It was refused, or its engine failed.
+        """
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((self.pump, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            self.pump.cancel()  # nothing, once it is done
+            await asyncio.gather(self.pump, leaving, return_exceptions=True)
+        if self.refusal is not None:
+            raise self.refusal
+        ended = None if self.pump.cancelled() else self.pump.result()
+        if ended is None:
+            raise ProtocolError("server_error", "The client left before the response ended.")
+        fault = ended.ending.fault()
+        if fault is not None:
+            raise fault
+        return ended
+
+    async def until_open(self) -> None:
+        """Wait until it is known that there will be events.
+
+        Raises:
+            ProtocolError: It was refused, while the status can still say so.
+        """
+        try:
+            await self.opened.wait()
+        except asyncio.CancelledError:
+            self.pump.cancel()
+            raise
+        if self.refusal is not None:
+            await self.pump
+            raise self.refusal
+
+
+class EventStream(Answer):
+    """Server-sent events from an outbox until the job behind it ends, or its client leaves."""
+
+    def __init__(
+        self, gw: Gateway, outbox: Outbox, pump: "asyncio.Task[Any]", headers: dict[str, str]
+    ) -> None:
+        """`pump` fills the outbox and is cancelled with the stream."""
+        unbuffered = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(SSE, headers | unbuffered)
+        self._gw = gw
+        self._outbox = outbox
+        self._pump = pump
+        self._write_now: WriteNow | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; whatever interrupts it stops the generation."""
+        self._write_now = scope.get("state", {}).get(WRITE_NOW)
+        try:
+            await self._start(send)
+            await self._send_events(send, receive)
+        finally:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    async def _send_events(self, send: Send, receive: Receive) -> None:
+        """Write what the outbox gets, while watching whether anyone is there."""
+
+        async def write(events: list[bytes]) -> None:
+            body = b"".join(events)
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        self._pump.add_done_callback(lambda _: self._outbox.close())
+        writer = asyncio.ensure_future(self._outbox.run(write, self._write_now))
+        leaving = asyncio.ensure_future(_gone(receive))
+
+        def cut() -> None:
+            leaving.cancel()  # a reader that stalls counts as gone
+
+        self._gw.outboxes[self._outbox] = cut
+        try:
+            await asyncio.wait((writer, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            del self._gw.outboxes[self._outbox]
+            leaving.cancel()
+            finished = writer.done()
+            writer.cancel()
+            await asyncio.gather(writer, leaving, return_exceptions=True)
+        if finished:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    """Return when the client has left; its request was read whole before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def sse_event(event_type: str, data: bytes) -> bytes:
+    """One server-sent event."""
+    return b"event: " + event_type.encode() + b"\ndata: " + data + b"\n\n"
+
+
+async def create_response(
+    gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive
+) -> Answer:
+    """`POST /v1/responses` in the foreground; `receive` tells when the client leaves.
+
+    Raises:
+        ProtocolError: Before the first event; afterwards errors are events.
+    """
+    parsed = parse_create(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
+    if body.stream:
+        outbox = Outbox(gw.rounds)
+        put = emitting(outbox.send, outbox.hold)
+        stream = ResponseStream(
+            parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark
+        )
+        exchange = Exchange(gw, tenant, parsed, stream, stream.send_about)
+        await exchange.until_open()
+        return EventStream(gw, outbox, exchange.pump, exchange.headers())
+    whole = unheard(parsed)
+    exchange = Exchange(gw, tenant, parsed, whole)
+    await exchange.whole(receive)
+    return Answer(JSON.encode(), exchange.headers(), whole.body)
+
+
+async def create_compaction(
+    gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive
+) -> ASGIResponse:
+    """`POST /v1/responses/compact`; `receive` tells when the client leaves.
+
+    Raises:
+        ProtocolError: It is not valid or not admitted, or its engine failed.
+    """
+    parsed = parse_create(body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS)
+    parsed = msgspec.structs.replace(parsed, generate=True, answers=False)
+    exchange = Exchange(gw, tenant, parsed, unheard(parsed))
+    ended = await exchange.whole(receive)
+    found = compaction_object(parsed.id, ended.items, ended.ending.usage, gw.wall_s())
+    return json_response(found, headers=exchange.headers())
+
+
+async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task:
+    """The task a request would be, for questions about its context.
+
+    Raises:
+        ProtocolError: It is not valid, or continues what is not stored.
+    """
+    parsed = parse_create(body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS)
+    job = Job(parsed, unheard(parsed), tenant, arrived_us=gw.clock_us(), refuse=_unrefused)
+    return await load_task(gw, job)
+
+
+def _unrefused(error: ProtocolError) -> None:
+    """Refusals of a job that is never run: `load_task` raises them."""

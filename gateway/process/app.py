@@ -1,0 +1,325 @@
+"""The composition root: every part made, wired, and taken down in order; and the routes.
+
+An edge: it uses the event loop, the clock, Redis and the log.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from litestar import Litestar
+from litestar.datastructures import State
+from litestar.openapi.spec import Components, SecurityScheme
+from redis.asyncio import Redis
+
+from backends.contract import Backend
+from backends.drive.driver import monotonic_us
+from backends.link.backend import LinkBackend
+from backends.simulated.gpu import GpuBackend
+from backends.simulated.wafer import WaferBackend
+from backends.upstream.backend import UpstreamBackend
+from gateway.access.access import Access, follow_access
+from gateway.access.admin_keys import AdminKeys
+from gateway.admin.routes import ADMIN
+from gateway.config.config import (
+    BackendConfig,
+    Config,
+    ConfigError,
+    GpuBackendConfig,
+    UpstreamBackendConfig,
+    WaferBackendConfig,
+    admin_keys,
+)
+from gateway.config.version import VERSION
+from gateway.core.gateway import Gateway
+from gateway.core.waiting_room import WaitingRoom
+from gateway.http.background import BackgroundRuns
+from gateway.http.batch_route import RouteBatches, live_desk
+from gateway.http.openapi import DocumentConfig
+from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
+from gateway.http.services import Services
+from gateway.metrics.metrics import Metrics
+from gateway.process.embedded_redis import EmbeddedRedis
+from gateway.process.maintenance import every, standing_duties
+from gateway.store.decision_log import LogInUse, Recorder
+from gateway.store.ledger import open_ledger
+from gateway.store.policy_watch import InForce, PolicyWatch
+from gateway.store.response_store import ResponseStore
+from gateway.transport.flush_timer import Rounds
+from gateway.wire.sealing import make_seals
+from router.learn.learned_store import LearnedStore
+from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
+from router.policy.store import PolicyStore
+from router.pools.capped_pools import CappedPools
+from router.pools.ceiling_leases import Slices
+from router.pools.failover_pools import FailoverPools
+from router.pools.heartbeat import Heartbeat
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.redis.cancelling import cancelled
+from router.redis.client import redis_client
+
+logger = logging.getLogger("lanewise")
+
+
+# How many budgets of an admission's attempt others of Redis's clients may take.
+STORE_BUDGETS = 5  # a task waits for it: its context, and what is kept of its answer
+ADMIN_BUDGETS = 20  # nobody's answer waits for these
+SHARE_INTERVAL_S = 2.0  # between two writes of what outcomes taught
+REFRESH_INTERVAL_S = 20.0  # between two looks at what other gateways learned
+
+
+def wall_s() -> int:
+    """Unix time."""
+    return int(time.time())
+
+
+@asynccontextmanager
+async def services(config: Config) -> AsyncIterator[Services]:
+    """Everything started; on the way out everything stopped, the last started first."""
+    async with AsyncExitStack() as stack:
+        url = config.redis.url or await _embedded_redis(stack)
+        budget_us = config.redis.budget_ms * 1_000
+        store_redis = redis_client(url, timeout_s=STORE_BUDGETS * budget_us / 1e6)
+        stack.push_async_callback(store_redis.aclose)
+        admin_redis = redis_client(url, timeout_s=ADMIN_BUDGETS * budget_us / 1e6)
+        stack.push_async_callback(admin_redis.aclose)
+        ledger = await stack.enter_async_context(open_ledger(admin_redis, config.ledger))
+        backends = make_backends(config.backends)
+        for backend in backends.values():
+            stack.push_async_callback(backend.close)
+        metrics = Metrics(
+            version=VERSION,
+            backends=lambda: [backend.stats() for backend in backends.values()],
+        )
+        metrics.ledger.report = lambda: ledger.report
+        heartbeat = await stack.enter_async_context(_heartbeat(url, budget_us))
+        pools = CappedPools(
+            RedisPools(url, budget_us=budget_us),
+            clock_us=monotonic_us,
+            wall_us=lambda: time.time_ns() // 1_000,
+            beat=heartbeat.beat,
+            when_away=lambda: {**config.redis.when_away, **gw.policy.when_away},
+            on_blind=config.redis.on_blind,
+            on_call=metrics.pools_call,
+            on_report=metrics.pools_stand,
+            on_settled=lambda reservation: gw.released(reservation),
+        )
+        pools.slices = _slices(config, url, budget_us)
+        stack.push_async_callback(pools.close)
+        gw = Gateway(
+            backends=backends,
+            pools=pools,
+            waiting=_waiting_room(config, pools, metrics, lambda: gw),
+            store=_response_store(store_redis, config, pools),
+            policy=load_policy(config.policy_path),
+            metrics=metrics,
+            clock_us=monotonic_us,
+            wall_s=wall_s,
+            record_usage=ledger.add,
+            recorder=await stack.enter_async_context(_recording(config, metrics)),
+            weights=config.cost_weights,
+            rounds=Rounds(config.server.flush_interval_ms / 1e3),
+            warm_up_timeout_s=config.server.warm_up_timeout_s,
+        )
+        stack.push_async_callback(gw.settled)
+        learned = await stack.enter_async_context(_sharing(admin_redis, gw))
+        await pools.greet()  # whether Redis is there: no task need wait to find out
+        stack.push_async_callback((background := BackgroundRuns(gw)).close)
+        access = await stack.enter_async_context(_follow_access(config, gw, admin_redis))
+        policies = await stack.enter_async_context(_follow_policies(config, gw, admin_redis))
+        made = Services(
+            config=config,
+            gw=gw,
+            access=access,
+            ledger=ledger,
+            background=background,
+            learned=learned,
+            started_s=wall_s(),
+            admin_keys=AdminKeys(admin_keys(config)),
+            policies=policies,
+            route_batches=RouteBatches(partial(live_desk, gw)),
+        )
+        for duty in standing_duties(config, gw, pools):
+            stack.push_async_callback(cancelled, asyncio.create_task(duty))
+        yield made
+
+
+async def _embedded_redis(stack: AsyncExitStack) -> str:
+    embedded = EmbeddedRedis()
+    stack.push_async_callback(embedded.stop)
+    return await embedded.start()
+
+
+def _response_store(redis: Redis, config: Config, pools: FailoverPools) -> ResponseStore:
+    ttl_s = config.store.ttl_s
+    return ResponseStore(redis, ttl_s, is_reachable=lambda: pools.mode == "redis")
+
+
+@asynccontextmanager
+async def _sharing(redis: Redis, gw: Gateway) -> AsyncIterator[LearnedStore]:
+    """Share what outcomes teach, now and then and once more at the end."""
+    gw.metrics.experience = gw.experience
+    learned = LearnedStore(redis, gw.experience)
+    duties = (every(SHARE_INTERVAL_S, learned.share), every(REFRESH_INTERVAL_S, learned.refresh))
+    loops = [asyncio.create_task(duty) for duty in duties]
+    try:
+        yield learned
+    finally:
+        for loop in loops:
+            await cancelled(loop)
+        await learned.share()
+
+
+def _slices(config: Config, url: str, budget_us: int) -> Slices | None:
+    if not config.ceilings:
+        return None
+    return Slices(url, secrets.token_hex(8), config.ceilings, budget_us=budget_us)
+
+
+def _waiting_room(
+    config: Config, pools: FailoverPools, metrics: Metrics, gw: Callable[[], Gateway]
+) -> WaitingRoom:
+    return WaitingRoom(
+        config.waiting,
+        clock_us=monotonic_us,
+        policy_wait_ms=lambda: gw().policy.wait_ms,
+        give_back=lambda reservation: pools.settle(reservation, {}),
+        spawn=lambda coroutine: gw().spawn(coroutine),
+        metrics=metrics.waiting,
+    )
+
+
+@asynccontextmanager
+async def _follow_access(config: Config, gw: Gateway, redis: Redis) -> AsyncIterator[Access]:
+    """Keeps the keys up to date; compactions are sealed with what all gateways know of them."""
+    async with follow_access(redis, config, gw.holders, wall_s) as access:
+        keys = (key for tenant in config.tenants for key in tenant.keys)
+        gw.seals = make_seals(access.peppers, keys)
+        gw.max_compactions = config.context.max_compactions
+        yield access
+
+
+@asynccontextmanager
+async def _follow_policies(config: Config, gw: Gateway, redis: Redis) -> AsyncIterator[PolicyWatch]:
+    """Keeps `gw` on the policy in force."""
+
+    def take(in_force: InForce) -> None:
+        gw.policy, gw.shadow = in_force.policy, in_force.shadow
+        names = [policy.version for policy in (in_force.shadow, in_force.policy) if policy]
+        gw.metrics.policies.in_force(names, in_force.version, in_force.shadow_version)
+
+    policies = PolicyWatch(
+        PolicyStore(redis),
+        gw.policy,
+        cache=Path(config.policy_cache) if config.policy_cache else None,
+        on_change=take,
+        on_reload=gw.metrics.policies.reload,
+    )
+    await policies.start()
+    following = asyncio.create_task(policies.run())
+    try:
+        yield policies
+    finally:
+        await cancelled(following)
+
+
+@asynccontextmanager
+async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder]:
+    """The decision log's writer; on the way out it writes what it still has.
+
+    Raises:
+        ConfigError: Its file cannot be written.
+    """
+    recording = config.recording
+    try:
+        recorder = Recorder(
+            Path(recording.path) if recording.path else None,
+            max_bytes=recording.max_bytes,
+            keep=recording.keep,
+            on_recorded=metrics.policies.recorded,
+        )
+    except (OSError, LogInUse) as error:
+        raise ConfigError(f"recording.path: {error}") from error
+    try:
+        yield recorder
+    finally:
+        await asyncio.to_thread(recorder.close)
+
+
+def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
+    """The configured backends by name; needs a running event loop.
+
+    Raises:
+        ConfigError: One cannot be made as configured.
+    """
+    made: dict[str, Backend] = {}
+    for config in configs:
+        try:
+            made[config.name] = _make_backend(config)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"backends.{config.name}: {error}") from error
+    return made
+
+
+def _make_backend(config: BackendConfig) -> Backend:
+    if isinstance(config, WaferBackendConfig):
+        return WaferBackend(name=config.name, options=config.options)
+    if isinstance(config, GpuBackendConfig):
+        return GpuBackend(name=config.name, options=config.options)
+    if isinstance(config, UpstreamBackendConfig):
+        return UpstreamBackend(name=config.name, options=config.options)
+    return LinkBackend(name=config.name, options=config.options)
+
+
+def load_policy(path: str | None) -> Policy:
+    """The policy of a file; without one, the default policy.
+
+    Raises:
+        ConfigError: It cannot be read, or is no valid policy.
+    """
+    if path is None:
+        return DEFAULT_POLICY
+    try:
+        return parse_policy(Path(path).read_bytes(), path)
+    except OSError as error:
+        raise ConfigError(f"policy_path {path!r}: {error.strerror}") from error
+    except PolicyError as error:
+        raise ConfigError(f"policy_path: {error}") from error
+
+
+@asynccontextmanager
+async def _heartbeat(url: str, budget_us: int) -> AsyncIterator[Heartbeat]:
+    """This gateway's, on a connection of its own; at the end it is no longer counted."""
+    redis = redis_client(url, timeout_s=budget_us / 1e6)
+    heartbeat = Heartbeat(redis, secrets.token_hex(8))
+    try:
+        yield heartbeat
+        with contextlib.suppress(PoolsUnavailable):
+            await heartbeat.leave()
+    finally:
+        await redis.aclose()
+
+
+def make_app(made: Services) -> Litestar:
+    """The application; its routes find everything in `app.state.services`."""
+    return Litestar(
+        route_handlers=[*HANDLERS, ADMIN],
+        state=State({"services": made}),
+        openapi_config=DocumentConfig(
+            title="Lanewise",
+            version=VERSION,
+            path="/schema",
+            components=Components(
+                security_schemes={"AdminKey": SecurityScheme(type="http", scheme="bearer")}
+            ),
+        ),
+        request_max_body_size=made.config.server.max_message_bytes,
+        logging_config=None,
+        exception_handlers=EXCEPTION_HANDLERS,
+    )

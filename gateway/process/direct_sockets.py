@@ -1,0 +1,96 @@
+"""The two WebSockets: who is let in, and what serves them.
+
+They come by the thousand after a restart, and need no framework: one path, some headers. So
+`DirectSockets` takes them from ASGI itself; upgrades at other paths go on, to be refused.
+
+An edge: it calls other edges.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.utils.path import normalize_path
+
+from gateway.http.fast_routes import headers_of
+from gateway.http.services import Services
+from gateway.http.streams import error_response
+from gateway.process.engine_link import EngineLink
+from gateway.session.connection import Connection
+from gateway.transport.asgi_socket import AsgiSocket
+from gateway.transport.gc_freeze import note_opened
+from gateway.transport.ids import request_id_header
+from gateway.wire.errors import ProtocolError
+from router.classify.task import Tenant
+
+
+async def serve_responses(services: Services, tenant: Tenant, socket: AsgiSocket) -> None:
+    """`/v1/responses`: the persistent connection."""
+    await socket.accept([request_id_header()])
+    gw = services.gw
+    connection = Connection(gw, services.config.server, services.access.keys, tenant, socket)
+    gw.metrics.ws_opened()
+    age = note_opened(gw.socket_ages)
+    code = 1011
+    try:
+        code = await connection.serve()
+    finally:
+        gw.metrics.ws_closed(code)
+        gw.socket_ages.closed(age)
+
+
+async def serve_link(services: Services, tenant: Tenant, socket: AsgiSocket) -> None:
+    """`/v1/link`: the first backend for gateways, where the configuration offers it.
+
+    Raises:
+        ProtocolError: It does not; nothing is answered yet.
+    """
+    if not services.config.server.serves_link:
+        raise ProtocolError("not_found", "This server does not offer its engine.")
+    await socket.accept()
+    await EngineLink(next(iter(services.gw.backends.values())), socket).serve()
+
+
+Serve = Callable[[Services, Tenant, AsgiSocket], Awaitable[None]]
+_SOCKETS: dict[str, Serve] = {"/v1/responses": serve_responses, "/v1/link": serve_link}
+
+
+class DirectSockets:
+    """ASGI wrapper; see the module."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Not a coroutine itself: one would be kept as long as the socket."""
+        if scope["type"] == ScopeType.WEBSOCKET:
+            serve = _SOCKETS.get(normalize_path(scope["path"]))
+            if serve is not None:
+                return self._serve(serve, scope, AsgiSocket(scope, receive, send))
+        return self._app(scope, receive, send)
+
+    async def _serve(self, serve: Serve, scope: Scope, socket: AsgiSocket) -> None:
+        try:
+            # Before the upgrade, so that clients see a status and not a socket that closes.
+            tenant = self._let_in(scope)
+            await serve(self._services, tenant, socket)
+        except ProtocolError as error:
+            answer = error_response(error)
+            headers = [*answer.encode_headers(), request_id_header()]
+            await socket.deny(answer.status_code, headers, answer.body)
+
+    def _let_in(self, scope: Scope) -> Tenant:
+        """Who opens a socket.
+
+        Raises:
+            ProtocolError: Nobody we know; or a browser page that nobody allowed, for it could use
+                a key that is not its own.
+        """
+        services = self._services
+        headers = headers_of(scope)
+        origin = headers.get("origin")
+        if origin is not None and origin not in services.config.server.allowed_origins:
+            message = f"Origin '{origin[:80]}' is not in server.allowed_origins."
+            raise ProtocolError("insufficient_permissions", message)
+        return services.access.keys.tenant(headers, services.gw.wall_s())

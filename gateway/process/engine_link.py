@@ -1,0 +1,157 @@
+"""The engine's end of the link: its backend's generations, for gateways, over one socket each.
+
+An edge: it uses the event loop.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from backends.contract import (
+    Backend,
+    BackendError,
+    BackendStats,
+    Delta,
+    Finish,
+    FinishReason,
+    Generation,
+    Usage,
+)
+from backends.drive.driver import monotonic_us
+from backends.link.frames import (
+    VERSION,
+    Cancel,
+    Hello,
+    Start,
+    StepBuilder,
+    encode,
+    gateway_frames,
+)
+from gateway.transport.asgi_socket import AsgiSocket
+from gateway.transport.flush_timer import Rounds
+from gateway.transport.outbox import Outbox
+
+MAX_GENERATIONS = 16_384  # per link
+LONGEST_S = 0.02  # between two frames, however long they take to make
+STATS_INTERVAL_US = 100_000  # between two reports of the engine's load
+OTHERS_INTERVAL_S = 0.25  # between two looks whether other gateways changed it
+
+
+class EngineLink:
+    """Serves one gateway. Whatever ends the link, its generations are cancelled at once."""
+
+    def __init__(self, backend: Backend, socket: AsgiSocket) -> None:
+        self._backend = backend
+        self._socket = socket
+        self._outbox = Outbox(Rounds(0, LONGEST_S))
+        self._steps = StepBuilder()
+        self._generations: dict[int, Generation] = {}
+        self._stats_due_us = 0
+        self._told: BackendStats | None = None  # the load, as last reported
+
+    async def serve(self) -> None:
+        """Run until the gateway goes away; cancelling closes the link."""
+        info, stats = self._backend.info, self._backend.stats()
+        self._outbox.send(encode(Hello(VERSION, monotonic_us(), info, stats)))
+        reader = asyncio.ensure_future(self._read())
+        writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
+        telling = asyncio.create_task(self._tell_of_others())
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            telling.cancel()
+            self._outbox.close()
+            for generation in self._generations.values():
+                generation.cancel()
+            self._generations.clear()
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, telling, return_exceptions=True)
+
+    async def _read(self) -> None:
+        """Take frames in until the gateway closes, or sends what is none."""
+        while True:
+            message = await self._socket.receive()
+            content = message.get("bytes")
+            if message["type"] == "websocket.disconnect" or content is None:
+                return
+            try:
+                frame = gateway_frames.decode(content)
+            except msgspec.DecodeError:
+                return
+            if isinstance(frame, Start):
+                self._start(frame)
+            else:
+                self._cancel(frame)
+
+    def _start(self, frame: Start) -> None:
+        sink = _Sink(self, frame.key)
+        try:
+            if len(self._generations) >= MAX_GENERATIONS or frame.key in self._generations:
+                message = f"a link carries {MAX_GENERATIONS} generations under keys of their own"
+                raise BackendError(
+                    self._backend.info.name, "server_is_overloaded", message, retryable=True
+                )
+            self._generations[frame.key] = self._backend.start(frame.request, sink)
+        except BackendError as error:
+            sink.finish(Finish(FinishReason.ERROR, Usage(), monotonic_us(), error))
+
+    def _cancel(self, frame: Cancel) -> None:
+        generation = self._generations.pop(frame.key, None)
+        if generation is not None:
+            generation.cancel()
+            self._steps.forget(frame.key)
+            self._outbox.mark(self)
+
+    async def _tell_of_others(self) -> None:
+        """Report the load that other gateways make, for ever: their steps do not come this way."""
+        while True:
+            await asyncio.sleep(OTHERS_INTERVAL_S)
+            if self._backend.stats() != self._told:
+                self._stats_due_us = 0
+                self.flush()
+
+    def push(self, key: int, delta: Delta) -> None:
+        """Gather a delta for the next frame."""
+        self._steps.add(key, delta)
+        self._outbox.mark(self)
+
+    def finish(self, key: int, finish: Finish) -> None:
+        """Gather an end for the next frame."""
+        self._generations.pop(key, None)
+        self._steps.end(key, finish)
+        self._outbox.mark(self)
+
+    def flush(self) -> None:
+        """One frame for everything gathered; the load with it now and then, and when at rest."""
+        now_us = monotonic_us()
+        stats = None
+        if now_us >= self._stats_due_us or not self._generations:
+            self._stats_due_us = now_us + STATS_INTERVAL_US
+            stats = self._told = self._backend.stats()
+        step = self._steps.take(stats)
+        if step is not None:
+            self._outbox.send(encode(step))
+
+    async def _write(self, frames: list[bytes]) -> None:
+        await self._socket.write(frames, binary=True)
+
+    def _write_now(self, frames: Sequence[bytes]) -> bool:
+        return self._socket.write_now(frames, binary=True)
+
+
+class _Sink:
+    """A generation's way into the link."""
+
+    __slots__ = ("_key", "_link")
+
+    def __init__(self, link: EngineLink, key: int) -> None:
+        self._link = link
+        self._key = key
+
+    def push(self, delta: Delta) -> None:
+        self._link.push(self._key, delta)
+
+    def finish(self, finish: Finish) -> None:
+        self._link.finish(self._key, finish)

@@ -1,0 +1,201 @@
+"""One process of a supervisor's: started, watched, started again, asked and stopped.
+
+An edge: it uses the event loop, sockets and the log.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+from gateway.config.config import ServerConfig
+from gateway.fleet.channel import Answers, Channel, ChannelClosed, opened
+from gateway.fleet.wire import Begin
+from gateway.process.server import listen
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+FIRST_PAUSE_S = 0.1  # before a crashed process is started again; each time twice as long
+LAST_PAUSE_S = 10.0
+STEADY_S = 60.0  # one that has run for so long begins with the first pause again
+LAST_WORDS_S = 1.0  # of a process that has ended, to be read
+MAX_FALSE_STARTS = 3  # of one that has never served: then nothing will help
+
+
+class SharedPort:
+    """The port that all workers listen on, held for as long as there is any.
+
+    On Linux each worker has a listening socket of its own there and the kernel spreads connections
+    over them; a worker that ends takes only its own away. Elsewhere all share one.
+    """
+
+    def __init__(self, server: ServerConfig) -> None:
+        """Raises: ConfigError: The address is taken, by another `lanewise` too."""
+        with listen(server) as alone:  # alone: sharing would succeed beside a gateway that shares
+            self.number: int = alone.getsockname()[1]
+            family, address = alone.family, alone.getsockname()
+        self.to_hand_on: int | None = None
+        if sys.platform == "linux":
+            # Bound, never listening: it keeps the port, and is given no connection.
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._socket.bind(address)
+        else:
+            self._socket = listen(server)
+            self.to_hand_on = self._socket.fileno()
+
+    def __enter__(self) -> "SharedPort":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+
+class Member:
+    """See the module. `keep_running` is its life; all else may be called from outside of it."""
+
+    def __init__(
+        self,
+        name: str,
+        begin: Begin,
+        answers: Answers,
+        on_end: Callable[[bytes | None], None],
+        *,
+        keeps: socket.socket | None = None,
+    ) -> None:
+        """
+        Args:
+            name: For the log.
+            answers: To what it may ask.
+            on_end: Called after each end with the metrics that it left, if it had time to.
+            keeps: A listening socket to hand on, kept open here.
+        """
+        self.name = name
+        self.has_served = asyncio.Event()
+        self.num_starts = 0
+        self.num_restarts = 0  # after a crash
+        self.exit_status: int | None = None
+        self._begin = begin
+        self._answers = answers
+        self._on_end = on_end
+        self._keeps = keeps
+        self._process: asyncio.subprocess.Process | None = None
+        self._channel: Channel | None = None
+        self._is_stopping = self._is_replaced = False
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it runs and has said so."""
+        return self._channel is not None and self._channel.serving.is_set()
+
+    async def keep_running(self) -> None:
+        """Start it, and again whenever it crashed; returns when it is to stop, or cannot start."""
+        loop = asyncio.get_running_loop()
+        pause_s = FIRST_PAUSE_S
+        num_false_starts = 0
+        while not self._is_stopping:
+            began_s = loop.time()
+            await self._run_once()
+            if self._is_stopping:
+                return
+            if self._is_replaced:
+                self._is_replaced = False
+                continue
+            num_false_starts += not self.has_served.is_set()
+            if num_false_starts >= MAX_FALSE_STARTS:
+                return
+            if loop.time() - began_s >= STEADY_S:
+                pause_s = FIRST_PAUSE_S
+            logger.error(
+                "%s ended with status %s; it is started again in %.1f s",
+                *(self.name, self.exit_status, pause_s),
+            )
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+            self.num_restarts += 1
+
+    async def _run_once(self) -> None:
+        """From its start to its end. Cancelling kills it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            handed_on = [theirs.fileno()]
+            if self._begin.listener is not None:
+                handed_on.append(self._begin.listener)
+            self._process = process = await asyncio.create_subprocess_exec(
+                # -P: a folder called "gateway" where it is started must not be taken for ours.
+                *(sys.executable, "-P", "-m", "gateway.process.worker", str(theirs.fileno())),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=handed_on,
+                start_new_session=True,  # Ctrl-C is for the supervisor, which hands it on
+            )
+        self.num_starts += 1
+        self._channel = channel = await opened(ours, self._answers)
+        channel.send(self._begin)
+        reading = asyncio.create_task(channel.run())
+        greeting = asyncio.create_task(self._note_serving(channel))
+        try:
+            self.exit_status = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await asyncio.wait((reading,), timeout=LAST_WORDS_S)
+            await cancelled(reading, greeting)
+            self._channel = None
+            self._on_end(channel.farewell)
+
+    async def _note_serving(self, channel: Channel) -> None:
+        await channel.serving.wait()
+        self.has_served.set()
+
+    async def ask(self, word: str, timeout_s: float) -> bytes | None:
+        """Its answer; None where it does not serve, or does not answer in time."""
+        channel = self._channel
+        if channel is None or not channel.serving.is_set():
+            return None
+        with contextlib.suppress(ChannelClosed):
+            return await channel.ask(word, timeout_s)
+        return None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it runs."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def replace(self, timeout_s: float) -> None:
+        """Have it end and be started anew; returns once it serves again, or cannot."""
+        if self._channel is None:
+            return  # it is being started anew already
+        self._is_replaced = True
+        life = self.num_starts
+        await self._end(timeout_s)
+        while self.num_starts == life or not (self.is_serving or self._is_stopping):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    async def stop(self, timeout_s: float) -> None:
+        """End it for good: SIGTERM, and SIGKILL after the timeout."""
+        self._is_stopping = True
+        await self._end(timeout_s)
+        if self._keeps is not None:
+            self._keeps.close()
+
+    async def _end(self, timeout_s: float) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        self.signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), timeout_s)
+        except TimeoutError:
+            logger.error("%s did not end within %g s and is killed", self.name, timeout_s)
+            self.signal(signal.SIGKILL)
+            await process.wait()

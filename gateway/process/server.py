@@ -1,0 +1,320 @@
+"""The server process: uvicorn with our socket protocol, our headers and our way to stop.
+
+An edge: it uses the event loop, sockets, the clock and the log.
+"""
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
+
+import uvicorn
+import uvloop
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.config.config import (
+    DEVELOPMENT_TENANT,
+    Config,
+    ConfigError,
+    ServerConfig,
+)
+from gateway.config.development import DEVELOPMENT_KEY
+from gateway.http.fast_routes import DirectPosts
+from gateway.http.services import Services
+from gateway.process.app import make_app, services
+from gateway.process.direct_sockets import DirectSockets
+from gateway.transport.ids import request_id_header
+from gateway.transport.keepalive import KeepAlive, Line
+from gateway.transport.socket_protocol import HttpProtocol, SocketProtocol
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+# A message just over the limit is read, so that its true size can be told; one over this is refused
+# by the size that its frame claims.
+MESSAGE_SLACK_BYTES = 1 << 20
+PING_INTERVAL_S = 20.0
+BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
+KEEP_ALIVE_S = 75  # idle HTTP connections; longer than most clients and balancers keep them
+TERMINAL_TIMEOUT_S = 1.0  # for those that did not end to be told so
+CLOSE_TIMEOUT_S = 3  # for connections to say goodbye after the drain
+# New objects until Python looks for cycles among them, 700 by default: fewer than tasks under way
+# hold, so it would look at each of those many times. A look at so many takes about a millisecond.
+GC_YOUNG_OBJECTS = 10_000
+
+
+class StandardHeaders:
+    """ASGI wrapper: the headers that every HTTP answer has. Sockets pass through untouched."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        started_s = time.perf_counter()
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                taken_ms = int((time.perf_counter() - started_s) * 1e3)
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    request_id_header(),
+                    (b"openai-version", b"2020-10-01"),
+                    (b"openai-processing-ms", str(taken_ms).encode()),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class StoppedBySignals(uvicorn.Server):
+    """Calls `stop` on SIGTERM and SIGINT, and exits with 0 then."""
+
+    def stop(self) -> None:
+        """Close, and end."""
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn's own would raise the signal again when all is done: not a clean end."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            # What is left is bounded, and settles what ran: being asked again must not cut it off.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+class Server(StoppedBySignals):
+    """First it drains, then it closes, then it exits."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        made: Services,
+        on_serving: Callable[[int], None],
+        *,
+        is_one_of_many: bool = False,
+    ) -> None:
+        """
+        Args:
+            on_serving: Told the port, once.
+            is_one_of_many: Others take connections while this one drains.
+        """
+        super().__init__(config)
+        self._services = made
+        self._on_serving = on_serving
+        self._is_one_of_many = is_one_of_many
+        self._stopping: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Drain and end; asked twice, at once."""
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._drain())
+        else:
+            self.force_exit = True  # asked twice
+
+    async def _drain(self) -> None:
+        """Take nothing new, let what runs end within the timeout, then close."""
+        gw = self._services.gw
+        gw.draining = True
+        for server in self.servers if self._is_one_of_many else ():
+            server.close()  # to new connections; those there are go on
+        gw.waiting.refuse_all()
+        deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s
+        while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        deadline_s = time.monotonic() + TERMINAL_TIMEOUT_S
+        while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:
+            for live in list(gw.live.values()):  # again: one may just have asked for its next part
+                live.job.stop("draining")  # each still gets its terminal event, and is settled
+            await asyncio.sleep(0.01)
+        self.should_exit = True
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Say where it listens once it does."""
+        await super().startup(sockets)
+        _tune_gc()
+        if self.started:
+            self._on_serving(_port(self))
+
+
+def _tune_gc() -> None:
+    """Leave what is there when serving begins out of every later search for cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+
+
+def _port(server: uvicorn.Server) -> int:
+    """The real port, also where 0 was asked for."""
+    port: int = server.servers[0].sockets[0].getsockname()[1]
+    return port
+
+
+def greeting(config: Config, port: int) -> str:
+    """What is printed once it serves: where, and what to paste."""
+    host = config.server.host
+    scheme = "http" if config.server.tls_cert_path is None else "https"
+    url = f"{scheme}://{'127.0.0.1' if host == 'localhost' else host}:{port}"
+    keys = [key for tenant in config.tenants for key in tenant.keys]
+    key = DEVELOPMENT_KEY if DEVELOPMENT_KEY in keys else "<your key>"
+    return f"""\
+Lanewise listens on {url}   (key: {key})
+
+  # OpenAI SDK (pip install "openai[realtime]")
+  from openai import OpenAI
+  client = OpenAI(base_url="{url}/v1", api_key="{key}")
+  print(client.responses.create(model="auto", input="Reverse a string in Python.").output_text)
+
+  # Codex CLI
+  LANEWISE_API_KEY={key} codex exec --skip-git-repo-check -m auto -c model_provider=lanewise \\
+    -c 'model_providers.lanewise={{name="Lanewise", base_url="{url}/v1", env_key="LANEWISE_API_KEY",
+      model_catalog_url="{url}/v1/models", wire_api="responses", supports_websockets=true}}' \\
+    "say hi"
+
+  # in this terminal
+  {sys.argv[0]} chat --url {url}
+
+Metrics: {url}/metrics   Stop: Ctrl-C"""
+
+
+def serve(config: Config) -> int:
+    """Run until stopped; the process's exit status.
+
+    Raises:
+        ConfigError, EmbeddedRedisError: It cannot start; the message says why.
+    """
+    set_up_logging()
+    return uvloop.run(_serve(config))
+
+
+def set_up_logging() -> None:
+    """To standard error."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    # A malformed frame is its sender's affair: counted by its close code, not logged line by line.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+
+
+async def _serve(config: Config) -> int:
+    if limits_end_with_process(config):
+        logger.warning(
+            "tenants are configured, but Redis is embedded: limits hold for this process alone and "
+            "end with it; name a server with --redis or LANEWISE_REDIS_URL"
+        )
+    check_tls(config.server)
+    with listen(config.server) as listener:
+        async with services(config) as made:
+            return await serve_on(
+                listener, made, lambda port: print(greeting(config, port), flush=True)
+            )
+
+
+async def serve_on(
+    listener: socket.socket,
+    made: Services,
+    on_serving: Callable[[int], None],
+    *,
+    stop_after: "asyncio.Task[None] | None" = None,
+) -> int:
+    """Serve until stopped, or until `stop_after` ends: then others serve beside this process."""
+    keep_alive = KeepAlive(PING_INTERVAL_S)
+    pages = make_app(made)
+    app = DirectSockets(StandardHeaders(DirectPosts(pages, made)), made)
+    config = uvicorn_config(app, made.config.server, keep_alive)
+    server = Server(config, made, on_serving, is_one_of_many=stop_after is not None)
+    turning = asyncio.create_task(keep_alive.run())
+    if stop_after is not None:
+        stop_after.add_done_callback(lambda _: server.stop())
+    try:
+        await server.serve([listener])
+    finally:
+        await cancelled(turning)
+    return 0 if server.started else 1
+
+
+def limits_end_with_process(config: Config) -> bool:
+    """Whether limits were configured that an embedded Redis counts for this process alone.
+
+    An engine served alone has one tenant without limits of note: the gateways hold them.
+    """
+    alone = config.server.serves_link and len(config.tenants) == 1
+    return config.redis.url is None and config.tenants != (DEVELOPMENT_TENANT,) and not alone
+
+
+def listen(server: ServerConfig, *, is_shared: bool = False) -> socket.socket:
+    """The listening socket: made before anything is started, since this is what fails most.
+
+    Args:
+        is_shared: Other processes listen on the port as well; Linux spreads connections over them.
+
+    Raises:
+        ConfigError: The address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    try:
+        return socket.create_server(
+            (server.host, server.port), family=family, backlog=BACKLOG, reuse_port=is_shared
+        )
+    except OSError as error:
+        place = f"{server.host}:{server.port}"
+        raise ConfigError(f"server.host, server.port: cannot listen on {place}: {error}") from error
+
+
+def check_tls(server: ServerConfig) -> None:
+    """Find out before anything is started whether the certificate and its key can be used.
+
+    Raises:
+        ConfigError: They cannot.
+    """
+    if server.tls_cert_path is None:
+        return
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # A password that is empty: without one, an encrypted key would ask on the terminal.
+        context.load_cert_chain(server.tls_cert_path, server.tls_key_path, password="")
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
+
+
+def uvicorn_config(app: Any, server: ServerConfig, keep_alive: KeepAlive) -> uvicorn.Config:
+    """How an ASGI application is served, whichever it is."""
+    line = Line()
+    return uvicorn.Config(
+        app,
+        http=cast("type[asyncio.Protocol]", partial(HttpProtocol, line)),
+        ws=cast(
+            "type[asyncio.Protocol]",
+            partial(SocketProtocol, keep_alive, line, server.max_message_bytes),
+        ),
+        ws_max_size=server.max_message_bytes + MESSAGE_SLACK_BYTES,
+        ws_per_message_deflate=False,
+        interface="asgi3",  # not guessed: one that hands on need not be a coroutine itself
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nothing looks at where a client is
+        timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        ssl_certfile=server.tls_cert_path,
+        ssl_keyfile=server.tls_key_path,
+        ssl_keyfile_password="",
+    )

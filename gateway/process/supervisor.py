@@ -1,0 +1,251 @@
+"""`lanewise serve --workers N`: N gateways on one port, as one.
+
+The supervisor serves nobody. It starts the embedded Redis where none is named, one process for the
+simulated engines, and the workers; it starts again what crashed, hands signals on, and adds the
+workers' metrics up. SIGTERM and SIGINT drain all workers and end; SIGHUP replaces the workers one
+after another, each drained first, so that they read certificates anew while others serve.
+
+An edge: it uses the event loop, sockets and the log.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import signal
+import socket
+from contextlib import AsyncExitStack
+from functools import partial
+
+import msgspec
+import uvloop
+
+from gateway.config.config import Config
+from gateway.config.keys import DEVELOPMENT_PEPPERS
+from gateway.fleet.channel import Answers
+from gateway.fleet.fleet import METRICS, OF_ALL
+from gateway.fleet.wire import Begin, config_bytes
+from gateway.metrics.fleet_metrics import rendered, supervised
+from gateway.metrics.metric_sums import Snapshot, lasting, merged
+from gateway.process.embedded_redis import EmbeddedRedis
+from gateway.process.engine_host import linked, simulated
+from gateway.process.fleet_member import Member, SharedPort
+from gateway.process.server import check_tls, greeting, limits_end_with_process, set_up_logging
+from gateway.process.worker import EXIT_CONFIG
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+GATHER_TIMEOUT_S = 2.0  # a worker that does not answer shows what it last told
+GATHER_INTERVAL_S = 10.0  # what a killed worker counted is lost for as long at most
+STOP_MARGIN_S = 10.0  # beyond the drain, for goodbyes and Redis; then a worker is killed
+ENGINES_STOP_S = 5.0
+EVENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def supervise(config: Config) -> int:
+    """Run until stopped; the process's exit status.
+
+    Raises:
+        ConfigError, EmbeddedRedisError: It cannot start; the message says why.
+    """
+    set_up_logging()
+    return uvloop.run(_supervise(config))
+
+
+async def _supervise(config: Config) -> int:
+    check_tls(config.server)
+    if limits_end_with_process(config):
+        logger.warning(
+            "tenants are configured, but Redis is embedded: limits hold for this machine alone and "
+            "end with it; name a server with --redis or LANEWISE_REDIS_URL"
+        )
+    async with AsyncExitStack() as stack:
+        port = stack.enter_context(SharedPort(config.server))
+        if config.redis.url is None:
+            embedded = EmbeddedRedis()
+            stack.push_async_callback(embedded.stop)
+            config = with_redis(config, await embedded.start())
+        supervisor = Supervisor(config, port)
+        try:
+            return await supervisor.run()
+        finally:
+            await supervisor.stop()
+
+
+def with_redis(config: Config, url: str) -> Config:
+    """The configuration for workers that share an embedded Redis."""
+    auth = config.auth
+    if auth.peppers is None and auth.peppers_path is None:
+        auth = msgspec.structs.replace(auth, peppers=DEVELOPMENT_PEPPERS)
+    redis = msgspec.structs.replace(config.redis, url=url)
+    return msgspec.structs.replace(config, redis=redis, auth=auth)
+
+
+def worker_config(config: Config, number: int) -> Config:
+    """A worker's own: no two may write to one decision log."""
+    recording = config.recording
+    if recording.path is None:
+        return config
+    recording = msgspec.structs.replace(recording, path=f"{recording.path}.worker-{number}")
+    return msgspec.structs.replace(config, recording=recording)
+
+
+class Supervisor:
+    """All processes of one gateway. `run` once, then `stop`."""
+
+    def __init__(self, config: Config, port: SharedPort) -> None:
+        self._config = config
+        self._port = port
+        self._engines: Member | None = None
+        self._workers: list[Member] = []
+        self._keepers: list[asyncio.Task[None]] = []
+        self._told: dict[int, Snapshot] = {}  # worker -> its metrics, as last told
+        self._past: Snapshot = []  # counts of workers that ended
+        self._gathering: asyncio.Task[None] | None = None
+        self._linked = frozenset(backend.name for backend in simulated(config)) | {
+            backend.name for backend in config.backends if backend.__struct_config__.tag == "link"
+        }
+        self._stopping = asyncio.Event()
+        self._rolling: asyncio.Task[None] | None = None
+        self._failure: int | None = None
+
+    async def run(self) -> int:
+        """Start everything, and keep it running until a signal or a failure ends it.
+
+        Raises:
+            ConfigError: The engines cannot be started.
+        """
+        loop = asyncio.get_running_loop()
+        for event in EVENT_SIGNALS:
+            loop.add_signal_handler(event, self._on_signal, event)
+        config = await self._start_engines()
+        answers = self._answers()
+        for number in range(1, config.server.workers + 1):
+            begin = Begin(
+                config_bytes(worker_config(config, number)), number, self._port.to_hand_on, ""
+            )
+            worker = Member(f"worker {number}", begin, answers, partial(self._bury, number))
+            self._workers.append(worker)
+            self._keep(worker)
+        stopping = asyncio.create_task(self._stopping.wait())
+        serving = [asyncio.create_task(worker.has_served.wait()) for worker in self._workers]
+        try:
+            await asyncio.wait((stopping, asyncio.gather(*serving)), return_when="FIRST_COMPLETED")
+            if not self._stopping.is_set():
+                print(greeting(config, self._port.number), flush=True)
+            await self._gather_until(stopping)
+        finally:
+            await cancelled(stopping, *serving)
+        return self._failure or 0
+
+    async def stop(self) -> None:
+        """End all processes: the workers drain, then the engines go."""
+        self._stopping.set()
+        if self._rolling is not None:
+            await cancelled(self._rolling)
+        drain_s = self._config.server.drain_timeout_s + STOP_MARGIN_S
+        await asyncio.gather(*(worker.stop(drain_s) for worker in self._workers))
+        if self._engines is not None:
+            await self._engines.stop(ENGINES_STOP_S)
+        await cancelled(*self._keepers)
+        for number in EVENT_SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if number != signal.SIGHUP:
+            if self._stopping.is_set():  # asked twice: at once
+                for worker in self._workers:
+                    worker.signal(signal.SIGTERM)
+            self._stopping.set()
+        elif self._rolling is None or self._rolling.done():
+            self._rolling = asyncio.create_task(self._roll())
+
+    async def _roll(self) -> None:
+        """Replace the workers one after another."""
+        drain_s = self._config.server.drain_timeout_s + STOP_MARGIN_S
+        for worker in self._workers:
+            await worker.replace(drain_s)
+        logger.info("all workers were replaced")
+
+    # -- processes ---------------------------------------------------------------------------
+
+    async def _start_engines(self) -> Config:
+        """Start the simulated engines; returns the configuration with links to them."""
+        if not simulated(self._config):
+            return self._config
+        listener = socket.create_server(("127.0.0.1", 0))  # kept: engines that crashed come back
+        key = secrets.token_urlsafe(32)
+        config = linked(self._config, listener.getsockname()[1], key)
+        config_of_engines = msgspec.structs.replace(self._config, backends=simulated(self._config))
+        begin = Begin(config_bytes(config_of_engines), 0, listener.fileno(), key)
+        self._engines = Member("the engines' process", begin, {}, lambda _: None, keeps=listener)
+        self._keep(self._engines)
+        return config
+
+    def _keep(self, member: Member) -> None:
+        keeper = asyncio.create_task(member.keep_running())
+        keeper.add_done_callback(partial(self._ended, member))
+        self._keepers.append(keeper)
+
+    def _ended(self, member: Member, keeper: "asyncio.Task[None]") -> None:
+        """A member is not started again: fine when all stop, else the end of all."""
+        if keeper.cancelled() or self._stopping.is_set():
+            return
+        if (fault := keeper.exception()) is not None:
+            logger.error("%s cannot be kept running", member.name, exc_info=fault)
+        self._failure = EXIT_CONFIG if member.exit_status == EXIT_CONFIG else 1
+        self._stopping.set()
+
+    # -- metrics -----------------------------------------------------------------------------
+
+    def _answers(self) -> Answers:
+        """What a worker may ask."""
+        of_all = {word: partial(self._of_all, what) for what, word in OF_ALL.items()}
+        return {METRICS: self._metrics, **of_all}
+
+    async def _of_all(self, what: str) -> bytes:
+        told = await asyncio.gather(
+            *(worker.ask(what, GATHER_TIMEOUT_S) for worker in self._workers)
+        )
+        return msgspec.msgpack.encode([answer for answer in told if answer is not None])
+
+    async def _metrics(self) -> bytes:
+        """All workers' together, as text."""
+        await self._gather()
+        everything = merged([self._past, *self._told.values()], self._linked)
+        return await asyncio.to_thread(rendered, [*everything, *self._own()])
+
+    def _own(self) -> Snapshot:
+        serving = sum(worker.is_serving for worker in self._workers)
+        restarts = sum(worker.num_restarts for worker in self._workers)
+        return supervised(serving, len(self._workers), restarts)
+
+    async def _gather(self) -> None:
+        """Have every worker tell its metrics, once for all who ask at the same time."""
+        if self._gathering is None or self._gathering.done():
+            self._gathering = asyncio.create_task(self._gather_now())
+        await asyncio.shield(self._gathering)
+
+    async def _gather_now(self) -> None:
+        async def one(number: int, worker: Member) -> None:
+            life = worker.num_starts
+            told = await worker.ask("metrics", GATHER_TIMEOUT_S)
+            if told is not None and worker.num_starts == life:
+                self._told[number] = msgspec.msgpack.decode(told, type=Snapshot)
+
+        await asyncio.gather(*(one(*each) for each in enumerate(self._workers, start=1)))
+
+    async def _gather_until(self, stopping: "asyncio.Task[bool]") -> None:
+        while not stopping.done():
+            await self._gather()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(stopping), GATHER_INTERVAL_S)
+
+    def _bury(self, number: int, farewell: bytes | None) -> None:
+        """A worker has ended: its counts stay, its gauges go."""
+        told = self._told.pop(number, None)
+        if farewell is not None:
+            told = msgspec.msgpack.decode(farewell, type=Snapshot)
+        if told is not None:
+            self._past = merged([self._past, lasting(told, self._linked)], self._linked)

@@ -1,0 +1,132 @@
+"""`python -m gateway.process.worker FD`: a process of a supervisor, told over a socket what to be.
+
+A worker is a whole gateway but for what the supervisor has: the embedded Redis, the simulated
+engines, and the sum of all workers' metrics. It ends with its supervisor.
+
+An edge: it uses the event loop, sockets and the log.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+
+import msgspec
+import uvicorn
+import uvloop
+
+from gateway.admin.routes import health_of
+from gateway.config.config import Config, ConfigError
+from gateway.fleet.channel import Answers, Channel, ChannelClosed, begun
+from gateway.fleet.fleet import Fleet
+from gateway.fleet.wire import Begin, Serving, read_config
+from gateway.http.services import Services
+from gateway.process.app import make_backends, services
+from gateway.process.engine_host import EngineHost
+from gateway.process.server import (
+    PING_INTERVAL_S,
+    StoppedBySignals,
+    listen,
+    serve_on,
+    set_up_logging,
+    uvicorn_config,
+)
+from gateway.transport.keepalive import KeepAlive
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+EXIT_CONFIG = 2  # a start that would fail again
+
+
+def main() -> int:
+    """Run until the supervisor says so or is gone; the process's exit status."""
+    set_up_logging()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is the supervisor that is meant
+    try:
+        return uvloop.run(_run(socket.socket(fileno=int(sys.argv[1]))))
+    except ConfigError as error:
+        print(f"lanewise: {error}", file=sys.stderr)
+        return EXIT_CONFIG
+    except ChannelClosed:
+        return 1
+
+
+async def _run(end: socket.socket) -> int:
+    begin, channel = await begun(end)
+    listening = asyncio.create_task(channel.run())
+    try:
+        config = read_config(begin.config)
+        if begin.number == 0:
+            return await _serve_engines(config, begin, channel, listening)
+        return await _serve_gateway(config, begin, channel, listening)
+    finally:
+        await cancelled(listening)
+
+
+def _listener(begin: Begin, config: Config) -> socket.socket:
+    """The supervisor's, or one of our own on the port that all share."""
+    if begin.listener is not None:
+        return socket.socket(fileno=begin.listener)
+    return listen(config.server, is_shared=True)
+
+
+async def _serve_gateway(
+    config: Config, begin: Begin, channel: Channel, listening: "asyncio.Task[None]"
+) -> int:
+    async with services(config) as made:
+        made.fleet = Fleet(channel, begin.number)
+        channel.answers = _answers(made)
+        with _listener(begin, config) as listener:
+            status = await serve_on(
+                listener, made, lambda _: channel.send(Serving()), stop_after=listening
+            )
+        await channel.leave(await made.gw.metrics.snapshot())
+        return status
+
+
+def _answers(made: Services) -> Answers:
+    async def health() -> bytes:
+        return msgspec.json.encode(health_of(made))
+
+    async def decisions() -> bytes:
+        recorder = made.gw.recorder
+        return msgspec.json.encode(list(recorder.recent) if recorder else [])
+
+    return {"metrics": made.gw.metrics.snapshot, "health": health, "decisions": decisions}
+
+
+async def _serve_engines(
+    config: Config, begin: Begin, channel: Channel, listening: "asyncio.Task[None]"
+) -> int:
+    backends = make_backends(config.backends)
+    keep_alive = KeepAlive(PING_INTERVAL_S)
+    host = EngineHost(backends, begin.key)
+    server = _EngineServer(uvicorn_config(host, config.server, keep_alive), channel)
+    turning = asyncio.create_task(keep_alive.run())
+    listening.add_done_callback(lambda _: server.stop())
+    try:
+        with _listener(begin, config) as listener:
+            await server.serve([listener])
+    finally:
+        await cancelled(turning)
+        for backend in backends.values():
+            await backend.close()
+    return 0 if server.started else 1
+
+
+class _EngineServer(StoppedBySignals):
+    """Says that it serves."""
+
+    def __init__(self, config: uvicorn.Config, channel: Channel) -> None:
+        super().__init__(config)
+        self._channel = channel
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._channel.send(Serving())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""The generations of a run: what each was asked, what it pushes, what it used, and its end.
+
+An edge: it calls other edges.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from backends.contract import Delta, Finish, Generation, Usage
+from gateway.run.side_reservations import Claim, SideReservation
+from router.strategies.actions import Begin, Subtask, Vary
+
+
+class Listener(Protocol):
+    """Whoever runs the branch; exceptions of the first two go to the third."""
+
+    def on_delta(self, branch: "Branch", delta: Delta) -> None: ...
+
+    def on_finish(self, branch: "Branch", finish: Finish) -> None: ...
+
+    def break_off(self, error: Exception) -> None: ...
+
+
+class Pace(msgspec.Struct):
+    """When a branch's tokens came, by its engine's time; and when the client saw the first."""
+
+    backend: int  # place in the route's backends
+    first_at_us: int
+    last_at_us: int
+    seen_us: int = 0  # by the gateway's clock
+
+    def tpot_us(self, usage: Usage) -> float | None:
+        """Mean time between its tokens; None with fewer than two."""
+        if usage.num_output_tokens < 2:
+            return None
+        return (self.last_at_us - self.first_at_us) / (usage.num_output_tokens - 1)
+
+
+class Branch:
+    """One generation of a run, and its sink."""
+
+    __slots__ = (
+        *("_run", "backend", "begin", "cancelled", "claim", "failed", "generation", "gives_way"),
+        *("num_prompt_tokens", "num_streamed_tokens", "number", "pace", "reservation"),
+        *("started_us", "usage"),
+    )
+
+    def __init__(self, run: Listener, begin: Begin, backend: str, started_us: int) -> None:
+        self._run = run
+        self.begin = begin
+        self.backend = backend  # changes with a failover
+        self.started_us = started_us
+        self.number = begin.branch
+        self.generation: Generation | None = None  # None: not started, or refused
+        self.claim: Claim | None = None  # to a reservation of its own, where it asks for one
+        self.reservation: SideReservation | None = None  # its own, once it has that
+        self.usage: Usage | None = None  # once it is over
+        self.pace: Pace | None = None  # once it has a token
+        self.num_prompt_tokens = 0
+        self.num_streamed_tokens = 0
+        self.cancelled = False
+        self.failed = False
+        self.gives_way = False  # cancelled by its strategy, not from outside
+
+    def push(self, delta: Delta) -> None:
+        try:
+            self._run.on_delta(self, delta)
+        except Exception as error:  # a fault in one response must not reach its engine
+            self._run.break_off(error)
+
+    def finish(self, finish: Finish) -> None:
+        try:
+            self._run.on_finish(self, finish)
+        except Exception as error:
+            self._run.break_off(error)
+
+    def cancel(self) -> None:
+        """Stop it now; harmless once it is over."""
+        if self.usage is None:
+            self.cancelled = True
+            self.over(Usage() if self.generation is None else self.generation.cancel())
+
+    def over(self, usage: Usage) -> None:
+        """It will use no more than this."""
+        self.usage = usage
+        if self.reservation is not None:
+            self.reservation.settle(usage)
+        elif self.claim is not None:
+            self.claim.withdraw()
+
+    def usage_so_far(self) -> Usage:
+        """Its usage while it runs; what is cached is known once it has ended."""
+        return self.usage or Usage(
+            num_input_tokens=self.num_prompt_tokens, num_output_tokens=self.num_streamed_tokens
+        )
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to have a reservation of its own, and nobody knows yet if it will."""
+        return self.begin.apart and self.reservation is None and self.usage is None
+
+    @property
+    def state(self) -> str:
+        if self.failed:
+            return "failed"
+        if self.cancelled:
+            return "cancelled"
+        return "running" if self.usage is None else "finished"
+
+
+class Branches(dict[int, Branch]):
+    """All branches of a run by their numbers, in the order they began."""
+
+    def timings(self) -> Iterator[tuple[str, int, float]]:
+        """Backend, time to its first token and mean time between the others, of whole answers."""
+        for branch in self.values():
+            if branch.state == "finished" and branch.pace is not None:
+                tpot_us = branch.pace.tpot_us(branch.usage or Usage())
+                if tpot_us is not None:
+                    ttft_us = max(0, branch.pace.first_at_us - branch.started_us)
+                    yield branch.backend, ttft_us, tpot_us
+
+    def generations(self) -> list[dict[str, Any]]:
+        """What became of each branch, in the order they began."""
+        return [
+            {
+                "backend": branch.backend,
+                "part": type(branch.begin.ask).__name__.lower(),
+                "state": branch.state,
+                "output_tokens": (branch.usage or Usage()).num_output_tokens,
+            }
+            for branch in self.values()
+        ]
+
+    def wasted(self) -> Iterator[tuple[int, Usage]]:
+        """Place in the route and usage of each branch that gave way to another.
+
+        Not of sub-tasks: those give way to what their client says, and stay in the context.
+        """
+        for branch in self.values():
+            if branch.gives_way and not isinstance(branch.begin.ask, Subtask):
+                yield branch.begin.backend, branch.usage or Usage()
+
+    def variations(self) -> dict[str, int]:
+        """Of `breadth`: how many were asked for, and how many came to their end."""
+        rows = [branch for branch in self.values() if isinstance(branch.begin.ask, Vary)]
+        whole = sum(branch.state == "finished" for branch in rows)
+        return {"asked": len(rows), "whole": whole}

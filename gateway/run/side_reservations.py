@@ -1,0 +1,209 @@
+"""Reservations for parts of a response: variations, sub-tasks, engines that join or stand in.
+
+Each part asks the pools for itself while the response goes on. Where they are full and its tenant
+may wait, it stands in the same queue as any task, and counts there as one.
+
+An edge: it uses the event loop and the log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from backends.contract import BackendGroup, Usage
+from gateway.core.gateway import Gateway, Live
+from gateway.core.job import Job
+from gateway.core.waiting_room import Attempt
+from gateway.run.settlement import start_settlement
+from gateway.wire.errors import ProtocolError
+from router.classify.task import Task
+from router.decide.admission import reached
+from router.pools.cost import EVEN, cost_tokens
+from router.pools.pools import Demand, Grant, Reservation
+from router.pools.redis_pools import PoolsUnavailable
+from router.waiting.fair_queue import Place
+
+logger = logging.getLogger("lanewise")
+
+
+class SideReservation:
+    """What one part of a task holds."""
+
+    def __init__(self, owner: "SideReservations", reservation: Reservation) -> None:
+        self._owner = owner
+        self._reservation = reservation
+        self._is_settled = False
+
+    def settle(self, usage: Usage) -> None:
+        """Charge what was used; harmless when repeated."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._owner.settle(self._reservation, usage)
+
+
+class Claim:
+    """A part's claim to its pools, until it is granted or refused."""
+
+    wants_place = False  # a client is told of its tasks' places, not of their parts'
+
+    def __init__(self) -> None:
+        self._on_stop: Callable[[], None] | None = None  # set while it waits in a queue
+        self._is_withdrawn = False
+
+    def withdraw(self) -> None:
+        """It is not wanted any more: it leaves the queue. Harmless when it is decided."""
+        self._is_withdrawn = True
+        if self._on_stop is not None:
+            self._on_stop()
+
+    def tell_place(self, group: BackendGroup, place: Place) -> None:
+        """Nobody asked."""
+
+    def wait(self, on_stop: Callable[[], None] | None) -> None:
+        """It waits from now on; None: no longer. A withdrawal that came before counts."""
+        self._on_stop = on_stop
+        if on_stop is not None and self._is_withdrawn:
+            on_stop()
+
+
+class SideReservations:
+    """Reservations for parts of one response: each taken before its part starts."""
+
+    def __init__(self, gw: Gateway, job: Job, task: Task) -> None:
+        self._gw = gw
+        self._job = job
+        self._task = task
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def take(
+        self,
+        name: str,
+        group: BackendGroup,
+        expected: Usage,
+        used: Callable[[], Usage],
+        granted: Callable[[SideReservation], None],
+        refused: Callable[[ProtocolError], None],
+    ) -> Claim:
+        """Ask the pools; exactly one of the last two is called, later.
+
+        What is granted must be settled. Cancelling the response does not reach this: whoever is
+        granted something then gives it back. A claim that is withdrawn while it waits in a queue is
+        refused at once. `used` says what was used so far.
+        """
+        claim = Claim()
+        demand = Demand(group, self._cost(group, expected))
+        call = self._take(name, claim, demand, used, granted, refused)
+        self._keep(self._gw.spawn(call))
+        return claim
+
+    def settle(self, reservation: Reservation, usage: Usage) -> None:
+        """Called by what was granted."""
+        (demand,) = reservation.demands
+        used_tokens = {demand.group: self._cost(demand.group, usage)}
+        self._keep(start_settlement(self._gw, reservation, used_tokens))
+
+    async def settled(self) -> None:
+        """Wait until nothing is under way; cancelling the wait cancels nothing else."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def _take(
+        self,
+        name: str,
+        claim: Claim,
+        demand: Demand,
+        used: Callable[[], Usage],
+        granted: Callable[[SideReservation], None],
+        refused: Callable[[ProtocolError], None],
+    ) -> None:
+        try:
+            grant = await self._admitted(name, claim, demand)
+        except ProtocolError as error:
+            refused(error)
+            return
+        except PoolsUnavailable as error:
+            message = f"the rate-limit pools are away: {error}"
+            refused(ProtocolError("server_is_overloaded", message))
+            return
+        except Exception:
+            logger.exception("a part of task %s could not be reserved for", self._task.id)
+            refused(ProtocolError("server_error", "the gateway failed"))
+            return
+        gw, group = self._gw, demand.group
+        if grant.reservation is None:
+            refused(self._refusal(group, grant))
+            return
+        tier = self._task.tenant.tier
+        gw.metrics.ratelimit(group=group, tier=tier, result="admit", mode=grant.mode)
+        gw.metrics.reserved((demand,))
+        gw.live[grant.reservation.id] = Live(
+            grant.reservation, self._job, lambda: {group: self._cost(group, used())}
+        )
+        granted(SideReservation(self, grant.reservation))
+
+    async def _admitted(self, name: str, claim: Claim, demand: Demand) -> Grant:
+        """What the pools say, now or after waiting.
+
+        Raises:
+            ProtocolError: It was withdrawn, or waited behind others in vain.
+            PoolsUnavailable: They do not answer.
+        """
+        gw, tenant, group = self._gw, self._task.tenant, demand.group
+        others_wait = partial(gw.waiting.others_wait, tenant.id)
+
+        async def attempt(_has_waited: bool) -> Attempt:
+            if gw.gate.shed(group, tenant.id, others_wait) is not None:
+                return Attempt((), gw.gate.refusal((group,), tenant.id, others_wait))
+            gw.gate.enter(name, tenant, (group,))  # while it asks, too
+            try:
+                grant = await gw.pools.reserve_first(tenant, name, ((demand,),))
+            except BaseException:
+                gw.gate.leave(name)
+                raise
+            if grant.reservation is None:
+                gw.gate.leave(name)
+            return Attempt((), grant)
+
+        part = part_of(self._task, name, gw.clock_us())
+        made = await gw.waiting.admit_part(part, demand.tokens, group, attempt, claim)
+        return made.grant
+
+    def _refusal(self, group: BackendGroup, grant: Grant) -> ProtocolError:
+        """Why the part is left out, counted."""
+        gw = self._gw
+        assert grant.limited_by is not None, "a refused grant names its pool"
+        if grant.shed is not None:
+            gw.metrics.adaptation.shed(group, grant.shed)
+            return ProtocolError("server_is_overloaded", f"the {group} engines take no more")
+        gw.metrics.ratelimit(
+            group=group,
+            tier=self._task.tenant.tier,
+            result="reject",
+            mode=grant.mode,
+            limited_by=grant.limited_by[1],
+        )
+        message = reached(grant.limited_by, grant.wait_us)
+        return ProtocolError("rate_limit_exceeded", message, retry_after_us=grant.wait_us)
+
+    def _cost(self, group: BackendGroup, usage: Usage) -> int:
+        return cost_tokens(usage, self._gw.weights.get(group, EVEN))
+
+    def _keep(self, under_way: "asyncio.Task[None]") -> None:
+        self._under_way.add(under_way)
+        under_way.add_done_callback(self._under_way.discard)
+
+
+def part_of(task: Task, name: str, now_us: int) -> Task:
+    """A part of a task as a queue sees it.
+
+    The client's deadline is the task's. How long it would wait for its turn counts for the part
+    from when that asks: it may come long after the task.
+    """
+    hints = task.hints
+    if hints.max_wait_us is not None:
+        max_wait_us = hints.max_wait_us + now_us - task.arrived_us
+        hints = msgspec.structs.replace(hints, max_wait_us=max_wait_us)
+    return msgspec.structs.replace(task, id=name, hints=hints)

@@ -1,0 +1,254 @@
+"""The socket's edge: one reader, one writer, one asyncio task per running response.
+
+An edge: it uses the event loop and the log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+from gateway.access.auth import Keys
+from gateway.config.config import ServerConfig
+from gateway.core.gateway import Gateway
+from gateway.core.job import Ended, Job
+from gateway.session.session import Action, Session, Start, Stop
+from gateway.task.pipeline import handle_task
+from gateway.transport.asgi_socket import AsgiSocket
+from gateway.transport.ids import new_id
+from gateway.transport.outbox import Outbox
+from gateway.wire.errors import ProtocolError, too_large
+from gateway.wire.events import BadFrameError, decode_event
+from router.classify.task import Tenant
+
+logger = logging.getLogger("lanewise")
+
+# RFC 6455 7.4.1, and the IANA registry for 1012 and 1013.
+NORMAL, UNSUPPORTED_DATA, POLICY, TOO_BIG, FAULT, RESTART = 1000, 1003, 1008, 1009, 1011, 1012
+VANISHED = 1006
+
+_OURS = {  # closes that we begin, and what they tell whoever reads the code's reason
+    UNSUPPORTED_DATA: "send JSON in text messages; binary ones are not part of the protocol",
+    POLICY: "the API key no longer holds",
+    TOO_BIG: "the message is larger than allowed",
+    FAULT: "the gateway failed; connect again",
+    RESTART: "connect again",
+}
+
+# How long responses may go on after a connection reached its age limit.
+AGE_GRACE_S = 30.0
+# For a client whose key was revoked to take the error that says so; nothing else runs by then.
+REVOKED_GRACE_S = 5.0
+MAX_BYTES_PER_CHAR = 4  # UTF-8
+
+
+class Connection:
+    """Drives a `Session` on an accepted WebSocket until either side closes."""
+
+    def __init__(
+        self,
+        gw: Gateway,
+        config: ServerConfig,
+        keys: Keys,
+        tenant: Tenant,
+        socket: AsgiSocket,
+    ) -> None:
+        self._gw = gw
+        self._config = config
+        self._keys = keys
+        self._tenant = tenant
+        self._socket = socket
+        self._outbox = Outbox(gw.rounds)
+        self._session = Session(
+            tenant,
+            self._outbox.send,
+            self._outbox.mark,
+            new_id,
+            gw.max_context_tokens,
+            self._outbox.hold,
+        )
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._close_code = NORMAL
+        self._is_holding = False  # the reader waits with a frame in its hand
+        self._fault: Exception | None = None  # of a frame that was taken as it came
+        self._age_error: ProtocolError | None = None  # set once the connection is too old
+        self._key_error: ProtocolError | None = None  # set once its key no longer holds
+
+    async def serve(self) -> int:
+        """Run until the connection is over; returns the close code.
+
+        Whatever ends it, generation stops at once and every reservation is settled.
+        """
+        loop = asyncio.get_running_loop()
+        reader = asyncio.ensure_future(self._read())
+        writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
+        expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
+        let_go = self._gw.holders.add(self._tenant, partial(self._lose_key, reader))
+        self._socket.take_by(partial(self._take_now, reader))
+        try:
+            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            if writer.done():
+                self._close_code = VANISHED  # only an error ends the writer first
+            elif (fault := self._fault or _fault_of(reader)) is not None:
+                self._close_code = FAULT
+                logger.error("a connection's reader failed", exc_info=fault)
+        finally:
+            self._socket.take_by(None)
+            expiry.cancel()
+            reader.cancel()
+            await self._end_jobs()
+            await self._end_writer(writer)
+            let_go()
+        return self._close_code
+
+    async def _read(self) -> None:
+        """Take frames in until the client closes, vanishes, or breaks the rules."""
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                self._close_code = message.get("code") or VANISHED
+                return
+            self._is_holding = True
+            await self._outbox.room()  # a client that does not read its answers asks nothing more
+            self._is_holding = False
+            text = message.get("text")
+            if text is None:
+                self._close_code = UNSUPPORTED_DATA
+                return
+            if not self._receive(text):
+                self._close_code = TOO_BIG
+                return
+
+    def _take_now(self, reader: "asyncio.Future[None]", text: str) -> bool:
+        """Take one frame in as it comes, without waking the reader; false if it has to wait."""
+        if self._is_holding or not self._outbox.has_room or reader.done():
+            return False
+        if len(text) > self._config.max_message_bytes // MAX_BYTES_PER_CHAR:
+            return False  # perhaps too large: then the reader ends the connection
+        try:
+            self._receive(text)
+        except Exception as error:
+            self._fault = error
+            self._stop_reading(reader)
+        return True
+
+    def _stop_reading(self, reader: "asyncio.Future[None]") -> None:
+        """Take nothing more in."""
+        self._socket.take_by(None)
+        reader.cancel()
+
+    def _receive(self, text: str) -> bool:
+        """Take one frame in; false if it is larger than allowed."""
+        num_bytes = len(text) if text.isascii() else len(text.encode(errors="replace"))
+        if num_bytes > self._config.max_message_bytes:
+            error = too_large(self._config.max_message_bytes, num_bytes)
+            self._outbox.send(error.event(None))
+            return False
+        self._gw.metrics.ws_message_in(num_bytes)
+        started_us = self._gw.clock_us()
+        try:
+            event = decode_event(text)
+        except BadFrameError as bad:
+            self._session.reject(bad)
+            return True
+        self._session.tenant = self._keys.latest(self._tenant)
+        actions = self._session.receive(event, num_bytes, started_us)
+        self._gw.metrics.stage("parse", self._gw.clock_us() - started_us)
+        self._act(actions)
+        return True
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Start):
+                pump = asyncio.create_task(self._run(action.job))
+                self._pumps.add(pump)
+                pump.add_done_callback(self._pumps.discard)
+            elif isinstance(action, Stop):
+                action.job.stop(action.reason)
+            elif action.job.redirect is not None:
+                action.job.redirect(action.number, action.items)
+
+    async def _run(self, job: Job) -> None:
+        """One response; its end lets the next on its stream begin."""
+        ended: Ended | None = await handle_task(self._gw, job)
+        self._session.tenant = self._keys.latest(self._tenant)
+        self._act(self._session.ended(job, ended))
+
+    async def _write(self, frames: list[bytes]) -> None:
+        # For so long, lest ten thousand that say nothing be looked at every second.
+        self._gw.outboxes[self._outbox] = self._cut
+        try:
+            await self._socket.write(frames)
+        finally:
+            del self._gw.outboxes[self._outbox]
+        self._gw.metrics.ws_messages_out(frames)
+
+    def _write_now(self, frames: Sequence[bytes]) -> bool:
+        if not self._socket.write_now(frames):
+            return False
+        self._gw.metrics.ws_messages_out(frames)
+        return True
+
+    def _expire(self, reader: "asyncio.Future[None]") -> None:
+        """The connection is too old: say so, and take nothing new."""
+        minutes = self._config.connection_max_age_s / 60
+        error = ProtocolError(
+            "websocket_connection_limit_reached",
+            f"This connection has reached its limit of {minutes:g} minutes. Open another one.",
+        )
+        self._age_error = error
+        self._close_code = RESTART
+        self._session.close(error)
+        self._stop_reading(reader)
+
+    def _lose_key(self, reader: "asyncio.Future[None]", error: ProtocolError) -> None:
+        """The key no longer holds: stop what runs, say so, and close at once."""
+        self._key_error = error
+        self._close_code = POLICY
+        self._session.close(error)
+        for pump in self._pumps:
+            pump.cancel()
+        self._stop_reading(reader)
+
+    async def _end_jobs(self) -> None:
+        """Stop what runs; after the age limit, let it end within the grace first."""
+        if self._pumps and self._age_error is not None and self._key_error is None:
+            await asyncio.wait(self._pumps, timeout=AGE_GRACE_S)
+        pumps = list(self._pumps)
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        self._outbox.flush()  # no text comes after the event that says why the connection ends
+        for error in (self._age_error, self._key_error):
+            if error is not None:
+                self._outbox.send(error.event(None))
+
+    async def _end_writer(self, writer: "asyncio.Future[None]") -> None:
+        """Write what is queued where someone still reads it, then close."""
+        self._outbox.close()
+        if self._close_code in _OURS:
+            revoked = self._key_error is not None
+            timeout_s = REVOKED_GRACE_S if revoked else self._config.send_timeout_s
+            await asyncio.wait((writer,), timeout=timeout_s)
+            if not writer.done():
+                self.abort()
+        writer.cancel()
+        await asyncio.gather(writer, return_exceptions=True)
+        if self._close_code in _OURS:
+            try:
+                await self._socket.close(self._close_code, _OURS[self._close_code])
+            except (OSError, RuntimeError):
+                return  # gone already
+
+    def _cut(self) -> None:
+        """Its reader stalls: keep-alive pings, which wait in the same buffer, would not notice."""
+        self._close_code = POLICY
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop the transport with whatever it holds; the reader then sees a disconnect."""
+        self._socket.abort()
+
+
+def _fault_of(reader: "asyncio.Future[None]") -> BaseException | None:
+    return None if reader.cancelled() else reader.exception()

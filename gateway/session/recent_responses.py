@@ -1,0 +1,69 @@
+"""What a connection remembers of its responses, so that `store: false` chains work on it."""
+
+from collections import OrderedDict
+
+import msgspec
+
+from backends.contract import ContextItem
+from gateway.wire.steering import Steer
+from gateway.wire.stored_response import Lineage
+
+# Ours; the protocol promises only the latest of each stream. At least one more than the streams
+# a connection may have (32 named and the default), so that each stream's latest always has a place.
+MAX_REMEMBERED = 64
+# Ours. Contexts share their items, and each is counted whole: the bound is kept with room to spare.
+MAX_REMEMBERED_BYTES = 256 << 20
+
+
+class Remembered(msgspec.Struct):
+    """A finished response as a parent; contexts share their items, so a fork costs one tuple."""
+
+    stream_id: str | None
+    items: tuple[ContextItem, ...]
+    backend: str | None
+    lineage: Lineage
+    num_bytes: int = 0  # of the frames its context came in, and of its output
+    steers: list[Steer] = []  # accepted, waiting for the outputs of its calls
+
+
+class Memory:
+    """The last responses of one connection, the latest of each stream first among them."""
+
+    def __init__(
+        self, max_remembered: int = MAX_REMEMBERED, max_bytes: int = MAX_REMEMBERED_BYTES
+    ) -> None:
+        self._max_remembered = max_remembered
+        self._max_bytes = max_bytes
+        self._num_bytes = 0
+        self._responses: OrderedDict[str, Remembered] = OrderedDict()
+        self._latest: dict[str | None, str] = {}
+
+    def remember(self, response_id: str, response: Remembered) -> None:
+        """Keep it; the oldest that is not its stream's latest makes room, then the oldest."""
+        self._responses[response_id] = response
+        self._latest[response.stream_id] = response_id
+        self._num_bytes += response.num_bytes
+        while len(self._responses) > self._max_remembered or self._num_bytes > self._max_bytes:
+            kept = self._latest.values()
+            oldest = next((key for key in self._responses if key not in kept), None)
+            if oldest is None:
+                oldest = next(iter(self._responses))
+                if oldest == response_id or self._num_bytes <= self._max_bytes:
+                    return  # the newest always stays
+            self._drop(oldest)
+
+    def get(self, response_id: str) -> Remembered | None:
+        """The response, if it is still remembered."""
+        return self._responses.get(response_id)
+
+    def forget(self, response_id: str, *, only_from: str | None) -> None:
+        """Drop it, if that stream produced it."""
+        response = self._responses.get(response_id)
+        if response is not None and response.stream_id == only_from:
+            self._drop(response_id)
+
+    def _drop(self, response_id: str) -> None:
+        response = self._responses.pop(response_id)
+        self._num_bytes -= response.num_bytes
+        if self._latest.get(response.stream_id) == response_id:
+            del self._latest[response.stream_id]

@@ -1,0 +1,447 @@
+"""One connection as a state machine: streams, their order, what it remembers, and its limits.
+
+The edge feeds it decoded events and the ends of jobs; it answers with actions. It knows neither
+sockets nor clocks. Limits are those of the Responses WebSocket guide unless a comment says ours.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from backends.contract import ContextItem
+from gateway.core.job import Ended, Job, StopReason
+from gateway.session.recent_responses import Memory, Remembered
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import (
+    BadFrameError,
+    ClientEvent,
+    ResponseCancel,
+    ResponseCreate,
+    ResponseInject,
+    ResponseSteer,
+    stream_id_of,
+)
+from gateway.wire.queue_position import PLACE_EVENT, place_fields
+from gateway.wire.requests import ParsedCreate, parse_create
+from gateway.wire.response import Emit, ResponseStream, emitting
+from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
+from gateway.wire.stored_response import Lineage
+from router.classify.task import Tenant
+
+MAX_RUNNING = 16
+MAX_NAMED_STREAMS = 32
+MAX_WAITING = 256  # ours: the protocol names no bound on waiting creates
+MAX_WAITING_BYTES = 32 << 20  # ours
+MAX_PENDING_STEERS = 16  # ours
+MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks
+BYTES_PER_TOKEN = 4  # about; backends.tokenizer
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Run this job now."""
+
+    job: Job
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """End this job at its next token."""
+
+    job: Job
+    reason: StopReason
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    """Steer one sub-task of this job, or cancel it (None)."""
+
+    job: Job
+    number: int
+    items: tuple[ContextItem, ...] | None
+
+
+Action = Start | Stop | Redirect
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    parsed: ParsedCreate
+    num_bytes: int
+    arrived_us: int
+
+
+class _Active(msgspec.Struct):
+    """A running response."""
+
+    job: Job
+    writer: ResponseStream
+    steers: list[Steer] = []  # accepted, waiting for its end
+    follows: "_Active | None" = None  # the steered response that it goes on from
+    parent: Remembered | None = None
+    carried: list[Steer] = []  # the parent's, in front of its own input
+    num_bytes: int = 0  # of the frames its context came in
+    num_redirects: int = 0  # steers of its sub-tasks
+
+
+class _Stream:
+    """One `stream_id`: strictly first in, first out."""
+
+    __slots__ = ("active", "id", "waiting")
+
+    def __init__(self, stream_id: str | None) -> None:
+        self.id = stream_id
+        self.active: _Active | None = None
+        self.waiting: deque[_Waiting] = deque()
+
+
+class Session:
+    """See the module. `send` takes finished frames, in order; `hold` those that may wait for the
+    next one. `new_id` makes unique hex ids."""
+
+    def __init__(
+        self,
+        tenant: Tenant,
+        send: Callable[[bytes], None],
+        on_dirty: Callable[[ResponseStream], None],
+        new_id: Callable[[], str],
+        max_context_tokens: int | None = None,
+        hold: Callable[[bytes], None] | None = None,
+    ) -> None:
+        self.tenant = tenant
+        self._send = send
+        self._emit: Emit = emitting(send, hold or send)
+        self._on_dirty = on_dirty
+        self._new_id = new_id
+        self._max_context_tokens = max_context_tokens
+        self._streams: dict[str | None, _Stream] = {}
+        self._active: dict[str, _Active] = {}
+        self._ready: list[_Stream] = []  # idle streams whose turn comes when one ends
+        self._memory = Memory()
+        self._num_waiting = 0
+        self._waiting_bytes = 0
+        self._closing: ProtocolError | None = None
+
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs under way."""
+        return [active.job for active in self._active.values()]
+
+    def close(self, error: ProtocolError) -> None:
+        """Begin nothing more; what waits is answered with that error, what runs may end."""
+        self._closing = error
+        for stream in self._streams.values():
+            for _ in stream.waiting:
+                self._send(error.event(stream.id))
+            stream.waiting.clear()
+        self._ready.clear()
+
+    # -- events in ---------------------------------------------------------------------------
+
+    def receive(self, event: ClientEvent, num_bytes: int, now_us: int) -> list[Action]:
+        """Take one client event; what cannot be done is answered, and nothing else is touched."""
+        if isinstance(event, ResponseCreate):
+            return self._create(event, num_bytes, now_us)
+        if isinstance(event, ResponseSteer):
+            return self._steer(event, now_us)
+        if isinstance(event, ResponseCancel):
+            return self._cancel(event)
+        if isinstance(event, ResponseInject):
+            self._send(_inject_failed(event))
+        return []
+
+    def reject(self, bad: BadFrameError) -> None:
+        """Answer a frame that could not be decoded."""
+        if bad.frame.get("type") == "response.steer":
+            target = bad.frame.get("previous_response_id")
+            message = (
+                "Expected exactly 'type', 'previous_response_id' and 'input' in a steer. "
+                + bad.error.message
+            )
+            error = ProtocolError("invalid_input", message, param=bad.error.param)
+            self._refuse_steer(target, bad.frame.get("input"), error)
+        else:
+            self._send(bad.error.event(bad.stream_id))
+
+    def _create(self, event: ResponseCreate, num_bytes: int, now_us: int) -> list[Action]:
+        stream_id: str | None = None
+        try:
+            stream_id = stream_id_of(event.stream_id)
+            if event.background:
+                message = "'background' is not supported on a WebSocket: use POST /v1/responses."
+                raise ProtocolError("unsupported_parameter", message, param="background")
+            parsed = parse_create(
+                event,
+                f"resp_{self._new_id()}",
+                generate=event.generate is not False,
+                max_tokens=self._max_context_tokens,
+            )
+            stream = self._open_stream(stream_id)
+            self._check_waiting(num_bytes)
+        except ProtocolError as error:
+            self._send(error.event(stream_id))
+            return []
+        stream.waiting.append(_Waiting(parsed, num_bytes, now_us))
+        self._num_waiting += 1
+        self._waiting_bytes += num_bytes
+        if stream.active is None and len(stream.waiting) == 1:
+            self._ready.append(stream)
+        if stream.active is not None and not stream.active.job.parsed.generate:
+            return [Stop(stream.active.job, "awaited")]  # the turn it prepares for has come
+        return self._start_ready()
+
+    def _open_stream(self, stream_id: str | None) -> _Stream:
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            num_named = len(self._streams) - (None in self._streams)
+            if stream_id is not None and num_named >= MAX_NAMED_STREAMS:
+                raise ProtocolError(
+                    "websocket_stream_limit_reached",
+                    f"This connection has used its {MAX_NAMED_STREAMS} named streams. Send on one "
+                    "of them, on the default stream, or open another connection.",
+                    param="stream_id",
+                )
+            stream = self._streams[stream_id] = _Stream(stream_id)
+        return stream
+
+    def _check_waiting(self, num_bytes: int) -> None:
+        full = self._num_waiting >= MAX_WAITING
+        if full or self._waiting_bytes + num_bytes > MAX_WAITING_BYTES:
+            raise ProtocolError(
+                "rate_limit_exceeded",
+                f"Too much is waiting on this connection: at most {MAX_WAITING} requests and "
+                f"{MAX_WAITING_BYTES >> 20} MiB. Wait for a response to end, then send it again.",
+                retry_after_us=1_000_000,
+            )
+
+    def _cancel(self, event: ResponseCancel) -> list[Action]:
+        active = self._active.get(event.response_id)
+        if active is not None:
+            return [Stop(active.job, "cancelled")]
+        subtask = self._subtask(event.response_id)
+        if subtask is not None:
+            return [Redirect(subtask[0].job, subtask[1], None)]
+        message = f"No response '{event.response_id[:80]}' is running on this connection."
+        error = ProtocolError("response_not_found", message, param="response_id")
+        self._send(error.event(None))
+        return []
+
+    def _subtask(self, subtask_id: str) -> tuple[_Active, int] | None:
+        """The response whose sub-task of that id is running, and the sub-task's number."""
+        response_id, _, number = subtask_id.rpartition("-d")
+        active = self._active.get(response_id)
+        if active is None or not number.isdecimal() or len(number) > 4:
+            return None
+        return (active, int(number)) if int(number) in active.job.delegations else None
+
+    # -- steering ----------------------------------------------------------------------------
+
+    def _steer(self, event: ResponseSteer, now_us: int) -> list[Action]:
+        target = event.previous_response_id
+        active = self._active.get(target) if isinstance(target, str) else None
+        subtask = self._subtask(target) if isinstance(target, str) else None
+        try:
+            items = parse_steer(event, self._max_context_tokens)
+            if subtask is not None:
+                self._count_redirect(subtask[0])
+                steer = Steer(f"steer_{self._new_id()}", target, items, event.input, now_us)
+                subtask[0].writer.send_about("response.steer.accepted", steer.fields())
+                return [Redirect(subtask[0].job, subtask[1], items)]
+            if active is None or not active.writer.is_open:
+                raise self._not_steerable(target)
+            if len(active.steers) >= MAX_PENDING_STEERS:
+                message = f"At most {MAX_PENDING_STEERS} steers may wait for one response."
+                raise ProtocolError("too_many_pending_steers", message)
+        except ProtocolError as error:
+            self._refuse_steer(target, event.input, error)
+            return []
+        steer = Steer(f"steer_{self._new_id()}", active.job.parsed.id, items, event.input, now_us)
+        active.steers.append(steer)
+        active.writer.send_about("response.steer.accepted", steer.fields())
+        if active.writer.has_calls or active.job.parsed.tool_choice.mode == "required":
+            return []  # half a call is none: it ends by itself, and the client answers its calls
+        return [Stop(active.job, "steered")]
+
+    def _count_redirect(self, active: _Active) -> None:
+        """Each steer of a sub-task is a generation more; a response has so many."""
+        if active.num_redirects >= MAX_REDIRECTS:
+            message = f"At most {MAX_REDIRECTS} steers may go to the sub-tasks of one response."
+            raise ProtocolError("too_many_pending_steers", message)
+        active.num_redirects += 1
+
+    def _not_steerable(self, target: Any) -> ProtocolError:
+        if isinstance(target, str) and self._memory.get(target) is not None:
+            message = "The response has ended. Send a response.create that continues it."
+            return ProtocolError("response_already_completed", message)
+        message = f"No response {target!r:.80} on this connection."
+        return ProtocolError("response_not_found", message)
+
+    def _refuse_steer(self, target: Any, value: Any, error: ProtocolError) -> None:
+        """Answer a steer that was not accepted: as an event of its target while that runs."""
+        response_id = target if isinstance(target, str) else ""
+        fields = failed_fields(None, response_id, value, error.code, error.message, error.param)
+        active = self._active.get(response_id)
+        if active is not None and active.writer.is_open:
+            active.writer.send_about("response.steer.failed", fields)
+            return
+        past = self._memory.get(response_id)
+        stream_id = active.job.stream_id if active else past.stream_id if past else None
+        self._send(steer_failed(fields, stream_id))
+
+    def _settle_steers(self, active: _Active, ended: Ended | None) -> _Active | None:
+        """What becomes of the steers of a response that ended: its successor, or their failure."""
+        if not active.steers:
+            return None
+        if ended is None or ended.ending.status in ("failed", "cancelled"):
+            self._fail_steers(active, "The response failed, so nothing can continue it.")
+            return None
+        if self._closing is not None:
+            self._fail_steers(active, self._closing.message)
+            return None
+        stream = self._streams[active.job.stream_id]
+        target = active.job.parsed.id
+        if ended.open_calls and ended.ending.status == "completed":
+            remembered = self._memory.get(target)
+            assert remembered is not None  # just remembered
+            remembered.steers.extend(active.steers)
+            answered = any(
+                waiting.parsed.body.previous_response_id == target for waiting in stream.waiting
+            )
+            if not answered:
+                for steer in active.steers:
+                    fields = steer.pending_fields(ended.open_calls)
+                    active.writer.send_about("response.steer.pending", fields)
+            return None
+        return self._successor(active, ended)
+
+    def _successor(self, active: _Active, ended: Ended) -> _Active:
+        """The response that goes on where a steered one stopped, with all of its settings."""
+        parsed = active.job.parsed
+        items = tuple(item for steer in active.steers for item in steer.items)
+        body = msgspec.structs.replace(parsed.body, previous_response_id=parsed.id)
+        successor = msgspec.structs.replace(
+            parsed,
+            id=f"resp_{self._new_id()}",
+            body=body,
+            input=msgspec.structs.replace(parsed.input, items=items),
+            generate=True,
+        )
+        stream = self._streams[active.job.stream_id]
+        parent = _remembered(active, ended)
+        started = self._activate(stream, successor, active.steers[0].arrived_us, parent)
+        started.follows = active
+        active.follows = None  # a long chain of them must not keep its beginning
+        return started
+
+    def _fail_steers(self, active: _Active, message: str) -> None:
+        for steer in active.steers:
+            active.writer.send_about(
+                "response.steer.failed", steer.failed_fields("successor_creation_failed", message)
+            )
+
+    # -- jobs --------------------------------------------------------------------------------
+
+    def ended(self, job: Job, ended: Ended | None) -> list[Action]:
+        """A job is over; None: it was refused before it began.
+
+        Its stream goes on: first the successor of a steered response, then what waits there.
+        """
+        active = self._active.pop(job.parsed.id)
+        stream = self._streams[job.stream_id]
+        stream.active = None
+        parent = job.parsed.body.previous_response_id
+        if ended is not None and ended.ending.status != "failed":
+            self._memory.remember(job.parsed.id, _remembered(active, ended))
+        elif ended is None:
+            if active.parent is not None:
+                active.parent.steers.extend(active.carried)  # they wait for the next attempt
+        elif parent is not None:
+            # A continuation that failed takes its parent with it, so that the client starts over
+            # with the whole context; a fork leaves it to the stream it came from.
+            self._memory.forget(parent, only_from=job.stream_id)
+        successor = self._settle_steers(active, ended)
+        if successor is not None:
+            return [Start(successor.job)]
+        if stream.waiting:
+            self._ready.append(stream)
+        return self._start_ready()
+
+    def _start_ready(self) -> list[Action]:
+        actions: list[Action] = []
+        while self._ready and len(self._active) < MAX_RUNNING:
+            stream = self._ready.pop(0)
+            waiting = stream.waiting.popleft()
+            self._num_waiting -= 1
+            self._waiting_bytes -= waiting.num_bytes
+            actions.append(Start(self._begin(stream, waiting).job))
+        return actions
+
+    def _begin(self, stream: _Stream, waiting: _Waiting) -> _Active:
+        """Bind the parent now: what its stream does next cannot take it away."""
+        parsed = waiting.parsed
+        parent_id = parsed.body.previous_response_id
+        parent = self._memory.get(parent_id) if parent_id is not None else None
+        if parent is None:
+            active = self._activate(stream, parsed, waiting.arrived_us, None)
+            active.num_bytes = waiting.num_bytes
+            return active
+        carried = parent.steers
+        if carried:
+            steered = tuple(item for steer in carried for item in steer.items)
+            joined = msgspec.structs.replace(parsed.input, items=steered + parsed.input.items)
+            parsed = msgspec.structs.replace(parsed, input=joined)
+            parent.steers = []
+        active = self._activate(stream, parsed, waiting.arrived_us, parent)
+        active.parent, active.carried = parent, carried
+        active.num_bytes += waiting.num_bytes
+        return active
+
+    def _activate(
+        self,
+        stream: _Stream,
+        parsed: ParsedCreate,
+        arrived_us: int,
+        parent: Remembered | None,
+    ) -> _Active:
+        writer = ResponseStream(parsed, self._emit, stream_id=stream.id, on_dirty=self._on_dirty)
+        job = Job(
+            parsed,
+            writer,
+            self.tenant,
+            arrived_us=arrived_us,
+            refuse=lambda error: self._refuse(parsed.id, error),
+            parent=parent.items if parent else None,
+            last_backend=parent.backend if parent else None,
+            lineage=parent.lineage if parent else Lineage(),
+            stream_id=stream.id,
+            on_place=lambda group, place: writer.send_about(
+                PLACE_EVENT, place_fields(parsed.id, group, place)
+            ),
+        )
+        active = _Active(job, writer, num_bytes=parent.num_bytes if parent else 0)
+        self._active[parsed.id] = stream.active = active
+        return active
+
+    def _refuse(self, response_id: str, error: ProtocolError) -> None:
+        """Answer a job that could not begin: an error, or the end of the steers behind it."""
+        active = self._active[response_id]
+        if active.follows is not None:
+            self._fail_steers(active.follows, str(error))
+        else:
+            self._send(error.event(active.job.stream_id))
+
+
+def _remembered(active: _Active, ended: Ended) -> Remembered:
+    num_bytes = active.num_bytes + ended.ending.usage.num_output_tokens * BYTES_PER_TOKEN
+    return Remembered(active.job.stream_id, ended.items, ended.backend, ended.lineage, num_bytes)
+
+
+def _inject_failed(event: ResponseInject) -> bytes:
+    message = "No hosted agent waits for input here. Send the items in a response.create."
+    return msgspec.json.encode(
+        {
+            "type": "response.inject.failed",
+            "sequence_number": 0,
+            "response_id": event.response_id,
+            "input": event.input if isinstance(event.input, list) else [],
+            "error": {"code": "response_not_found", "message": message},
+        }
+    )

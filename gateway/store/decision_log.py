@@ -1,0 +1,183 @@
+"""Writes the decision log: a thread of its own, so that no disk ever stops a stream.
+
+Lines wait in a bounded queue; a disk that is too slow loses lines, counted, and nothing else. Files
+are rotated by size: `decisions.jsonl` is the newest, `decisions.jsonl.1` the one before.
+
+An edge: it uses the operating system, threads and the log.
+"""
+
+import fcntl
+import io
+import logging
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from router.record.recording import DecisionRecord, encode_line
+
+logger = logging.getLogger("lanewise")
+
+MAX_RECENT = 200  # records kept in memory for the admin API
+MAX_QUEUED = 10_000  # lines; about 20 MB at most
+MAX_BATCH = 500  # lines in one write
+CLOSE_TIMEOUT_S = 5.0  # for what is queued when the gateway stops
+
+
+Recorded = Literal["written", "dropped", "failed"]  # what became of a line
+
+
+class LogInUse(Exception):  # noqa: N818 - says what is the case
+    """Another process writes to that path."""
+
+
+class Recorder:
+    """`record` from the event loop; a thread writes. Without a path only the latest are kept."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        max_bytes: int,
+        keep: int,
+        on_recorded: Callable[[Recorded, int], None],
+    ) -> None:
+        """
+        Args:
+            max_bytes: A file's size before the next one is begun.
+            keep: Files kept besides the newest.
+            on_recorded: Counts lines; called from the thread, too.
+
+        Raises:
+            LogInUse: Another process writes to the path.
+            OSError: The path cannot be written.
+        """
+        self.recent: deque[DecisionRecord] = deque(maxlen=MAX_RECENT)
+        self._path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._on_recorded = on_recorded
+        self._queue: queue.Queue[bytes | None] = queue.Queue(MAX_QUEUED)
+        self._thread: threading.Thread | None = None
+        if path is not None:
+            self._lock = _lock(path)
+            self._file = _opened(path)
+            self._complained = False
+            self._thread = threading.Thread(target=self._run, name="decision-log", daemon=True)
+            self._thread.start()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether there is a log."""
+        return self._thread is not None
+
+    def record(self, record: DecisionRecord) -> None:
+        """Keep a record; returns at once, whatever the disk does."""
+        self.recent.append(record)
+        if self._thread is None:
+            return
+        try:
+            self._queue.put_nowait(encode_line(record))
+        except queue.Full:
+            self._on_recorded("dropped", 1)
+
+    def close(self) -> None:
+        """Write what is queued and stop; what takes longer than `CLOSE_TIMEOUT_S` is lost."""
+        if self._thread is None:
+            return
+        try:
+            self._queue.put(None, timeout=CLOSE_TIMEOUT_S)
+        except queue.Full:
+            logger.warning("the decision log's disk does not take its last lines")
+            return
+        self._thread.join(CLOSE_TIMEOUT_S)
+        self._thread = None
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            lines, ended = self._next_batch()
+            if lines:
+                self._write(lines)
+        self._file.close()
+        self._lock.close()
+
+    def _next_batch(self) -> tuple[list[bytes], bool]:
+        """What waits, at least one; and whether that was all there will be."""
+        lines: list[bytes] = []
+        line = self._queue.get()
+        while line is not None:
+            lines.append(line)
+            if len(lines) == MAX_BATCH:
+                return lines, False
+            try:
+                line = self._queue.get_nowait()
+            except queue.Empty:
+                return lines, False
+        return lines, True
+
+    def _write(self, lines: list[bytes]) -> None:
+        try:
+            if self._file.closed:  # it could not be opened again the last time
+                self._open()
+            if self._file.tell() >= self._max_bytes:
+                self._rotate()
+            self._append(b"".join(lines))
+        except OSError as error:
+            self._on_recorded("failed", len(lines))
+            if not self._complained:
+                self._complained = True
+                logger.warning("recording.path %s: lines are lost: %s", self._path, error)
+        else:
+            self._complained = False
+            self._on_recorded("written", len(lines))
+
+    def _append(self, content: bytes) -> None:
+        """Write all of it, or take back what was written: no line is left in two."""
+        start = self._file.seek(0, io.SEEK_END)
+        rest = memoryview(content)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+        except OSError:
+            self._file.truncate(start)
+            raise
+
+    def _rotate(self) -> None:
+        assert self._path is not None
+        self._file.close()
+        for number in range(self._keep, 0, -1):
+            older = _numbered(self._path, number - 1)
+            if older.exists():
+                older.replace(_numbered(self._path, number))
+        if self._keep == 0:
+            self._path.unlink()
+        self._open()
+
+    def _open(self) -> None:
+        assert self._path is not None
+        self._file = _opened(self._path)
+
+
+def _opened(path: Path) -> io.FileIO:
+    """To append; what tenants do, and may have asked, is for this user alone."""
+    return open(path, "ab", buffering=0, opener=partial(os.open, mode=0o600))
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}") if number else path
+
+
+def _lock(path: Path) -> io.BufferedWriter:
+    """Hold the path for this process: two would rotate each other's files away."""
+    held = path.with_name(f"{path.name}.lock").open("wb")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        held.close()
+        raise LogInUse(f"another process writes to {path}; give each its own") from error
+    return held

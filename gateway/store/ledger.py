@@ -1,0 +1,220 @@
+"""The usage ledger's way into Redis: entries gather, and go out in batches beside the tasks.
+
+A batch is numbered and sent until Redis has it; the script appends each number once, so a batch
+that got no answer is sent again without harm. What waits is bounded: when Redis is away for so long
+that `MAX_WAITING` entries wait, later ones are lost, and counted. So is what the stream drops at
+its old end because nobody exported it. A gateway that is killed loses what it had not sent, some
+`FLUSH_S` of work; one that stops sends it first.
+
+Beside the ledger each tenant has counters of the day, for `GET /v1/usage`. They are approximate: a
+batch that got no answer may count twice.
+
+An edge: it uses the event loop, Redis and the log.
+"""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, RedisError
+
+from gateway.config.config import LedgerConfig
+from gateway.store.ledger_entry import DAY_S, LedgerEntry, spent_of
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+STREAM = "lw1:{ledger}:entries"
+FLUSH_S = 0.1
+RETRY_S = 1.0
+MAX_BATCH = 500
+MAX_WAITING = 50_000  # some 30 MB
+WRITER_TTL_S = DAY_S
+SPENT_TTL_S = 3 * DAY_S
+CLOSE_S = 3.0  # at the end, without Redis having taken anything
+MAX_CLOSE_WAITS = 5  # of those: whoever stops a gateway does not wait for ever
+
+_SCRIPT = resources.files(__package__).joinpath("ledger.lua").read_bytes()
+_SHA = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest()
+
+
+class LedgerReport(msgspec.Struct, frozen=True):
+    """How the ledger stands, for metrics."""
+
+    num_waiting: int = 0  # in this process
+    num_entries: int = 0  # in the stream, as last seen
+    num_appended: int = 0
+    num_lost: int = 0  # for want of room in this process
+    num_dropped: int = 0  # at the stream's old end, by this process's batches
+
+
+class Ledger:
+    """`add` is synchronous and never waits; `run` sends what gathers."""
+
+    def __init__(self, redis: Redis, *, max_entries: int) -> None:
+        """`max_entries`: of the stream, beyond which the oldest are dropped."""
+        self._redis = redis
+        self._max_entries = max_entries
+        self._writer = f"lw1:{{ledger}}:w:{secrets.token_hex(8)}"
+        self._waiting: deque[bytes] = deque()
+        self._batch: list[bytes] = []  # on its way, until Redis has it
+        self._number = 1  # the batch's
+        self._spent: dict[str, dict[str, int]] = {}  # counters' key -> what to add
+        self._added = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._num_entries = self._num_appended = self._num_lost = self._num_dropped = 0
+        self._complained = False
+
+    @property
+    def report(self) -> LedgerReport:
+        """How it stands."""
+        return LedgerReport(
+            len(self._waiting) + len(self._batch),
+            self._num_entries,
+            self._num_appended,
+            self._num_lost,
+            self._num_dropped,
+        )
+
+    def add(self, entry: LedgerEntry) -> None:
+        """Take an entry; it goes out soon."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._num_lost += 1
+            return
+        self._waiting.append(msgspec.json.encode(entry))
+        counters = self._spent.setdefault(spent_key(entry.tenant_id, entry.ended_s), {})
+        for field, amount in spent_of(entry).items():
+            counters[field] = counters.get(field, 0) + amount
+        self._added.set()
+
+    async def run(self) -> None:
+        """Send for ever; cancel it to stop, then `close`."""
+        while True:
+            await self._added.wait()
+            await asyncio.sleep(FLUSH_S)
+            self._added.clear()
+            if not await self.flush():
+                self._added.set()
+                await asyncio.sleep(RETRY_S)
+
+    async def flush(self) -> bool:
+        """Send what waits; whether Redis took it all. Cancelled, it is sent the next time."""
+        async with self._sending:
+            try:
+                while self._waiting or self._batch:
+                    await self._send_batch()
+                await self._send_spent()
+            except (RedisError, OSError) as error:
+                if not self._complained:
+                    self._complained = True
+                    logger.warning(
+                        "the usage ledger waits for Redis (%s); it has room for %d entries",
+                        type(error).__name__,
+                        MAX_WAITING,
+                    )
+                return False
+        if self._complained:
+            self._complained = False
+            logger.info("the usage ledger goes on; %d entries were lost so far", self._num_lost)
+        return True
+
+    async def close(self) -> None:
+        """Send the rest for as long as Redis takes some of it; say what could not be sent."""
+        sending = asyncio.create_task(self._send_rest())
+        for _ in range(MAX_CLOSE_WAITS):
+            number = self._number
+            await self._give_time(sending)
+            if sending.done() or self._number == number:
+                break
+        await cancelled(sending)
+        num_left = self.report.num_waiting
+        if num_left:
+            self._num_lost += num_left
+            logger.error("Redis takes no more: %d entries of the usage ledger are lost", num_left)
+
+    async def _give_time(self, sending: "asyncio.Task[None]") -> None:
+        await asyncio.wait((sending,), timeout=CLOSE_S)
+
+    async def _send_rest(self) -> None:
+        while not await self.flush():  # noqa: ASYNC110 - Redis tells nobody it is back
+            await asyncio.sleep(FLUSH_S)
+
+    async def _send_batch(self) -> None:
+        if not self._batch:
+            num = min(MAX_BATCH, len(self._waiting))
+            self._batch = [self._waiting.popleft() for _ in range(num)]
+        arguments: list[int | bytes] = [self._number, self._max_entries, WRITER_TTL_S, *self._batch]
+        dropped, self._num_entries = await self._run_script(arguments)
+        if dropped and not self._num_dropped:
+            logger.warning(
+                "the usage ledger is full: its oldest entries are dropped; export them "
+                "(lanewise usage export), or raise ledger.max_entries"
+            )
+        self._num_dropped += dropped
+        self._num_appended += len(self._batch)
+        self._number += 1
+        self._batch = []
+
+    async def _run_script(self, arguments: list[int | bytes]) -> tuple[int, int]:
+        keys = (STREAM, self._writer)
+        reply: Any
+        try:
+            reply = await self._redis.evalsha(_SHA, len(keys), *keys, *arguments)
+        except NoScriptError:
+            await self._redis.script_load(_SCRIPT.decode())
+            reply = await self._redis.evalsha(_SHA, len(keys), *keys, *arguments)
+        dropped, num_entries = reply
+        return int(dropped), int(num_entries)
+
+    async def _send_spent(self) -> None:
+        spent, self._spent = self._spent, {}
+        if not spent:
+            return
+        pipe = self._redis.pipeline(transaction=False)
+        for key, counters in spent.items():
+            for field, amount in counters.items():
+                pipe.hincrby(key, field, amount)
+            pipe.expire(key, SPENT_TTL_S)
+        try:
+            await pipe.execute()
+        except BaseException:
+            for key, counters in self._spent.items():
+                known = spent.setdefault(key, {})
+                for field, amount in counters.items():
+                    known[field] = known.get(field, 0) + amount
+            self._spent = spent
+            raise
+
+    async def spent(self, tenant_id: str, now_s: int) -> dict[str, int]:
+        """A tenant's counters of this UTC day.
+
+        Raises:
+            RedisError, OSError: Redis does not answer.
+        """
+        found: Any = await self._redis.hgetall(spent_key(tenant_id, now_s))
+        return {field.decode(): int(amount) for field, amount in found.items()}
+
+
+@asynccontextmanager
+async def open_ledger(redis: Redis, config: LedgerConfig) -> AsyncIterator[Ledger]:
+    """A ledger that sends; at the end it sends the rest."""
+    ledger = Ledger(redis, max_entries=config.max_entries)
+    sender = asyncio.create_task(ledger.run())
+    try:
+        yield ledger
+    finally:
+        await cancelled(sender)
+        await ledger.close()
+
+
+def spent_key(tenant_id: str, now_s: int) -> str:
+    """Where a tenant's counters of a day are; days are counted from 1970, in UTC."""
+    return f"lw1:{{{tenant_id}}}:spent:{now_s // DAY_S}"

@@ -1,0 +1,124 @@
+"""The usage ledger's entries: one for each settled task, with a line for each backend it used."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from backends.contract import BackendGroup, BackendInfo, Usage
+from router.classify.task import Tenant
+from router.decide.decision import RankedRoute
+from router.pools.cost import EVEN, Weights, cost_tokens
+
+DAY_S = 86_400
+
+
+class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task used of one backend."""
+
+    backend: str
+    group: BackendGroup
+    model: str
+    input_tokens: int
+    cached_tokens: int  # of the input
+    output_tokens: int
+    reasoning_tokens: int  # of the output
+    exact: bool  # false: an upstream was cut before it reported
+    cost_units: int  # weighted tokens, as the pools charge them
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A settled task; its id makes an entry the same wherever it is seen."""
+
+    task_id: str
+    tenant_id: str
+    key_id: str
+    tier: str
+    route: str
+    outcome: str
+    ended_s: int  # Unix time
+    duration_ms: int  # from its arrival
+    lines: tuple[LedgerLine, ...]
+    version: int = 1
+
+
+def entry_of(
+    task_id: str,
+    tenant: Tenant,
+    chosen: RankedRoute,
+    used: Mapping[str, Usage],
+    infos: Mapping[str, BackendInfo],
+    weights: Weights,
+    *,
+    outcome: str,
+    ended_s: int,
+    duration_us: int,
+) -> LedgerEntry:
+    """The entry of a task. `used` by backend; one of the route that is not in it used nothing."""
+    usages = dict.fromkeys(chosen.backends, Usage()) | dict(used)
+    lines = tuple(_line(infos[name], usage, weights) for name, usage in usages.items())
+    return LedgerEntry(
+        task_id=task_id,
+        tenant_id=tenant.id,
+        key_id=tenant.key_id,
+        tier=tenant.tier,
+        route=chosen.route.value,
+        outcome=outcome,
+        ended_s=ended_s,
+        duration_ms=duration_us // 1_000,
+        lines=lines,
+    )
+
+
+def _line(info: BackendInfo, usage: Usage, weights: Weights) -> LedgerLine:
+    return LedgerLine(
+        backend=info.name,
+        group=info.group,
+        model=info.model,
+        input_tokens=usage.num_input_tokens,
+        cached_tokens=usage.num_cached_tokens,
+        output_tokens=usage.num_output_tokens,
+        reasoning_tokens=usage.num_reasoning_tokens,
+        exact=usage.exact,
+        cost_units=cost_tokens(usage, weights.get(info.group, EVEN)),
+    )
+
+
+# An export's columns, in order. A task has a row for each backend it used.
+COLUMNS: dict[str, type] = {
+    **dict.fromkeys(("task_id", "tenant_id", "key_id", "tier", "route", "outcome"), str),
+    "ended_at": str,
+    "duration_ms": int,
+    **dict.fromkeys(("backend", "group", "model"), str),
+    **dict.fromkeys(("input_tokens", "cached_tokens", "output_tokens"), int),
+    "reasoning_tokens": int,
+    "exact": bool,
+    "cost_units": int,
+}
+
+
+def rows_of(entry: LedgerEntry) -> list[dict[str, str | int | bool]]:
+    """An entry as an export's rows."""
+    shared = msgspec.structs.asdict(entry)
+    shared["ended_at"] = datetime.fromtimestamp(entry.ended_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return [
+        {name: {**shared, **msgspec.structs.asdict(line)}[name] for name in COLUMNS}
+        for line in entry.lines
+    ]
+
+
+def spent_of(entry: LedgerEntry) -> dict[str, int]:
+    """What an entry adds to its tenant's counters of the day, in all and by group."""
+    spent = {"tasks": 1}
+    for line in entry.lines:
+        for field, amount in (
+            ("input_tokens", line.input_tokens),
+            ("cached_tokens", line.cached_tokens),
+            ("output_tokens", line.output_tokens),
+            ("reasoning_tokens", line.reasoning_tokens),
+            ("cost_units", line.cost_units),
+            (f"{line.group}.cost_units", line.cost_units),
+            (f"{line.group}.tokens", line.input_tokens + line.output_tokens),
+        ):
+            spent[field] = spent.get(field, 0) + amount
+    return spent

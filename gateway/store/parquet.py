@@ -1,0 +1,71 @@
+"""A Parquet file being written. It needs pyarrow, which most installations do not have.
+
+So this imports by name, when a file is begun: pyarrow is an extra, and takes a
+tenth of a second that no other command should wait for.
+
+An edge: it calls other edges.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+
+class ParquetUnavailable(Exception):  # noqa: N818 - says what is the case, as TimeoutError does
+    """Pyarrow is not installed."""
+
+
+class ParquetFile:
+    """Rows go out in row groups; what was not left by the end of the context is no Parquet file."""
+
+    def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
+        """`columns`: name -> str, int or bool.
+
+        Raises:
+            ParquetUnavailable: There is no pyarrow.
+        """
+        pyarrow = self._pyarrow = _load("pyarrow")
+        kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_()}
+        self._schema: Any = pyarrow.schema([(name, kinds[kind]) for name, kind in columns.items()])
+        self._writer: Any = _load("pyarrow.parquet").ParquetWriter(
+            path, self._schema, compression="zstd"
+        )
+
+    def __enter__(self) -> "ParquetFile":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._writer.close()
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append a row group."""
+        if rows:
+            self._writer.write_table(self._pyarrow.Table.from_pylist(rows, schema=self._schema))
+
+    @staticmethod
+    def column(path: Path, name: str) -> list[Any] | None:
+        """What a finished file holds in a column; None if there is no file.
+
+        Raises:
+            ParquetUnavailable: There is no pyarrow.
+        """
+        if not path.exists():
+            return None
+        values: list[Any] = _load("pyarrow.parquet").read_table(path, columns=[name])[0].to_pylist()
+        return values
+
+
+def _load(name: str) -> Any:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ParquetUnavailable(
+            "Parquet needs pyarrow: `pip install pyarrow`, or export to a .csv"
+        )
+    return importlib.import_module(name)

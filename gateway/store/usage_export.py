@@ -1,0 +1,295 @@
+"""Drains the usage ledger into a file, each entry exactly once, whatever happens in between.
+
+A consumer group hands every entry to one file: the file's consumer. What was handed out and is not
+acknowledged yet is handed to the same file again, never to another. Beside the file a checkpoint
+says how far it is good: the consumer's name, the last batch in it, and its size. A batch goes like
+this, and may be cut anywhere:
+
+1. Redis hands out entries (they are pending for this file now);
+2. their rows are appended and flushed to the disk;
+3. the checkpoint is replaced by one that counts them, in one rename;
+4. Redis acknowledges and deletes them.
+
+Cut before 3, the file is truncated to its checkpoint and the pending entries come again; cut after
+3, those that the checkpoint counts are only acknowledged. Parquet cannot be appended to: there the
+whole file is written under another name, and its rename is step 3.
+
+An edge: it uses the operating system, sockets and Redis.
+"""
+
+import contextlib
+import csv
+import fcntl
+import io
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from gateway.store.ledger import STREAM
+from gateway.store.ledger_entry import COLUMNS, LedgerEntry, rows_of
+from gateway.store.parquet import ParquetFile
+
+GROUP = "export"
+BATCH = 1_000
+STARTS: tuple[Literal["0", ">"], ...] = ("0", ">")  # pending entries first, then new ones
+
+Row = dict[str, str | int | bool]
+
+
+class ExportError(Exception):
+    """Why nothing can be exported, and what to do."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """How far a file is good."""
+
+    consumer: str
+    ids: frozenset[str] = frozenset()  # the last batch in it: these alone may be pending still
+    size_bytes: int = 0
+
+
+class Summary(msgspec.Struct):
+    """What an export did."""
+
+    num_entries: int = 0
+    num_rows: int = 0
+    num_dropped: int = 0  # handed out, but gone from the stream before they were read
+    num_elsewhere: int = 0  # pending for other files
+    elsewhere: list[str] = []
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Entries as the group hands them out; `None` is one that is gone from the stream."""
+
+    entries: dict[str, LedgerEntry | None]  # by their ids in the stream
+
+    def new(self, known: frozenset[str]) -> list[LedgerEntry]:
+        """Those that are there, and not known."""
+        return [e for name, e in self.entries.items() if e is not None and name not in known]
+
+
+class Source:
+    """The ledger as one consumer sees it."""
+
+    def __init__(self, redis: Redis, consumer: str) -> None:
+        self._redis = redis
+        self.consumer = consumer
+
+    async def join(self) -> None:
+        """Make the group if there is none yet."""
+        try:
+            await self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if "BUSYGROUP" not in str(error):  # it is there
+                raise
+
+    async def batches(self, start: Literal["0", ">"]) -> AsyncIterator[Batch]:
+        """What is pending for this consumer (0), or what is new (>), some at a time."""
+        after: str = start
+        while True:
+            found: Any = await self._redis.xreadgroup(
+                GROUP, self.consumer, {STREAM: after}, count=BATCH
+            )
+            handed = found[0][1] if found else []
+            if not handed:
+                return
+            yield Batch({name.decode(): _entry(fields) for name, fields in handed})
+            if start == "0":
+                after = handed[-1][0].decode()
+
+    async def acknowledge(self, ids: list[str]) -> None:
+        """These are in the file for good: forget them."""
+        pipe = self._redis.pipeline(transaction=True)
+        for start in range(0, len(ids), BATCH):
+            pipe.xack(STREAM, GROUP, *ids[start : start + BATCH])
+            pipe.xdel(STREAM, *ids[start : start + BATCH])
+        await pipe.execute()
+
+    async def adopt(self, other: str) -> int:
+        """Take what is pending for another file, which may have some of it: how many."""
+        num = 0
+        while True:
+            found: Any = await self._redis.xpending_range(
+                STREAM, GROUP, min="-", max="+", count=BATCH, consumername=other
+            )
+            ids = [entry["message_id"] for entry in found]
+            if not ids:
+                return num
+            await self._redis.xclaim(STREAM, GROUP, self.consumer, 0, ids, justid=True)
+            num += len(ids)
+
+    async def finish(self, summary: Summary) -> None:
+        """Leave the group if nothing is pending here; note what is for others."""
+        consumers: Any = await self._redis.xinfo_consumers(STREAM, GROUP)
+        for consumer in consumers:
+            name = consumer["name"].decode()
+            if name == self.consumer:
+                if consumer["pending"] == 0:
+                    await self._redis.xgroup_delconsumer(STREAM, GROUP, self.consumer)
+            elif consumer["pending"]:
+                summary.num_elsewhere += consumer["pending"]
+                summary.elsewhere.append(name)
+
+
+def _entry(fields: dict[bytes, bytes] | None) -> LedgerEntry | None:
+    return msgspec.json.decode(fields[b"e"], type=LedgerEntry) if fields else None
+
+
+async def export(redis: Redis, out: Path, *, adopt: str | None = None) -> Summary:
+    """Drain the ledger into `out`, a `.csv` that is appended to or a `.parquet` that is new.
+
+    Raises:
+        ExportError: The file cannot be used, and why.
+        OSError, RedisError: It was cut; run it again for the same file.
+    """
+    if out.suffix not in (".csv", ".parquet"):
+        raise ExportError(f"--out {out}: expected a file ending in .csv or .parquet")
+    with _locked(out):
+        checkpoint = _begin(out, may_go_on=adopt is None or out.suffix == ".csv")
+        source, summary = Source(redis, checkpoint.consumer), Summary()
+        await source.join()
+        if adopt is not None:
+            await source.adopt(adopt)
+        if out.suffix == ".csv":
+            await _export_csv(source, out, checkpoint, summary)
+        else:
+            await _export_parquet(source, out, summary)
+            _checkpoint_path(out).unlink()
+        await source.finish(summary)
+    return summary
+
+
+def _begin(out: Path, *, may_go_on: bool) -> Checkpoint:
+    """The file's checkpoint, or its first."""
+    path = _checkpoint_path(out)
+    checkpoint = _read_checkpoint(path)
+    if checkpoint is not None:
+        if not may_go_on:
+            raise ExportError(f"--adopt: needs a new file, and {out} was begun before")
+        return checkpoint
+    if out.exists():
+        raise ExportError(
+            f"--out {out} is there, but not its checkpoint {path.name}: name another file, or "
+            "bring the checkpoint back"
+        )
+    checkpoint = Checkpoint(f"{socket.gethostname()}:{out.resolve()}:{secrets.token_hex(4)}")
+    _write_checkpoint(path, checkpoint)
+    return checkpoint
+
+
+async def _export_csv(source: Source, out: Path, checkpoint: Checkpoint, summary: Summary) -> None:
+    with out.open("ab") as file:
+        size_bytes = file.tell()
+        if size_bytes == 0:  # new, or moved away by who rotates it
+            checkpoint = msgspec.structs.replace(checkpoint, size_bytes=0)
+        if size_bytes < checkpoint.size_bytes:
+            raise ExportError(
+                f"--out {out} has {size_bytes} bytes, but {checkpoint.size_bytes} were exported "
+                "into it: move both it and its checkpoint away to begin a new one"
+            )
+        file.truncate(checkpoint.size_bytes)
+        file.seek(0, os.SEEK_END)
+        if checkpoint.size_bytes == 0:
+            file.write(_csv_lines([dict(zip(COLUMNS, COLUMNS, strict=True))]))
+        known = checkpoint.ids
+        for start in STARTS:
+            async for batch in source.batches(start):
+                rows = _take(batch, known, summary)
+                file.write(_csv_lines(rows))
+                file.flush()
+                os.fsync(file.fileno())
+                if rows:
+                    ids = frozenset(batch.entries)
+                    fresh = Checkpoint(source.consumer, ids, file.tell())
+                    _write_checkpoint(_checkpoint_path(out), fresh)
+                await source.acknowledge(list(batch.entries))
+
+
+async def _export_parquet(source: Source, out: Path, summary: Summary) -> None:
+    ids: list[str] = []
+    written = ParquetFile.column(out, "task_id")
+    if written is None:
+        partial = out.with_name(f"{out.name}.partial")
+        with ParquetFile(partial, COLUMNS) as file:
+            for start in STARTS:
+                async for batch in source.batches(start):
+                    ids += batch.entries
+                    file.write(_take(batch, frozenset(), summary))
+        _sync(partial)
+        partial.replace(out)
+        _sync(out.parent)
+    else:  # cut between the rename and the end: what is pending was written, unless it was lost
+        tasks = set(written)
+        async for batch in source.batches("0"):
+            entries = batch.entries.items()
+            ids += [name for name, e in entries if e is None or e.task_id in tasks]
+    await source.acknowledge(ids)
+
+
+def _take(batch: Batch, known: frozenset[str], summary: Summary) -> list[Row]:
+    entries = batch.new(known)
+    rows = [row for entry in entries for row in rows_of(entry)]
+    summary.num_entries += len(entries)
+    summary.num_rows += len(rows)
+    summary.num_dropped += sum(entry is None for entry in batch.entries.values())
+    return rows
+
+
+def _checkpoint_path(out: Path) -> Path:
+    return out.with_name(f"{out.name}.checkpoint")
+
+
+def _csv_lines(rows: list[Row]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([_cell(row[name]) for name in COLUMNS] for row in rows)
+    return text.getvalue().encode()
+
+
+def _cell(value: str | int | bool) -> str | int:
+    return ("true" if value else "false") if isinstance(value, bool) else value
+
+
+def _read_checkpoint(path: Path) -> Checkpoint | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ExportError(f"{path} is no checkpoint: {error}") from error
+
+
+def _write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Replace it whole: a reader finds the old one or the new one, also after a power cut."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(msgspec.json.encode(checkpoint))
+    _sync(fresh)
+    fresh.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """One export per file at a time; the kernel frees it when the process ends."""
+    path = out.with_name(f".{out.name}.lock")
+    with path.open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ExportError(f"--out {out}: another export is writing it") from None
+        yield

@@ -1,0 +1,257 @@
+"""Steps 4 to 6 of a task: classify it, rank its routes, reserve what the first that fits needs.
+
+An edge: it uses the event loop and the log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from backends.contract import BackendStats
+from gateway.core.gateway import Gateway
+from gateway.core.job import Job
+from gateway.core.waiting_room import Attempt
+from gateway.wire.errors import ProtocolError
+from gateway.wire.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
+from router.classify.classify import classify, features
+from router.classify.task import Task, TaskClass
+from router.decide.admission import decide, demands
+from router.decide.continuity import was_sensitive
+from router.decide.decision import RankedRoute, Refusal, RouteDecision, ShadowChoice
+from router.decide.ranking import rank
+from router.decide.weighing import weigh
+from router.policy.policy import Policy
+from router.pools.pools import Demand, Grant, Reservation
+from router.pools.redis_pools import PoolsUnavailable
+
+logger = logging.getLogger("lanewise")
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """A decision that lets a task run, with what it chose and what it holds."""
+
+    decision: RouteDecision
+    chosen: RankedRoute
+    reservation: Reservation
+
+
+async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
+    """Decide where a task runs and reserve for it; the caller settles.
+
+    Where its tenant may, it waits for its pools; `job` is told where it stands, and can end that.
+
+    Raises:
+        ProtocolError: No route is allowed, none fits its pools, or the pools do not answer.
+    """
+    policy = gw.policy.for_tenant(task.tenant.id)  # once: a task sees one policy
+    task_class, ranked = rank_task(gw, task, policy)
+    asked = demands(task, task_class, ranked, gw.weights)
+
+    async def attempt(has_waited: bool) -> Attempt:
+        routes = ranked
+        if has_waited:
+            routes = rank_routes(policy, task, task_class, gw.backend_stats())
+        started_us = gw.clock_us()
+        if gw.gate.is_on:
+            made = await _reserve_within_capacity(gw, task, task_class, routes)
+        else:
+            is_same = routes is ranked
+            wanted = asked if is_same else demands(task, task_class, routes, gw.weights)
+            made = Attempt(routes, await _reserve(gw, task, wanted))
+        gw.metrics.stage("admit", gw.clock_us() - started_us)
+        return made
+
+    groups = dict.fromkeys(group for each in ranked for group in each.route.groups)
+    made = await gw.waiting.admit(task, asked[0][0].tokens, groups, attempt, job)
+    try:
+        return _decided(gw, task, task_class, made, policy, job)
+    except Exception as error:
+        if made.grant.reservation is not None and not isinstance(error, ProtocolError):
+            gw.spawn(gw.pools.settle(made.grant.reservation, {}))  # a fault of ours holds nothing
+        raise
+
+
+def _decided(
+    gw: Gateway, task: Task, task_class: TaskClass, made: Attempt, policy: Policy, job: Job | None
+) -> Admitted:
+    """What the pools' answer means, noted wherever it counts.
+
+    Raises:
+        ProtocolError: It is a refusal.
+    """
+    ranked, grant = made.ranked, made.grant
+    decision = decide(task, task_class, ranked, grant, policy, gw.weights)
+    decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
+    if job is not None:
+        job.decided = decision
+        job.records_text = policy.record_text
+    if decision.balances:
+        gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
+    if grant.num_reaped:
+        gw.metrics.reaped(grant.num_reaped)
+    if decision.chosen is None or decision.reservation is None:
+        _count_refusal(gw, task, decision, grant)
+        assert decision.refusal is not None  # exactly one of the two, says RouteDecision
+        headers = rate_limit_headers(
+            decision.balances, ranked[0].route.groups, decision.mode, decision.refusal
+        )
+        raise refused(decision.refusal, headers)
+    admitted = Admitted(decision, decision.chosen, decision.reservation)
+    _count_admission(gw, task, admitted)
+    return admitted
+
+
+def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
+    """What the shadow policy would do with a task: counted, without effect whatever happens."""
+    if gw.shadow is None:
+        return None
+    policy = gw.shadow.for_tenant(task.tenant.id)
+    stats = gw.backend_stats()
+    try:
+        task_class = classify(features(task), policy.band)
+        task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
+        ranked = rank(policy, task, task_class, stats)
+    except Exception:
+        logger.exception("the shadow policy failed; tasks are not affected")
+        return None
+    if isinstance(ranked, Refusal):
+        return None
+    first = ranked[0]
+    rule = first.rule or first.reason.value
+    gw.metrics.decision(policy=policy.version, rule=rule, route=first.route, mode="shadow")
+    return ShadowChoice(
+        policy_version=policy.version, route=first.route, strategy=first.strategy, rule=rule
+    )
+
+
+def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple[RankedRoute, ...]]:
+    """The task's class and the routes it may take, best first.
+
+    Raises:
+        ProtocolError: There is none.
+    """
+    started_us = gw.clock_us()
+    seen = features(task)
+    task_class = classify(seen, policy.band)
+    classified_us = gw.clock_us()
+    stats = gw.backend_stats()
+    course = gw.experience.arrival(task, stats)
+    if course.holder == "deep" and policy.security_goes_deep:
+        sensitive = was_sensitive(task.request.items, policy.band)
+        course = msgspec.structs.replace(course, was_sensitive=sensitive)
+    facts = gw.experience.facts(task, task_class, seen.reading, course, classified_us)
+    task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
+    ranked = rank_routes(policy, task, task_class, stats)
+    gw.metrics.stage("classify", classified_us - started_us)
+    gw.metrics.stage("policy", gw.clock_us() - classified_us)
+    gw.metrics.confidence(task_class.label, max(task_class.p_deep, 1 - task_class.p_deep))
+    return task_class, ranked
+
+
+def rank_routes(
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
+) -> tuple[RankedRoute, ...]:
+    """The routes that a classified task may take, best first.
+
+    Raises:
+        ProtocolError: There is none.
+    """
+    ranked = rank(policy, task, task_class, stats)
+    if isinstance(ranked, Refusal):
+        raise refused(ranked, {})
+    return ranked
+
+
+def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
+    """A refusal as the client is told it."""
+    return ProtocolError(
+        refusal.code,
+        refusal.message,
+        param=refusal.param,
+        retry_after_us=refusal.retry_after_us,
+        headers=headers,
+        violated=(policy_name(*refusal.limited_by),) if refusal.limited_by else (),
+    )
+
+
+async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> Grant:
+    """One call to the pools. A client that leaves during it leaves nothing reserved."""
+    try:
+        return await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
+    except asyncio.CancelledError:
+        gw.spawn(_give_back(gw, task, ranked_demands))
+        raise
+    except PoolsUnavailable as error:
+        message = f"The rate-limit pools are away. {error}. Try again in 1s."
+        raise ProtocolError(
+            "server_is_overloaded",
+            message,
+            retry_after_us=1_000_000,
+            headers={MODE_HEADER: "degraded"},
+        ) from error
+
+
+async def _reserve_within_capacity(
+    gw: Gateway, task: Task, task_class: TaskClass, ranked: tuple[RankedRoute, ...]
+) -> Attempt:
+    """Reserve on routes whose groups take one more; while asking it counts for all of them."""
+    others_wait = partial(gw.waiting.others_wait, task.tenant.id)
+    routes = gw.gate.open_routes(ranked, task.tenant.id, others_wait)
+    if not routes:
+        return Attempt(ranked, gw.gate.refusal(ranked[0].route.groups, task.tenant.id, others_wait))
+    groups = tuple({group for route in routes for group in route.route.groups})
+    gw.gate.enter(task.id, task.tenant, groups)
+    try:
+        grant = await _reserve(gw, task, demands(task, task_class, routes, gw.weights))
+    except BaseException:
+        gw.gate.leave(task.id)
+        raise
+    if grant.index is None:
+        gw.gate.leave(task.id)
+    else:
+        gw.gate.enter(task.id, task.tenant, routes[grant.index].route.groups)
+    return Attempt(routes, grant)
+
+
+async def _give_back(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> None:
+    """Whether it was granted says the same call again; if it was not, it may be now."""
+    try:
+        grant = await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
+    except PoolsUnavailable:
+        return  # if it was granted after all, its lease expires
+    if grant.reservation is not None:
+        await gw.pools.settle(grant.reservation, {})
+
+
+def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Grant) -> None:
+    if grant.shed is not None and grant.limited_by is not None:
+        gw.metrics.adaptation.shed(grant.limited_by[0], grant.shed)
+        return
+    gw.metrics.ratelimit(
+        group=decision.ranked[0].route.groups[0],
+        tier=task.tenant.tier,
+        result="reject",
+        mode=decision.mode,
+        limited_by=grant.limited_by[1] if grant.limited_by else None,
+    )
+
+
+def _count_admission(gw: Gateway, task: Task, admitted: Admitted) -> None:
+    chosen, first = admitted.chosen, admitted.decision.ranked[0]
+    for group in chosen.route.groups:
+        gw.metrics.ratelimit(
+            group=group, tier=task.tenant.tier, result="admit", mode=admitted.decision.mode
+        )
+    gw.metrics.reserved(admitted.reservation.demands)
+    gw.metrics.decision(
+        policy=admitted.decision.policy_version,
+        rule=chosen.rule or chosen.reason.value,
+        route=chosen.route,
+        mode="canary" if chosen.canary else "live",
+    )
+    if chosen.route is not first.route:
+        reason = chosen.reason.value
+        gw.metrics.escalation(ranked_first=first.route, taken=chosen.route, reason=reason)

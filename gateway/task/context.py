@@ -1,0 +1,113 @@
+"""The context of a request: what it continues, joined with what it brings.
+
+An edge: it calls other edges.
+"""
+
+import msgspec
+
+from backends.contract import Compaction, ContextItem
+from gateway.core.gateway import Gateway
+from gateway.core.job import Job
+from gateway.wire.compaction import unfolded
+from gateway.wire.errors import ProtocolError
+from gateway.wire.items import ItemReference
+from gateway.wire.requests import make_task
+from gateway.wire.sealing import SealError, is_sealed_here
+from gateway.wire.stored_response import Lineage
+from router.classify.task import Task
+
+
+async def load_task(gw: Gateway, job: Job) -> Task:
+    """Join a request with the context it continues.
+
+    Raises:
+        ProtocolError: The parent, or an item it refers to, is not to be found.
+    """
+    if gw.draining:
+        message = "The server is restarting. Connect again and resend. Try again in 1s."
+        raise ProtocolError("server_draining", message, retry_after_us=1_000_000)
+    parent_id = job.parsed.body.previous_response_id
+    if job.parent is None and parent_id is not None:
+        context = await gw.store.context(job.tenant.id, parent_id)
+        if context is None:
+            raise ProtocolError(
+                "previous_response_not_found",
+                f"Previous response '{parent_id[:80]}' not found. Send the full context as 'input' "
+                "without 'previous_response_id'.",
+                param="previous_response_id",
+            )
+        job.parent, job.last_backend = context.items, context.backend
+        job.lineage = context.lineage
+    parent = job.parent or ()
+    own = [await _resolve(gw, job, parent, entry) for entry in job.parsed.input.items]
+    num_own_tokens = sum(entry.num_tokens for entry in own if isinstance(entry, ContextItem))
+    task = make_task(
+        job.parsed,
+        _joined(gw, job, parent, own),
+        job.tenant,
+        last_backend=job.last_backend,
+        arrived_us=job.arrived_us,
+        arrived_unix_s=gw.unix_s(),
+    )
+    if task.last_backend is not None:
+        held_tokens = task.request.num_prompt_tokens - num_own_tokens
+        return msgspec.structs.replace(task, held_tokens=held_tokens)
+    if parent_id is None:
+        # A client that sends its whole context again names no parent, yet its KV prefix is there.
+        warm_for = gw.experience.warm_for(task) or (None, 0)
+        holder, held_tokens = gw.experience.holder_of(task) or warm_for[0], warm_for[1]
+        return msgspec.structs.replace(task, last_backend=holder, held_tokens=held_tokens)
+    return task
+
+
+def _joined(
+    gw: Gateway,
+    job: Job,
+    parent: tuple[ContextItem, ...],
+    own: list[ContextItem | Compaction],
+) -> tuple[ContextItem, ...]:
+    """The whole context; a compaction of ours that the client sent is opened where it stands.
+
+    Raises:
+        ProtocolError: One cannot be opened.
+    """
+    items = list(parent)
+    for entry in own:
+        item = entry.item if isinstance(entry, ContextItem) else entry
+        if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
+            try:
+                folded = gw.seals.open(job.tenant.id, item.encrypted_content)
+            except SealError as error:
+                message = (
+                    f"The compaction item {item.id or ''!r:.80} cannot be opened: {error}. "
+                    "Send the items that it stands for."
+                )
+                raise ProtocolError("invalid_value", message, param="input") from None
+            items = list(unfolded(tuple(items), item, folded))
+            job.lineage = Lineage()  # what is stored of the context is not its beginning any more
+        else:
+            assert isinstance(entry, ContextItem)
+            items.append(entry)
+    return tuple(items)
+
+
+async def _resolve(
+    gw: Gateway,
+    job: Job,
+    parent: tuple[ContextItem, ...],
+    entry: ContextItem | ItemReference | Compaction,
+) -> ContextItem | Compaction:
+    """An item itself, or the one that a reference names."""
+    if not isinstance(entry, ItemReference):
+        return entry
+    for known in parent:
+        if known.item.id == entry.id:
+            return known
+    # Our item ids carry their response's id: prefix, 48 hex digits, 4 of the item's place.
+    _, _, tail = entry.id.partition("_")
+    stored = await gw.store.load(job.tenant.id, f"resp_{tail[:-4]}") if len(tail) > 4 else None
+    for known in (*stored.input, *stored.output) if stored else ():
+        if known.item.id == entry.id:
+            return known
+    message = f"Item '{entry.id[:80]}' not found. Send the item itself."
+    raise ProtocolError("item_not_found", message, param="input")

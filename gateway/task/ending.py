@@ -1,0 +1,132 @@
+"""The end of a response: how it is told, what is stored of it, and which calls it leaves open.
+
+An edge: it uses the log.
+"""
+
+import logging
+
+from backends.contract import (
+    BackendError,
+    ContextItem,
+    CustomToolCall,
+    FinishReason,
+    FunctionCall,
+    Item,
+    Usage,
+)
+from gateway.core.gateway import Gateway
+from gateway.core.job import Job
+from gateway.run.dispatch import Outcome
+from gateway.wire.errors import ProtocolError
+from gateway.wire.response import Ending
+from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
+from router.classify.durations import LEAST_WAIT_US, in_words
+from router.classify.task import Task
+from router.learn.pending_outcomes import Trial
+
+logger = logging.getLogger("lanewise")
+
+_DRAINED = {
+    "code": "server_error",  # of the codes that a failed response may have, by the SDKs' types
+    "message": "The gateway was stopped before the response ended. Connect again and repeat it.",
+}
+
+
+def ending_of(outcome: Outcome, job: Job, usage: Usage) -> Ending:
+    """How the response ends, from how its generation did."""
+    finish = outcome.finish
+    if finish is None:
+        assert job.stopped is not None
+        if job.stopped == "draining":
+            return Ending(status="failed", error=_DRAINED, usage=usage)
+        if job.stopped == "cancelled" and job.parsed.body.background:
+            return Ending(status="cancelled", usage=usage)
+        return Ending(status="incomplete", reason=job.stopped, usage=usage)
+    if finish.error is not None:
+        return _failed(finish.error, usage)
+    if finish.reason is FinishReason.LENGTH:
+        return Ending(status="incomplete", reason="max_output_tokens", usage=usage)
+    if finish.reason is FinishReason.CONTENT_FILTER:
+        return Ending(status="incomplete", reason="content_filter", usage=usage)
+    return Ending(status="completed", usage=usage)
+
+
+def _failed(fault: BackendError, usage: Usage) -> Ending:
+    """A failed response; a limit says when to come again where clients look for it in a stream."""
+    error, retry_after_us = {"code": fault.code, "message": fault.message}, fault.retry_after_us
+    if fault.code == "rate_limit_exceeded":
+        retry_after_us = retry_after_us or LEAST_WAIT_US
+        if "try again in" not in fault.message.lower():
+            words = f"{fault.message.rstrip('.')}. Please try again in {in_words(retry_after_us)}."
+            error["message"] = words
+    if fault.param is not None:
+        error["param"] = fault.param
+    return Ending(status="failed", error=error, retry_after_us=retry_after_us, usage=usage)
+
+
+def unavailable(fault: BackendError) -> ProtocolError:
+    """What a client is told where no backend would begin."""
+    wait_us = max(LEAST_WAIT_US, fault.retry_after_us or 0)
+    return ProtocolError(
+        "server_is_overloaded",
+        f"{fault}. Please try again in {in_words(wait_us)}.",
+        retry_after_us=wait_us,
+    )
+
+
+def warmed(job: Job, task: Task, num_cached_tokens: int) -> Ending:
+    """How a warm-up ends: whether anything could be done or not, its context can be continued."""
+    usage = Usage(
+        num_input_tokens=task.request.num_prompt_tokens,
+        num_cached_tokens=num_cached_tokens,
+    )
+    if job.stopped in ("cancelled", "steered"):
+        return Ending(status="incomplete", reason=job.stopped, usage=usage)
+    return Ending(status="completed", usage=usage)
+
+
+async def store_response(
+    gw: Gateway,
+    job: Job,
+    task: Task,
+    output: tuple[ContextItem, ...],
+    body: bytes,
+    backend: str | None,
+    ending: Ending,
+    trial: Trial | None = None,
+) -> Lineage:
+    """Keep the response if it is to be kept; returns what of its context is stored now."""
+    lineage = job.lineage
+    if not job.parsed.store:
+        return lineage
+    if len(lineage.ids) >= MAX_ANCESTORS:
+        lineage = Lineage()
+    items = task.request.items
+    stored = StoredResponse(
+        response=body,
+        ancestors=lineage.ids,
+        input=items[lineage.num_items :],
+        output=output,
+        num_own=len(job.parsed.input.items),
+        backend=backend,
+        can_continue=ending.status in ("completed", "incomplete"),
+        trial=trial,
+    )
+    try:
+        await gw.store.save(task.tenant.id, task.id, stored)
+    except ProtocolError as error:
+        logger.warning("response %s could not be stored: %s", task.id, error)
+        return job.lineage
+    return Lineage((*lineage.ids, task.id), len(items) + len(output))
+
+
+def open_calls(output: tuple[Item, ...]) -> tuple[dict[str, str], ...]:
+    """A stub of the output each call of a response waits for."""
+    stubs: list[dict[str, str]] = []
+    for item in output:
+        if isinstance(item, FunctionCall):
+            kind = {"type": "function_call_output", "call_id": item.call_id, "name": item.name}
+            stubs.append(kind)
+        elif isinstance(item, CustomToolCall):
+            stubs.append({"type": "custom_tool_call_output", "call_id": item.call_id})
+    return tuple(stubs)

@@ -1,0 +1,84 @@
+"""Why a prompt would go where: every rule, and what it would take for it to fire."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from backends.contract import BackendStats
+from router.classify.classify import classify, features
+from router.classify.task import Task, TaskClass
+from router.decide.decision import RankedRoute, Reason, Refusal
+from router.decide.ranking import rank
+from router.decide.weighing import weigh
+from router.policy.conditions import Situation
+from router.policy.policy import Policy
+from router.policy.rules import RuleTrace, trace_rules
+
+# Decided before the rules are asked.
+_WITHOUT_RULES = (Reason.SECURITY, Reason.HINT, Reason.MODEL)
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that was not taken, with all its reasons."""
+
+    policy_version: str
+    tenant: str
+    label: str
+    kind: str | None  # of work, by the ask's words
+    p_deep: float
+    p_security: float
+    signals: tuple[str, ...]
+    rules: tuple[RuleTrace, ...]
+    rules_asked: bool  # false: a hint, a pinned model or the security rule came before them
+    routes: tuple[RankedRoute, ...]  # best first; which of them is taken is up to the pools
+    refusal: Refusal | None = None
+    text: tuple[str, ...] = ()  # all of it in sentences
+
+    def lines(self) -> list[str]:
+        """For people."""
+        signals = "; ".join(self.signals) or "none"
+        told = [
+            f"Class: {self.label}; p_deep {self.p_deep:.2f}, p_security {self.p_security:.2f}.",
+            f"Signals: {signals}. Kind of work: {self.kind or 'none named'}.",
+            f"Rules of policy {self.policy_version} for tenant {self.tenant}:",
+        ]
+        for rule in self.rules:
+            verdict = "fires" if rule.fired else "no: " + "; ".join(rule.why)
+            told.append(f"  {rule.name}: {verdict}")
+        if not self.rules:
+            told.append("  (none)")
+        if not self.rules_asked:
+            told.append("The rules were not asked: what is said below comes before them.")
+        for place, route in enumerate(self.routes, start=1):
+            how = f", {route.strategy}" if route.strategy else ""
+            told.append(f"{place}. {route.route.value}{how} [{route.reason.value}] {route.why}")
+        if self.refusal is not None:
+            told.append(f"Refused ({self.refusal.code}): {self.refusal.message}")
+        return told
+
+
+def explain_task(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> Explanation:
+    """The decision about a task by a policy, before any pool is asked; without a tenant's learned
+    outcomes, as they move with every task."""
+    policy = policy.for_tenant(task.tenant.id)
+    task_class: TaskClass = classify(features(task), policy.band)
+    task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
+    ranked = rank(policy, task, task_class, stats)
+    situation = Situation(task, task_class, stats)
+    routes = () if isinstance(ranked, Refusal) else ranked
+    # An alias is the policy's, but no rule.
+    asked = not routes or routes[0].rule is not None or routes[0].reason not in _WITHOUT_RULES
+    explanation = Explanation(
+        policy_version=policy.version,
+        tenant=task.tenant.id,
+        label=task_class.label,
+        kind=situation.kind,
+        p_deep=task_class.p_deep,
+        p_security=task_class.p_security,
+        signals=task_class.signals,
+        rules=tuple(trace_rules(policy, situation)),
+        rules_asked=asked,
+        routes=routes,
+        refusal=ranked if isinstance(ranked, Refusal) else None,
+    )
+    return msgspec.structs.replace(explanation, text=tuple(explanation.lines()))

@@ -1,0 +1,126 @@
+"""From a task's end, and from what its client says of it, to what the router learns.
+
+An edge: it calls other edges.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from backends.contract import BackendGroup, ContextItem, Message, TextPart
+from gateway.core.gateway import Gateway
+from gateway.run.dispatch import Run
+from gateway.task.admit import Admitted
+from gateway.wire.errors import ProtocolError, from_validation
+from gateway.wire.events import not_json
+from router.classify.task import Task, Tenant
+from router.decide.decision import Reason
+from router.learn.pending_outcomes import Trial, agreement
+
+MAX_BODY_BYTES = 4_096
+
+
+class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/responses/{id}/feedback`."""
+
+    success: bool  # whether the answer did what was asked
+    # How good it was, 0 to 1; it counts instead of `success` where both are given.
+    rating: Annotated[float, Meta(ge=0, le=1)] | None = None
+    # Whether the fast engine's part alone would have done; where both engines answered.
+    fast_success: bool | None = None
+
+
+_DECODER = msgspec.json.Decoder(Feedback)
+
+
+def note_end(
+    gw: Gateway, task: Task, admitted: Admitted, run: Run, output: tuple[ContextItem, ...]
+) -> Trial | None:
+    """Remember a whole answer until its outcome is known; None where nothing is to be learned."""
+    if not gw.policy.for_tenant(task.tenant.id).tradeoff.learn:
+        return None
+    chosen = admitted.chosen
+    infos = gw.infos
+    backend = run.answered_by
+    answered_by = infos[backend].group
+    finished = {infos[name].group for name, _, _ in run.branches.timings()}
+    others: tuple[BackendGroup, ...] = tuple(sorted(finished - {answered_by}))
+    trial = gw.experience.note_answer(
+        task,
+        admitted.decision.task_class,
+        output,
+        answered_by=answered_by,
+        others=others,
+        backend=backend,
+        pinned=chosen.reason in (Reason.MODEL, Reason.HINT),
+    )
+    is_real = not any(infos[name].simulated for name in run.backends)
+    if chosen.strategy == "brief" and is_real and others == ("fast",):
+        texts = {phase: _text_of(output, phase) for phase in ("commentary", "final_answer")}
+        agreed = agreement(texts["commentary"], texts["final_answer"])
+        if agreed is not None:
+            gw.experience.teach(trial, "pair", agreed)
+    return trial
+
+
+async def take_feedback(gw: Gateway, tenant: Tenant, response_id: str, body: bytes) -> Feedback:
+    """Learn what a client says of one of its responses; saying the same again changes nothing.
+
+    Raises:
+        ProtocolError: The body is not as it should be; the response is unknown, or had other
+            feedback; or the store does not answer.
+    """
+    feedback = _decode(body)
+    trial = gw.experience.trials.get(tenant.id, response_id)
+    if trial is None:
+        stored = await gw.store.load(tenant.id, response_id)
+        trial = None if stored is None else stored.trial
+    if trial is None:
+        message = (
+            f"Nothing can be learned of response '{response_id[:80]}': it is unknown or too old, "
+            "it did not complete, or the policy does not learn."
+        )
+        raise ProtocolError("response_not_found", message, param="response_id")
+    if feedback.fast_success is not None and "fast" not in trial.others:
+        message = "'fast_success' is about a response that both engines answered. Leave it out."
+        raise ProtocolError("invalid_value", message, param="fast_success")
+    said = msgspec.json.encode(feedback)
+    is_first, kept = await gw.store.note_feedback(tenant.id, response_id, said)
+    if is_first:
+        gw.experience.teach(trial, "feedback", _success(trial, feedback))
+    elif kept != said:
+        message = "This response has had other feedback. The first word counts."
+        raise ProtocolError("conflict", message, param="response_id")
+    return feedback
+
+
+def _decode(body: bytes) -> Feedback:
+    if len(body) > MAX_BODY_BYTES:
+        raise ProtocolError("message_too_large", f"Feedback has at most {MAX_BODY_BYTES} bytes.")
+    try:
+        return _DECODER.decode(body)
+    except msgspec.ValidationError as error:
+        raise from_validation(error, Feedback) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise not_json(error) from None
+
+
+def _success(trial: Trial, feedback: Feedback) -> dict[BackendGroup, float]:
+    """Success by engine."""
+    rating = float(feedback.success) if feedback.rating is None else feedback.rating
+    success: dict[BackendGroup, float] = {trial.answered_by: rating}
+    if feedback.fast_success is not None:
+        success["fast"] = float(feedback.fast_success)
+    return success
+
+
+def _text_of(output: tuple[ContextItem, ...], phase: str) -> str:
+    messages = (entry.item for entry in output if isinstance(entry.item, Message))
+    return "\n".join(
+        part.text
+        for message in messages
+        if message.phase == phase
+        for part in message.content
+        if isinstance(part, TextPart)
+    )

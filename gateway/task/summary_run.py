@@ -1,0 +1,222 @@
+"""The compaction before one answer: an engine of the task's own route writes the summary.
+
+It runs under the task's reservation, and what it uses is settled with the task.
+
+An edge: it calls other edges.
+"""
+
+from typing import Any
+
+import msgspec
+
+from backends.contract import BackendError, Compaction, FinishReason, Message, Usage
+from backends.prompt import parts_text
+from gateway.core.gateway import Gateway
+from gateway.core.job import Job
+from gateway.metrics.compaction_metrics import CompactionKind, CompactionOutcome
+from gateway.run.dispatch import Run
+from gateway.task.admit import Admitted, admit
+from gateway.wire.compaction import (
+    Plan,
+    Skipped,
+    State,
+    compacted_task,
+    compaction_view,
+    expected_task,
+    folded_of,
+    opened_item,
+    plan_compaction,
+    plan_whole,
+    skipped_words,
+)
+from gateway.wire.errors import ProtocolError
+from gateway.wire.requests import ParsedCreate
+from gateway.wire.response import Ending, unheard
+from gateway.wire.response_json import usage_json
+from router.classify.task import Route, Task
+from router.decide.decision import RankedRoute
+from router.strategies.part_requests import leading_place
+
+STOPPED = "it was stopped"
+
+
+class SummaryRun:
+    """See the module. `close` may be called at any time; nothing is generated after it."""
+
+    def __init__(
+        self, gw: Gateway, chosen: RankedRoute, parsed: ParsedCreate, plan: Plan | Skipped
+    ) -> None:
+        """One that is skipped only says so."""
+        self.plan = plan
+        self.error: str | None = None  # why there is no summary
+        self.item: Compaction | None = None  # once it is made
+        self._gw = gw
+        self._parsed = parsed
+        self._place = leading_place(chosen.strategy)
+        self._num_tokens_after: int | None = None
+        self._is_counted = False
+        self._said = unheard(parsed)
+        self._run = Run(_alone(chosen, self._place), self._said, gw.clock_us)
+
+    def start(self) -> None:
+        """Begin the generation; where no backend takes it, `compact` says so."""
+        if not isinstance(self.plan, Plan) or self.plan.request is None:
+            return
+        try:
+            self._run.start(self._gw.backends, self.plan.request)
+        except BackendError as error:
+            self._run.stop()
+            self.error = str(error)
+            self._gw.metrics.failures.failed(error)
+
+    async def compact(self, task: Task) -> Task | None:
+        """The task with its compacted context, whose compaction is `item` then.
+
+        Returns None where that did not come off, or was stopped.
+        """
+        assert isinstance(self.plan, Plan)
+        summary = await self._summary() if self.plan.request is not None else ""
+        if summary is None:
+            return None
+        folded = folded_of(self.plan, summary)
+        item = Compaction(
+            self._gw.seals.seal(task.tenant.id, folded),
+            f"cmp_{self._parsed.id.removeprefix('resp_')}{0:04x}",
+        )
+        self.item = opened_item(item, folded)
+        compacted = compacted_task(task, self.plan, self.item)
+        self._num_tokens_after = compacted.request.num_prompt_tokens
+        return compacted
+
+    async def _summary(self) -> str | None:
+        if self.error is not None:
+            return None
+        outcome = await self._run.ended
+        finish = outcome.finish
+        if finish is None:
+            self.error = STOPPED
+            return None
+        if finish.error is not None:
+            self.error = str(finish.error)
+            self._gw.metrics.failures.failed(finish.error)
+            return None
+        self._said.close_items(Ending(status="completed", usage=finish.usage))
+        messages = (item for item in self._said.output if isinstance(item, Message))
+        text = "\n".join(parts_text(message.content) for message in messages).strip()
+        # One that was cut at its limit is a summary all the same.
+        if not text or finish.reason is FinishReason.CONTENT_FILTER:
+            self.error = f"backend {self._run.answered_by} gave no summary ({finish.reason.value})"
+            return None
+        return text
+
+    def check_fits(self, task: Task, backends: tuple[str, ...]) -> None:
+        """Without a summary the answer must be possible with the context as it is.
+
+        Raises:
+            ProtocolError: It is not, with the numbers.
+        """
+        infos = self._gw.infos
+        num_tokens = task.request.num_prompt_tokens
+        window_tokens = min(infos[name].window_tokens for name in backends)
+        if num_tokens >= window_tokens:
+            message = (
+                f"The prompt has {num_tokens} tokens, but the context window of "
+                f"{' and '.join(backends)} is at most {window_tokens} tokens, and its compaction "
+                f"failed: {self.error}. Shorten it, or send it again."
+            )
+            raise ProtocolError("context_length_exceeded", message, param="input")
+
+    def stop(self) -> None:
+        """End from outside."""
+        self._run.stop()
+
+    def close(self) -> None:
+        """Cancel what still generates; what came of it is counted, once."""
+        self._run.close()
+        if self._is_counted:
+            return
+        self._is_counted = True
+        kind: CompactionKind = "automatic" if self._parsed.answers else "requested"
+        self._gw.metrics.compactions.ended(kind, self._outcome())
+        if self._num_tokens_after is not None:
+            num_before = self.plan.num_tokens
+            self._gw.metrics.compactions.shortened(kind, num_before, self._num_tokens_after)
+
+    def added_to(self, usages: list[Usage], *, so_far: bool = False) -> list[Usage]:
+        """What was used in each place of the route, this included; whole after `close`."""
+        own = self._run.own_usages() if so_far else self._run.usages
+        usages[self._place] += own[0]
+        return usages
+
+    def usage_by_backend(self) -> dict[str, Usage]:
+        """What was used, by the backends that worked for it."""
+        used = self._run.usage_by_backend()
+        return {name: usage for name, usage in used.items() if usage != Usage()}
+
+    def view(self) -> dict[str, Any]:
+        """`routing.compaction`, as it stands."""
+        view = compaction_view(self.plan, self._state(), self._gw.max_compactions)
+        if self._num_tokens_after is not None:
+            view["tokens_after"] = self._num_tokens_after
+        if self.error is not None:
+            view["error"] = self.error
+        used = self.usage_by_backend()
+        if used:
+            view["usage"] = {name: usage_json(usage) for name, usage in used.items()}
+        return view
+
+    def _outcome(self) -> CompactionOutcome:
+        if isinstance(self.plan, Skipped):
+            return self.plan.state
+        if self.item is not None:
+            return "done"
+        return "failed" if self.error not in (None, STOPPED) else "stopped"
+
+    def _state(self) -> State:
+        if isinstance(self.plan, Skipped):
+            return self.plan.state
+        if self.error is not None:
+            return "failed"
+        return "running" if self.item is None else "done"
+
+
+def _alone(chosen: RankedRoute, place: int) -> RankedRoute:
+    """One backend of a route, with those that may take its place."""
+    return msgspec.structs.replace(
+        chosen,
+        route=Route(chosen.route.groups[place]),
+        backends=(chosen.backends[place],),
+        strategy=None,
+        spares=chosen.spares[place : place + 1],
+    )
+
+
+def plan_of(gw: Gateway, job: Job, task: Task) -> Plan | Skipped | None:
+    """What is to be done about its context beforehand."""
+    parsed = job.parsed
+    if not parsed.answers:
+        return plan_whole(task, gw.max_context_tokens)
+    if not parsed.compacts or not task.generate:
+        return None
+    return plan_compaction(
+        task,
+        parsed.compact_threshold_tokens,
+        max_compactions=gw.max_compactions,
+        window_tokens=gw.max_context_tokens,
+    )
+
+
+async def admit_planned(gw: Gateway, job: Job, task: Task, plan: Plan | Skipped | None) -> Admitted:
+    """Decide and reserve, for a compaction too where one is planned.
+
+    Raises:
+        ProtocolError: See `admit`.
+    """
+    if isinstance(plan, Plan):
+        return await admit(gw, expected_task(task, plan), job)
+    try:
+        return await admit(gw, task, job)
+    except ProtocolError as error:
+        if isinstance(plan, Skipped) and error.code == "context_length_exceeded":
+            error.message += f" {skipped_words(plan)}"
+        raise

@@ -1,0 +1,76 @@
+"""When gathered text goes out: in rounds, for all connections of the process together.
+
+Events cost by their number, hardly by their length. So text gathers between two rounds, and rounds
+move apart as they cost more: with few streams every few milliseconds, with a thousand fast ones at
+most `LONGEST_S`. A round gives way to other work every few milliseconds.
+
+An edge: it uses the event loop and the clock.
+"""
+
+import asyncio
+from collections import deque
+from time import perf_counter
+from typing import Protocol
+
+from backends.drive.pacing import pause
+
+INTERVAL_S = 0.008
+LONGEST_S = 0.04  # between two rounds, unless the configured interval is longer
+COST_RATIO = 9  # of the pause to what the round took: rounds take at most a tenth of the time
+SLICE_S = 0.004  # of a round, before other work has its turn
+
+
+class Ripening(Protocol):
+    """Somebody with text that waits for a round."""
+
+    def ripen(self) -> None:
+        """The round has come."""
+        ...
+
+
+class Rounds:
+    """See the module. Works on the loop that `add` is called in."""
+
+    def __init__(self, interval_s: float = INTERVAL_S, longest_s: float = LONGEST_S) -> None:
+        """`interval_s`: how long text gathers at least, the first of a response excepted."""
+        self._interval_s = interval_s
+        self._longest_s = max(interval_s, longest_s)
+        self._waiting: dict[Ripening, None] = {}  # for the next round
+        self._current: deque[Ripening] = deque()  # not yet reached by this one
+        self._is_scheduled = False
+        self._began_s = self._cost_s = 0.0  # of the last round
+        self._next_s = 0.0  # the earliest time of the next
+
+    def add(self, ripening: Ripening) -> None:
+        """Include it in the next round; harmless if it is."""
+        self._waiting[ripening] = None
+        if not self._is_scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._is_scheduled = True
+        pause_s = max(self._interval_s, self._next_s - perf_counter())
+        asyncio.get_running_loop().call_later(pause_s, self._begin)
+
+    def _begin(self) -> None:
+        self._current.extend(self._waiting)
+        self._waiting.clear()
+        self._began_s, self._cost_s = perf_counter(), 0.0
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """A slice of the round."""
+        began_s = now_s = perf_counter()
+        while self._current and now_s - began_s < SLICE_S:
+            self._current.popleft().ripen()
+            now_s = perf_counter()
+        self._cost_s += now_s - began_s
+        if self._current:
+            asyncio.get_running_loop().call_soon(self._go_on)
+            return
+        self._next_s = self._began_s + pause(
+            self._cost_s, ratio=COST_RATIO, least=self._interval_s, most=self._longest_s
+        )
+        self._is_scheduled = False
+        if self._waiting:
+            self._schedule()

@@ -1,0 +1,333 @@
+"""uvicorn's WebSocket protocol, made lean, with more ways to its transport.
+
+ASGI sends one message at a time, and each costs a system call: half of the gateway's CPU when a
+thousand streams flush fifty times a second. What one connection has to say at once therefore goes
+out in one `write`; `docs/performance.md` has the figures, of memory too.
+
+An edge: it uses the event loop and chance.
+"""
+
+import asyncio
+import random
+import struct
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, cast
+from urllib.parse import unquote
+
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import PayloadTooBig
+from websockets.frames import CloseCode, Frame
+from websockets.http11 import Request
+from websockets.protocol import State
+
+from gateway.transport.keepalive import KeepAlive, Line, Pinged
+from gateway.transport.light_event import Latch, Mailbox
+from gateway.transport.socket_frames import BINARY, TEXT, framed
+from gateway.transport.socket_handshake import answer, plain_key
+from gateway.wire.errors import too_large
+
+LINGER_S = 5.0  # to read what a client still sends after its message was refused
+SILENCE_S = 1.0  # after that it sends no more
+
+# Where `scope["state"]` holds each.
+ABORT, WRITE, WRITE_NOW, TAKE_BY = "abort", "write", "write_now", "take_by"
+
+# Messages that are taken as they come in one turn of the loop; more of them wait in the queue, so
+# that a client that sends a thousand at once holds up nobody.
+MAX_TAKEN = 16
+
+Taker = Callable[[str], bool]
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """Adds `write_now` to each request's state; upgrades stand in line."""
+
+    def __init__(self, line: Line, **options: Any) -> None:
+        super().__init__(**options)
+        self._line = line
+
+    def on_headers_complete(self) -> None:
+        before = self.cycle
+        super().on_headers_complete()
+        if self.cycle is not before:  # otherwise it is an upgrade
+            # Weakly: the cycle holds the state, and no collector looks.
+            self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
+
+    def handle_websocket_upgrade(self) -> None:
+        self._line.join(self._upgrade)
+
+    def _upgrade(self) -> None:
+        if self.transport.is_closing():  # it may have gone while it waited
+            return
+        key = plain_key(self.scope["method"].encode(), self.url, self.headers)
+        if key is None:
+            super().handle_websocket_upgrade()
+            made = cast("SocketProtocol", self.transport.get_protocol())
+            if not made.handshake_initiated:  # `websockets` could not read it, and says nothing
+                self.send_400_response("Invalid upgrade request.")
+        else:
+            self._upgrade_plainly(key)
+        self.parser = None  # type: ignore[assignment]  # its callbacks hold us, and we it
+
+    def _upgrade_plainly(self, key: bytes) -> None:
+        """What uvicorn's own does, without making bytes of the head again."""
+        self.connections.discard(self)
+        protocol: SocketProtocol = self.ws_protocol_class(  # type: ignore[call-arg, misc, assignment]
+            config=self.config, server_state=self.server_state, app_state=self.app_state
+        )
+        protocol.begin(self, key)
+        self.transport.set_protocol(protocol)
+
+
+def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
+    """Send more of a streamed body, as one chunk, if the transport has room.
+
+    False, and nothing sent, if it has none, or where this is not how the answer goes: then ASGI's
+    `send` knows what to do.
+    """
+    one = cycle()
+    if one is None or one.disconnected or one.response_complete or one.flow.write_paused:
+        return False
+    if not (one.response_started and one.chunked_encoding):
+        return False
+    body = b"".join(pieces)
+    if body:  # an empty chunk would end the answer
+        one.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+    return True
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """Adds `abort`, `write_messages` and `write_now` to the connection's state.
+
+    An idle one holds little.
+    """
+
+    _is_silent = False  # since the last look at what comes behind a message that is too large
+    _until_s = 0.0  # how long that is read
+
+    def __init__(
+        self, keep_alive: KeepAlive, line: Line, max_message_bytes: int, **options: Any
+    ) -> None:
+        """`max_message_bytes`: the limit that clients are told."""
+        super().__init__(**options)
+        self._max_message_bytes = max_message_bytes
+        self.queue = Mailbox()  # type: ignore[assignment]
+        self.writable = Latch(is_set=True)  # type: ignore[assignment]
+        self._line = line
+        self._keep_alive = keep_alive
+        self._place: set[Pinged] | None = None
+        self._taker: Taker | None = None
+        self._taken_s = 0.0  # the loop's time of the latest turn in which messages were taken
+        self._num_taken = 0  # in that turn
+        self._is_gone = self._is_over = False  # the transport, and what served it
+        self._key: bytes | None = None  # of a plain upgrade that is not answered yet
+
+    def begin(self, http: HttpProtocol, key: bytes) -> None:
+        """Serve a plain upgrade: `connection_made` and `handle_connect` without a second parser."""
+        self.transport, self.server, self.client = http.transport, http.server, http.client
+        self.scheme = "wss" if http.scheme == "https" else "ws"
+        self.connections.add(self)
+        self.conn.state = State.OPEN
+        self.conn.parser = self.conn.parse()  # begins with frames: the head was read elsewhere
+        next(self.conn.parser)
+        self.conn.state = State.CONNECTING  # until it is accepted
+        self.handshake_initiated = True
+        self._key = key
+        path, _, query = http.url.partition(b"?")
+        self.scope = {
+            "type": "websocket",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.4"},
+            "http_version": "1.1",
+            "scheme": self.scheme,
+            "server": self.server,
+            "client": self.client,
+            "root_path": self.root_path,
+            "path": self.root_path + unquote(path.decode("ascii")),
+            "raw_path": self.root_path.encode("ascii") + path,
+            "query_string": query,
+            "headers": http.headers,
+            "subprotocols": [],
+            "state": self.app_state.copy(),
+            "extensions": {"websocket.http.response": {}},
+        }
+        self._show_ways()
+        self.queue.put_nowait({"type": "websocket.connect"})
+        serving = self.loop.create_task(self.run_asgi())
+        serving.add_done_callback(self.on_task_complete)
+        self.tasks.add(serving)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if self.handshake_initiated and not self.handshake_complete:
+            self._show_ways()
+
+    def _show_ways(self) -> None:
+        """Past ASGI to the transport."""
+        self.scope["state"][ABORT] = self.transport.abort  # even if a stalled reader fills it
+        self.scope["state"][WRITE] = self.write_messages
+        self.scope["state"][WRITE_NOW] = self.write_now
+        self.scope["state"][TAKE_BY] = self.take_by
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.writable.set()  # whoever writes finds out now
+        self.stop_keepalive()
+        self.disconnected = True
+        self._line.join(partial(self._gone, exc))
+
+    def on_task_complete(self, task: "asyncio.Task[None]") -> None:
+        super().on_task_complete(task)
+        self._is_over = True
+        self._part()
+
+    def _gone(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._is_gone = True
+        self._part()
+
+    def _part(self) -> None:
+        """Once nobody needs them: let go what would hold each other, for no collector looks."""
+        if self._is_gone and (self._is_over or not self.handshake_initiated):
+            self.conn.parser.close()
+            if self.handshake_initiated:
+                cast("dict[str, Any]", self.scope).clear()
+
+    def handle_parser_exception(self) -> None:
+        """A frame that cannot be taken ends the connection; of one too large it is told so before.
+
+        A connection that is closed with bytes unread is reset, and a reset overtakes the words that
+        were to say why. So what the client still sends is dropped, until it is silent.
+        """
+        fault = self.conn.parser_exc
+        if not (isinstance(fault, PayloadTooBig) and self.handshake_complete):
+            super().handle_parser_exception()
+            return
+        if self.close_sent:
+            self._is_silent = False  # more of it
+            return
+        error = too_large(self._max_message_bytes, (fault.cur_size or 0) + (fault.size or 0))
+        self.transport.write(framed(TEXT, [error.event(None)]))
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.MESSAGE_TOO_BIG})
+        self._until_s = self.loop.time() + LINGER_S
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close once nothing came since the last look. With its timer set, ASGI's end does not."""
+        if self.loop.time() >= self._until_s:
+            self.transport.abort()  # it may not even have read why
+        elif self._is_silent:
+            self.transport.close()
+        self._is_silent = True
+        self.close_timer = self.loop.call_later(SILENCE_S, self._linger)
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """See ASGI. Once accepted, what the handshake brought is forgotten: 5 KiB of headers."""
+        if message["type"] != "websocket.accept":
+            await super().send(message)
+        elif self._key is not None:
+            self._open(self._key, message.get("headers", ()))
+            self._key = None
+            self.scope["headers"] = ()
+        else:
+            await super().send(message)
+            self.request.headers.clear()  # in place: the parser's frame holds it for ever
+            self.response.headers.clear()
+            self.scope["headers"] = ()
+
+    def _open(self, key: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Accept a plain upgrade."""
+        if self.disconnected:
+            raise ClientDisconnected
+        if not self.transport.is_closing():
+            self.handshake_complete = True
+            self.conn.state = State.OPEN
+            self.transport.write(answer(key, [*self.default_headers, *headers]))
+            self.start_keepalive()
+
+    def take_by(self, taker: Taker | None) -> None:
+        """Hand text messages to this as they come, past queue and task; what it refuses waits."""
+        self._taker = taker
+
+    def send_receive_event_to_app(self) -> None:
+        """A message is whole."""
+        is_plain = self.curr_msg_data_type == "text" and len(self.frames) == 1
+        if is_plain and self._taker is not None and self._may_take():
+            try:
+                text = self.frames[0].decode()
+            except UnicodeDecodeError:
+                text = None
+            if text is not None and self._taker(text):
+                self.frames = []
+                return
+        super().send_receive_event_to_app()
+
+    def _may_take(self) -> bool:
+        """Whether a message is the next, and not too many came with it."""
+        if self.close_sent or not self.queue.empty():
+            return False
+        now_s = self.loop.time()
+        if now_s != self._taken_s:
+            self._taken_s, self._num_taken = now_s, 0
+        self._num_taken += 1
+        return self._num_taken <= MAX_TAKEN
+
+    async def write_messages(self, messages: Sequence[bytes], *, binary: bool = False) -> None:
+        """Send whole messages in one write, once the transport has room.
+
+        Raises:
+            ConnectionResetError: The peer is gone, or the connection is closing.
+        """
+        await self.writable.wait()
+        self._write(messages, binary=binary)
+
+    def write_now(self, messages: Iterable[bytes], *, binary: bool = False) -> bool:
+        """The same if the transport has room; false, and nothing sent, if it has none.
+
+        Raises:
+            ConnectionResetError: As there.
+        """
+        if not self.writable.is_set():
+            return False
+        self._write(messages, binary=binary)
+        return True
+
+    def _write(self, messages: Iterable[bytes], *, binary: bool) -> None:
+        if self.disconnected:
+            raise ConnectionResetError("the peer is gone")
+        if self.conn.state is not State.OPEN:
+            raise ConnectionResetError("the connection is closing")
+        self.transport.write(framed(BINARY if binary else TEXT, messages))
+
+    # -- pings: uvicorn's own have two timers per socket ----------------------------------------
+
+    def start_keepalive(self) -> None:
+        """Once accepted."""
+        self._place = self._keep_alive.add(self)
+
+    def stop_keepalive(self) -> None:
+        """Harmless where it has not begun, or was stopped."""
+        if self._place is not None:
+            self._place.discard(self)
+            self._place = None
+
+    def keep_alive(self) -> None:
+        """Ping; a peer that did not answer the last ping within a round is gone."""
+        if self.close_sent or self.transport.is_closing():
+            return
+        if self.pending_ping_payload is not None:
+            self.keepalive_timeout()
+            return
+        self.pending_ping_payload = struct.pack("!I", random.getrandbits(32))
+        self.conn.send_ping(self.pending_ping_payload)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+
+    def handle_pong(self, event: Frame) -> None:
+        """Only the answer to the ping under way counts."""
+        if event.data == self.pending_ping_payload:
+            self.pending_ping_payload = None

@@ -1,0 +1,244 @@
+"""A chat completions request, as the Responses request that means the same."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from backends.contract import TextFormat
+from gateway.wire.errors import ProtocolError, from_validation
+from gateway.wire.events import CreateBody, Effort, Metadata, ReasoningParam, ServiceTier, not_json
+from gateway.wire.requests import ParsedCreate, parse_create
+
+_encode = msgspec.json.encode
+
+
+class _CallFunction(msgspec.Struct, frozen=True):
+    name: str
+    arguments: str = ""
+
+
+class _CallCustom(msgspec.Struct, frozen=True):
+    name: str
+    input: str = ""
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """A tool call of an assistant message; it has one of the two."""
+
+    id: str
+    function: _CallFunction | None = None
+    custom: _CallCustom | None = None
+
+
+class _ChatMessage(msgspec.Struct, frozen=True):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Any = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str | None = None
+
+
+class _StreamOptions(msgspec.Struct, frozen=True):
+    include_usage: bool | None = None
+
+
+class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of the request; fields that have no meaning here are ignored."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    messages: Annotated[list[_ChatMessage], Meta(min_length=1)]
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    n: int | None = None
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[str, Any] | None = None
+    reasoning_effort: Effort | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    metadata: Metadata | None = None
+    service_tier: ServiceTier | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
+
+
+_bodies = msgspec.json.Decoder(ChatBody)
+
+MAX_STOPS = 4  # OpenAI's limit
+
+
+def parse_chat(
+    body: bytes, response_id: str, max_tokens: int | None = None
+) -> tuple[ChatBody, ParsedCreate]:
+    """A chat request as the Responses request that means the same; it is never stored.
+
+    Raises:
+        ProtocolError: Naming the field.
+    """
+    try:
+        chat = _bodies.decode(body)
+    except msgspec.ValidationError as error:
+        raise from_validation(error, ChatBody) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise not_json(error) from None
+    if chat.n is not None and chat.n != 1:
+        message = f"Invalid 'n': expected 1, got {chat.n}. Send one request per choice."
+        raise ProtocolError("unsupported_parameter", message, param="n")
+    stops = (chat.stop,) if isinstance(chat.stop, str) else tuple(chat.stop or ())
+    if len(stops) > MAX_STOPS or not all(stops):
+        message = f"Invalid 'stop': expected up to {MAX_STOPS} non-empty strings."
+        raise ProtocolError("invalid_value", message, param="stop")
+    items, places = _input_items(chat.messages)
+    create = CreateBody(
+        model=chat.model,
+        input=[msgspec.Raw(_encode(item)) for item in items],
+        store=False,
+        tools=[msgspec.Raw(_encode(_flat_tool(tool))) for tool in chat.tools or ()],
+        tool_choice=_flat_choice(chat.tool_choice),
+        parallel_tool_calls=chat.parallel_tool_calls,
+        max_output_tokens=chat.max_completion_tokens or chat.max_tokens,
+        reasoning=ReasoningParam(chat.reasoning_effort) if chat.reasoning_effort else None,
+        temperature=chat.temperature,
+        top_p=chat.top_p,
+        metadata=chat.metadata,
+        service_tier=chat.service_tier,
+        prompt_cache_key=chat.prompt_cache_key,
+        safety_identifier=chat.safety_identifier,
+        user=chat.user,
+    )
+    try:
+        parsed = parse_create(create, response_id, max_tokens=max_tokens)
+    except ProtocolError as error:
+        raise _in_chat_terms(error, places) from None
+    parsed = msgspec.structs.replace(
+        parsed, stop=stops, seed=chat.seed, text_format=_text_format(chat.response_format)
+    )
+    return chat, parsed
+
+
+def _in_chat_terms(error: ProtocolError, places: list[str]) -> ProtocolError:
+    """An error about an item as one about the message that it came from."""
+    item, bracket, _ = (error.param or "").partition("]")
+    number = item.removeprefix("input[")
+    if not bracket or not number.isdecimal():
+        return error
+    item, place = f"{item}]", places[int(number)]
+    assert error.param is not None
+    message = error.message.replace(item, place)
+    return ProtocolError(error.code, message, param=error.param.replace(item, place, 1))
+
+
+def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Messages as Responses items; an assistant's calls become items of their own.
+
+    Returns the items, and for each the place it came from.
+    """
+    items: list[dict[str, Any]] = []
+    places: list[str] = []
+    for index, message in enumerate(messages):
+        place = f"messages[{index}]"
+        if message.role in ("tool", "function"):
+            if message.tool_call_id is None:
+                error = f"Missing required parameter: '{place}.tool_call_id'."
+                param = f"{place}.tool_call_id"
+                raise ProtocolError("missing_required_parameter", error, param=param)
+            output = _content(message.content, place)
+            items.append(
+                {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
+            )
+        elif message.content is None and message.role != "assistant":
+            error = f"Missing required parameter: '{place}.content'."
+            param = f"{place}.content"
+            raise ProtocolError("missing_required_parameter", error, param=param)
+        elif message.content is not None or not message.tool_calls:
+            items.append({"role": message.role, "content": _content(message.content, place)})
+        for number, call in enumerate(message.tool_calls or ()):
+            items.append(_call_item(call, f"{place}.tool_calls[{number}]"))
+        places += [place] * (len(items) - len(places))
+    return items, places
+
+
+def _call_item(call: _Call, place: str) -> dict[str, Any]:
+    item: dict[str, Any] = {"type": "function_call", "call_id": call.id}
+    if call.custom is not None:
+        return item | {"type": "custom_tool_call", **msgspec.structs.asdict(call.custom)}
+    if call.function is None:
+        message = f"Missing required parameter: '{place}.function'."
+        raise ProtocolError("missing_required_parameter", message, param=f"{place}.function")
+    return item | msgspec.structs.asdict(call.function)
+
+
+def _content(content: Any, place: str) -> str | list[dict[str, Any]]:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        message = f"Invalid '{place}.content': expected a string or an array of parts."
+        raise ProtocolError("invalid_type", message, param=f"{place}.content")
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        if part.get("type") == "image_url":
+            image = part.get("image_url")
+            image = image if isinstance(image, dict) else {"url": image}
+            parts.append(
+                {
+                    "type": "input_image",
+                    "image_url": image.get("url"),
+                    "detail": image.get("detail"),
+                }
+            )
+        elif part.get("type") == "file":
+            file = part.get("file")
+            parts.append({"type": "input_file", **(file if isinstance(file, dict) else {})})
+        else:
+            parts.append(part)
+    return parts
+
+
+def _flat_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A chat tool in the flat form of Responses."""
+    kind = tool.get("type")
+    nested = tool.get(kind) if isinstance(kind, str) else None
+    return {"type": kind, **nested} if isinstance(nested, dict) else tool
+
+
+def _flat_choice(choice: Any) -> msgspec.Raw:
+    if isinstance(choice, dict) and isinstance(choice.get("allowed_tools"), dict):
+        allowed = choice["allowed_tools"]
+        tools = allowed.get("tools")
+        if isinstance(tools, list):
+            tools = [_flat_tool(tool) if isinstance(tool, dict) else tool for tool in tools]
+        choice = {"type": "allowed_tools", "mode": allowed.get("mode", "auto"), "tools": tools}
+    elif isinstance(choice, dict):
+        choice = _flat_tool(choice)
+    return msgspec.Raw(_encode(choice))
+
+
+def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
+    kind = (response_format or {}).get("type", "text")
+    if kind == "json_schema":
+        assert response_format is not None
+        wrapped = response_format.get("json_schema")
+        schema = wrapped.get("schema") if isinstance(wrapped, dict) else None
+        if not isinstance(schema, dict):
+            message = "Missing required parameter: 'response_format.json_schema.schema'."
+            raise ProtocolError("missing_required_parameter", message, param="response_format")
+        assert isinstance(wrapped, dict)
+        name, strict = wrapped.get("name"), wrapped.get("strict")
+        return TextFormat(
+            "json_schema",
+            schema,
+            name if isinstance(name, str) else "answer",
+            strict if isinstance(strict, bool) else None,
+        )
+    if kind not in ("text", "json_object"):
+        message = "Invalid 'response_format.type': expected text, json_object or json_schema."
+        raise ProtocolError("invalid_value", message, param="response_format.type")
+    return TextFormat(kind)

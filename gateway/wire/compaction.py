@@ -1,0 +1,367 @@
+"""Compaction, decided: when a context is made shorter, what of it stays, and what takes its place.
+
+An engine writes a summary of what is folded. Around it stand, word for word, what is pinned (system
+and developer messages, the first thing that the user said, and the current ask) and the tail: the
+latest turns, or the latest steps of a long one, up to a share of the threshold.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any, Literal
+
+import msgspec
+
+from backends.contract import (
+    Compaction,
+    ContextItem,
+    CustomToolCall,
+    CustomToolCallOutput,
+    FunctionCall,
+    FunctionCallOutput,
+    GenerateRequest,
+    Message,
+    Part,
+    Reasoning,
+    TextFormat,
+    TextPart,
+    ToolChoice,
+    Usage,
+)
+from backends.prompt import measure, parts_text, prompt_size
+from gateway.wire.items import wire_item
+from gateway.wire.response_json import usage_json
+from gateway.wire.sealing import Folded
+from router.classify.task import Task
+
+THRESHOLD_PERCENT = 80  # of the largest window, where a client names no threshold
+SHARE = 4  # a threshold's share for the summary, and for the tail: a quarter each
+MIN_SUMMARY_TOKENS = 256
+MAX_SUMMARY_TOKENS = 4_096
+MAX_KEPT_CHARS = 400  # of an old item, where all of them together fit no engine
+
+INSTRUCTIONS = (
+    "Stop here and summarize this conversation so far. Your summary takes the place of what it "
+    "covers, so keep what later turns may need: facts, names, numbers, paths, decisions and their "
+    "reasons, what was done and what is still to do. Give nothing but the summary."
+)
+
+_EMPTY = measure(Compaction("", summary=""))  # what a summary weighs besides its words
+
+State = Literal["running", "done", "failed", "limit_reached", "nothing_to_fold"]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A compaction to be made before a task is answered."""
+
+    number: int  # of the automatic ones of this conversation
+    threshold_tokens: int
+    num_tokens: int  # of the whole prompt, as it came
+    request: GenerateRequest | None  # for the summary; None: nothing is folded
+    pinned: tuple[ContextItem, ...]
+    tail: tuple[ContextItem, ...]
+    covers_all: bool = True
+
+    @property
+    def usage(self) -> Usage:
+        """What its generation may use."""
+        if self.request is None:
+            return Usage()
+        request = self.request
+        return Usage(request.num_prompt_tokens, num_output_tokens=request.max_output_tokens)
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A context over its threshold that stays as it is."""
+
+    state: Literal["limit_reached", "nothing_to_fold"]
+    number: int  # of the automatic compactions so far
+    threshold_tokens: int
+    num_tokens: int
+
+
+def plan_compaction(
+    task: Task, threshold_tokens: int | None, *, max_compactions: int, window_tokens: int
+) -> Plan | Skipped | None:
+    """What is to be done about a task's context before it is answered; None: nothing.
+
+    Args:
+        threshold_tokens: More of a prompt is too much; None: a share of the window.
+        max_compactions: Of one conversation.
+        window_tokens: The largest of any engine.
+    """
+    if threshold_tokens is None:
+        threshold_tokens = window_tokens * THRESHOLD_PERCENT // 100
+    num_tokens = task.request.num_prompt_tokens
+    if num_tokens <= threshold_tokens:
+        return None
+    items = task.request.items
+    number = num_compactions(items)
+
+    def skipped(state: Literal["limit_reached", "nothing_to_fold"]) -> Skipped:
+        return Skipped(
+            state=state, number=number, threshold_tokens=threshold_tokens, num_tokens=num_tokens
+        )
+
+    if number >= max_compactions:
+        return skipped("limit_reached")
+    start = _tail_start(items, threshold_tokens // SHARE)
+    kept = _pinned_places(items, start)
+    summary_tokens = max(MIN_SUMMARY_TOKENS, min(MAX_SUMMARY_TOKENS, threshold_tokens // SHARE))
+    num_folded = sum(e.num_tokens for place, e in enumerate(items[:start]) if place not in kept)
+    if num_folded <= 2 * summary_tokens:  # it would hardly get shorter
+        return skipped("nothing_to_fold")
+    return Plan(
+        number=number + 1,
+        threshold_tokens=threshold_tokens,
+        num_tokens=num_tokens,
+        request=_summary_request(task.request, items[:start], summary_tokens, window_tokens),
+        pinned=tuple(items[place] for place in sorted(kept)),
+        tail=items[start:],
+    )
+
+
+def plan_whole(task: Task, window_tokens: int) -> Plan:
+    """A compaction that was asked for: all but what people and instructions said is folded."""
+    items = task.request.items
+    folded = [entry for entry in items if not _is_told(entry)]
+    num_folded = sum(entry.num_tokens for entry in folded)
+    summary_tokens = max(MIN_SUMMARY_TOKENS, min(MAX_SUMMARY_TOKENS, num_folded // SHARE))
+    request = _summary_request(task.request, items, summary_tokens, window_tokens)
+    return Plan(
+        number=num_compactions(items),
+        threshold_tokens=0,
+        num_tokens=task.request.num_prompt_tokens,
+        request=request if folded else None,
+        pinned=tuple(entry for entry in items if _is_told(entry)),
+        tail=(),
+        covers_all=False,
+    )
+
+
+def expected_task(task: Task, plan: Plan) -> Task:
+    """The task as it has to be admitted: what its answer will read, and the summary before it."""
+    if plan.request is None:  # nothing is asked of an engine
+        return msgspec.structs.replace(task, generate=False)
+    if not plan.covers_all:  # the summary is all there is
+        return msgspec.structs.replace(task, request=plan.request)
+    num_before = sum(entry.num_tokens for entry in task.request.items)
+    num_after = sum(entry.num_tokens for entry in (*plan.pinned, *plan.tail))
+    num_summary = plan.usage.num_output_tokens + _EMPTY.num_tokens
+    num_prompt_tokens = task.request.num_prompt_tokens - num_before + num_after + num_summary
+    request = msgspec.structs.replace(task.request, num_prompt_tokens=num_prompt_tokens)
+    return msgspec.structs.replace(task, request=request, beforehand=plan.usage)
+
+
+def folded_of(plan: Plan, summary: str) -> Folded:
+    """What a compaction's content holds; where all before it is covered, all that is needed."""
+    return Folded(
+        number=plan.number,
+        summary=summary,
+        covers_all=plan.covers_all,
+        pinned=tuple(entry.item for entry in plan.pinned) if plan.covers_all else (),
+        tail=tuple(entry.item for entry in plan.tail),
+    )
+
+
+def unfolded(
+    before: tuple[ContextItem, ...], item: Compaction, folded: Folded
+) -> tuple[ContextItem, ...]:
+    """A context up to a compaction that a client sent: `before` is what it sent ahead of it.
+
+    Of what the compaction covers only instructions stay as the client has them now.
+    """
+    opened = measure(opened_item(item, folded))
+    if not folded.covers_all:
+        return (*before, opened)
+    staying = tuple(entry for entry in before if _is_instruction(entry))
+    known = {entry.digest for entry in staying}
+    pinned = (measure(pinned) for pinned in folded.pinned)
+    missing = (p for p in pinned if not _is_instruction(p) or p.digest not in known)
+    return (*staying, *missing, opened, *map(measure, folded.tail))
+
+
+def opened_item(item: Compaction, folded: Folded) -> Compaction:
+    """A compaction with what it holds."""
+    return msgspec.structs.replace(item, summary=folded.summary, number=folded.number)
+
+
+def compacted_task(task: Task, plan: Plan, item: Compaction) -> Task:
+    """The task with its compacted context."""
+    items = (*plan.pinned, measure(item), *plan.tail)
+    request = task.request
+    num_prompt_tokens, prefix = prompt_size(
+        request.instructions, request.tools, request.text_format, items
+    )
+    request = msgspec.structs.replace(
+        request, items=items, num_prompt_tokens=num_prompt_tokens, prefix=prefix
+    )
+    return msgspec.structs.replace(task, request=request)
+
+
+def compaction_view(plan: Plan | Skipped, state: State, max_compactions: int) -> dict[str, Any]:
+    """`routing.compaction`."""
+    return {
+        "state": state,
+        "number": plan.number,
+        "max_per_conversation": max_compactions,
+        "threshold_tokens": plan.threshold_tokens,
+        "tokens_before": plan.num_tokens,
+    }
+
+
+def compaction_object(
+    response_id: str, items: Iterable[ContextItem], usage: Usage, created_at: int
+) -> dict[str, Any]:
+    """The `response.compaction` object for a compacted context."""
+    tail = response_id.removeprefix("resp_")
+    output = [wire_item(entry.item, f"msg_{tail}{n:04x}") for n, entry in enumerate(items)]
+    return {
+        "id": response_id,
+        "object": "response.compaction",
+        "created_at": created_at,
+        "output": output,
+        "usage": usage_json(usage),
+    }
+
+
+def skipped_words(skipped: Skipped) -> str:
+    """Why a context that is too long was not compacted, as a sentence."""
+    if skipped.state == "limit_reached":
+        return (
+            f"It was not compacted: this conversation has been {skipped.number} times, "
+            "which is the most."
+        )
+    return "It was not compacted: nearly all of it must stay word for word."
+
+
+def num_compactions(items: Iterable[ContextItem]) -> int:
+    """How many automatic compactions a context has been through."""
+    numbers = (entry.item.number for entry in items if isinstance(entry.item, Compaction))
+    return max(numbers, default=0)
+
+
+# -- what stays ------------------------------------------------------------------------------------
+
+
+def _is_instruction(entry: ContextItem) -> bool:
+    return isinstance(entry.item, Message) and entry.item.role in ("system", "developer")
+
+
+def _is_user(entry: ContextItem) -> bool:
+    return isinstance(entry.item, Message) and entry.item.role == "user"
+
+
+def _is_told(entry: ContextItem) -> bool:
+    return isinstance(entry.item, Message) and entry.item.role != "assistant"
+
+
+def _is_output(entry: ContextItem) -> bool:
+    return isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput)
+
+
+def _pinned_places(items: tuple[ContextItem, ...], start: int) -> set[int]:
+    """Of what is before the tail: instructions, the first user message, and the current ask where
+    the tail begins in the middle of its turn."""
+    users = [place for place, entry in enumerate(items[:start]) if _is_user(entry)]
+    pinned = {place for place, entry in enumerate(items[:start]) if _is_instruction(entry)}
+    pinned.update(users[:1])
+    if not any(_is_user(entry) for entry in items[start:]):
+        pinned.update(users[-1:])
+    return pinned
+
+
+def _tail_start(items: tuple[ContextItem, ...], room_tokens: int) -> int:
+    """Where the tail begins: as early as its tokens allow, never between a call and its output."""
+    last = max((n for n, e in enumerate(items) if isinstance(e.item, Compaction)), default=-1)
+    starts = [place for place in _starts(items) if place > last]
+    sizes = list(accumulate((entry.num_tokens for entry in reversed(items)), initial=0))
+    fitting = (place for place in starts if sizes[len(items) - place] <= room_tokens)
+    start = next(fitting, starts[-1] if starts else len(items))
+    return _with_calls(items, start)
+
+
+def _starts(items: tuple[ContextItem, ...]) -> Iterator[int]:
+    """Where a tail may begin: at a turn, and within the last turn at a step of its tool calls."""
+    turn = max((place for place, entry in enumerate(items) if _is_user(entry)), default=0)
+    for place, entry in enumerate(items):
+        after_user = place > 0 and _is_user(items[place - 1])
+        after_output = place > 0 and _is_output(items[place - 1])
+        is_turn = _is_user(entry) and not after_user
+        is_step = place > turn and not _is_output(entry) and (after_user or after_output)
+        if is_turn or is_step:
+            yield place
+
+
+def _with_calls(items: tuple[ContextItem, ...], start: int) -> int:
+    """The same or an earlier start, so that no output is without its call, and no call without the
+    reasoning that led to it."""
+    calls = {
+        entry.item.call_id: place
+        for place, entry in enumerate(items)
+        if isinstance(entry.item, FunctionCall | CustomToolCall)
+    }
+    for entry in items[start:]:
+        if isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput):
+            start = min(start, calls.get(entry.item.call_id, start))
+    while start and start < len(items) and isinstance(items[start - 1].item, Reasoning):
+        start -= 1
+    return start
+
+
+# -- what the engine is asked ----------------------------------------------------------------------
+
+
+def _summary_request(
+    request: GenerateRequest,
+    items: tuple[ContextItem, ...],
+    summary_tokens: int,
+    window_tokens: int,
+) -> GenerateRequest:
+    """The conversation with an instruction behind it, so that a KV prefix keeps its use."""
+    ask = measure(Message("user", (TextPart(INSTRUCTIONS),)))
+    head_tokens, _ = prompt_size(request.instructions, request.tools, TextFormat(), ())
+    room_tokens = window_tokens - head_tokens - ask.num_tokens - summary_tokens
+    items = (*_shortened(items, room_tokens), ask)
+    num_prompt_tokens, prefix = prompt_size(
+        request.instructions, request.tools, TextFormat(), items
+    )
+    return msgspec.structs.replace(
+        request,
+        id=f"{request.id}-c",
+        items=items,
+        num_prompt_tokens=num_prompt_tokens,
+        prefix=prefix,
+        max_output_tokens=summary_tokens,
+        stop=(),
+        tool_choice=ToolChoice("none"),
+        text_format=TextFormat(),
+        reasoning_effort=None,
+        reasoning_summary=None,
+    )
+
+
+def _shortened(items: tuple[ContextItem, ...], room_tokens: int) -> tuple[ContextItem, ...]:
+    """Items that fit, if they can: of the oldest answers and outputs only beginnings are left."""
+    num_tokens = sum(entry.num_tokens for entry in items)
+    shorter = list(items)
+    for place, entry in enumerate(items):
+        if num_tokens <= room_tokens:
+            break
+        shorter[place] = _beginning(entry)
+        num_tokens += shorter[place].num_tokens - entry.num_tokens
+    return tuple(shorter)
+
+
+def _beginning(entry: ContextItem) -> ContextItem:
+    item = entry.item
+    if isinstance(item, Message) and item.role == "assistant":
+        shorter = measure(msgspec.structs.replace(item, content=_cut(item.content)))
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        shorter = measure(msgspec.structs.replace(item, output=_cut(item.output)))
+    else:
+        return entry
+    return shorter if shorter.num_tokens < entry.num_tokens else entry
+
+
+def _cut(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    return (TextPart(parts_text(parts)[:MAX_KEPT_CHARS] + " ..."),)

@@ -1,0 +1,233 @@
+"""Client events and request bodies as Structs: the one place where wire input is decoded.
+
+Unknown fields are ignored, since clients are newer than we are; known fields of a wrong type or
+value are refused with the field's path.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gateway.wire.errors import ProtocolError, from_validation
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+
+# Responses WebSocket guide: 1 to 256 of these characters.
+STREAM_ID_MAX_CHARS = 256
+_STREAM_ID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+
+
+NULL = msgspec.Raw(b"null")  # of fields that may be any JSON: msgspec takes no `Raw | None`
+
+
+class ReasoningParam(msgspec.Struct, frozen=True):
+    """`reasoning` of a request."""
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class TextParam(msgspec.Struct, frozen=True):
+    """`text` of a request."""
+
+    format: msgspec.Raw = NULL
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class CacheOptions(msgspec.Struct, frozen=True):
+    """`prompt_cache_options` of a request."""
+
+    prewarm: bool | None = None
+
+
+class ContextManagement(msgspec.Struct, frozen=True):
+    """An entry of `context_management` of a request."""
+
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Meta(ge=1000)] | None = None  # the protocol's least
+
+
+Metadata = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
+    Meta(max_length=16),
+]
+
+
+class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /v1/responses`, and of `response.create`; null means the default throughout."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    input: str | list[msgspec.Raw] | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: Any = None
+    store: bool | None = None
+    background: bool | None = None
+    stream: bool | None = None
+    tools: Annotated[list[msgspec.Raw], Meta(max_length=1024)] | None = None
+    tool_choice: msgspec.Raw = NULL
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
+    max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
+    reasoning: ReasoningParam | None = None
+    text: TextParam | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    context_management: Annotated[list[ContextManagement], Meta(max_length=16)] | None = None
+    metadata: Metadata | None = None
+    service_tier: ServiceTier | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: CacheOptions | None = None
+    safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    user: str | None = None
+
+
+class ResponseCreate(CreateBody, frozen=True, kw_only=True, tag="response.create"):
+    """Ask for a response on the socket."""
+
+    stream_id: Any = msgspec.UNSET  # checked by `stream_id_of`, so that its error has its own code
+    generate: bool | None = None
+
+
+class ResponseSteer(msgspec.Struct, frozen=True, tag="response.steer", forbid_unknown_fields=True):
+    """Add user input to a running response; its failures are `response.steer.failed`."""
+
+    previous_response_id: Any = None
+    input: Any = None
+
+
+class ResponseInject(msgspec.Struct, frozen=True, tag="response.inject"):
+    """Tool outputs for a hosted agent; we host none."""
+
+    response_id: str
+    input: Any = None
+
+
+class ResponseCancel(msgspec.Struct, frozen=True, tag="response.cancel"):
+    """Our extension: stop a response of this connection."""
+
+    response_id: str
+
+
+class ResponseProcessed(msgspec.Struct, frozen=True, tag="response.processed"):
+    """Older Codex builds send it; nothing to do."""
+
+
+ClientEvent = ResponseCreate | ResponseSteer | ResponseInject | ResponseCancel | ResponseProcessed
+
+CLIENT_EVENT_TYPES = (
+    "response.create",
+    "response.steer",
+    "response.inject",
+    "response.cancel",
+    "response.processed",
+)
+
+_events: msgspec.json.Decoder[ClientEvent] = msgspec.json.Decoder(ClientEvent)
+_bodies = msgspec.json.Decoder(CreateBody)
+
+
+class BadFrameError(Exception):
+    """A frame that could not be decoded: what to answer, and on which stream."""
+
+    def __init__(self, error: ProtocolError, stream_id: str | None, frame: dict[str, Any]) -> None:
+        super().__init__(error)
+        self.error = error
+        self.stream_id = stream_id
+        self.frame = frame  # as far as it is an object
+
+
+def decode_event(frame: str) -> ClientEvent:
+    """A text frame as an event.
+
+    Raises:
+        BadFrameError: Not JSON, not an object, an unknown type, or a field of a wrong type.
+    """
+    try:
+        try:
+            return _events.decode(frame)
+        except msgspec.ValidationError as error:
+            # It stops at the first wrong field: what follows may not even be JSON.
+            raise _event_error(msgspec.json.decode(frame), error) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        raise BadFrameError(not_json(error), None, {}) from None
+
+
+def decode_body(body: bytes) -> CreateBody:
+    """The body of `POST /v1/responses`.
+
+    Raises:
+        ProtocolError: As for `decode_event`.
+    """
+    try:
+        return _bodies.decode(body)
+    except msgspec.ValidationError as error:
+        raise from_validation(error, CreateBody) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise not_json(error) from None
+
+
+def stream_id_of(value: object) -> str | None:
+    """The `stream_id` of a create; None is the default stream.
+
+    Raises:
+        ProtocolError: `invalid_stream_id`.
+    """
+    if value is msgspec.UNSET:
+        return None
+    if (
+        isinstance(value, str)
+        and 1 <= len(value) <= STREAM_ID_MAX_CHARS
+        and _STREAM_ID_CHARS.issuperset(value)
+    ):
+        return value
+    got = f"{value[:64]!r}" if isinstance(value, str) else f"a value of type {_json_type(value)}"
+    raise ProtocolError(
+        "invalid_stream_id",
+        f"Expected 'stream_id' to be 1 to {STREAM_ID_MAX_CHARS} letters, digits, '_', '-' or '.', "
+        f"got {got}. Leave it out for the default stream.",
+        param="stream_id",
+    )
+
+
+def not_json(error: Exception, param: str | None = None) -> ProtocolError:
+    """The error for text that is not JSON; `param` is where it stands, if not at the top."""
+    detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    place = f" in '{param}'" if param else ""
+    message = f"Expected one JSON object, got invalid JSON{place}: {detail}."
+    return ProtocolError("invalid_json", message, param=param)
+
+
+def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameError:
+    """What is wrong with a frame that is JSON: the type first, then the field."""
+    expected = ", ".join(f"'{name}'" for name in CLIENT_EVENT_TYPES)
+    if not isinstance(raw, dict):
+        message = f"Expected one JSON object per message, got {_json_type(raw)}."
+        return BadFrameError(ProtocolError("invalid_type", message), None, {})
+    try:
+        stream_id = stream_id_of(raw.get("stream_id", msgspec.UNSET))
+    except ProtocolError as error:
+        return BadFrameError(error, None, raw)
+    kind = raw.get("type")
+    if isinstance(kind, str) and kind in CLIENT_EVENT_TYPES:
+        return BadFrameError(from_validation(validation, ClientEvent), stream_id, raw)
+    if kind is None:
+        code, complaint = "missing_required_parameter", "Missing required parameter: 'type'."
+    elif isinstance(kind, str):
+        code, complaint = "unknown_event_type", f"Unknown event type '{kind[:64]}'."
+    else:
+        code, complaint = "invalid_type", f"Invalid 'type': got {_json_type(kind)}."
+    message = f"{complaint} Expected one of {expected}."
+    return BadFrameError(ProtocolError(code, message, param="type"), stream_id, raw)
+
+
+def _json_type(value: object) -> str:
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
+    if value is None:
+        return "null"
+    return names.get(type(value), "a number")

@@ -1,0 +1,431 @@
+"""Items and tools between the wire's JSON and the contract's Structs, both ways."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from backends.contract import (
+    Compaction,
+    ContextItem,
+    CustomTool,
+    CustomToolCall,
+    CustomToolCallOutput,
+    FilePart,
+    FunctionCall,
+    FunctionCallOutput,
+    FunctionTool,
+    ImagePart,
+    Item,
+    Message,
+    Part,
+    Reasoning,
+    RefusalPart,
+    Role,
+    TextFormat,
+    TextPart,
+    Tool,
+    ToolChoice,
+)
+from backends.prompt import TooLongError, measure
+from gateway.wire.errors import ProtocolError, from_validation
+from gateway.wire.events import NULL, not_json
+from gateway.wire.schemas import check_parameters, check_schema
+from gateway.wire.sealing import is_sealed_here
+
+MAX_INPUT_ITEMS = 10_000
+
+_T = TypeVar("_T")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What tells the kind of an item, a part or a tool."""
+
+    type: str | None = None
+    role: str | None = None
+    id: str | None = None
+
+
+class _WireMessage(msgspec.Struct, frozen=True):
+    role: Role
+    content: str | list[msgspec.Raw] | None = None
+    id: str | None = None
+    phase: str | None = None
+
+
+class _WireCall(msgspec.Struct, frozen=True):
+    call_id: str
+    name: str
+    arguments: str = ""
+    input: str = ""
+    id: str | None = None
+    namespace: str | None = None
+
+
+class _WireCallOutput(msgspec.Struct, frozen=True):
+    call_id: str
+    output: str | list[msgspec.Raw]
+    id: str | None = None
+
+
+class _WireText(msgspec.Struct, frozen=True):
+    text: str
+
+
+class _WireReasoning(msgspec.Struct, frozen=True):
+    id: str | None = None
+    summary: list[_WireText] | None = None
+    content: list[_WireText] | None = None
+    encrypted_content: str | None = None
+
+
+class _WireImage(msgspec.Struct, frozen=True):
+    image_url: str | None = None
+    file_id: str | None = None
+    detail: str | None = None
+
+
+class _WireFile(msgspec.Struct, frozen=True):
+    file_id: str | None = None
+    file_url: str | None = None
+    filename: str | None = None
+    file_data: str | None = None
+
+
+class _WireRefusal(msgspec.Struct, frozen=True):
+    refusal: str
+
+
+class _WireCompaction(msgspec.Struct, frozen=True):
+    encrypted_content: str
+    id: str | None = None
+
+
+class _WireReference(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _WireTool(msgspec.Struct, frozen=True):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    format: dict[str, Any] | None = None
+
+
+class _WireNamespace(msgspec.Struct, frozen=True):
+    name: str
+    tools: list[msgspec.Raw] = []
+
+
+class _WireTools(msgspec.Struct, frozen=True):
+    tools: list[msgspec.Raw] = []
+
+
+class ItemReference(msgspec.Struct, frozen=True):
+    """A stored item named by id; resolved before a task exists."""
+
+    id: str
+
+
+class ParsedInput(msgspec.Struct, frozen=True):
+    """A request's own input: items in order, and the tools that Codex sends among them.
+
+    References are still to be resolved, and compactions of ours to be opened.
+    """
+
+    items: tuple[ContextItem | ItemReference | Compaction, ...]
+    tools: tuple[Tool, ...] = ()
+    triggers: bool = False  # a `compaction_trigger` is among them: compact, and do not answer
+
+
+def parse_input(
+    value: str | list[msgspec.Raw] | None, param: str = "input", *, max_tokens: int | None = None
+) -> ParsedInput:
+    """`input` of a request; item types that we do not know are left out, not refused.
+
+    Raises:
+        ProtocolError: An item that we know is malformed; `param` says which.
+    """
+    if value is None:
+        return ParsedInput(())
+    if isinstance(value, str):
+        return ParsedInput((_measured(Message("user", (TextPart(value),)), param, max_tokens),))
+    if len(value) > MAX_INPUT_ITEMS:
+        message = f"Expected at most {MAX_INPUT_ITEMS} items in '{param}', got {len(value)}."
+        raise ProtocolError("invalid_value", message, param=param)
+    items: list[ContextItem | ItemReference | Compaction] = []
+    num_tokens = 0
+    tools: list[Tool] = []
+    triggers = False
+    for index, raw in enumerate(value):
+        place = f"{param}[{index}]"
+        head = _decode(raw, _Head, place)
+        if head.type == "compaction_trigger":
+            triggers = True
+        elif head.type == "additional_tools":
+            nested = _decode(raw, _WireTools, place).tools
+            tools.extend(parse_tools(nested, f"{place}.tools"))
+        elif head.type == "item_reference" or (head.type is None and head.role is None and head.id):
+            items.append(ItemReference(_decode(raw, _WireReference, place).id))
+        else:
+            item = _parse_item(raw, head.type or "message", place)
+            if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
+                items.append(item)
+            elif item is not None:
+                measured = _measured(item, param, max_tokens, num_tokens)
+                items.append(measured)
+                num_tokens += measured.num_tokens
+    return ParsedInput(tuple(items), tuple(tools), triggers)
+
+
+def _measured(item: Item, param: str, max_tokens: int | None, num_before: int = 0) -> ContextItem:
+    """An item with its size; far over the largest window it is refused without being counted."""
+    if max_tokens is None:
+        return measure(item)
+    try:
+        return measure(item, max_tokens - num_before)
+    except TooLongError as error:
+        raise too_long(num_before + error.num_tokens, max_tokens, param) from None
+
+
+def too_long(num_tokens: int, max_tokens: int, param: str) -> ProtocolError:
+    """The error for a context that no engine here can take."""
+    return ProtocolError(
+        "context_length_exceeded",
+        f"'{param}' has at least {num_tokens} tokens; the largest window here has {max_tokens}. "
+        "Send less, or compact the conversation.",
+        param=param,
+    )
+
+
+def _decode(raw: msgspec.Raw, kind: type[_T], place: str) -> _T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise from_validation(error, kind, place) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise not_json(error, place) from None  # a Raw is scanned, not read, until here
+
+
+def _parse_item(raw: msgspec.Raw, kind: str, place: str) -> Item | None:
+    """One item; None for a platform's own kind that has no meaning here."""
+    if kind == "message":
+        message = _decode(raw, _WireMessage, place)
+        content = _parse_content(message.content, f"{place}.content")
+        return Message(message.role, content, id=message.id, phase=message.phase)
+    if kind in ("function_call", "custom_tool_call"):
+        call = _decode(raw, _WireCall, place)
+        if kind == "custom_tool_call":
+            return CustomToolCall(call.call_id, call.name, call.input, id=call.id)
+        return FunctionCall(call.call_id, call.name, call.arguments, call.id, call.namespace)
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        answer = _decode(raw, _WireCallOutput, place)
+        parts = _parse_content(answer.output, f"{place}.output")
+        if kind == "custom_tool_call_output":
+            return CustomToolCallOutput(answer.call_id, parts, id=answer.id)
+        return FunctionCallOutput(answer.call_id, parts, id=answer.id)
+    if kind == "reasoning":
+        thought = _decode(raw, _WireReasoning, place)
+        return Reasoning(
+            thought.id,
+            tuple(part.text for part in thought.summary or ()),
+            tuple(part.text for part in thought.content or ()),
+            thought.encrypted_content,
+        )
+    if kind == "compaction":
+        sealed = _decode(raw, _WireCompaction, place)
+        return Compaction(sealed.encrypted_content, sealed.id)
+    return None
+
+
+def _parse_content(value: str | list[msgspec.Raw] | None, place: str) -> tuple[Part, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (TextPart(value),)
+    parts: list[Part] = []
+    for index, raw in enumerate(value):
+        where = f"{place}[{index}]"
+        kind = _decode(raw, _Head, where).type
+        if kind in ("input_text", "output_text", "text", "summary_text"):
+            parts.append(TextPart(_decode(raw, _WireText, where).text))
+        elif kind == "input_image":
+            image = _decode(raw, _WireImage, where)
+            parts.append(ImagePart(image.image_url, image.file_id, image.detail or "auto"))
+        elif kind == "input_file":
+            parts.append(FilePart(**msgspec.structs.asdict(_decode(raw, _WireFile, where))))
+        elif kind == "refusal":
+            parts.append(RefusalPart(_decode(raw, _WireRefusal, where).refusal))
+        elif kind is None:
+            message = f"Missing required parameter: '{where}.type'."
+            raise ProtocolError("missing_required_parameter", message, param=f"{where}.type")
+        else:
+            raise ProtocolError(
+                "invalid_value",
+                f"Invalid '{where}.type': expected 'input_text', 'input_image', 'input_file', "
+                f"'output_text' or 'refusal', got '{kind[:64]}'.",
+                param=f"{where}.type",
+            )
+    return tuple(parts)
+
+
+def parse_tools(
+    raws: list[msgspec.Raw] | None, param: str = "tools", namespace: str | None = None
+) -> tuple[Tool, ...]:
+    """`tools` of a request; hosted tools (web_search, mcp...) are left out, not refused."""
+    tools: list[Tool] = []
+    for index, raw in enumerate(raws or ()):
+        place = f"{param}[{index}]"
+        kind = _decode(raw, _Head, place).type
+        if kind == "function":
+            tool = _decode(raw, _WireTool, place)
+            check_parameters(tool.parameters or {}, f"{place}.parameters")
+            tools.append(
+                FunctionTool(
+                    tool.name,
+                    tool.description or "",
+                    tool.parameters or {},
+                    bool(tool.strict),
+                    namespace,
+                )
+            )
+        elif kind == "custom":
+            tool = _decode(raw, _WireTool, place)
+            tools.append(CustomTool(tool.name, tool.description or "", tool.format))
+        elif kind == "namespace" and namespace is None:
+            nested = _decode(raw, _WireNamespace, place)
+            tools.extend(parse_tools(nested.tools, f"{place}.tools", nested.name))
+    return tuple(tools)
+
+
+class _WireNamed(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _WireMaybeNamed(msgspec.Struct, frozen=True):
+    name: str = ""  # hosted tools have none
+
+
+class _WireAllowed(msgspec.Struct, frozen=True):
+    tools: list[_WireMaybeNamed]
+    mode: str = "auto"
+
+
+def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:
+    """`tool_choice`; a choice that names a function must name an offered one."""
+    value = _decode(raw, object, "tool_choice")
+    if value is None or value == "auto":
+        return ToolChoice()
+    if value == "none":
+        return ToolChoice("none")
+    offered = {tool.name for tool in tools}
+    if value == "required":
+        _require_tools(bool(offered), "'required' needs at least one function in 'tools'")
+        return ToolChoice("required")
+    if isinstance(value, dict):
+        kind = value.get("type")
+        if kind in ("function", "custom"):
+            name = _decode(raw, _WireNamed, "tool_choice").name
+            _require_tools(name in offered, f"no tool named '{name[:64]}' in 'tools'")
+            return ToolChoice("required", (name,))
+        if kind == "allowed_tools":
+            allowed = _decode(raw, _WireAllowed, "tool_choice")
+            names = tuple(tool.name for tool in allowed.tools if tool.name in offered)
+            _require_tools(bool(names), "none of its tools are in 'tools'")
+            return ToolChoice("required" if allowed.mode == "required" else "auto", names)
+        if isinstance(kind, str):
+            return ToolChoice()  # a hosted tool: not offered here, so the model is free
+    raise ProtocolError(
+        "invalid_value",
+        "Invalid 'tool_choice': expected 'auto', 'none', 'required', or an object with a 'type' of "
+        f"'function', 'custom' or 'allowed_tools', got {msgspec.json.encode(value).decode()[:80]}.",
+        param="tool_choice",
+    )
+
+
+def _require_tools(found: bool, complaint: str) -> None:
+    if not found:
+        message = f"Invalid 'tool_choice': {complaint}."
+        raise ProtocolError("invalid_value", message, param="tool_choice")
+
+
+class _WireFormat(msgspec.Struct, frozen=True):
+    type: str
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+def parse_text_format(raw: msgspec.Raw) -> TextFormat:
+    """`text.format`: what shape the answer must have."""
+    if raw == NULL:
+        return TextFormat()
+    place = "text.format"
+    wire = _decode(raw, _WireFormat, place)
+    if wire.type == "text":
+        return TextFormat()
+    if wire.type == "json_object":
+        return TextFormat("json_object")
+    if wire.type == "json_schema":
+        if wire.schema is None:
+            message = f"Missing required parameter: '{place}.schema'."
+            raise ProtocolError("missing_required_parameter", message, param=f"{place}.schema")
+        check_schema(wire.schema, f"{place}.schema")
+        return TextFormat("json_schema", wire.schema, wire.name or "answer", wire.strict)
+    raise ProtocolError(
+        "invalid_value",
+        f"Invalid '{place}.type': expected 'text', 'json_object' or 'json_schema', "
+        f"got '{wire.type[:64]}'.",
+        param=f"{place}.type",
+    )
+
+
+def wire_item(item: Item, item_id: str) -> dict[str, Any]:
+    """An item as the wire shows it in listings; `item_id` where the client gave none."""
+    found: dict[str, Any] = {"id": item.id or item_id}
+    if isinstance(item, Message):
+        text = "output_text" if item.role == "assistant" else "input_text"
+        content = [_wire_part(part, text) for part in item.content]
+        found |= {"type": "message", "role": item.role, "status": "completed", "content": content}
+        if item.phase is not None:
+            found["phase"] = item.phase
+    elif isinstance(item, FunctionCall):
+        found |= {"type": "function_call", "call_id": item.call_id, "name": item.name}
+        found |= {"arguments": item.arguments, "status": "completed"}
+        if item.namespace is not None:
+            found["namespace"] = item.namespace
+    elif isinstance(item, CustomToolCall):
+        found |= {"type": "custom_tool_call", "call_id": item.call_id, "name": item.name}
+        found |= {"input": item.input, "status": "completed"}
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        kind = "function" if isinstance(item, FunctionCallOutput) else "custom_tool"
+        found |= {"type": f"{kind}_call_output", "call_id": item.call_id, "output": _output(item)}
+        found["status"] = "completed"
+    elif isinstance(item, Reasoning):
+        summary = [{"type": "summary_text", "text": text} for text in item.summary]
+        found |= {"type": "reasoning", "summary": summary}
+        if item.encrypted_content is not None:
+            found["encrypted_content"] = item.encrypted_content
+    else:
+        found |= {"type": "compaction", "encrypted_content": item.encrypted_content}
+    return found
+
+
+def _output(item: FunctionCallOutput | CustomToolCallOutput) -> str | list[dict[str, Any]]:
+    if len(item.output) == 1 and isinstance(item.output[0], TextPart):
+        return item.output[0].text
+    return [_wire_part(part, "input_text") for part in item.output]
+
+
+def _wire_part(part: Part, text: str) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        found: dict[str, Any] = {"type": text, "text": part.text}
+        if text == "output_text":
+            found |= {"annotations": [], "logprobs": []}
+        return found
+    if isinstance(part, RefusalPart):
+        return {"type": "refusal", "refusal": part.refusal}
+    kind = "input_image" if isinstance(part, ImagePart) else "input_file"
+    fields = msgspec.to_builtins(part)
+    del fields["type"]
+    return {"type": kind} | {name: value for name, value in fields.items() if value is not None}

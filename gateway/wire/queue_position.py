@@ -1,0 +1,19 @@
+"""The event that tells a client where it stands while its task waits for a pool."""
+
+import msgspec
+
+from backends.contract import BackendGroup
+from router.waiting.fair_queue import Place
+
+PLACE_EVENT = "response.waiting"  # ours; sent only where the client asked for it
+
+
+def place_fields(response_id: str, group: BackendGroup, place: Place) -> bytes:
+    """The event's fields as JSON, without the braces around them."""
+    fields = {
+        "response_id": response_id,
+        "group": group,
+        "place": place.place,
+        "expected_wait_ms": -(-place.expected_us // 1_000),
+    }
+    return msgspec.json.encode(fields)[1:-1]

@@ -1,0 +1,73 @@
+"""Pool balances as the headers that clients know: OpenAI's names, and the IETF draft's fields."""
+
+import math
+
+from backends.contract import BackendGroup
+from router.decide.decision import Refusal
+from router.pools.pools import Balance, PoolsMode, Unit
+
+MODE_HEADER = "x-lanewise-ratelimit-mode"
+
+
+def rate_limit_headers(
+    balances: tuple[Balance, ...],
+    groups: tuple[BackendGroup, ...],
+    mode: PoolsMode = "redis",
+    refusal: Refusal | None = None,
+) -> dict[str, str]:
+    """Headers for the pools of `groups`; where there are two, OpenAI's name the tighter one.
+
+    `mode`: whose pools these are, for a header of ours. `refusal`: what these go with; the pool
+    that refused says when to come again instead of when it is full, as `retry-after` does.
+
+    The IETF fields are those of draft-ietf-httpapi-ratelimit-headers-10; it has no unit for
+    tokens yet, so theirs is a parameter of ours.
+    """
+    headers: dict[str, str] = {MODE_HEADER: mode}
+    policies: list[str] = []
+    states: list[str] = []
+    mine = [balance for balance in balances if balance.group in groups]
+    for balance in mine:
+        name = f'"{policy_name(balance.group, balance.unit)}"'
+        reset_s = math.ceil(balance.reset_us / 1e6)
+        if refusal is not None and refusal.limited_by == (balance.group, balance.unit):
+            reset_s = max(1, math.ceil((refusal.retry_after_us or 0) / 1e6))
+        if balance.unit == "concurrent":
+            policies.append(f'{name};q={balance.limit};qu="concurrent-requests"')
+        else:
+            unit = "" if balance.unit == "requests" else ';lanewise-unit="tokens"'
+            window_s = 86_400 if balance.unit == "tokens_day" else 60
+            policies.append(f"{name};q={balance.limit};w={window_s}{unit}")
+        states.append(f"{name};r={balance.remaining};t={reset_s}")
+    for unit in ("requests", "tokens"):
+        of_unit = [balance for balance in mine if balance.unit.removesuffix("_day") == unit]
+        if of_unit:
+            tightest = min(of_unit, key=lambda balance: balance.remaining / max(1, balance.limit))
+            headers[f"x-ratelimit-limit-{unit}"] = str(tightest.limit)
+            headers[f"x-ratelimit-remaining-{unit}"] = str(tightest.remaining)
+            headers[f"x-ratelimit-reset-{unit}"] = go_duration(tightest.reset_us)
+    if policies:
+        headers["ratelimit-policy"] = ", ".join(policies)
+        headers["ratelimit"] = ", ".join(states)
+    return headers
+
+
+def policy_name(group: BackendGroup, unit: Unit) -> str:
+    """A pool as the IETF fields name it: `fast-requests`, `deep-tokens-day`."""
+    return f"{group}-{unit.replace('_', '-')}"
+
+
+def go_duration(duration_us: int) -> str:
+    """A duration as OpenAI writes it: `0s`, `120ms`, `1.5s`, `6m0s`, `1h2m0s`; rounded up to ms."""
+    total_ms = math.ceil(duration_us / 1000)
+    if total_ms == 0:
+        return "0s"
+    if total_ms < 1000:
+        return f"{total_ms}ms"
+    total_s, ms = divmod(total_ms, 1000)
+    minutes, seconds = divmod(total_s, 60)
+    hours, minutes = divmod(minutes, 60)
+    tail = f"{seconds + ms / 1000:g}s"
+    if hours:
+        return f"{hours}h{minutes}m{tail}"
+    return f"{minutes}m{tail}" if minutes else tail

@@ -1,0 +1,251 @@
+"""From a decoded request to a `Task`: everything checked, its context joined, its size known."""
+
+from typing import get_args
+
+import msgspec
+
+from backends.contract import (
+    ContextItem,
+    GenerateRequest,
+    ImagePart,
+    Message,
+    TextFormat,
+    TextPart,
+    Tool,
+    ToolChoice,
+)
+from backends.prompt import prompt_size
+from backends.tokenizer import count
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import NULL, CreateBody
+from gateway.wire.items import (
+    ParsedInput,
+    parse_input,
+    parse_text_format,
+    parse_tool_choice,
+    parse_tools,
+    too_long,
+)
+from router.classify.task import Hints, Route, Strategy, Task, Tenant
+from router.strategies.options import MAX_HEDGE_MS, MAX_VARIATIONS, MIN_VARIATIONS
+
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+# What a request gets that names no limit; the engine's own ceiling still holds.
+DEFAULT_MAX_OUTPUT_TOKENS = 16_384
+
+
+class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that is valid in itself; what it continues is not known yet."""
+
+    id: str  # of the response to be
+    body: CreateBody  # as sent, for the response's echo
+    input: ParsedInput
+    tools: tuple[Tool, ...]
+    tool_choice: ToolChoice
+    text_format: TextFormat
+    hints: Hints
+    generate: bool = True
+    stop: tuple[str, ...] = ()  # chat completions only
+    seed: int | None = None  # chat completions only
+    wants_context: bool = False  # metadata.context_events: warned as its context fills
+    wants_place: bool = False  # metadata.queue_events: told where it stands while it waits
+    compacts: bool = False  # context_management: its context is compacted where it grows too long
+    compact_threshold_tokens: int | None = None  # where that begins; None: the gateway's own
+    answers: bool = True  # false: to be compacted, and nothing else
+
+    @property
+    def store(self) -> bool:
+        """Whether the response is kept; the protocol's default is yes."""
+        return self.body.store is not False
+
+
+def parse_create(
+    body: CreateBody, response_id: str, *, generate: bool = True, max_tokens: int | None = None
+) -> ParsedCreate:
+    """Check what the Structs cannot: items, tools, choice, format and hints.
+
+    `max_tokens` is the largest window of any engine: what is longer is not counted to its end.
+
+    Raises:
+        ProtocolError: Naming the field.
+    """
+    if body.previous_response_id is not None and body.conversation is not None:
+        message = "'previous_response_id' and 'conversation' exclude each other: send one."
+        raise ProtocolError("invalid_value", message, param="conversation")
+    if body.conversation is not None:
+        message = "'conversation' is not supported here: chain by 'previous_response_id'."
+        raise ProtocolError("unsupported_parameter", message, param="conversation")
+    prewarm = body.prompt_cache_options is not None and body.prompt_cache_options.prewarm is True
+    generate = generate and not prewarm
+    parsed_input = parse_input(body.input, max_tokens=max_tokens)
+    if max_tokens is not None and _is_longer(body.instructions, max_tokens):
+        raise too_long(max_tokens + 1, max_tokens, "instructions")
+    if generate and not parsed_input.items and body.previous_response_id is None:
+        message = "Missing required parameter: 'input'. Send a string or a non-empty list of items."
+        raise ProtocolError("missing_required_parameter", message, param="input")
+    tools = parse_tools(body.tools) + parsed_input.tools
+    return ParsedCreate(
+        id=response_id,
+        body=body,
+        input=parsed_input,
+        tools=tools,
+        tool_choice=parse_tool_choice(body.tool_choice, tools),
+        text_format=parse_text_format(body.text.format if body.text else NULL),
+        hints=parse_hints(body),
+        generate=generate,
+        wants_context=_flag(body.metadata or {}, "context_events") is True,
+        wants_place=_flag(body.metadata or {}, "queue_events") is True,
+        compacts=bool(body.context_management),
+        answers=not (parsed_input.triggers and generate),
+        compact_threshold_tokens=_threshold(body),
+    )
+
+
+def _threshold(body: CreateBody) -> int | None:
+    """The lowest that was asked for; the protocol names one entry."""
+    asked = [entry.compact_threshold for entry in body.context_management or ()]
+    return min((tokens for tokens in asked if tokens is not None), default=None)
+
+
+def _is_longer(text: str | None, max_tokens: int) -> bool:
+    # A text of n characters has at most n tokens, so most need no counting here.
+    return text is not None and len(text) > max_tokens and count(text, max_tokens) > max_tokens
+
+
+def parse_hints(body: CreateBody) -> Hints:
+    """What the client asks of the router, from standard fields and metadata."""
+    metadata = body.metadata or {}
+    route = metadata.get("route")
+    if route is not None and route not in set(Route):
+        raise _bad_hint("route", tuple(Route), route)
+    asked = metadata.get("strategy")
+    strategy = next((known for known in STRATEGIES if known == asked), None)
+    max_wait_ms = _whole(metadata, "max_wait_ms", 0, 10**9 - 1)
+    if asked is not None and strategy is None:
+        raise _bad_hint("strategy", STRATEGIES, asked)
+    deadline_ms = metadata.get("deadline_ms")
+    if deadline_ms is not None and not (deadline_ms.isdecimal() and 0 < int(deadline_ms) < 10**9):
+        raise _bad_hint("deadline_ms", ("milliseconds as a whole number",), deadline_ms)
+    return Hints(
+        model=body.model,
+        route=Route(route) if route else None,
+        strategy=strategy,
+        # These names are a client's own unless it asks for the strategy that knows them.
+        hedge_after_ms=_whole(metadata, "hedge_after_ms", 0, MAX_HEDGE_MS)
+        if strategy == "hedge"
+        else None,
+        num_variations=_whole(metadata, "n", MIN_VARIATIONS, MAX_VARIATIONS)
+        if strategy == "breadth"
+        else None,
+        judged=_flag(metadata, "judge") if strategy == "breadth" else None,
+        deadline_us=int(deadline_ms) * 1000 if deadline_ms else None,
+        max_wait_us=None if max_wait_ms is None else max_wait_ms * 1_000,
+        reasoning_effort=body.reasoning.effort if body.reasoning else None,
+        service_tier=body.service_tier,
+        metadata=metadata,
+    )
+
+
+def _whole(metadata: dict[str, str], name: str, low: int, high: int) -> int | None:
+    text = metadata.get(name)
+    if text is None:
+        return None
+    if not (text.isdecimal() and len(text) < 10 and low <= int(text) <= high):
+        raise _bad_hint(name, (f"a whole number from {low} to {high}",), text)
+    return int(text)
+
+
+def _flag(metadata: dict[str, str], name: str) -> bool | None:
+    text = metadata.get(name)
+    if text not in (None, "true", "false"):
+        raise _bad_hint(name, ("true", "false"), text or "")
+    return None if text is None else text == "true"
+
+
+def _bad_hint(name: str, expected: tuple[str, ...], got: str) -> ProtocolError:
+    choices = ", ".join(f"'{choice}'" for choice in expected)
+    return ProtocolError(
+        "invalid_value",
+        f"Invalid 'metadata.{name}': expected {choices}, got '{got[:64]}'.",
+        param=f"metadata.{name}",
+    )
+
+
+def make_task(
+    parsed: ParsedCreate,
+    items: tuple[ContextItem, ...],
+    tenant: Tenant,
+    *,
+    last_backend: str | None,
+    arrived_us: int,
+    arrived_unix_s: float,
+) -> Task:
+    """The task for a request whose whole context is `items`, its own input included."""
+    body = parsed.body
+    num_prompt_tokens, prefix = prompt_size(
+        body.instructions, parsed.tools, parsed.text_format, items
+    )
+    reasoning = body.reasoning
+    request = GenerateRequest(
+        id=parsed.id,
+        model=body.model,
+        items=items,
+        instructions=body.instructions,
+        num_prompt_tokens=num_prompt_tokens,
+        prefix=prefix,
+        max_output_tokens=body.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
+        stop=parsed.stop,
+        seed=parsed.seed,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        tools=parsed.tools,
+        tool_choice=parsed.tool_choice,
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        text_format=parsed.text_format,
+        reasoning_effort=reasoning.effort if reasoning else None,
+        reasoning_summary=(reasoning.summary or reasoning.generate_summary) if reasoning else None,
+        prompt_cache_key=body.prompt_cache_key,
+    )
+    ask, num_ask_tokens = _current_ask(items)
+    return Task(
+        id=parsed.id,
+        tenant=tenant,
+        request=request,
+        hints=parsed.hints,
+        ask=ask,
+        num_ask_tokens=num_ask_tokens,
+        num_turns=sum(_is_user(entry) for entry in items),
+        has_images=any(_has_image(entry) for entry in items),
+        last_backend=last_backend,
+        arrived_us=arrived_us,
+        arrived_unix_s=arrived_unix_s,
+        conversation=_conversation(body.prompt_cache_key, items),
+        generate=parsed.generate,
+    )
+
+
+def _conversation(prompt_cache_key: str | None, items: tuple[ContextItem, ...]) -> str:
+    """What all turns of a conversation have in common, however its client sends them: the cache key
+    if there is one, else the first thing the user said."""
+    if prompt_cache_key:
+        return prompt_cache_key
+    return next((f"{entry.digest:x}" for entry in items if _is_user(entry)), "")
+
+
+def _is_user(entry: ContextItem) -> bool:
+    return isinstance(entry.item, Message) and entry.item.role == "user"
+
+
+def _has_image(entry: ContextItem) -> bool:
+    item = entry.item
+    return isinstance(item, Message) and any(isinstance(part, ImagePart) for part in item.content)
+
+
+def _current_ask(items: tuple[ContextItem, ...]) -> tuple[str, int]:
+    """Text and size of the last user message: what the router classifies."""
+    for entry in reversed(items):
+        if isinstance(entry.item, Message) and entry.item.role == "user":
+            texts = [part.text for part in entry.item.content if isinstance(part, TextPart)]
+            return "\n".join(texts), entry.num_tokens
+    return "", 0

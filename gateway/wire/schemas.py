@@ -1,0 +1,79 @@
+"""What a request's JSON schemas must be, so that what is generated can fit them."""
+
+from typing import Any
+
+from gateway.wire.errors import ProtocolError
+
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+_MAX_NODES = 2_000  # of a schema that are looked at; what comes after is taken as it is
+
+
+def check_parameters(schema: dict[str, Any], place: str) -> None:
+    """Check that a function's parameters can be an object; only the top is looked at.
+
+    Raises:
+        ProtocolError: No object of arguments could fit; `param` says where.
+    """
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and not _is_found(reference, schema):
+        raise _invalid(f"{place}.$ref", "a pointer to a part of this schema", reference)
+    kinds = schema.get("type", "object")
+    if kinds != "object" and "object" not in (kinds if isinstance(kinds, list) else ()):
+        raise _invalid(f"{place}.type", "'object', since arguments are named", kinds)
+
+
+def check_schema(schema: dict[str, Any], place: str) -> None:
+    """Check that every `type` is one of JSON schema's; what else a schema says is left to engines.
+
+    Raises:
+        ProtocolError: One is not; `param` says which.
+    """
+    unread: list[tuple[str, Any]] = [(place, schema)]
+    for _ in range(_MAX_NODES):
+        if not unread:
+            return
+        where, node = unread.pop()
+        if not isinstance(node, dict):
+            continue
+        kinds = node.get("type", [])
+        for kind in kinds if isinstance(kinds, list) else [kinds]:
+            if kind not in _TYPES:
+                expected = ", ".join(f"'{name}'" for name in _TYPES)
+                raise _invalid(f"{where}.type", f"one of {expected}", kind)
+        unread.extend(_parts(node, where))
+
+
+def _parts(node: dict[str, Any], where: str) -> list[tuple[str, Any]]:
+    """The schemas right below one, and where they are."""
+    found: list[tuple[str, Any]] = []
+    for name in ("properties", "$defs", "definitions"):
+        if isinstance(below := node.get(name), dict):
+            found += [(f"{where}.{name}.{key[:64]}", part) for key, part in below.items()]
+    for name in ("anyOf", "oneOf", "allOf"):
+        if isinstance(below := node.get(name), list):
+            found += [(f"{where}.{name}[{index}]", part) for index, part in enumerate(below)]
+    if "items" in node:
+        found.append((f"{where}.items", node["items"]))
+    return found
+
+
+def _is_found(reference: str, root: dict[str, Any]) -> bool:
+    """Whether a `#/...` pointer leads somewhere; other kinds are not looked for."""
+    if reference != "#" and not reference.startswith("#/"):
+        return not reference.startswith("#")
+    target: Any = root
+    for part in reference.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(target, dict) and key in target:
+            target = target[key]
+        elif isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+            target = target[int(key)]
+        else:
+            return False
+    return True
+
+
+def _invalid(param: str, expected: str, got: object) -> ProtocolError:
+    shown = f"'{got[:64]}'" if isinstance(got, str) else f"{got!r}"[:66]
+    message = f"Invalid '{param}': expected {expected}, got {shown}."
+    return ProtocolError("invalid_value", message, param=param)

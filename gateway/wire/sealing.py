@@ -1,0 +1,100 @@
+"""The content of a compaction item: what stands for an earlier part of a conversation, sealed.
+
+A client keeps it as an opaque text and sends it back, to any gateway that knows the same secrets.
+It is compressed and authenticated, for its tenant alone; it is not secret, since it is the client's
+own conversation. `lw2.VERSION.CONTENT`: the version names the secret.
+"""
+
+import base64
+import hashlib
+import hmac
+import zlib
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from backends.contract import Item
+from gateway.config.keys import Peppers
+
+# A context of the largest message there may be, with room to spare; what we sealed is smaller.
+MAX_OPENED_BYTES = 64 << 20
+
+_PREFIX = "lw2."
+_PURPOSE = b"lanewise compaction"  # so that a pepper's MACs of keys are none of compactions
+_MAC_BYTES = hashlib.sha256().digest_size
+CONFIGURED = "-"  # version of the secret that follows from configured keys; no pepper's name
+
+
+class Folded(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier part of a conversation, as a compaction left it: pinned, summary, tail."""
+
+    number: int  # how many automatic compactions the conversation has had
+    summary: str
+    covers_all: bool  # it stands for everything before it; else what a client sends with it stays
+    pinned: tuple[Item, ...] = ()  # word for word, before the summary
+    tail: tuple[Item, ...] = ()  # the latest, word for word, after the summary
+
+
+class SealError(ValueError):
+    """Changed on its way, another tenant's, or sealed under a secret that is not known here."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Folded)
+
+
+class Seals(msgspec.Struct, frozen=True):
+    """The secrets by version; the current one is for what is sealed now."""
+
+    by_version: Mapping[str, bytes]
+    current: str
+
+    def seal(self, tenant_id: str, folded: Folded) -> str:
+        """As the content of a compaction item."""
+        packed = zlib.compress(_encoder.encode(folded))
+        mac = _mac(self.by_version[self.current], tenant_id, packed)
+        return f"{_PREFIX}{self.current}.{base64.urlsafe_b64encode(mac + packed).decode()}"
+
+    def open(self, tenant_id: str, content: str) -> Folded:
+        """What was sealed for that tenant.
+
+        Raises:
+            SealError: See there.
+        """
+        version, _, sealed = content.removeprefix(_PREFIX).partition(".")
+        secret = self.by_version.get(version)
+        if secret is None:
+            raise SealError("it was sealed under a secret that is not known here")
+        try:
+            whole = base64.urlsafe_b64decode(sealed.encode())
+        except ValueError:
+            whole = b""
+        packed = whole[_MAC_BYTES:]
+        if not hmac.compare_digest(whole[:_MAC_BYTES], _mac(secret, tenant_id, packed)):
+            raise SealError("it was changed, or sealed for another tenant")
+        # Bounded all the same: a secret may be known to whoever configured it.
+        opened = zlib.decompressobj().decompress(packed, MAX_OPENED_BYTES)
+        return _decoder.decode(opened)
+
+
+def is_sealed_here(content: str) -> bool:
+    """Whether a gateway of ours sealed it; other servers' content is theirs to open."""
+    return content.startswith(_PREFIX)
+
+
+def make_seals(peppers: Peppers, configured_keys: Iterable[str]) -> Seals:
+    """The secrets that all gateways of a fleet have: from the peppers, else from configured keys.
+
+    What was sealed before there were peppers still opens, as long as those keys are the same.
+    """
+    by_version = {name: _derived(pepper) for name, pepper in peppers.by_version.items()}
+    by_version[CONFIGURED] = _derived("\n".join(sorted(configured_keys)).encode())
+    return Seals(by_version, peppers.current or CONFIGURED)
+
+
+def _derived(secret: bytes) -> bytes:
+    return hmac.digest(secret, _PURPOSE, "sha256")
+
+
+def _mac(secret: bytes, tenant_id: str, packed: bytes) -> bytes:
+    return hmac.digest(secret, tenant_id.encode() + b"\0" + packed, "sha256")

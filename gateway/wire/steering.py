@@ -1,0 +1,93 @@
+"""Steer events: their input, and the answers to them."""
+
+from typing import Any
+
+import msgspec
+
+from backends.contract import ContextItem, Message
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import ResponseSteer
+from gateway.wire.items import parse_input
+
+_encode = msgspec.json.encode
+
+
+class Steer(msgspec.Struct, frozen=True):
+    """An accepted steer: the server owes it a successor, or a failure."""
+
+    id: str
+    response_id: str
+    items: tuple[ContextItem, ...]
+    input: Any  # as sent
+    arrived_us: int
+
+    def fields(self) -> bytes:
+        """Of `response.steer.accepted`."""
+        return b'"steer":' + _encode({"id": self.id, "previous_response_id": self.response_id})
+
+    def pending_fields(self, open_calls: tuple[dict[str, str], ...]) -> bytes:
+        """Of `response.steer.pending`: the client owes outputs first."""
+        reason = b',"reason":"waiting_for_required_input","required_input":'
+        return self.fields() + reason + _encode(open_calls)
+
+    def failed_fields(self, code: str, message: str) -> bytes:
+        """Of `response.steer.failed`."""
+        return failed_fields(self.id, self.response_id, self.input, code, message)
+
+
+def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[ContextItem, ...]:
+    """The user messages of a steer.
+
+    Raises:
+        ProtocolError: `invalid_input`.
+    """
+    value: Any = event.input
+    if not isinstance(event.previous_response_id, str):
+        complaint = "'previous_response_id' must name the response to steer"
+        raise _invalid(complaint, "previous_response_id")
+    if isinstance(value, list):
+        for entry in value:
+            kind = entry.get("type", "message") if isinstance(entry, dict) else None
+            if kind != "message" or entry.get("role") != "user" or not entry.get("content"):
+                raise _invalid("'input' may hold user messages only")
+    elif not isinstance(value, str):
+        raise _invalid("'input' must be a string or an array of user messages")
+    if not value:
+        raise _invalid("'input' must not be empty")
+    raws = value if isinstance(value, str) else [msgspec.Raw(_encode(entry)) for entry in value]
+    try:
+        parsed = parse_input(raws, max_tokens=max_tokens)
+    except ProtocolError as error:
+        raise _invalid(error.message, error.param or "input") from None
+    items = tuple(item for item in parsed.items if isinstance(item, ContextItem))
+    assert all(isinstance(item.item, Message) for item in items)
+    return items
+
+
+def _invalid(complaint: str, param: str = "input") -> ProtocolError:
+    return ProtocolError("invalid_input", f"Invalid steer: {complaint}.", param=param)
+
+
+def steer_failed(fields: bytes, stream_id: str | None) -> bytes:
+    """A whole `response.steer.failed` event for a steer without a running target; number 0."""
+    head = b'{"type":"response.steer.failed","sequence_number":0,'
+    tail = b"}" if stream_id is None else b',"stream_id":' + _encode(stream_id) + b"}"
+    return head + fields + tail
+
+
+def failed_fields(
+    steer_id: str | None,
+    response_id: str,
+    value: Any,
+    code: str,
+    message: str,
+    param: str | None = None,
+) -> bytes:
+    """Of `response.steer.failed`; `steer_id` only where the steer had been accepted."""
+    steer: dict[str, Any] = {"previous_response_id": response_id, "input": value}
+    if steer_id is not None:
+        steer["id"] = steer_id
+    error = {"type": "invalid_request_error", "code": code, "message": message}
+    if param is not None:
+        error["param"] = param
+    return b'"steer":' + _encode(steer) + b',"error":' + _encode(error)

@@ -1,0 +1,37 @@
+"""What is kept of a response: its record, and which records hold a context."""
+
+import msgspec
+
+from backends.contract import ContextItem
+from router.learn.pending_outcomes import Trial
+
+# A chain longer than this starts over with a record that holds the whole context.
+MAX_ANCESTORS = 64
+
+
+class Lineage(msgspec.Struct, frozen=True):
+    """The stored responses, oldest first, that hold the first `num_items` of a context."""
+
+    ids: tuple[str, ...] = ()
+    num_items: int = 0
+
+
+class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One record. Its context: the items of its ancestors, then `input`, then `output`."""
+
+    response: bytes  # JSON, as sent last
+    ancestors: tuple[str, ...]
+    input: tuple[ContextItem, ...]  # own ones, and those of unstored responses before it
+    output: tuple[ContextItem, ...]
+    num_own: int  # of `input`, how many the request itself brought: the last ones
+    backend: str | None = None
+    can_continue: bool = True
+    trial: Trial | None = None  # until its outcome is known
+
+
+class Context(msgspec.Struct, frozen=True):
+    """A conversation as read back."""
+
+    items: tuple[ContextItem, ...]
+    backend: str | None
+    lineage: Lineage

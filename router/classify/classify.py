@@ -1,0 +1,189 @@
+"""What kind of work a task is: small and interactive, deep, or uncertain; whether it touches
+security; whether a small model would do; and how long the answer may get.
+
+It looks at the current ask, not at the whole context (a trivial ask in front of a long context is
+still trivial), and at no more than the ask's head and tail, so that the cost is bounded at any
+size. What the words and the shape of the ask say is the trained `linear_model`'s part; what the
+request says besides them is added from `signals`, as public data has none of it. Every part of the
+sum that counts is reported in words, with its share of all that counted.
+"""
+
+import math
+from itertools import pairwise
+
+import msgspec
+
+from router.classify import signals
+from router.classify.linear_model import DEEP, SECURITY, LinearModel, Scores
+from router.classify.task import Features, Label, Task, TaskClass
+from router.classify.text_features import read
+from router.classify.weights_file import load_model
+
+MODEL = load_model()
+
+_NUM_SIGNALS = 4
+MAX_LOG_ODDS = 30.0
+_STRONG_WORDS = frozenset(t.encode() for t in signals.STRONG_SECURITY_TERMS if " " not in t)
+_STRONG_PAIRS = frozenset(
+    (first.encode(), second.encode())
+    for term in signals.STRONG_SECURITY_TERMS
+    for first, space, second in [term.partition(" ")]
+    if space
+)
+_BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
+_TELLING = _STRONG_WORDS | {first for first, _ in _STRONG_PAIRS} | _BRIEF
+
+
+class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where `p_deep` is too uncertain to decide: from `low` up to, but not including, `high`.
+
+    The defaults miss few deep tasks and send about a quarter of all to both engines;
+    docs/classifier.md has the measured trade-off.
+    """
+
+    low: float = 0.15
+    high: float = 0.6
+    # From this `p_security` on a task is security-sensitive: to miss one is dearer than a false
+    # alarm, of which there are 1 or 2 in 100.
+    security: float = 0.12
+
+
+DEFAULT_BAND = Band()
+
+
+def features(task: Task) -> Features:
+    """What the classifier looks at. Cost: at most 2 KiB of text are read, whatever came."""
+    return Features(
+        reading=task.reading,
+        num_ask_tokens=task.num_ask_tokens,
+        num_context_tokens=task.request.num_prompt_tokens,
+        num_turns=task.num_turns,
+        num_tools=len(task.request.tools),
+        has_images=task.has_images,
+        reasoning_effort=task.hints.reasoning_effort,
+        service_tier=task.hints.service_tier,
+    )
+
+
+def features_of_text(text: str) -> Features:
+    """The features of an ask about which nothing else is known."""
+    return Features(
+        reading=read(text),
+        num_ask_tokens=0,
+        num_context_tokens=0,
+        num_turns=1,
+        num_tools=0,
+        has_images=False,
+        reasoning_effort=None,
+        service_tier=None,
+    )
+
+
+class Opinion(msgspec.Struct, frozen=True):
+    """The class of a task, and what it takes to say why."""
+
+    task_class: TaskClass  # without signals
+    features: Features
+    scores: Scores
+    strong_terms: list[str]
+
+    def signals(self) -> tuple[str, ...]:
+        """Which signals counted, strongest first, each with its log-odds and its share of all."""
+        words = _in_words(self.scores, _shifts(self.features))
+        if self.task_class.security_sensitive:
+            why = self.strong_terms or [part.name for part in self.scores.parts(SECURITY, 3)[0]]
+            words.insert(0, f"security: {', '.join(why)}")
+        return tuple(words)
+
+
+def classify(
+    features: Features, band: Band = DEFAULT_BAND, model: LinearModel = MODEL
+) -> TaskClass:
+    """The class of a task with these features, with reasons; the policy chooses the band."""
+    opinion = form_opinion(features, band, model)
+    return msgspec.structs.replace(opinion.task_class, signals=opinion.signals())
+
+
+def form_opinion(
+    features: Features, band: Band = DEFAULT_BAND, model: LinearModel = MODEL
+) -> Opinion:
+    """The same without putting the reasons into words, which costs half as much again."""
+    scores = model.score(features.reading)
+    p_deep = _logistic(scores.deep_log_odds + sum([size for size, _ in _shifts(features)]))
+    p_security = _logistic(scores.security_log_odds)
+    strong: list[str] = []
+    is_brief = False
+    if not _TELLING.isdisjoint(features.reading.words):
+        strong = _strong_terms(features.reading.words)
+        is_brief = not _BRIEF.isdisjoint(features.reading.words)
+    if strong:
+        p_security = max(p_security, signals.STRONG_SECURITY)
+    label: Label = "uncertain"
+    if p_deep < band.low:
+        label = "interactive"
+    elif p_deep >= band.high:
+        label = "deep"
+    task_class = TaskClass(
+        label=label,
+        p_deep=p_deep,
+        p_security=p_security,
+        security_sensitive=p_security >= band.security,
+        expected_output_tokens=_expected_output_tokens(features, scores, p_deep, is_brief),
+        p_gain=_logistic(scores.gain_log_odds),
+        signals=(),
+    )
+    return Opinion(task_class, features, scores, strong)
+
+
+def _shifts(features: Features) -> list[tuple[float, str]]:
+    """What the request says besides the ask: log-odds towards deep, and what it was."""
+    shifts: list[tuple[float, str]] = []
+    if features.num_context_tokens > signals.LONG_CONTEXT_TOKENS:
+        doublings = math.log2(features.num_context_tokens / signals.LONG_CONTEXT_TOKENS)
+        size = min(signals.MAX_CONTEXT, signals.PER_CONTEXT_DOUBLING * doublings)
+        shifts.append((size, f"context of {features.num_context_tokens} tokens"))
+    effort, tier = features.reasoning_effort, features.service_tier
+    if effort in signals.REASONING_EFFORT:
+        shifts.append((signals.REASONING_EFFORT[effort], f"reasoning effort {effort}"))
+    if tier in signals.SERVICE_TIER:
+        shifts.append((signals.SERVICE_TIER[tier], f"service tier {tier}"))
+    return shifts
+
+
+def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
+    """The largest signals, largest first: what it was, its log-odds, its share of all."""
+    parts, everything = scores.parts(DEEP, _NUM_SIGNALS)
+    found = [(part.log_odds, part.name) for part in parts]
+    if shifts:
+        found = sorted(found + shifts, key=lambda part: -abs(part[0]))
+        everything += sum([abs(size) for size, _ in shifts])
+    percent = 100 / everything if everything else 0.0
+    return [f"{name} {size:+.1f} ({abs(size) * percent:.0f} %)" for size, name in found if size]
+
+
+def _strong_terms(words: list[bytes]) -> list[str]:
+    """The strong security terms among an ask's words, as quoted in the explanation."""
+    found = [word for word in words if word in _STRONG_WORDS]
+    found += [b" ".join(pair) for pair in pairwise(words) if pair in _STRONG_PAIRS]
+    return [f'"{term.decode()}"' for term in dict.fromkeys(found)][:3]
+
+
+def _expected_output_tokens(
+    features: Features, scores: Scores, p_deep: float, is_brief: bool
+) -> int:
+    """The lane's typical length, moved by what the model makes of the ask."""
+    ratio = signals.DEEP_OUTPUT_TOKENS / signals.SMALL_OUTPUT_TOKENS
+    tokens: float = signals.SMALL_OUTPUT_TOKENS * ratio**p_deep
+    tokens *= (scores.output_tokens / signals.TYPICAL_OUTPUT_TOKENS) ** signals.OUTPUT_TRUST
+    if features.reasoning_effort is not None:
+        tokens *= signals.REASONING_OUTPUT.get(features.reasoning_effort, 1.0)
+    if is_brief:
+        tokens /= 2
+    return max(1, round(tokens))
+
+
+def _logistic(log_odds: float) -> float:
+    """The probability, to four digits."""
+    if log_odds < -MAX_LOG_ODDS:
+        return 0.0
+    return int(10_000 / (1 + math.exp(-log_odds)) + 0.5) / 10_000

@@ -1,0 +1,206 @@
+"""The trained classifier at serving time: scores an ask, and says what counted.
+
+Four linear heads share one vocabulary and one table of weights: deep work, security, the gain a
+large model brings over a small one, and the length of the answer. A head's score is the sum of the
+weights of the ask's terms (words and pairs) over the root of their number, plus the same sum of the
+context's words at a small part, plus the ask's shape; then scaled to log-odds. `docs/classifier.md`
+has the formula and the measured quality.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from router.classify.spelling import Spelling
+from router.classify.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term, dense, once
+
+HEADS = ("deep", "security", "gain", "output")
+DEEP, SECURITY, GAIN, OUTPUT = range(4)
+CONTEXT_SHARE = 0.1  # of a word's weight, when it stands in the context around the ask
+NUM_SPELLED = 12_000  # most frequent words whose misspellings are recognised
+MAX_LOG2_OUTPUT_TOKENS = 15.0
+
+Weights = NDArray[np.float64]
+Singles = NDArray[np.float32]
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Where weights come from: enough to make them again."""
+
+    version: str
+    num_records: int
+    records_hash: str  # of the training records, see `training.records.fingerprint`
+    calibration_hash: str  # of the records the probabilities were calibrated on
+    sources: tuple[str, ...]  # of the training records: any other is unseen
+    seed: int
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """One signal's part of a score."""
+
+    log_odds: float
+    name: str
+
+
+class LinearModel:
+    """Weights ready for use; immutable.
+
+    Args:
+        vocabulary: Known words, the most frequent first, and pairs.
+        stems: Beginnings of words, for words that are not known.
+        term_weights: Shape (vocabulary + stems, heads), in that order.
+        dense_means: Shape (dense,): the shape of the average ask, against which parts are told.
+        dense_weights: Shape (dense, heads).
+        biases: Shape (heads,).
+        scales: Shape (heads, 2): score -> slope * score + offset, the calibrated log-odds; of
+            `output`, log2 of the tokens.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[Term],
+        stems: Sequence[bytes],
+        term_weights: Weights,
+        dense_means: Weights,
+        dense_weights: Weights,
+        biases: Weights,
+        scales: Weights,
+        provenance: Provenance,
+        content_hash: str = "",
+    ) -> None:
+        self.vocabulary, self.stems = tuple(vocabulary), tuple(stems)
+        self.term_weights, self.dense_weights = term_weights, dense_weights
+        self.dense_means, self.biases, self.scales = dense_means, biases, scales
+        self.provenance, self.content_hash = provenance, content_hash
+        # What serving uses has the scales multiplied in, and single precision: it stays in cache.
+        # Behind the terms' rows come those of the shape and of the constant.
+        slopes, offsets = scales[:, 0], scales[:, 1]
+        constant = (biases - dense_means @ dense_weights) * slopes + offsets
+        table = np.vstack([term_weights * slopes, dense_weights * slopes, constant])
+        self._table = table.astype(np.float32)
+        self._shape_rows = list(range(len(term_weights), len(table)))
+        # The average ask's shape and the constant are no signals: `Scores.parts` leaves them out.
+        usual = np.append(dense_means, 1.0)[:, None] * table[len(term_weights) :]
+        self.usual_shape = usual.astype(np.float32)
+        rows = list(enumerate(self.vocabulary))
+        self._word_row = {term: row for row, term in rows if isinstance(term, bytes)}
+        self._pair_row = {term: row for row, term in rows if isinstance(term, tuple)}
+        self._stem_row = {stem: row for row, stem in enumerate(self.stems, start=len(rows))}
+        self._spelling = Spelling([*self._word_row][:NUM_SPELLED])
+        self.score = once(self._score)  # all heads' opinions of an ask
+
+    def _score(self, reading: Reading) -> "Scores":
+        words = reading.words
+        distinct = dict.fromkeys(words)
+        found = [*map(self._word_row.get, distinct)]
+        if None in found:
+            words, distinct, found = self._guess(words, distinct, found)
+            if words is not reading.words:
+                reading = msgspec.structs.replace(reading, words=words)
+        pairs = dict.fromkeys(pairwise(words))
+        found += map(self._pair_row.get, pairs)
+        rows = [at for at in found if at is not None]
+        share = term_share(len(distinct) + len(pairs))
+        values = np.array([share] * len(rows) + dense(reading) + [1.0], np.float32)
+        taken = self._table.take(rows + self._shape_rows, axis=0)
+        sums = values @ taken
+        context = None
+        if reading.context_words:
+            context = self._context(reading.context_words)
+            sums = sums + context
+        return Scores(self, sums.tolist(), rows, values, taken, context)
+
+    def _guess(
+        self, words: list[bytes], distinct: dict[bytes, None], found: list[int | None]
+    ) -> tuple[list[bytes], dict[bytes, None], list[int | None]]:
+        """The same with slips of the pen put right, and stems for what is unknown even then."""
+        unknown = [word for word, at in zip(distinct, found, strict=True) if at is None]
+        slips = self._spelling.slips(unknown)
+        if slips:
+            words = [*map(slips.get, words, words)]
+            distinct = dict.fromkeys(words)
+            found = [*map(self._word_row.get, distinct)]
+        stems = [word[:STEM_BYTES] for word in unknown if word not in slips]
+        return words, distinct, [*found, *map(self._stem_row.get, stems)]
+
+    def _context(self, words: list[bytes]) -> Weights:
+        """What the words around the ask add to each head."""
+        distinct = dict.fromkeys(words)
+        rows = [at for at in map(self._word_row.get, distinct) if at is not None]
+        sums: Weights = np.add.reduce(self._table.take(rows, axis=0), dtype=np.float64)
+        return sums * (CONTEXT_SHARE * term_share(len(distinct)))
+
+    def name(self, row: int) -> str:
+        """What a row of the table stands for, quoted."""
+        if row >= len(self.vocabulary):
+            return f'"{_text(self.stems[row - len(self.vocabulary)])}..."'
+        term = self.vocabulary[row]
+        return f'"{_text(term if isinstance(term, bytes) else b" ".join(term))}"'
+
+
+class Scores:
+    """What the heads say of one ask in calibrated log-odds, and why."""
+
+    __slots__ = (
+        "_parts",
+        "_why",
+        "deep_log_odds",
+        "gain_log_odds",
+        "output_tokens",
+        "security_log_odds",
+    )
+
+    def __init__(
+        self,
+        model: LinearModel,
+        log_odds: list[float],
+        rows: list[int],
+        values: Singles,
+        taken: Singles,
+        context: Weights | None,
+    ) -> None:
+        """`log_odds` by head; the rest is what they were summed from, kept for `parts`."""
+        deep, security, gain, output = log_odds
+        self.deep_log_odds, self.security_log_odds = deep, security
+        self.gain_log_odds = gain  # a large model gets it right, and a small one does not
+        self.output_tokens = 2.0 ** max(0.0, min(output, MAX_LOG2_OUTPUT_TOKENS))
+        self._why = (model, rows, values, taken, context)
+        self._parts: dict[tuple[int, int], tuple[list[Part], float]] = {}  # as told before
+
+    def parts(self, head: int, num_parts: int) -> tuple[list[Part], float]:
+        """The signals that counted most for a head, largest first; and the size of all of them."""
+        told = self._parts.get((head, num_parts))
+        if told is None:
+            told = self._parts[head, num_parts] = self._told(head, num_parts)
+        return told
+
+    def _told(self, head: int, num_parts: int) -> tuple[list[Part], float]:
+        model, rows, values, taken, context = self._why
+        parts = values * taken[:, head]
+        parts[len(rows) :] -= model.usual_shape[:, head]
+        if context is not None:
+            parts[-1] = context[head]
+        sizes = np.abs(parts)
+        named = [
+            Part(
+                float(parts[at]), model.name(rows[at]) if at < len(rows) else _SHAPE[at - len(rows)]
+            )
+            for at in (-sizes).argsort(kind="stable")[:num_parts].tolist()
+        ]
+        return named, float(np.add.reduce(sizes))
+
+
+_SHAPE = (*DENSE_NAMES, "words of the context")
+
+
+def term_share(num_terms: int) -> float:
+    """How much of its weight each of so many terms counts."""
+    return 1 / math.sqrt(num_terms) if num_terms else 0.0
+
+
+def _text(term: bytes) -> str:
+    return term.decode("utf-8", "replace")

@@ -1,0 +1,91 @@
+"""The classifier's weights as a file: one .npz, the same bytes for the same weights."""
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from router.classify.linear_model import LinearModel, Provenance
+from router.classify.text_features import DENSE_NAMES, Term
+
+FORMAT_VERSION = 1
+WEIGHTS_PATH = Path(__file__).parent / "weights" / "classifier.npz"
+
+
+class WeightsError(ValueError):
+    """The file holds no weights that this version can use; the message says why."""
+
+
+def pack(model: LinearModel) -> bytes:
+    """The model as an .npz file.
+
+    Weights are kept in half precision: the file is smaller, and 3 digits are more than they mean.
+    """
+    lines = [term if isinstance(term, bytes) else b" ".join(term) for term in model.vocabulary]
+    arrays = {
+        "format": np.array(FORMAT_VERSION),
+        "provenance": np.frombuffer(msgspec.json.encode(model.provenance), np.uint8),
+        "vocabulary": np.frombuffer(b"\n".join(lines), np.uint8),
+        "stems": np.frombuffer(b"\n".join(model.stems), np.uint8),
+        "dense_names": np.frombuffer("\n".join(DENSE_NAMES).encode(), np.uint8),
+        "term_weights": model.term_weights.astype(np.float16),
+        "dense_means": model.dense_means.astype(np.float32),
+        "dense_weights": model.dense_weights.astype(np.float32),
+        "biases": model.biases.astype(np.float32),
+        "scales": model.scales.astype(np.float32),
+    }
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def unpack(content: bytes) -> LinearModel:
+    """The model in an .npz file's bytes.
+
+    Raises:
+        WeightsError: Not such a file, of another format, or for other features.
+    """
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return _unpack(dict(arrays), hashlib.sha256(content).hexdigest()[:16])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise WeightsError(f"no classifier weights: {error}") from error
+
+
+def _unpack(arrays: dict[str, NDArray[np.generic]], content_hash: str) -> LinearModel:
+    if int(arrays["format"].item()) != FORMAT_VERSION:
+        raise WeightsError(f"format {arrays['format']}; this version reads {FORMAT_VERSION}")
+    if arrays["dense_names"].tobytes().decode().split("\n") != list(DENSE_NAMES):
+        raise WeightsError("they are for other features; train anew with `make train`")
+    vocabulary: list[Term] = []
+    for line in arrays["vocabulary"].tobytes().split(b"\n"):
+        first, _, second = line.partition(b" ")
+        vocabulary.append((first, second) if second else first)
+    return LinearModel(
+        vocabulary,
+        arrays["stems"].tobytes().split(b"\n"),
+        arrays["term_weights"].astype(np.float64),
+        arrays["dense_means"].astype(np.float64),
+        arrays["dense_weights"].astype(np.float64),
+        arrays["biases"].astype(np.float64),
+        arrays["scales"].astype(np.float64),
+        msgspec.json.decode(arrays["provenance"].tobytes(), type=Provenance),
+        content_hash,
+    )
+
+
+def load_model(path: Path = WEIGHTS_PATH) -> LinearModel:
+    """The model of a file; without a path, the one that ships with the package.
+
+    Raises:
+        WeightsError: As `unpack`, or the file cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise WeightsError(f"no classifier weights at {path}: {error.strerror}") from error
+    return unpack(content)

@@ -1,0 +1,171 @@
+"""From ranked routes to a decision: what each route asks of the pools, and what the grant means."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from backends.contract import BackendGroup
+from router.classify.durations import in_words
+from router.classify.task import Task, TaskClass
+from router.decide.decision import RankedRoute, Reason, Refusal, RouteDecision
+from router.policy.policy import Policy
+from router.pools.cost import EVEN, Weights, cost_tokens
+from router.pools.pools import Demand, Grant, Reservation, Unit, extended
+from router.strategies.part_requests import leading_place, strategy_usage
+
+
+def demands(
+    task: Task,
+    task_class: TaskClass,
+    ranked: tuple[RankedRoute, ...],
+    weights: Weights = MappingProxyType({}),
+) -> tuple[tuple[Demand, ...], ...]:
+    """What each ranked route asks of the pools, in the same order.
+
+    A task asks each group for its prompt and the output that is expected of it, not for the whole
+    `max_output_tokens`, times what its strategy makes of it; `extend` and `settle` charge what it
+    really used. What is cached is not known yet, so all input counts as uncached. A warm-up asks
+    for no tokens.
+    """
+    if not task.generate:
+        return tuple(
+            tuple(Demand(group=group, tokens=0) for group in route.route.groups) for route in ranked
+        )
+    expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
+    return tuple(_demands(task, route, expected, weights) for route in ranked)
+
+
+def _demands(task: Task, route: RankedRoute, expected: int, weights: Weights) -> tuple[Demand, ...]:
+    num_prompt_tokens = task.request.num_prompt_tokens
+    usage = strategy_usage(route.strategy, route.options, num_prompt_tokens, expected)
+    usage[route.route.groups[leading_place(route.strategy)]] += task.beforehand
+    return tuple(
+        Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
+        for group in route.route.groups
+        if group in usage
+    )
+
+
+def outgrown(
+    reservation: Reservation, used_tokens: Mapping[BackendGroup, int]
+) -> Reservation | None:
+    """What to extend a reservation to if a task has used more than it holds; None if it has not.
+
+    By half of what was used, so that a stream of any length asks a handful of times. While an
+    extension has no answer yet it is to be repeated as it is.
+    """
+    if reservation.former is not None:
+        return reservation
+    more = {
+        demand.group: used + used // 2
+        for demand in reservation.demands
+        if (used := used_tokens.get(demand.group, 0)) > demand.tokens
+    }
+    return extended(reservation, more) if more else None
+
+
+def decide(
+    task: Task,
+    task_class: TaskClass,
+    ranked: tuple[RankedRoute, ...],
+    grant: Grant,
+    policy: Policy,
+    weights: Weights = MappingProxyType({}),
+) -> RouteDecision:
+    """The route that the pools granted, or a refusal that says which pool and how long to wait."""
+    chosen = None if grant.index is None else ranked[grant.index]
+    if chosen is not None and grant.index and chosen.reason is Reason.FALLBACK:
+        # It was ranked for this case; now the case is there.
+        taken = ", ".join(route.route.value for route in ranked[: grant.index])
+        why = f"The tenant's pools for {taken} are full: {chosen.route.value} instead."
+        if grant.mode == "degraded" and len(ranked[0].route.groups) > 1:
+            why = (
+                f"One engine instead of two while the shared pools are away: {chosen.route.value}."
+            )
+        chosen = msgspec.structs.replace(chosen, why=why)
+    return RouteDecision(
+        task_id=task.id,
+        task_class=task_class,
+        ranked=ranked,
+        policy_version=policy.version,
+        chosen=chosen,
+        reservation=grant.reservation,
+        balances=() if grant.shed else grant.balances,
+        mode=grant.mode,
+        refusal=_refusal(grant, demands(task, task_class, ranked, weights))
+        if chosen is None
+        else None,
+    )
+
+
+def explain(decision: RouteDecision) -> list[str]:
+    """A decision in sentences, for people: the class, the routes in order, the outcome."""
+    task_class = decision.task_class
+    lines = [
+        f"Class: {task_class.label}; p_deep {task_class.p_deep:.2f}, "
+        f"p_security {task_class.p_security:.2f}, "
+        f"about {task_class.expected_output_tokens} output tokens expected.",
+        f"Signals: {'; '.join(task_class.signals) or 'none'}.",
+    ]
+    for place, route in enumerate(decision.ranked, start=1):
+        how = f", {route.strategy}" if route.strategy else ""
+        lines.append(f"{place}. {route.route.value}{how} [{route.reason.value}] {route.why}")
+    if decision.chosen is not None:
+        backends = " and ".join(decision.chosen.backends)
+        lines.append(
+            f"Chosen by policy {decision.policy_version}: {decision.chosen.route.value} "
+            f"on {backends}. {decision.chosen.why}"
+        )
+    if decision.refusal is not None:
+        lines.append(f"Refused ({decision.refusal.code}): {decision.refusal.message}")
+    return lines
+
+
+_NOUNS: dict[Unit, str] = {
+    "requests": "requests per min",
+    "tokens": "tokens per min",
+    "concurrent": "concurrent tasks",
+    "tokens_day": "tokens per day (UTC)",
+}
+
+
+def reached(limited_by: tuple[BackendGroup, Unit], wait_us: int) -> str:
+    """The limit that a part of a task met, in words."""
+    group, unit = limited_by
+    return (
+        f"rate limit reached for the {group} engines on {_NOUNS[unit]}, for {in_words(wait_us)} yet"
+    )
+
+
+def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Refusal:
+    """The client's error: the pool that is empty, its limit, what was asked, the true wait."""
+    assert grant.limited_by is not None, "a refused grant names its pool"
+    group, unit = grant.limited_by
+    if grant.shed is not None:
+        message = (
+            f"The {group} engines take no more tasks at the moment. "
+            f"Please try again in {in_words(grant.wait_us)}."
+        )
+        return Refusal(code="server_is_overloaded", message=message, retry_after_us=grant.wait_us)
+    limit, remaining = next(
+        (balance.limit, balance.remaining)
+        for balance in grant.balances
+        if (balance.group, balance.unit) == grant.limited_by
+    )
+    if unit == "concurrent":
+        state = f"Limit {limit} at once, all in use."
+    else:
+        demand = next(d for ds in ranked_demands for d in ds if d.group == group)
+        asked = 1 if unit == "requests" else demand.tokens
+        state = f"Limit {limit}, Remaining {remaining}, Requested {asked}."
+    message = (
+        f"Rate limit reached for the {group} engines on {_NOUNS[unit]}: {state} "
+        f"Please try again in {in_words(grant.wait_us)}."
+    )
+    return Refusal(
+        code="rate_limit_exceeded",
+        message=message,
+        retry_after_us=grant.wait_us,
+        limited_by=grant.limited_by,
+    )

@@ -1,0 +1,124 @@
+"""How many tasks this process runs on each group, and who may start one more; pure.
+
+Off until a group is given a limit. A tenant's share binds it only while others wait for the group:
+what nobody else wants is anybody's.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from backends.contract import BackendGroup
+from router.classify.task import Tenant
+from router.decide.decision import RankedRoute
+from router.pools.pools import Balance, Grant, Shed
+
+SHED_WAIT_US = 1_000_000  # nobody knows when a place falls free
+
+
+class GroupGate:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._limits: dict[BackendGroup, int] = {}
+        self._shares: dict[BackendGroup, Mapping[str, int]] = {}
+        self._held: dict[str, tuple[Tenant, tuple[BackendGroup, ...]]] = {}  # by task
+        self._running: dict[BackendGroup, int] = {}
+        self._of_tenant: dict[tuple[str, BackendGroup], int] = {}
+
+    def set_limit(self, group: BackendGroup, limit: int, shares: Mapping[str, int]) -> None:
+        """So many tasks at once; a tenant that is not named has no share of its own to stay in."""
+        self._limits[group] = limit
+        self._shares[group] = shares
+
+    def num_running(self, group: BackendGroup) -> int:
+        """Tasks of this process on a group, and those that are just asking for it."""
+        return self._running.get(group, 0)
+
+    def running_by_tenant(self, group: BackendGroup) -> Counter[tuple[str, str]]:
+        """The same by tenant and tier."""
+        return Counter(
+            (tenant.id, tenant.tier) for tenant, groups in self._held.values() if group in groups
+        )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any group has a limit."""
+        return bool(self._limits)
+
+    def open_routes(
+        self,
+        ranked: tuple[RankedRoute, ...],
+        tenant_id: str,
+        others_wait: Callable[[BackendGroup], bool],
+    ) -> tuple[RankedRoute, ...]:
+        """The routes whose groups take one more of this tenant."""
+        return tuple(
+            route
+            for route in ranked
+            if all(self.shed(group, tenant_id, others_wait) is None for group in route.route.groups)
+        )
+
+    def shed(
+        self, group: BackendGroup, tenant_id: str, others_wait: Callable[[BackendGroup], bool]
+    ) -> Shed | None:
+        """What keeps a tenant's next task from a group; None: nothing."""
+        limit = self._limits.get(group)
+        if limit is None:
+            return None
+        if self.num_running(group) >= limit:
+            return "capacity"
+        share = self._shares[group].get(tenant_id)
+        mine = self._of_tenant.get((tenant_id, group), 0)
+        if share is not None and mine >= max(1, share) and others_wait(group):
+            return "share"
+        return None
+
+    def refusal(
+        self,
+        groups: Sequence[BackendGroup],
+        tenant_id: str,
+        others_wait: Callable[[BackendGroup], bool],
+    ) -> Grant:
+        """The refusal of a task for which these are not open: the first that is not says why."""
+        for group in groups:
+            shed = self.shed(group, tenant_id, others_wait)
+            if shed is not None:
+                limit = self._limits[group]
+                left = max(0, limit - self.num_running(group))
+                return Grant(
+                    index=None,
+                    reservation=None,
+                    balances=(Balance(group, "concurrent", limit, left, 0),),
+                    wait_us=SHED_WAIT_US,
+                    limited_by=(group, "concurrent"),
+                    shed=shed,
+                )
+        raise AssertionError("they are open")
+
+    def enter(self, task_id: str, tenant: Tenant, groups: Sequence[BackendGroup]) -> None:
+        """Count a task on these groups, or on these only from now on; `leave` must follow."""
+        self.leave(task_id)
+        self._held[task_id] = tenant, tuple(groups)
+        for group in groups:
+            self._running[group] = self._running.get(group, 0) + 1
+            key = tenant.id, group
+            self._of_tenant[key] = self._of_tenant.get(key, 0) + 1
+
+    def keep(self, task_id: str, groups: Sequence[BackendGroup]) -> None:
+        """Count it on these groups only from now on; harmless for one that is not counted."""
+        held = self._held.get(task_id)
+        if held is not None:
+            self.enter(task_id, held[0], groups)
+
+    def leave(self, task_id: str) -> None:
+        """It is over, or was not admitted; harmless for one that is not counted."""
+        held = self._held.pop(task_id, None)
+        if held is None:
+            return
+        tenant, groups = held
+        for group in groups:
+            self._running[group] -= 1
+            key = tenant.id, group
+            self._of_tenant[key] -= 1
+            if not self._of_tenant[key]:
+                del self._of_tenant[key]

@@ -1,0 +1,195 @@
+"""A conversation in its course: who holds it, what a move would cost, and what speaks for one.
+
+Facts about a task that its ask alone does not tell:
+
+- The engine that answered last holds the KV cache of the context. Elsewhere all of it would be
+  prefilled again, so the other engine has to be better by more, the longer the context: that is
+  the hysteresis which keeps a conversation from flapping.
+- Evidence that the last answer did not do: the user asks the same again or complains, or tests
+  keep failing in what the tools report. It counts against a conversation held by a fast engine.
+- In the middle of its tool calls a task is never sent down from the deep engine to the fast one,
+  nor is an ask of a few words ("Go on.") that only makes sense after what the deep engine said, nor
+  a conversation that was security-sensitive before.
+
+Everything is bounded: at most `MAX_ITEMS` items are looked at, `MAX_CHARS` of each.
+"""
+
+import math
+from functools import lru_cache
+from itertools import islice, takewhile
+
+import msgspec
+
+from backends.contract import (
+    BackendGroup,
+    ContextItem,
+    CustomToolCallOutput,
+    FunctionCallOutput,
+    Message,
+    TextPart,
+)
+from router.classify.classify import Band, features_of_text, form_opinion
+from router.classify.text_features import words_of
+
+MAX_ITEMS = 32
+MAX_CHARS = 2_000  # of an item: half from its head, half from its tail
+
+# All in log-odds of "needs deep", as the classifier's signals.
+HOLDING = 0.3  # any conversation stays rather than moves
+PER_DOUBLING = 0.25  # and more so with each doubling of its tokens beyond `PREFIX_TOKENS`
+PREFIX_TOKENS = 1_024
+MAX_HOLDING = 1.5
+REPEATED, COMPLAINT, FAILING, GROWTH = 1.5, 1.5, 0.75, 0.5
+MAX_REPORTS = 4  # of the tools, the newest; they count if the very newest is a failure
+DECISIVE = 1.5  # evidence from here on takes a conversation to the deep engine
+
+SAME_ASK = 0.8  # of two asks' words in common: they ask the same
+MIN_ASK_WORDS = 4  # shorter ones ("go on") are repeated for other reasons
+MAX_EARLIER_ASKS = 8  # of which one may have been security-sensitive; each is classified once
+MAX_REMEMBERED = 1_024  # of those
+GROWN_TOKENS = 24_000  # by tool outputs since the ask: it is more work than it looked
+
+_COMPLAINTS = (
+    *("still broken", "still fail", "still not work", "still doesn't", "still does not"),
+    *("still wrong", "still get", "still see", "still the same", "same error", "same problem"),
+    *("doesn't work", "does not work", "didn't work", "did not work", "not working"),
+    *("that's wrong", "that is wrong", "wrong again", "failed again", "fails again"),
+    *("broke again", "didn't fix", "did not fix", "doesn't fix", "not fixed"),
+)
+_FAILURES = (
+    *("FAILED", "FAIL:", "--- FAIL", "Traceback (most recent call last)", "AssertionError"),
+    *("npm ERR!", "error[E", "panicked at", "Tests failed", "tests failed", "BUILD FAILED"),
+    *("compilation terminated", "SyntaxError:", "exited with code 1", "exit code 1"),
+)
+
+
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a conversation stands."""
+
+    holder: BackendGroup | None = None  # whose backend answered last
+    held_tokens: int = 0  # of the context, in that backend's KV cache at most
+    answers_tools: bool = False  # in the middle of its tool calls
+    evidence: float = 0.0  # that the last answer did not do
+    signs: tuple[str, ...] = ()  # the evidence in words
+    dissatisfied: bool = False  # the user asks the same again, or complains
+    goes_on: bool = False  # in too few words to be a task of its own
+    was_sensitive: bool = False  # an earlier ask was
+
+    @property
+    def holding(self) -> float:
+        """How much better elsewhere must be; 0 for a new conversation."""
+        if self.holder is None:
+            return 0.0
+        doublings = math.log2(1 + self.held_tokens / PREFIX_TOKENS)
+        return min(MAX_HOLDING, HOLDING + PER_DOUBLING * doublings)
+
+
+NEW = Course()
+
+
+def course_of(
+    items: tuple[ContextItem, ...],
+    num_prompt_tokens: int,
+    holder: BackendGroup | None,
+    held_tokens: int = 0,
+) -> Course:
+    """Read the course of a conversation off its items.
+
+    Args:
+        holder: The last backend's group.
+        held_tokens: What it holds for certain; where it has answered, the items tell.
+    """
+    if len(items) < 2 and not held_tokens:
+        return NEW
+    recent = list(islice(reversed(items), MAX_ITEMS))  # newest first
+    since_ask = list(takewhile(lambda entry: not _is_user(entry), recent))
+    answers_tools = _is_output(recent[0])
+    signs: list[str] = []
+    evidence = 0.0
+    dissatisfied = goes_on = False
+    if answers_tools:
+        reports = [entry for entry in since_ask if _is_output(entry)][:MAX_REPORTS]
+        num_failing = sum(map(_fails, reports)) if _fails(reports[0]) else 0
+        if num_failing:
+            signs.append(f"{num_failing} of the last {len(reports)} tool outputs report failures")
+            evidence += FAILING * num_failing
+        num_grown = sum(entry.num_tokens for entry in since_ask)
+        if num_grown >= GROWN_TOKENS:
+            signs.append(f"{num_grown} tokens since the ask")
+            evidence += GROWTH
+    elif _is_user(recent[0]):
+        ask, *earlier = (_text(entry) for entry in recent if _is_user(entry))
+        if any(_same(ask, other) for other in earlier):
+            signs.append("the same ask again")
+            evidence += REPEATED
+        if earlier and any(complaint in ask.lower() for complaint in _COMPLAINTS):
+            signs.append("a complaint about the last answer")
+            evidence += COMPLAINT
+        dissatisfied = bool(signs)
+        goes_on = bool(earlier) and len(_words(ask)) < MIN_ASK_WORDS
+    brought = takewhile(lambda entry: _is_user(entry) or _is_output(entry), recent)
+    return Course(
+        holder=holder,
+        held_tokens=max(
+            held_tokens if holder else 0,
+            num_prompt_tokens - sum(entry.num_tokens for entry in brought),
+        ),
+        answers_tools=answers_tools,
+        evidence=evidence,
+        signs=tuple(signs),
+        dissatisfied=dissatisfied,
+        goes_on=goes_on,
+    )
+
+
+def was_sensitive(items: tuple[ContextItem, ...], band: Band) -> bool:
+    """Whether one of the latest asks before this one was security-sensitive."""
+    asks = [entry for entry in islice(reversed(items), MAX_ITEMS) if _is_user(entry)]
+    earlier = asks[1 : 1 + MAX_EARLIER_ASKS]
+    return any(_p_security(_text(entry)) >= band.security for entry in earlier)
+
+
+@lru_cache(MAX_REMEMBERED)  # a conversation brings the same asks with each turn
+def _p_security(ask: str) -> float:
+    return form_opinion(features_of_text(ask)).task_class.p_security
+
+
+def _is_output(entry: ContextItem) -> bool:
+    return isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput)
+
+
+def _is_user(entry: ContextItem) -> bool:
+    return isinstance(entry.item, Message) and entry.item.role == "user"
+
+
+def _fails(entry: ContextItem) -> bool:
+    text = _text(entry)
+    return any(failure in text for failure in _FAILURES)
+
+
+def _same(ask: str, earlier: str) -> bool:
+    first, second = set(_words(ask)), set(_words(earlier))
+    if min(len(first), len(second)) < MIN_ASK_WORDS:
+        return False
+    return len(first & second) >= SAME_ASK * len(first | second)
+
+
+def _words(text: str) -> list[bytes]:
+    return words_of(text.encode("utf-8", "replace"))
+
+
+def _text(entry: ContextItem) -> str:
+    """An item's text, of a long one head and tail."""
+    item = entry.item
+    if isinstance(item, Message):
+        parts = item.content
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        parts = item.output
+    else:
+        return ""
+    texts = []
+    for part in parts[:4]:
+        if isinstance(part, TextPart):
+            text, half = part.text, MAX_CHARS // 2
+            texts.append(text if len(text) <= MAX_CHARS else f"{text[:half]}\n{text[-half:]}")
+    return "\n".join(texts)

@@ -1,0 +1,77 @@
+"""What was decided: the ranked routes, and the one taken or the refusal."""
+
+import enum
+
+import msgspec
+
+from backends.contract import BackendGroup
+from router.classify.task import Route, Strategy, TaskClass
+from router.pools.pools import Balance, PoolsMode, Reservation, Unit
+from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
+
+
+class Reason(enum.StrEnum):
+    """Which kind of rule put a route first; a closed set, so that metrics can count it."""
+
+    MODEL = "model"  # the client's model pins a backend
+    HINT = "hint"  # metadata, service_tier or reasoning.effort
+    RULE = "rule"  # a rule of the policy; `RankedRoute.rule` names it
+    STICKY = "sticky"  # it stays where it is: mid-task, or the KV prefix is there
+    CLASS = "class"  # the classifier, and what else is known of the task
+    EVIDENCE = "evidence"  # the conversation shows that the fast engine's answer did not do
+    DEADLINE = "deadline"  # only there is the answer in time
+    EXPLORE = "explore"  # an uncertain task that tries one engine alone, to learn from
+    SECURITY = "security"  # security-sensitive work goes deep
+    WINDOW = "window"  # only there does the context fit
+    IMAGES = "images"  # only there are images taken
+    ACCESS = "access"  # the tenant has no other
+    FALLBACK = "fallback"  # better ones were full or down
+
+
+class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to run the task; `backends` holds one name per group of the route, fast first."""
+
+    route: Route
+    backends: tuple[str, ...]
+    strategy: Strategy | None  # PARALLEL only
+    reason: Reason
+    why: str  # one sentence for people
+    options: StrategyOptions = DEFAULT_OPTIONS  # of the strategy
+    rule: str | None = None  # the policy's rule that asked for it, if one did
+    canary: bool = False  # that rule takes a share of the conversations only
+    # For each of `backends`, others of its group that can take the task too, best first.
+    spares: tuple[tuple[str, ...], ...] = ()
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a task was not admitted: a protocol error in the making."""
+
+    code: str  # the protocol's: rate_limit_exceeded, context_length_exceeded, ...
+    message: str
+    param: str | None = None
+    retry_after_us: int | None = None  # how long until the same request would be admitted
+    limited_by: tuple[BackendGroup, Unit] | None = None  # the pool that refused, if one did
+
+
+class ShadowChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """The route that a policy without effect ranked first."""
+
+    policy_version: str
+    route: Route
+    strategy: Strategy | None
+    rule: str  # the rule's name, else the reason
+
+
+class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome: exactly one of `chosen` (with its reservation) and `refusal` is set."""
+
+    task_id: str
+    task_class: TaskClass
+    ranked: tuple[RankedRoute, ...]
+    policy_version: str
+    chosen: RankedRoute | None = None
+    reservation: Reservation | None = None
+    balances: tuple[Balance, ...] = ()  # of the pools asked, after the reservation or refusal
+    mode: PoolsMode = "redis"  # whose pools these are
+    refusal: Refusal | None = None
+    shadow: "ShadowChoice | None" = None  # what the shadow policy would rather have done

@@ -1,0 +1,382 @@
+"""Ranks the routes a task may take: finds the route that is wanted, drops the backends that cannot
+serve the task, and picks the best of each group. In order of precedence:
+
+1. Hard rules. A tenant without limits for a group never reaches it. Images and contexts that an
+   engine cannot take never go to it. Security-sensitive work goes deep, unless the policy says
+   `security_goes_deep = false` or the tenant has no deep access.
+2. What the client pinned: a backend's own model, or `metadata.route`. A pin is kept or refused,
+   never quietly replaced, and what contradicts it is refused, never quietly dropped. Only the
+   security rule stands between the two: a model named is the client's own decision, but a route is
+   a hint, and `fast` is not taken for such work.
+3. The policy: an alias named as the model, else the first rule that matches, else the task's class.
+   A strategy asked for without a route stands before the policy, and asks for both engines.
+
+Only the third kind has fallbacks. Within a group the backend that holds the conversation's KV
+prefix comes first unless it is full, then the least loaded; unhealthy ones are skipped.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from backends.contract import (
+    BackendGroup,
+    BackendStats,
+    CustomToolCallOutput,
+    FunctionCallOutput,
+)
+from router.classify.durations import LEAST_WAIT_US, in_words
+from router.classify.task import Hints, Route, Strategy, Task, TaskClass
+from router.decide.decision import RankedRoute, Reason, Refusal
+from router.decide.failover import MAX_SPARES
+from router.policy.conditions import Situation, load_of
+from router.policy.policy import AUTO, Choice, Policy, Rule
+from router.policy.rules import first_rule
+from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
+
+HELD_TOKENS = 8_192  # a KV prefix that no difference in load outweighs
+HOLDING_LOAD = 0.2  # what any conversation's is worth, so that it does not flap
+
+_GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
+
+
+class _Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted before looking at which backends can serve it."""
+
+    route: Route
+    fallback: tuple[Route, ...]
+    strategy: Strategy
+    options: StrategyOptions = DEFAULT_OPTIONS
+    reason: Reason
+    cause: str  # the beginning of a sentence
+    rule: str | None = None
+    canary: bool = False
+    model: str | None = None  # only backends of this model
+    backends: tuple[str, ...] = ()  # of a group that has one of these, no others
+    bound: bool = False  # these routes and no others: a pin, or the security rule
+
+
+def rank(
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
+) -> tuple[RankedRoute, ...] | Refusal:
+    """The routes the task may take, best first, at least one; or why there is none.
+
+    Deterministic: the same arguments give the same answer. `stats` is one snapshot of all backends.
+    """
+    policy = policy.for_tenant(task.tenant.id)
+    wish = _wish(policy, task, task_class, stats)
+    if isinstance(wish, Refusal):
+        return wish
+    options = _options(policy.strategies, task.hints)
+    if options is not wish.options:
+        wish = msgspec.structs.replace(wish, options=options)
+    expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
+    # Best is a window with room for the expected answer; room for one token is what must be.
+    for room_tokens in (1,) if wish.bound else (expected, 1):
+        candidates = [s for s in stats if _obstacle(s, task, wish, room_tokens) is None]
+        candidates = _named(candidates, stats, wish.backends)
+        orders = {group: _order(candidates, group, task) for group in _GROUPS}
+        ranked = _routes(wish, task, stats, orders, room_tokens)
+        if ranked:
+            return ranked
+    return _refusal(wish, task, stats)
+
+
+def _wish(
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
+) -> _Wish | Refusal:
+    hints = task.hints
+    strategy = hints.strategy or policy.strategy
+    if hints.model != AUTO and hints.model not in policy.aliases:
+        return _pinned_model(policy, task, stats)
+    if _must_go_deep(policy, task, task_class) and hints.route in (None, Route.FAST):
+        asked = ", whatever the hint" if hints.route is Route.FAST else ""
+        p_security = task_class.p_security
+        return _Wish(
+            route=Route.DEEP,
+            fallback=(),
+            strategy=strategy,
+            reason=Reason.SECURITY,
+            cause=f"Security-sensitive work goes deep{asked} (p_security {p_security:.2f})",
+            bound=True,
+        )
+    if hints.route is not None:
+        if any(group not in task.tenant.limits for group in hints.route.groups):
+            return _no_access(task, f"route {hints.route.value!r}", "metadata.route")
+        if hints.strategy is not None and hints.route is not Route.PARALLEL:
+            asked = f"`metadata.route` asks for {hints.route.value!r}"
+            return _no_strategy(hints.strategy, asked)
+        return _Wish(
+            route=hints.route,
+            fallback=(),
+            strategy=strategy,
+            reason=Reason.HINT,
+            cause=f"The client asked for route {hints.route.value}",
+            bound=True,
+        )
+    choice, reason, cause, rule = _unpinned_choice(policy, task, task_class, stats)
+    canary = isinstance(choice, Rule) and choice.percent is not None
+    if choice.route is Route.PARALLEL and _answers_tools(task):
+        # A second engine's commentary on every step of a tool loop would only be noise.
+        group = next((s.info.group for s in stats if s.info.name == task.last_backend), "deep")
+        choice = Choice(route=Route(group), fallback=choice.fallback, backends=choice.backends)
+        reason, cause = Reason.STICKY, "In the middle of its tool calls a task stays where it is"
+    return _Wish(
+        route=choice.route,
+        fallback=tuple(route for route in choice.fallback if route is not choice.route),
+        strategy=hints.strategy or choice.strategy or policy.strategy,
+        reason=reason,
+        cause=cause,
+        rule=rule,
+        canary=canary,
+        backends=choice.backends,
+    )
+
+
+def _must_go_deep(policy: Policy, task: Task, task_class: TaskClass) -> bool:
+    """The security rule: off only by a policy that says so, or for a tenant without deep access."""
+    can = "deep" in task.tenant.limits
+    return task_class.security_sensitive and policy.security_goes_deep and can
+
+
+def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
+    model, wanted = task.hints.model, task.hints.route
+    group = next((s.info.group for s in stats if s.info.model == model), None)
+    if group is None:
+        known = sorted({AUTO, *policy.aliases, *(s.info.model for s in stats)})
+        message = f"The model {model!r} does not exist. Models here: {', '.join(known)}."
+        return Refusal(code="model_not_found", message=message, param="model")
+    if group not in task.tenant.limits:
+        return _no_access(task, f"model {model!r}", "model")
+    if wanted not in (None, Route(group)):
+        message = (
+            f"The model {model!r} runs on route {group!r}, but `metadata.route` asks for "
+            f"{wanted.value!r}. Ask for one of the two, or for model {AUTO!r}."
+        )
+        return Refusal(code="invalid_value", message=message, param="metadata.route")
+    if task.hints.strategy is not None:
+        return _no_strategy(task.hints.strategy, f"model {model!r} runs on route {group!r}")
+    return _Wish(
+        route=Route(group),
+        fallback=(),
+        strategy=policy.strategy,
+        reason=Reason.MODEL,
+        cause=f"The client asked for model {model}",
+        model=model,
+        bound=True,
+    )
+
+
+def _unpinned_choice(
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
+) -> tuple[Choice, Reason, str, str | None]:
+    """What the client's strategy means where it named no route, else the policy's own choice."""
+    hints = task.hints
+    if hints.strategy is None or hints.model != AUTO:
+        return _policy_choice(policy, task, task_class, stats)
+    choice = Choice(route=Route.PARALLEL, fallback=(Route.DEEP, Route.FAST))
+    return choice, Reason.HINT, f"The client asked for strategy {hints.strategy}", None
+
+
+def _options(options: StrategyOptions, hints: Hints) -> StrategyOptions:
+    """The policy's options, and what the client asked of them."""
+    if hints.strategy is None:
+        return options  # they are asked together with a strategy
+    asked = {
+        "hedge_after_ms": hints.hedge_after_ms,
+        "num_variations": hints.num_variations,
+        "judged": hints.judged,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    return msgspec.structs.replace(options, **given) if given else options
+
+
+def _policy_choice(
+    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
+) -> tuple[Choice, Reason, str, str | None]:
+    """The policy's own choice: alias, else rule, else class; with its reason, cause and rule."""
+    model = task.hints.model
+    if model in policy.aliases:
+        return policy.aliases[model], Reason.MODEL, f"The policy's alias {model!r} says so", None
+    rule = first_rule(policy, Situation(task, task_class, stats))
+    if rule is not None:
+        return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so", rule.name
+    cause = f"Classified as {task_class.label} (p_deep {task_class.p_deep:.2f})"
+    choice = policy.choice_of(task_class.label)
+    if task_class.cautious:
+        deep_first = sorted(choice.fallback, key=lambda route: route is Route.FAST)
+        choice = msgspec.structs.replace(choice, fallback=tuple(deep_first))
+    return choice, Reason(task_class.decided_by), task_class.because or cause, None
+
+
+def _answers_tools(task: Task) -> bool:
+    items = task.request.items
+    return bool(items) and isinstance(items[-1].item, FunctionCallOutput | CustomToolCallOutput)
+
+
+def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) -> Reason | None:
+    """What keeps the task from this backend; `FALLBACK`: it is unhealthy or not the model."""
+    info = stats.info
+    if info.group not in task.tenant.limits:
+        return Reason.ACCESS
+    if task.has_images and not info.accepts_images:
+        return Reason.IMAGES
+    if task.max_prompt_tokens + room_tokens > info.window_tokens:
+        return Reason.WINDOW
+    if not stats.healthy or wish.model not in (None, info.model):
+        return Reason.FALLBACK
+    return None
+
+
+def _named(
+    candidates: list[BackendStats], stats: Sequence[BackendStats], names: tuple[str, ...]
+) -> list[BackendStats]:
+    """The candidates among the backends that a policy names, in each group that has any of them."""
+    if not names:
+        return candidates
+    groups = {s.info.group for s in stats if s.info.name in names}
+    return [s for s in candidates if s.info.group not in groups or s.info.name in names]
+
+
+def _order(
+    candidates: Sequence[BackendStats], group: BackendGroup, task: Task
+) -> list[BackendStats]:
+    """A group's backends, best first: the idlest, after what leaving the KV prefix behind costs.
+
+    With `HELD_TOKENS` in its cache, a conversation stays unless its backend is full; with fewer, it
+    goes where the load is lower by more than its share of that.
+    """
+    held_tokens = task.request.num_prompt_tokens - task.num_ask_tokens
+    worth = min(1.0, HOLDING_LOAD + max(0, held_tokens) / HELD_TOKENS)
+
+    def order(stats: BackendStats) -> tuple[float, str]:
+        load = load_of(stats)
+        holds = stats.info.name == task.last_backend and load < 1
+        return (load - worth if holds else load, stats.info.name)
+
+    return sorted((s for s in candidates if s.info.group == group), key=order)
+
+
+def _routes(
+    wish: _Wish,
+    task: Task,
+    stats: Sequence[BackendStats],
+    orders: dict[BackendGroup, list[BackendStats]],
+    room_tokens: int,
+) -> tuple[RankedRoute, ...]:
+    """The wished route and its fallbacks, as far as backends were found for them."""
+    routes = [wish.route, *wish.fallback]
+    if not wish.bound:
+        # Rather anywhere than nowhere, once nothing that the policy named is possible.
+        spare = [Route(group) for group in wish.route.groups if Route(group) not in routes]
+        if not any(all(orders[group] for group in route.groups) for route in [*routes, *spare]):
+            spare = [route for route in (Route.FAST, Route.DEEP) if route not in routes]
+        routes += spare
+    ranked: list[RankedRoute] = []
+    blocked: Reason | None = None
+    for route in routes:
+        chosen = [orders[group][0] for group in route.groups if orders[group]]
+        if len(chosen) < len(route.groups):
+            if route is wish.route:
+                blocked = _blocked(wish, task, stats, orders, room_tokens)
+            continue
+        if route is wish.route:
+            reason, why = wish.reason, wish.cause
+        elif blocked is not None:
+            reason, why = blocked, _BLOCKED_WORDS[blocked].format(route=wish.route.value)
+        else:
+            reason, why = Reason.FALLBACK, f"For when {wish.route.value} is full"
+        names = tuple(pick.info.name for pick in chosen)
+        held = " (holds the conversation)" if task.last_backend in names else ""
+        ranked.append(
+            RankedRoute(
+                route=route,
+                backends=names,
+                strategy=wish.strategy if route is Route.PARALLEL else None,
+                options=wish.options,
+                reason=reason,
+                why=f"{why}: {route.value} on {' and '.join(names)}{held}.",
+                rule=wish.rule,
+                canary=wish.canary,
+                spares=tuple(
+                    tuple(spare.info.name for spare in orders[group][1 : 1 + MAX_SPARES])
+                    for group in route.groups
+                ),
+            )
+        )
+    return tuple(ranked)
+
+
+_BLOCKED_WORDS: dict[Reason, str] = {
+    Reason.ACCESS: "The tenant has no access to all that {route} needs",
+    Reason.IMAGES: "Not all that {route} needs takes images",
+    Reason.WINDOW: "The context does not fit what {route} needs",
+    Reason.FALLBACK: "Not all that {route} needs is up",
+}
+
+
+def _blocked(
+    wish: _Wish,
+    task: Task,
+    stats: Sequence[BackendStats],
+    orders: dict[BackendGroup, list[BackendStats]],
+    room_tokens: int,
+) -> Reason:
+    """Why the wished route cannot be: the least fundamental obstacle of its missing groups."""
+    found = [
+        _obstacle(s, task, wish, room_tokens)
+        for s in stats
+        if s.info.group in wish.route.groups and not orders[s.info.group]
+    ]
+    for reason in (Reason.FALLBACK, Reason.WINDOW, Reason.IMAGES):
+        if reason in found:
+            return reason
+    missing = [group for group in wish.route.groups if group not in task.tenant.limits]
+    return Reason.ACCESS if missing else Reason.FALLBACK
+
+
+def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
+    """The error for a task that no backend can serve: what would have to change."""
+    served = [s for s in stats if wish.model in (None, s.info.model)]
+    if wish.bound:
+        served = [s for s in served if s.info.group in wish.route.groups]
+    obstacles = [_obstacle(s, task, wish, 1) for s in served]
+    target = "any engine this key may use"
+    if wish.bound:
+        target = f"model {wish.model!r}" if wish.model else f"route {wish.route.value!r}"
+    if Reason.FALLBACK not in obstacles and Reason.WINDOW in obstacles:
+        fitting = [s for s, o in zip(served, obstacles, strict=True) if o is Reason.WINDOW]
+        window_tokens = max(s.info.window_tokens for s in fitting)
+        message = (
+            f"The prompt has {task.max_prompt_tokens} tokens, but the context window of "
+            f"{target} is at most {window_tokens} tokens. Shorten it, or ask for another model."
+        )
+        return Refusal(code="context_length_exceeded", message=message, param="input")
+    if Reason.FALLBACK not in obstacles and Reason.IMAGES in obstacles:
+        message = f"Images cannot be taken by {target}; send text only, or ask for another model."
+        return Refusal(code="invalid_value", message=message, param="input")
+    if obstacles and all(obstacle is Reason.ACCESS for obstacle in obstacles):
+        return _no_access(task, target, "model")
+    outs_us = (s.out_us for s, o in zip(served, obstacles, strict=True) if o is Reason.FALLBACK)
+    wait_us = max(LEAST_WAIT_US, min(outs_us, default=0))
+    message = (
+        f"{wish.cause}, but {target} is down at the moment. "
+        f"Please try again in {in_words(wait_us)}."
+    )
+    return Refusal(code="server_is_overloaded", message=message, retry_after_us=wait_us)
+
+
+def _no_strategy(strategy: Strategy, alone: str) -> Refusal:
+    message = (
+        f"The strategy {strategy!r} uses both engines, but {alone} alone. "
+        f"Leave one of the two out, or ask for route 'parallel' of model {AUTO!r}."
+    )
+    return Refusal(code="invalid_value", message=message, param="metadata.strategy")
+
+
+def _no_access(task: Task, target: str, param: str) -> Refusal:
+    message = (
+        f"This key's tenant has no access to {target}; "
+        f"it may use: {', '.join(sorted(task.tenant.limits)) or 'nothing'}."
+    )
+    return Refusal(code="insufficient_permissions", message=message, param=param)

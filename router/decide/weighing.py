@@ -1,0 +1,215 @@
+"""Weighs what is known of a task into its label: interactive, deep or uncertain, and says why.
+
+The classifier reads the ask. What else there is moves its `p_deep`, in log-odds: what the tenant's
+outcomes taught (`learning`), and the conversation's course (`continuity`). Where the band of
+uncertainty lies is the policy's dial, moved by how busy the engines are, what is left in the
+tenant's pools, and drift (`tradeoff`, `drift`). With a new conversation, idle engines, full pools
+and nothing learned, the label is the classifier's.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from backends.contract import BackendGroup, BackendStats
+from router.classify.classify import Band
+from router.classify.task import Decider, Label, Task, TaskClass
+from router.decide.backend_speed import Paces, extra_wait
+from router.decide.continuity import DECISIVE, NEW, Course
+from router.policy.tradeoff import USUAL, Conditions, Tradeoff, band_at, scarcity
+
+PER_GAIN = 4.0  # log-odds for a gain that is higher by 1: the logistic's slope at even odds
+MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and by what clients said
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known besides the task and its class."""
+
+    course: Course = NEW
+    gain_correction: float = 0.0  # what outcomes add to `p_gain`
+    num_outcomes: int = 0  # behind it
+    told: float = 0.0  # how much the learned gain counts as it is, 0 to 1
+    shares_left: dict[BackendGroup, float] = {}  # of the tenant's pools, the emptiest of a group
+    paces: Paces | None = None
+    alarms: tuple[str, ...] = ()  # of drift, in words
+
+
+NO_FACTS = Facts()
+
+
+def weigh(
+    tradeoff: Tradeoff,
+    band: Band,
+    task: Task,
+    task_class: TaskClass,
+    stats: Sequence[BackendStats],
+    facts: Facts = NO_FACTS,
+) -> TaskClass:
+    """The class with its final label, what decided it, and the decision's first half in words."""
+    if facts.alarms and not tradeoff.widen_on_drift:
+        facts = msgspec.structs.replace(facts, alarms=())
+    if facts.alarms:
+        task_class = msgspec.structs.replace(task_class, cautious=True)
+    shifts = _shifts(tradeoff, task_class, facts)
+    p_deep = task_class.p_deep
+    if shifts:
+        p_deep = _shifted(p_deep, sum(size for size, _ in shifts))
+    conditions, words = _conditions(tradeoff, task_class, stats, facts)
+    low, high = band_at(
+        *tradeoff.edges(band.low, band.high), tradeoff.price_ratio, conditions=conditions
+    )
+    label: Label = "uncertain"
+    if p_deep < low:
+        label = "interactive"
+    elif p_deep >= high:
+        label = "deep"
+    said = [name for _, name in shifts] + words
+    course = facts.course
+    if course.holder == "fast" and course.evidence >= DECISIVE and label != "deep":
+        why = f"The fast engine's answer did not do ({', '.join(course.signs)})"
+        return _decided(task_class, "deep", "evidence", why)
+    kept = _kept_deep(course) if label != "deep" else ""
+    if kept:
+        return _decided(task_class, "deep", "sticky", kept)
+    too_late = "" if label == "interactive" else _too_late(tradeoff, task, task_class, stats, facts)
+    if too_late:
+        return _decided(task_class, "interactive", "deadline", too_late)
+    if label == "uncertain" and not task_class.security_sensitive:
+        tried = explored(task.id, tradeoff.exploration)
+        if tried is not None:
+            why = "Uncertain, and one of the few that try one engine alone, to learn from"
+            return _decided(task_class, tried, "explore", why)
+    if not said and (low, high) == (band.low, band.high):
+        return task_class if label == task_class.label else _relabelled(task_class, label, "")
+    moved = f" -> {p_deep:.2f}" if shifts else ""
+    edges = f"band {low:.2f} to {high:.2f}"
+    details = "; ".join([edges, *said])
+    because = f"Classified as {label} (p_deep {task_class.p_deep:.2f}{moved}; {details})"
+    return _relabelled(task_class, label, because)
+
+
+def _kept_deep(course: Course) -> str:
+    """Why a conversation that the deep engine holds does not leave it; empty if it may."""
+    if course.holder != "deep":
+        return ""
+    if course.answers_tools:
+        return "In the middle of its tool calls a task is not sent down from the deep engine"
+    if course.was_sensitive:
+        return "The conversation was security-sensitive before, and stays on the deep engine"
+    if course.goes_on:
+        return "So short an ask goes on with what the deep engine holds"
+    return ""
+
+
+def explored(task_id: str, share: float) -> Label | None:
+    """Which engine a task tries alone, if it is one of the explored share; the id decides."""
+    if share <= 0:
+        return None
+    drawn = int.from_bytes(hashlib.blake2b(task_id.encode(), digest_size=8).digest(), "big")
+    if drawn % 1_000_000 >= share * 1_000_000:
+        return None
+    return "deep" if drawn & (1 << 63) else "interactive"
+
+
+def _decided(task_class: TaskClass, label: Label, by: Decider, because: str) -> TaskClass:
+    return msgspec.structs.replace(task_class, label=label, decided_by=by, because=because)
+
+
+def _relabelled(task_class: TaskClass, label: Label, because: str) -> TaskClass:
+    return msgspec.structs.replace(task_class, label=label, because=because)
+
+
+def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
+    """Log-odds that outcomes add to p_deep.
+
+    What is needed is the probability that fast fails where deep does not: the gain. The more of it
+    clients have told, the more the learned gain stands for it in place of the classifier's p_deep;
+    what hints taught only leans.
+    """
+    leaning = max(-MAX_HINTED, min(MAX_HINTED, PER_GAIN * facts.gain_correction))
+    gain = task_class.p_gain + facts.gain_correction
+    whole = _log_odds(gain) - _log_odds(task_class.p_deep)
+    shift = leaning + facts.told * (whole - leaning)
+    return max(-MAX_LEARNED, min(MAX_LEARNED, shift))
+
+
+def _shifts(tradeoff: Tradeoff, task_class: TaskClass, facts: Facts) -> list[tuple[float, str]]:
+    """What moves p_deep besides the ask: log-odds, and what it is."""
+    shifts: list[tuple[float, str]] = []
+    if tradeoff.learn and facts.gain_correction:
+        size = _learned_shift(task_class, facts)
+        shifts.append((size, f"{facts.num_outcomes} outcomes {size:+.1f}"))
+    course = facts.course
+    if course.evidence and course.holder != "deep":
+        shifts.append((course.evidence, f"{', '.join(course.signs)} {course.evidence:+.1f}"))
+    if course.holder is not None:
+        size = course.holding if course.holder == "deep" else -course.holding
+        kept = f"{course.holder} holds {course.held_tokens} tokens of it"
+        shifts.append((size, f"{kept} {size:+.1f}"))
+    return shifts
+
+
+def _conditions(
+    tradeoff: Tradeoff, task_class: TaskClass, stats: Sequence[BackendStats], facts: Facts
+) -> tuple[Conditions, list[str]]:
+    """How far things are from usual, and that in words."""
+    words = [f"drift: {alarm}" for alarm in facts.alarms]
+    conditions = Conditions(num_alarms=len(facts.alarms))
+    if not tradeoff.follow_load:
+        return conditions, words
+    prices: dict[BackendGroup, float] = {}
+    for group, share_left in facts.shares_left.items():
+        prices[group] = scarcity(share_left)
+        if prices[group] > 1:
+            words.append(f"{share_left:.0%} left in the {group} pools")
+    wait = 1.0
+    if facts.paces is not None:
+        tokens = task_class.expected_output_tokens
+        fast = facts.paces.quickest(stats, "fast", tokens)
+        deep = facts.paces.quickest(stats, "deep", tokens)
+        if fast is not None and deep is not None:
+            wait = extra_wait(fast, deep)
+            if wait != 1:
+                words.append(f"waiting for deep takes {wait:.1f} times as long as usual")
+    if not words:
+        return USUAL, words
+    conditions = msgspec.structs.replace(
+        conditions,
+        wait=wait,
+        fast_price=prices.get("fast", 1.0),
+        deep_price=prices.get("deep", 1.0),
+    )
+    return conditions, words
+
+
+def _too_late(
+    tradeoff: Tradeoff,
+    task: Task,
+    task_class: TaskClass,
+    stats: Sequence[BackendStats],
+    facts: Facts,
+) -> str:
+    """Why only the fast engine can answer within the client's deadline; empty if that is not so."""
+    deadline_us = task.hints.deadline_us
+    if deadline_us is None or facts.paces is None or not tradeoff.follow_load:
+        return ""
+    tokens = min(task.request.max_output_tokens, task_class.expected_output_tokens)
+    fast = facts.paces.quickest(stats, "fast", tokens)
+    deep = facts.paces.quickest(stats, "deep", tokens)
+    if fast is None or deep is None or deep.now_us <= deadline_us or fast.now_us > deadline_us:
+        return ""
+    return (
+        f"The deep engines would take about {deep.now_us / 1e6:.1f} s, "
+        f"the deadline is {deadline_us / 1e6:g} s"
+    )
+
+
+def _shifted(probability: float, log_odds: float) -> float:
+    return 1 / (1 + math.exp(-_log_odds(probability, 1e-6) - log_odds))
+
+
+def _log_odds(probability: float, margin: float = 0.02) -> float:
+    bounded = min(1 - margin, max(margin, probability))
+    return math.log(bounded / (1 - bounded))

@@ -1,0 +1,213 @@
+"""Notices when a tenant's traffic is no longer what its decisions rest on.
+
+Three kinds of signs, each an alarm of its own:
+
+- `p_deep` and `shape`: the population stability index (PSI) of the classifier's probability, and
+  of eight numbers about the shape of the asks, between the reference and the newest asks. 0 is no
+  difference; from 0.2 on it is usually called a shift.
+- `words`: the share of words that the classifier does not know.
+- `failures`: a CUSUM over measured outcomes of the fast engine; it rises while answers fail more
+  often than they used to, and no single bad day makes an alarm.
+
+The reference is the classifier's training data (`reference.json`, written by `make train`), until
+so much was learned of the tenant's own traffic that its outcomes count in full; from then on it is
+the traffic they were learned from. An alarm decides nothing: `tradeoff` widens the band of
+uncertainty by a bounded step for each, and `weighing` prefers deep where the choice is open.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from router.classify.classify import MODEL
+from router.classify.text_features import Reading, once
+from router.classify.weights_file import WEIGHTS_PATH
+from router.learn.learning import OPINION_TRAITS, SHAPE_TRAITS, Floats
+
+Sign = Literal["p_deep", "shape", "words", "failures"]
+
+PSI_ALARM, PSI_CLEAR = 0.2, 0.1  # hysteresis: an alarm ends well below where it began
+MIN_SHIFTED = 2  # shapes; one alone is a habit of writing
+HALF = 250  # asks; compared are the last one and a half times to twice as many
+CHECK_EVERY = 50  # asks
+NUM_BINS = 10
+_FLOOR = 0.005  # share of an empty bin, so that the index stays finite
+
+CUSUM_SLACK = 0.12  # failures per outcome above the usual that are put up with
+CUSUM_ALARM, CUSUM_CLEAR, CUSUM_MAX = 10.0, 1.0, 16.0  # outcomes
+USUAL_MEMORY = 500  # outcomes over which the usual failure rate is known
+MIN_OUTCOMES = 100  # before it is known at all
+
+SIGNALS: tuple[str, ...] = ("p_deep", "unknown words", *SHAPE_TRAITS)
+REFERENCE_PATH = WEIGHTS_PATH.with_name("reference.json")
+
+_KNOWN_WORDS = frozenset(term for term in MODEL.vocabulary if isinstance(term, bytes))
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """Shares of a signal's values between edges: one more than there are edges."""
+
+    edges: tuple[float, ...]
+    shares: tuple[float, ...]
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """What traffic is compared with, by signal."""
+
+    histograms: dict[str, Histogram]
+    weights: str = ""  # hash of those that said `p_deep`
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How far the traffic has moved."""
+
+    psi: dict[str, float] = {}  # by signal
+    failures: float = 0.0  # the CUSUM, in outcomes
+    alarms: dict[Sign, str] = {}  # in words
+
+
+def values_of(
+    p_deep: float, reading: Reading, traits: Sequence[float] | Floats
+) -> tuple[float, ...]:
+    """An ask's numbers in the order of `SIGNALS`."""
+    first = len(OPINION_TRAITS)
+    shape = map(float, traits[first : first + len(SHAPE_TRAITS)])
+    return (p_deep, _unknown_share(reading), *shape)
+
+
+@once
+def _unknown_share(reading: Reading) -> float:
+    """How many of the words the classifier does not know."""
+    words = reading.words
+    return sum(word not in _KNOWN_WORDS for word in words) / len(words) if words else 0.0
+
+
+def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Reference:
+    """The deciles of each signal; one that takes few values has fewer bins.
+
+    Args:
+        rows: `values_of` each ask.
+        weights: Hash of the weights behind the first of them.
+    """
+    histograms = {}
+    for name, column in zip(SIGNALS, zip(*rows, strict=True), strict=True):
+        ordered = sorted(column)
+        cuts = (round(ordered[len(ordered) * k // NUM_BINS], 4) for k in range(1, NUM_BINS))
+        edges = tuple(dict.fromkeys(cut for cut in cuts if cut > ordered[0]))
+        counts = _counts(column, edges)
+        shares = tuple(round(count / len(column), 4) for count in counts)
+        histograms[name] = Histogram(edges, shares)
+    return Reference(histograms, weights)
+
+
+def load_reference(path: Path = REFERENCE_PATH) -> Reference:
+    """The reference of a file; without a path, the one that ships with the package."""
+    return msgspec.json.decode(path.read_bytes(), type=Reference)
+
+
+def psi(usual: Sequence[float], counts: Sequence[int]) -> float:
+    """The population stability index of counts against usual shares, both by bin."""
+    total = sum(counts)
+    index = 0.0
+    for share, count in zip(usual, counts, strict=True):
+        before, now = max(_FLOOR, share), max(_FLOOR, count / total)
+        index += (now - before) * math.log(now / before)
+    return index
+
+
+class Monitor:
+    """One tenant's drift. Takes an ask in some 5 microseconds; bounded, whatever comes."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.standing = Standing()
+        self._begin(reference)
+        self._num_outcomes = 0
+        self._usual_failures = 0.0
+        self._cusum = 0.0
+        self._is_own = False
+
+    def _begin(self, reference: Reference) -> None:
+        self._histograms = [reference.histograms[name] for name in SIGNALS]
+        self._newer = self._zeros()
+        self._older: list[list[int]] | None = None
+        self._num_newer = 0
+
+    def _zeros(self) -> list[list[int]]:
+        return [[0] * len(histogram.shares) for histogram in self._histograms]
+
+    def note(self, values: Sequence[float]) -> None:
+        """Take in an ask: `values_of` it."""
+        for histogram, counts, value in zip(self._histograms, self._newer, values, strict=True):
+            counts[bisect_right(histogram.edges, value)] += 1
+        self._num_newer += 1
+        if self._num_newer == HALF:
+            self._older, self._newer, self._num_newer = self._newer, self._zeros(), 0
+        if self._older is not None and self._num_newer % CHECK_EVERY == 0:
+            self._check()
+
+    def note_outcome(self, failure: float) -> None:
+        """Take in a measured outcome of the fast engine: 1 for a failure, 0 for none."""
+        self._num_outcomes += 1
+        if self._num_outcomes > MIN_OUTCOMES:
+            excess = failure - self._usual_failures - CUSUM_SLACK
+            self._cusum = min(CUSUM_MAX, max(0.0, self._cusum + excess))
+        step = 1 / min(self._num_outcomes, USUAL_MEMORY)
+        self._usual_failures += step * (failure - self._usual_failures)
+        self._judge(self.standing.psi)
+
+    def settle(self) -> None:
+        """Enough was learned of this traffic: from now on it is the reference, once."""
+        if self._is_own or self._older is None:
+            return
+        self._is_own = True
+        own = {}
+        for name, histogram, counts in zip(SIGNALS, self._histograms, self._joined(), strict=True):
+            total = sum(counts)
+            own[name] = Histogram(histogram.edges, tuple(count / total for count in counts))
+        self._begin(Reference(own))
+        self._judge({})
+
+    def _joined(self) -> Iterable[list[int]]:
+        assert self._older is not None
+        for older, newer in zip(self._older, self._newer, strict=True):
+            yield [a + b for a, b in zip(older, newer, strict=True)]
+
+    def _check(self) -> None:
+        found = {
+            name: psi(histogram.shares, counts)
+            for name, histogram, counts in zip(
+                SIGNALS, self._histograms, self._joined(), strict=True
+            )
+        }
+        self._judge(found)
+
+    def _judge(self, found: dict[str, float]) -> None:
+        """The alarms that stand: raised above their limit, kept until well below it."""
+        stood = self.standing.alarms
+        alarms: dict[Sign, str] = {}
+
+        def over(sign: Sign, value: float) -> bool:
+            return value >= (PSI_CLEAR if sign in stood else PSI_ALARM)
+
+        if over("p_deep", found.get("p_deep", 0.0)):
+            alarms["p_deep"] = f"p_deep moved (PSI {found['p_deep']:.2f})"
+        if over("words", found.get("unknown words", 0.0)):
+            alarms["words"] = f"other words than before (PSI {found['unknown words']:.2f})"
+        shifted = {n: found[n] for n in SHAPE_TRAITS if over("shape", found.get(n, 0.0))}
+        if len(shifted) >= MIN_SHIFTED:
+            worst = max(shifted, key=lambda name: shifted[name])
+            alarms["shape"] = f"asks of another shape ({worst}: PSI {shifted[worst]:.2f})"
+        if self._cusum >= (CUSUM_CLEAR if "failures" in stood else CUSUM_ALARM):
+            alarms["failures"] = "the fast engine fails more often than it did"
+        self.standing = Standing(found, self._cusum, alarms)
+
+
+def _counts(values: Iterable[float], edges: Sequence[float]) -> list[int]:
+    counts = [0] * (len(edges) + 1)
+    for value in values:
+        counts[bisect_right(edges, value)] += 1
+    return counts

@@ -1,0 +1,192 @@
+"""What a gateway process knows from the tasks it ran, and hands to the next decision.
+
+Pure: the edge notes what happened, with its clock's time, and asks for the `Facts` of a task. All
+of it is bounded, and a task is decided as well without any of it, only less informed.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from backends.contract import BackendGroup, BackendStats, ContextItem
+from router.classify.task import Route, Task, TaskClass
+from router.classify.text_features import Reading
+from router.decide.backend_speed import Paces
+from router.decide.continuity import Course, course_of
+from router.decide.weighing import Facts
+from router.learn.drift import Monitor, load_reference, values_of
+from router.learn.learning import GainLearner, trait_values, traits
+from router.learn.pending_outcomes import (
+    OutcomeSource,
+    Trial,
+    Trials,
+    last_answer,
+    pack_traits,
+    shown,
+)
+from router.pools.pools import Balance
+
+MAX_TENANTS = 1_024  # whose pools are remembered
+MAX_LEARNERS = 256  # tenants whose outcomes are at hand; about 100 KB each
+REFERENCE = load_reference()
+MAX_WARM = 4_096  # prompts known to be held by a backend that has answered nothing of them yet
+STALE_US = 5_000_000  # pools refill; what was left longer ago says nothing
+
+
+class _Left(msgspec.Struct, frozen=True):
+    at_us: int
+    shares: dict[BackendGroup, float]
+
+
+class Experience:
+    """See the module. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self.paces = Paces()
+        self.trials = Trials()
+        self.learners: OrderedDict[str, GainLearner] = OrderedDict()
+        self.num_outcomes: Counter[OutcomeSource] = Counter()  # since start; for metrics
+        self.monitors: OrderedDict[str, Monitor] = OrderedDict()
+        self._left: OrderedDict[str, _Left] = OrderedDict()
+        self._warm: OrderedDict[tuple[str, int], str] = OrderedDict()  # tenant, prompt -> backend
+
+    # -- before a decision ---------------------------------------------------------------------
+
+    def arrival(self, task: Task, stats: Sequence[BackendStats]) -> Course:
+        """Where the task's conversation stands; what it shows of the answer before is learned."""
+        before = self.trials.before(task)
+        holder = next((s.info.group for s in stats if s.info.name == task.last_backend), None)
+        num_tokens = task.request.num_prompt_tokens
+        course = course_of(task.request.items, num_tokens, holder, task.held_tokens)
+        if before is not None and before.taught_by is None and task.generate:
+            named = next((s.info.group for s in stats if s.info.model == task.hints.model), None)
+            wants_deep = task.hints.route is Route.DEEP or named == "deep"
+            hint = shown(before, task, course, wants_deep=wants_deep)
+            if hint is not None:
+                source, success = hint
+                self.teach(before, source, {before.answered_by: success})
+        return course
+
+    def holder_of(self, task: Task) -> str | None:
+        """The backend that gave the answer this context ends with, if it is remembered."""
+        before = self.trials.before(task)
+        return None if before is None else before.backend or None
+
+    def warm_for(self, task: Task) -> tuple[str, int] | None:
+        """The backend that was warmed up for this context, and how much of it."""
+        for prompt, num_tokens in reversed(task.request.prefix):
+            backend = self._warm.get((task.tenant.id, prompt))
+            if backend is not None:
+                return backend, num_tokens
+        return None
+
+    def facts(
+        self, task: Task, task_class: TaskClass, reading: Reading, course: Course, now_us: int
+    ) -> Facts:
+        """What is known that bears on this task."""
+        learner = self.learner(task.tenant.id)
+        correction = 0.0
+        if learner.trust:
+            correction = learner.correction(traits(reading, task_class))
+        left = self._left.get(task.tenant.id)
+        is_fresh = left is not None and now_us - left.at_us < STALE_US
+        return Facts(
+            course=course,
+            gain_correction=correction,
+            num_outcomes=round(learner.num_outcomes) if correction else 0,
+            told=learner.told if correction else 0.0,
+            shares_left=left.shares if left is not None and is_fresh else {},
+            paces=self.paces,
+            alarms=tuple(self.monitor(task.tenant.id).standing.alarms.values()),
+        )
+
+    def learner(self, tenant_id: str) -> GainLearner:
+        """What was learned of a tenant's traffic; empty for one not met before."""
+        learner = self.learners.get(tenant_id)
+        if learner is None:
+            learner = self.learners[tenant_id] = GainLearner()
+        self.learners.move_to_end(tenant_id)
+        while len(self.learners) > MAX_LEARNERS:
+            self.learners.popitem(last=False)
+        return learner
+
+    def monitor(self, tenant_id: str) -> Monitor:
+        """The watch over a tenant's traffic."""
+        monitor = self.monitors.get(tenant_id)
+        if monitor is None:
+            monitor = self.monitors[tenant_id] = Monitor(REFERENCE)
+        self.monitors.move_to_end(tenant_id)
+        while len(self.monitors) > MAX_TENANTS:
+            self.monitors.popitem(last=False)
+        return monitor
+
+    # -- after a task --------------------------------------------------------------------------
+
+    def note_balances(self, tenant_id: str, balances: Iterable[Balance], now_us: int) -> None:
+        """Keep how much of each group's tightest pool a tenant has left."""
+        known = self._left.get(tenant_id)
+        kept = known is not None and now_us - known.at_us < STALE_US
+        new: dict[BackendGroup, float] = {}
+        for balance in balances:
+            share = max(0, balance.remaining) / max(1, balance.limit)
+            new[balance.group] = min(share, new.get(balance.group, 1.0))
+        self._left[tenant_id] = _Left(now_us, known.shares | new if known and kept else new)
+        self._left.move_to_end(tenant_id)
+        while len(self._left) > MAX_TENANTS:
+            self._left.popitem(last=False)
+
+    def note_answer(
+        self,
+        task: Task,
+        task_class: TaskClass,
+        output: tuple[ContextItem, ...],
+        *,
+        answered_by: BackendGroup,
+        others: tuple[BackendGroup, ...],
+        backend: str,
+        pinned: bool,
+    ) -> Trial:
+        """Remember a whole answer until its outcome is known."""
+        reading = task.reading
+        found = trait_values(reading, task_class)
+        monitor = self.monitor(task.tenant.id)
+        monitor.note(values_of(task_class.p_deep, reading, found))
+        if self.learner(task.tenant.id).trust == 1:
+            monitor.settle()
+        trial = Trial(
+            tenant_id=task.tenant.id,
+            answered_by=answered_by,
+            others=others,
+            backend=backend,
+            p_gain=task_class.p_gain,
+            traits=pack_traits(found),
+            pinned=pinned,
+        )
+        self.trials.add(task.id, trial, last_answer(output))
+        return trial
+
+    def note_warm(self, task: Task, backend: str) -> None:
+        """Remember which backend holds a warmed-up prompt."""
+        if task.request.prefix:
+            key = task.tenant.id, task.request.prefix[-1][0]
+            self._warm[key] = backend
+            self._warm.move_to_end(key)
+            while len(self._warm) > MAX_WARM:
+                self._warm.popitem(last=False)
+
+    def teach(
+        self, trial: Trial, source: OutcomeSource, success: dict[BackendGroup, float]
+    ) -> bool:
+        """Learn an outcome of a trial; feedback replaces a hint. False: it was made long ago."""
+        if not trial.usable:
+            return False
+        learner = self.learner(trial.tenant_id)
+        if trial.taught_by is not None:
+            learner.take_back(trial.lesson(trial.taught_by, trial.taught))
+        learner.observe(trial.lesson(source, success))
+        trial.taught_by, trial.taught = source, success
+        if "fast" in success:
+            self.monitor(trial.tenant_id).note_outcome(1 - success["fast"])
+        self.num_outcomes[source] += 1
+        return True

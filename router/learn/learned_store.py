@@ -1,0 +1,224 @@
+"""What tenants' outcomes taught, in Redis: shared by all gateways, and kept when they end.
+
+Every few seconds, off the path of any task, each gateway adds its tenants' fresh outcomes to what
+is stored and takes over the sum. All of it is sums, so the order does not matter. A write that
+another gateway's crossed is tried again at the next tick; without Redis the outcomes wait in
+memory, and nothing else changes.
+
+Key: `lw1:{tenant}:learned`, msgpack of `Learned`, about 25 KB, or 50 KB after a reset.
+
+An edge: it uses Redis and the log.
+"""
+
+import logging
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+from redis.asyncio import Redis
+from redis.exceptions import RedisError, WatchError
+
+from backends.contract import BackendGroup
+from router.classify.classify import MODEL
+from router.learn.experience import Experience
+from router.learn.learning import ARMS, NUM_TRAITS, TRAITS_VERSION, GainLearner, Sums, no_sums
+
+logger = logging.getLogger("lanewise")
+
+TTL_S = 90 * 24 * 3600  # since the last outcome
+MAX_CROSSED = 3  # tries of a write that others' cross
+MAX_PER_TICK = 32  # tenants; the others' turn comes with the next
+VERSION = f"{TRAITS_VERSION}-{MODEL.content_hash[:8]}"  # sums of another cannot be added
+
+_TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
+_UPPER = np.triu_indices(NUM_TRAITS)
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """One arm's sums; little-endian float32, the upper triangle of the symmetric one."""
+
+    gram: bytes
+    moment: bytes
+    num_outcomes: float
+    num_told: float = 0.0
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """One tenant's record."""
+
+    version: str = VERSION
+    epoch: int = 0  # resets and restores so far
+    arms: dict[str, Arm] = {}
+    previous: dict[str, Arm] | None = None  # before the last reset
+
+
+Known = dict[BackendGroup, Sums]
+
+
+class LearnedStore:
+    """Each method is a few round trips with the client's timeout; cancelling is safe."""
+
+    def __init__(self, redis: Redis, experience: Experience) -> None:
+        self._redis = redis
+        self._experience = experience
+        self._away = False
+
+    async def share(self) -> None:
+        """Add what is fresh to Redis and take over what all know; never raises for Redis."""
+        due = [
+            tenant_id
+            for tenant_id, learner in self._experience.learners.items()
+            if learner.fresh is not None or not learner.loaded
+        ]
+        try:
+            for tenant_id in due[:MAX_PER_TICK]:
+                await self._share(tenant_id, self._experience.learner(tenant_id))
+        except RedisError as error:
+            if not self._away:
+                logger.warning("what outcomes taught waits in memory: %s", type(error).__name__)
+            self._away = True
+        else:
+            self._away = False
+
+    async def refresh(self) -> None:
+        """Have the next `share` read again what other gateways added."""
+        for learner in self._experience.learners.values():
+            learner.loaded = False
+
+    async def load(self, tenant_id: str) -> bool:
+        """Take over what is stored of a tenant; False if nothing is.
+
+        Raises:
+            RedisError: Redis is away.
+        """
+        if not _TENANT_ID.fullmatch(tenant_id) or not await self._redis.exists(_key(tenant_id)):
+            return False
+        await self._share(tenant_id, self._experience.learner(tenant_id))
+        return True
+
+    async def reset(self, tenant_id: str) -> None:
+        """Back to the prior, on all gateways within their next refresh.
+
+        Raises:
+            RedisError: Redis is away, or other writes kept crossing this one; nothing changed.
+        """
+        await self._share(tenant_id, self._experience.learner(tenant_id))  # so that it is restored
+        for _ in range(MAX_CROSSED):
+            content, stored = await self._read(tenant_id)
+            emptied = Learned(epoch=stored.epoch + 1, previous=stored.arms)
+            if await self._write(tenant_id, content, emptied):
+                self._experience.learner(tenant_id).start(_unpacked({}), emptied.epoch)
+                return
+        raise WatchError(_CROSSED)
+
+    async def restore(self, tenant_id: str) -> bool:
+        """Undo the last reset; False if there is none to undo.
+
+        Raises:
+            RedisError: As `reset`.
+        """
+        for _ in range(MAX_CROSSED):
+            content, stored = await self._read(tenant_id)
+            if stored.previous is None:
+                return False
+            restored = Learned(epoch=stored.epoch + 1, arms=stored.previous)
+            if await self._write(tenant_id, content, restored):
+                learner = self._experience.learner(tenant_id)
+                learner.start(_unpacked(restored.arms), restored.epoch)
+                return True
+        raise WatchError(_CROSSED)
+
+    async def _share(self, tenant_id: str, learner: GainLearner) -> None:
+        content, stored = await self._read(tenant_id)
+        if learner.epoch is None:
+            learner.epoch = stored.epoch
+        if stored.epoch != learner.epoch:
+            learner.start(_unpacked(stored.arms), stored.epoch)  # a reset elsewhere: fresh go too
+            return
+        known = _unpacked(stored.arms)
+        fresh = learner.fresh
+        if fresh is not None:
+            learner.fresh = None  # what comes from here on is for the next tick
+            for arm in ARMS:
+                known[arm].merge(fresh[arm])
+            learned = Learned(epoch=stored.epoch, arms=_packed(known), previous=stored.previous)
+            written = False
+            try:
+                written = await self._write(tenant_id, content, learned)
+            finally:
+                if not written:
+                    _put_back(learner, fresh)
+            if not written:
+                return
+        if learner.fresh is not None:  # came while it was written
+            for arm in ARMS:
+                known[arm].merge(learner.fresh[arm])
+        learner.adopt(known)
+
+    async def _read(self, tenant_id: str) -> tuple[bytes, Learned]:
+        """The record as stored, and read; one of another version counts as none."""
+        content: Any = await self._redis.get(_key(tenant_id))
+        if content is None:
+            return b"", Learned()
+        try:
+            stored = msgspec.msgpack.decode(content, type=Learned)
+        except msgspec.MsgspecError:
+            return content, Learned()
+        return content, stored if stored.version == VERSION else Learned(epoch=stored.epoch)
+
+    async def _write(self, tenant_id: str, before: bytes, learned: Learned) -> bool:
+        """Replace the record if it is still what was read; whether it was."""
+        record = msgspec.msgpack.encode(learned)
+        key = _key(tenant_id)
+        reply: Any = await self._redis.eval(_REPLACE, 1, key, before, record, TTL_S)
+        return bool(reply)
+
+
+# KEYS: the record. ARGV: what was read ("" for none), the new one, its life in seconds.
+# Returns 1, or 0 where the record has changed since. One key, so it works on a Cluster, too.
+_REPLACE = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then
+  return 0
+end
+redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
+return 1
+"""
+_CROSSED = "other gateways' writes kept crossing this one"
+
+
+def _put_back(learner: GainLearner, fresh: Known) -> None:
+    if learner.fresh is None:
+        learner.fresh = fresh
+    else:
+        for arm in ARMS:
+            learner.fresh[arm].merge(fresh[arm])
+
+
+def _key(tenant_id: str) -> str:
+    return f"lw1:{{{tenant_id}}}:learned"
+
+
+def _packed(known: Known) -> dict[str, Arm]:
+    return {
+        arm: Arm(
+            sums.gram[_UPPER].astype("<f4").tobytes(),
+            sums.moment.astype("<f4").tobytes(),
+            sums.num_outcomes,
+            sums.num_told,
+        )
+        for arm, sums in known.items()
+    }
+
+
+def _unpacked(arms: dict[str, Arm]) -> Known:
+    return {arm: _sums(arms[arm]) if arm in arms else no_sums() for arm in ARMS}
+
+
+def _sums(arm: Arm) -> Sums:
+    sums = no_sums()
+    sums.gram[_UPPER] = np.frombuffer(arm.gram, "<f4")
+    sums.gram.T[_UPPER] = sums.gram[_UPPER]
+    sums.moment[:] = np.frombuffer(arm.moment, "<f4")
+    sums.num_outcomes, sums.num_told = arm.num_outcomes, arm.num_told
+    return sums

@@ -1,0 +1,318 @@
+"""Learns, per tenant, what a large model gains over a small one, from outcomes of its own traffic.
+
+Public data says little about that: whether a small model does depends on the work and on the pair
+of models. So the trained classifier's `p_gain` is only the prior, and a tenant's outcomes move it.
+
+Two arms, `fast` and `deep`, each have a Bayesian linear model (a ridge) of how far the success
+rate of their answers is from what the prior says, over a small vector of `traits` of the ask. The
+gain is the prior's plus the difference of the two. An outcome of both engines for one ask teaches
+both arms, and then this is the ridge on (deep right - fast right); an outcome of one engine
+teaches that arm.
+
+What keeps it honest:
+
+- Below `MIN_OUTCOMES` of either arm the prior rules alone; from there trust grows to one at twice
+  as many, and is taken away while the learned arms clearly predict outcomes worse than the prior.
+- A correction is at most `MAX_CORRECTION`, a refit moves the weights by at most `MAX_STEP`, and
+  outcomes older than the last `MAX_OUTCOMES` fade.
+- Everything learned is a sum over outcomes, so that processes can add theirs together; and all of
+  it can be taken back (`GainLearner.start`).
+
+Nobody's text is kept: of an ask 77 numbers are, from which it cannot be read.
+"""
+
+import hashlib
+import math
+import zlib
+from itertools import islice
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from backends.contract import BackendGroup
+from router.classify.task import TaskClass
+from router.classify.text_features import Reading, once
+
+Floats = NDArray[np.float64]
+
+SHAPE_TRAITS: tuple[str, ...] = (
+    "length in words",
+    "different words",
+    "length of the words",
+    "digits",
+    "capitals",
+    "lines",
+    "commas",
+    "brackets",
+)
+OPINION_TRAITS: tuple[str, ...] = ("constant", "gain", "deep", "security", "output tokens")
+NUM_BUCKETS = 64  # that the ask's words are sketched in
+NUM_TRAITS = len(OPINION_TRAITS) + len(SHAPE_TRAITS) + NUM_BUCKETS
+MAX_SKETCHED_WORDS = 128
+MAX_TRAIT = 3.0
+SKETCH_WEIGHT = 1.5
+
+# Centre and spread of each shape over 5,000 public asks with measured outcomes; 2026-01.
+_CENTRES = (5.4, 4.9, 4.0, 0.8, 0.6, 2.0, 1.2, 0.6)
+_SPREADS = (1.3, 1.0, 1.1, 1.0, 0.5, 1.6, 1.4, 1.0)
+
+# Ridge penalties, in outcomes: so many are needed to move a weight halfway. Chosen by replay on
+# public outcomes (tests/bench/learning.py); the constant is cheap, for a level is learned first.
+PENALTY = 100.0
+CONSTANT_PENALTY = 3.0
+
+USUAL_SUCCESS = 0.8  # of the deep arm before anything is known; the constant soon corrects it
+MIN_OUTCOMES = 100  # of each arm; below, the prior alone decides
+MAX_OUTCOMES = 2_000  # of each arm; older ones fade
+TOLD_WEIGHT = 1.0  # of a lesson that is no mere hint
+HALF_TOLD = 400  # outcomes of that kind, of each arm, for the learned gain to count half
+REFIT_EVERY = 10  # outcomes
+MAX_CORRECTION = 0.5  # of the gain
+MAX_STEP = 0.5  # of the weights' length, per refit
+ERROR_MEMORY = 200  # outcomes over which the two predictions are compared
+
+ARMS: tuple[BackendGroup, ...] = ("fast", "deep")
+
+# Traits of another version cannot be added to these.
+TRAITS_VERSION = hashlib.sha256(
+    repr((OPINION_TRAITS, SHAPE_TRAITS, NUM_BUCKETS, _CENTRES, _SPREADS, SKETCH_WEIGHT)).encode()
+).hexdigest()[:8]
+
+
+class Lesson(msgspec.Struct, frozen=True):
+    """What one outcome teaches: how well one or both engines answered an ask."""
+
+    traits: Floats  # shape (NUM_TRAITS,)
+    p_gain: float  # the prior's
+    success: dict[BackendGroup, float]  # 0 to 1, of each engine that answered
+    weight: float = 1.0  # 0 to 1: how sure the outcome is
+
+
+class Sums(msgspec.Struct):
+    """What is known of one arm, as sums over its outcomes; float32, as it is stored."""
+
+    gram: NDArray[np.float32]  # shape (NUM_TRAITS, NUM_TRAITS)
+    moment: NDArray[np.float32]  # shape (NUM_TRAITS,)
+    num_outcomes: float = 0.0  # weighed, the faded ones left out
+    num_told: float = 0.0  # of these, from outcomes as sure as feedback
+
+    def add(self, traits: Floats, residual: float, weight: float) -> None:
+        self.gram += (weight * np.outer(traits, traits)).astype(np.float32)
+        self.moment += (weight * residual * traits).astype(np.float32)
+        self.num_outcomes += weight
+        if abs(weight) >= TOLD_WEIGHT:
+            self.num_told += weight
+
+    def merge(self, other: "Sums") -> None:
+        """Add another's outcomes, then let the oldest fade."""
+        self.gram += other.gram
+        self.moment += other.moment
+        self.num_outcomes += other.num_outcomes
+        self.num_told += other.num_told
+        self.fade()
+
+    def fade(self) -> None:
+        if self.num_outcomes > MAX_OUTCOMES:
+            share = MAX_OUTCOMES / self.num_outcomes
+            self.gram *= np.float32(share)
+            self.moment *= np.float32(share)
+            self.num_told *= share
+            self.num_outcomes = float(MAX_OUTCOMES)
+
+    def solution(self) -> Floats:
+        """The ridge's weights."""
+        regularised = self.gram.astype(np.float64) + _PENALTIES
+        return np.linalg.solve(regularised, self.moment).astype(np.float64)
+
+
+_PENALTIES = np.diag([CONSTANT_PENALTY] + [PENALTY] * (NUM_TRAITS - 1))
+
+
+def no_sums() -> Sums:
+    """The sums over no outcome."""
+    return Sums(np.zeros((NUM_TRAITS, NUM_TRAITS), np.float32), np.zeros(NUM_TRAITS, np.float32))
+
+
+class GainLearner:
+    """One tenant's learned gain. Not shared between threads.
+
+    `known` are all outcomes, `fresh` those not yet shared with other processes (part of `known`).
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[BackendGroup, Sums] = {arm: no_sums() for arm in ARMS}
+        self.fresh: dict[BackendGroup, Sums] | None = None
+        self.weights: dict[BackendGroup, Floats] = {arm: np.zeros(NUM_TRAITS) for arm in ARMS}
+        self.epoch: int | None = None  # how often it began anew; None: not known yet
+        self.loaded = False  # what other processes know is part of it
+        self._num_unfitted = 0
+        self._lead = 0.0  # squared error of the prior less that of the learned arms: mean,
+        self._lead_square = 0.0  # and mean square
+        self._difference = np.zeros(NUM_TRAITS)  # weights of the gain: deep less fast
+
+    @property
+    def num_outcomes(self) -> float:
+        """Of the arm that has fewer: a gain needs both."""
+        return min(self.known["fast"].num_outcomes, self.known["deep"].num_outcomes)
+
+    @property
+    def trust(self) -> float:
+        """0: the prior rules alone; 1: the learned correction counts in full."""
+        if self.num_outcomes <= MIN_OUTCOMES:
+            return 0.0  # as with most tenants
+        deviation = math.sqrt(max(0.0, self._lead_square - self._lead**2) / ERROR_MEMORY)
+        if self._lead < -2 * deviation:
+            return 0.0
+        return min(1.0, self.num_outcomes / MIN_OUTCOMES - 1)
+
+    @property
+    def told(self) -> float:
+        """How much the learned gain counts as it is, 0 to 1: hints never make it count."""
+        num_told = max(0.0, min(sums.num_told for sums in self.known.values()))
+        return self.trust * num_told / (num_told + HALF_TOLD)
+
+    @property
+    def distance(self) -> float:
+        """Root mean square of the learned correction over the outcomes seen."""
+        gram = sum((sums.gram for sums in self.known.values()), np.zeros(1, np.float32))
+        count = sum(sums.num_outcomes for sums in self.known.values())
+        if not count:
+            return 0.0
+        return math.sqrt(max(0.0, float(self._difference @ gram @ self._difference) / count))
+
+    def correction(self, traits: Floats) -> float:
+        """What outcomes add to the prior's gain for an ask with these traits."""
+        trust = self.trust
+        if not trust:
+            return 0.0
+        moved = float(traits @ self._difference)
+        return trust * max(-MAX_CORRECTION, min(MAX_CORRECTION, moved))
+
+    def observe(self, lesson: Lesson) -> None:
+        """Learn from one outcome."""
+        if self.fresh is None:
+            self.fresh = {arm: no_sums() for arm in ARMS}
+        for arm, success in lesson.success.items():
+            residual = success - usual_success(arm, lesson.p_gain)
+            learned = residual - float(lesson.traits @ self.weights[arm])
+            lead, step = residual**2 - learned**2, lesson.weight / ERROR_MEMORY
+            self._lead += step * (lead - self._lead)
+            self._lead_square += step * (lead**2 - self._lead_square)
+            self.known[arm].add(lesson.traits, residual, lesson.weight)
+            self.known[arm].fade()
+            self.fresh[arm].add(lesson.traits, residual, lesson.weight)
+        self._num_unfitted += 1
+        if self._num_unfitted >= REFIT_EVERY:
+            self.refit()
+
+    def take_back(self, lesson: Lesson) -> None:
+        """Unlearn an outcome that a surer one replaces."""
+        if self.fresh is None:
+            self.fresh = {arm: no_sums() for arm in ARMS}
+        for arm, success in lesson.success.items():
+            residual = success - usual_success(arm, lesson.p_gain)
+            self.known[arm].add(lesson.traits, residual, -lesson.weight)
+            self.fresh[arm].add(lesson.traits, residual, -lesson.weight)
+
+    def adopt(self, known: dict[BackendGroup, Sums]) -> None:
+        """Take over what all processes know together; own fresh outcomes must be part of it."""
+        if not self._difference.any():  # nothing of its own yet, so nothing to step from
+            fresh = self.fresh
+            self.start(known, self.epoch)
+            self.fresh = fresh
+            return
+        self.known, self.loaded = known, True
+        self.refit()
+
+    def refit(self) -> None:
+        """Move the weights towards what the outcomes say, by at most `MAX_STEP`."""
+        self._num_unfitted = 0
+        for arm, sums in self.known.items():
+            step = sums.solution() - self.weights[arm]
+            length = float(np.sqrt(step @ step))
+            self.weights[arm] += step if length <= MAX_STEP else step * (MAX_STEP / length)
+        self._difference = self.weights["deep"] - self.weights["fast"]
+
+    def start(self, known: dict[BackendGroup, Sums], epoch: int | None) -> None:
+        """Begin anew from there: a reset, or the undoing of one. What is fresh is dropped."""
+        self.known, self.fresh, self.epoch = known, None, epoch
+        self.weights = {arm: sums.solution() for arm, sums in known.items()}
+        self._difference = self.weights["deep"] - self.weights["fast"]
+        self._lead, self._lead_square, self._num_unfitted = 0.0, 0.0, 0
+        self.loaded = True
+
+
+def usual_success(arm: BackendGroup, p_gain: float) -> float:
+    """How often an engine answers right, by the prior."""
+    return USUAL_SUCCESS if arm == "deep" else USUAL_SUCCESS - p_gain
+
+
+def traits(reading: Reading, task_class: TaskClass) -> Floats:
+    """`trait_values` as a vector."""
+    return np.array(trait_values(reading, task_class))
+
+
+def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
+    """The traits of an ask, `NUM_TRAITS` numbers from -3 to 3.
+
+    The classifier's opinions, the ask's shape, and a sketch of its words: each word adds or takes
+    a share in one of `NUM_BUCKETS`, by its hash.
+    """
+    shape, sketch = _ask_traits(reading)
+    opinion = [
+        1.0,
+        _log_odds(task_class.p_gain),
+        _log_odds(task_class.p_deep) / 3,
+        _log_odds(task_class.p_security) / 3,
+        (math.log2(max(1, task_class.expected_output_tokens)) - 9) / 2,
+    ]
+    return _bounded(opinion) + shape + sketch
+
+
+@once
+def _ask_traits(reading: Reading) -> tuple[list[float], list[float]]:
+    """The shape, and the sketch of the words: what no opinion is part of."""
+    words, ask = reading.words, reading.ask
+    num_words, num_bytes = len(words), max(1, len(ask))
+    distinct = dict.fromkeys(words)
+    shape = (
+        math.log2(1 + num_words),
+        math.log2(1 + len(distinct)),
+        len(b"".join(words)) / num_words if words else 0.0,
+        16 * (len(ask) - len(ask.translate(None, b"0123456789"))) / num_bytes,
+        16 * (len(ask) - len(ask.translate(None, _CAPITALS))) / num_bytes,
+        math.log2(1 + ask.count(b"\n")),
+        math.log2(1 + ask.count(b",")),
+        math.log2(1 + ask.count(b"(")),
+    )
+    placed = [
+        (value - centre) / spread
+        for value, centre, spread in zip(shape, _CENTRES, _SPREADS, strict=True)
+    ]
+    return _bounded(placed), _sketch(distinct)
+
+
+def _sketch(distinct: dict[bytes, None]) -> list[float]:
+    buckets = [0.0] * NUM_BUCKETS
+    if not distinct:
+        return buckets
+    share = SKETCH_WEIGHT / math.sqrt(min(len(distinct), MAX_SKETCHED_WORDS))
+    for word in islice(distinct, MAX_SKETCHED_WORDS):
+        place = zlib.crc32(word)
+        buckets[place % NUM_BUCKETS] += share if place & 0x10000 else -share
+    return (
+        buckets if max(buckets) <= MAX_TRAIT and min(buckets) >= -MAX_TRAIT else _bounded(buckets)
+    )
+
+
+def _bounded(values: list[float]) -> list[float]:
+    return [min(MAX_TRAIT, max(-MAX_TRAIT, value)) for value in values]
+
+
+_CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
+
+
+def _log_odds(probability: float) -> float:
+    bounded = min(1 - 1e-4, max(1e-4, probability))
+    return math.log(bounded / (1 - bounded))

@@ -1,0 +1,148 @@
+"""Trials: what is remembered of an answer until somebody says, or shows, how good it was.
+
+An outcome comes from one of these, surest first:
+
+- `feedback`: the client says so. It replaces whatever was inferred before.
+- `escalated`: after an answer of the fast engine the client asks the same of the deep one by name.
+- `retried`: it asks the same again, or complains.
+- `pair`: both engines answered, and the facts in the fast answer (numbers, names, code) stand in
+  the deep one, or do not. Only between real engines: what a simulated one says is made up.
+- `accepted`: the conversation simply goes on.
+
+All but the first are hints, and weigh accordingly. A task teaches at most once by hints.
+"""
+
+import re
+import struct
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from backends.contract import BackendGroup, ContextItem, Message
+from router.classify.task import Task
+from router.decide.continuity import Course
+from router.learn.learning import NUM_TRAITS, TRAITS_VERSION, USUAL_SUCCESS, Floats, Lesson
+
+OutcomeSource = Literal["feedback", "escalated", "retried", "pair", "accepted"]
+WEIGHTS: dict[OutcomeSource, float] = {
+    "feedback": 1.0,
+    "escalated": 0.7,
+    "retried": 0.5,
+    "pair": 0.25,
+    "accepted": 0.2,
+}
+
+_PACKED = struct.Struct(f"<{NUM_TRAITS}e")
+MAX_TRIALS = 8_192  # answers that are remembered; about 500 bytes each
+MAX_COMPARED_CHARS = 8_192
+MIN_FACTS = 3
+AGREEING, DISAGREEING = 0.8, 0.2  # shares of the fast answer's facts; between them nothing is said
+
+
+class Trial(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One answer. Holds numbers about the ask, and none of its words."""
+
+    tenant_id: str
+    answered_by: BackendGroup
+    others: tuple[BackendGroup, ...] = ()  # whose answer the client saw as well
+    backend: str = ""  # that holds the conversation now
+    p_gain: float
+    traits: bytes  # float16
+    version: str = TRAITS_VERSION
+    pinned: bool = False  # the client chose the engine: a retry is no escalation
+    taught_by: OutcomeSource | None = None
+    taught: dict[BackendGroup, float] = {}
+
+    def lesson(self, source: OutcomeSource, success: dict[BackendGroup, float]) -> Lesson:
+        """What an outcome of it teaches."""
+        vector = np.frombuffer(self.traits, "<f2").astype(np.float64)
+        return Lesson(vector, self.p_gain, success, WEIGHTS[source])
+
+    @property
+    def usable(self) -> bool:
+        """Made by this version's traits."""
+        return self.version == TRAITS_VERSION and len(self.traits) == 2 * NUM_TRAITS
+
+
+def pack_traits(traits: Sequence[float] | Floats) -> bytes:
+    """As a trial keeps them."""
+    return _PACKED.pack(*traits)
+
+
+class Trials:
+    """The trials of one process by response id, and by the digest of the answer; oldest go."""
+
+    def __init__(self, max_trials: int = MAX_TRIALS) -> None:
+        self._max_trials = max_trials
+        self._trials: OrderedDict[tuple[str, str], Trial] = OrderedDict()
+        self._ids: OrderedDict[tuple[str, int], str] = OrderedDict()
+
+    def add(self, response_id: str, trial: Trial, digest: int | None) -> None:
+        """Remember an answer; `digest`: of its last message, by which a resent context is known."""
+        self._trials[trial.tenant_id, response_id] = trial
+        if digest is not None:
+            self._ids[trial.tenant_id, digest] = response_id
+        while len(self._trials) > self._max_trials:
+            self._trials.popitem(last=False)
+        while len(self._ids) > self._max_trials:
+            self._ids.popitem(last=False)
+
+    def get(self, tenant_id: str, response_id: str) -> Trial | None:
+        """The tenant's own trial of that response, if it is remembered."""
+        return self._trials.get((tenant_id, response_id))
+
+    def forget(self, tenant_id: str, response_id: str) -> None:
+        """Its client deleted the response."""
+        self._trials.pop((tenant_id, response_id), None)
+
+    def before(self, task: Task) -> Trial | None:
+        """The trial of the answer that this task follows: its context's last assistant message."""
+        digest = last_answer(task.request.items)
+        response_id = None if digest is None else self._ids.get((task.tenant.id, digest))
+        return None if response_id is None else self.get(task.tenant.id, response_id)
+
+
+def last_answer(items: tuple[ContextItem, ...]) -> int | None:
+    """The digest of the last assistant message among the newest few dozen items."""
+    for entry in reversed(items[-32:]):
+        if isinstance(entry.item, Message) and entry.item.role == "assistant":
+            return entry.digest
+    return None
+
+
+def shown(
+    trial: Trial, task: Task, course: Course, *, wants_deep: bool
+) -> tuple[OutcomeSource, float] | None:
+    """What a client's next task shows of the answer before it: source and success, or nothing.
+
+    `wants_deep`: it asks for the deep engine by name. In the middle of tool calls a conversation
+    shows nothing.
+    """
+    if course.answers_tools or task.num_turns < 2:
+        return None
+    if not course.dissatisfied:
+        return "accepted", 1.0
+    if wants_deep and trial.answered_by == "fast" and not trial.pinned:
+        return "escalated", 0.0
+    return "retried", 0.0
+
+
+_FACT = re.compile(r"\d+(?:\.\d+)?|\b\w+[_.()]\w[\w.()]*|`[^`\n]{1,60}`")
+
+
+def agreement(fast: str, deep: str) -> dict[BackendGroup, float] | None:
+    """Whether the facts of the fast answer stand in the deep one; None where that says nothing.
+
+    The deep answer is taken to be as right as it usually is.
+    """
+    facts = set(_FACT.findall(fast[:MAX_COMPARED_CHARS]))
+    if len(facts) < MIN_FACTS:
+        return None
+    compared = deep[:MAX_COMPARED_CHARS]
+    share = sum(fact in compared for fact in facts) / len(facts)
+    if DISAGREEING < share < AGREEING:
+        return None
+    return {"fast": USUAL_SUCCESS if share >= AGREEING else 0.0, "deep": USUAL_SUCCESS}

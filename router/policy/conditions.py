@@ -1,0 +1,312 @@
+"""Conditions of a policy's rules: a typed tree of tests, compiled once, finite and cheap.
+
+There are no expressions, so nothing can loop, and no regular expressions, so nothing can explode.
+A new test is one field of `When` and one row of `_ACTUAL`; its name says how it compares:
+`..._from` and `..._below` are bounds, a list holds if it has the value, a truth must be equal.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from backends.contract import BackendGroup, BackendStats
+from router.classify.kinds import Kind, kind_of
+from router.classify.task import Label, Task, TaskClass
+from router.classify.text_features import words_of
+from router.policy.calendar_window import Window
+
+MAX_CONDITION_DEPTH = 8
+MAX_CONDITION_NODES = 200  # of one rule
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Amount = Annotated[int, Meta(ge=0)]
+Load = Annotated[float, Meta(ge=0)]
+Names = Annotated[
+    tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...],
+    Meta(min_length=1, max_length=256),
+]
+NestedWhen = Annotated[tuple["When", ...], Meta(min_length=1)]
+
+
+class Situation:
+    """A task as conditions see it; what costs something is found out when first asked for."""
+
+    def __init__(
+        self, task: Task, task_class: TaskClass, stats: Sequence[BackendStats] = ()
+    ) -> None:
+        self.task = task
+        self.task_class = task_class
+        self._stats = stats
+
+    @cached_property
+    def words(self) -> list[bytes]:
+        """The ask's words, in lower case and in order."""
+        return self.task.reading.words
+
+    @cached_property
+    def kind(self) -> Kind | None:
+        """The kind of work that the ask names."""
+        return kind_of(self.words)
+
+    def load(self, group: BackendGroup) -> float | None:
+        """The load of the idlest healthy backend of a group: from 1 on tasks wait."""
+        stats = [s for s in self._stats if s.info.group == group and s.healthy]
+        return min((load_of(s) for s in stats), default=None)
+
+
+def load_of(stats: BackendStats) -> float:
+    """Share of the batch or of the KV cache in use, whichever is larger; 1 and more: tasks wait."""
+    batch = (stats.num_running + stats.num_waiting) / max(1, stats.max_num_seqs)
+    return max(batch, stats.kv_used_tokens / max(1, stats.kv_capacity_tokens))
+
+
+class When(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    dict=True,  # for what is compiled
+    rename={"not_": "not"},
+):
+    """Conditions on a task. All that are given must hold; without any, it always does."""
+
+    # Who asks, and what for.
+    tenants: Names | None = None
+    tiers: Names | None = None
+    models: Names | None = None  # as requested: auto, or an alias of the policy
+    metadata: dict[str, Names] | None = None  # the request's: each key has one of the values
+    reasoning_effort: Names | None = None
+    service_tier: Names | None = None
+    deadline_ms_below: Amount | None = None  # the client gave a deadline, and it is shorter
+
+    # What the work is, by the classifier.
+    labels: tuple[Label, ...] | None = None
+    p_deep_from: Share | None = None
+    p_deep_below: Share | None = None
+    p_gain_from: Share | None = None
+    p_gain_below: Share | None = None
+    p_security_from: Share | None = None
+    security_sensitive: bool | None = None
+    output_tokens_from: Amount | None = None  # as expected
+    output_tokens_below: Amount | None = None
+
+    # What the ask says: the last user message, not the context before it.
+    kinds: tuple[Kind, ...] | None = None
+    words: Names | None = None  # any of them; "a phrase", or "begin*"
+    ask_tokens_from: Amount | None = None
+    ask_tokens_below: Amount | None = None
+
+    # What comes with it.
+    context_tokens_from: Amount | None = None  # the whole prompt
+    context_tokens_below: Amount | None = None
+    turns_from: Amount | None = None  # user messages so far
+    turns_below: Amount | None = None
+    has_tools: bool | None = None
+    has_images: bool | None = None
+
+    # The engines, and the clock.
+    fast_load_from: Load | None = None  # of the idlest one; from 1 on tasks wait
+    fast_load_below: Load | None = None
+    deep_load_from: Load | None = None
+    deep_load_below: Load | None = None
+    time: Window | None = None
+
+    # Branches of the tree.
+    all: NestedWhen | None = None
+    any: NestedWhen | None = None
+    not_: "When | None" = None
+
+    def holds(self, situation: Situation) -> bool:
+        """Whether every condition does."""
+        for test in self.tests:  # noqa: SIM110 - half the time of all() and a generator
+            if not test.holds(situation):
+                return False
+        return True
+
+    def why_not(self, situation: Situation) -> list[str]:
+        """Each condition that does not hold, in words; empty if all do."""
+        return [
+            f"{test.text} ({test.seen(situation)})"
+            for test in self.tests
+            if not test.holds(situation)
+        ]
+
+    @cached_property
+    def tests(self) -> "tuple[Test, ...]":
+        """What is given, compiled; made once."""
+        return tuple(_compiled(self))
+
+    def branches(self) -> "tuple[When, ...]":
+        """The conditions directly inside."""
+        return (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ else ()))
+
+    def size(self) -> tuple[int, int]:
+        """Depth and number of nodes: itself, its tests, and all inside."""
+        inner = [branch.size() for branch in self.branches()]
+        depth = 1 + max((depth for depth, _ in inner), default=0)
+        return depth, 1 + len(self.tests) + sum(nodes for _, nodes in inner)
+
+
+class Test(NamedTuple):
+    """One compiled condition."""
+
+    text: str  # as in the document: kinds = refactor, fix
+    holds: Callable[[Situation], bool]
+    seen: Callable[[Situation], str]  # what the task has instead, in words
+
+
+_Actual = Callable[[Situation], Any]
+
+# Field, without `_from` or `_below` -> what a task has.
+_ACTUAL: dict[str, _Actual] = {
+    "tenants": lambda s: s.task.tenant.id,
+    "tiers": lambda s: s.task.tenant.tier,
+    "models": lambda s: s.task.hints.model,
+    "reasoning_effort": lambda s: s.task.hints.reasoning_effort,
+    "service_tier": lambda s: s.task.hints.service_tier,
+    "deadline_ms": lambda s: _milliseconds(s.task.hints.deadline_us),
+    "labels": lambda s: s.task_class.label,
+    "p_deep": lambda s: s.task_class.p_deep,
+    "p_gain": lambda s: s.task_class.p_gain,
+    "p_security": lambda s: s.task_class.p_security,
+    "security_sensitive": lambda s: s.task_class.security_sensitive,
+    "output_tokens": lambda s: s.task_class.expected_output_tokens,
+    "kinds": lambda s: s.kind,
+    "ask_tokens": lambda s: s.task.num_ask_tokens,
+    "context_tokens": lambda s: s.task.request.num_prompt_tokens,
+    "turns": lambda s: s.task.num_turns,
+    "has_tools": lambda s: bool(s.task.request.tools),
+    "has_images": lambda s: s.task.has_images,
+    "fast_load": lambda s: s.load("fast"),
+    "deep_load": lambda s: s.load("deep"),
+}
+
+
+def _compiled(when: When) -> Iterator[Test]:
+    for name in when.__struct_fields__:
+        wanted = getattr(when, name)
+        if wanted is None:
+            continue
+        if name in ("all", "any", "not_"):
+            yield _branch(name, wanted)
+        elif name == "time":
+            yield _time(wanted)
+        elif name == "words":
+            yield _words(wanted)
+        elif name == "metadata":
+            yield from (_metadata(key, values) for key, values in wanted.items())
+        else:
+            yield _leaf(name, wanted)
+
+
+def _leaf(name: str, wanted: Any) -> Test:
+    stem = name.removesuffix("_from").removesuffix("_below")
+    actual = _ACTUAL[stem]
+
+    def seen(situation: Situation) -> str:
+        value = actual(situation)
+        shown = f"{value:.2f}" if isinstance(value, float) else str(value).lower()
+        return f"here {'not given' if value is None else shown}"
+
+    if name.endswith("_from"):
+        return Test(f"{stem} >= {wanted:g}", _from(actual, wanted), seen)
+    if name.endswith("_below"):
+        return Test(f"{stem} < {wanted:g}", _below(actual, wanted), seen)
+    if isinstance(wanted, bool):
+        return Test(f"{name} = {str(wanted).lower()}", lambda s: actual(s) is wanted, seen)
+    values = frozenset(wanted)
+    return Test(f"{name} = {_listed(wanted)}", lambda s: actual(s) in values, seen)
+
+
+def _from(actual: _Actual, bound: float) -> Callable[[Situation], bool]:
+    def holds(situation: Situation) -> bool:
+        value = actual(situation)
+        return value is not None and value >= bound
+
+    return holds
+
+
+def _below(actual: _Actual, bound: float) -> Callable[[Situation], bool]:
+    def holds(situation: Situation) -> bool:
+        value = actual(situation)
+        return value is not None and value < bound
+
+    return holds
+
+
+def _words(wanted: tuple[str, ...]) -> Test:
+    single: set[bytes] = set()
+    prefixes: list[bytes] = []
+    phrases: list[bytes] = []
+    for text in wanted:
+        parts = words_of(text.rstrip("*").encode())
+        if text.endswith("*") and len(parts) == 1:
+            prefixes += parts
+        elif len(parts) == 1:
+            single.update(parts)
+        elif parts:
+            phrases.append(b" %b " % b" ".join(parts))
+    starts = tuple(prefixes)
+
+    def holds(situation: Situation) -> bool:
+        words = situation.words
+        if not single.isdisjoint(words):
+            return True
+        if starts and any(word.startswith(starts) for word in words):
+            return True
+        if not phrases:
+            return False
+        line = b" %b " % b" ".join(words)
+        return any(phrase in line for phrase in phrases)
+
+    return Test(f"words = {_listed(wanted)}", holds, lambda _: "none of them is in the ask")
+
+
+def _metadata(key: str, wanted: tuple[str, ...]) -> Test:
+    values = frozenset(wanted)
+    return Test(
+        f"metadata.{key} = {_listed(wanted)}",
+        lambda s: s.task.hints.metadata.get(key) in values,
+        lambda s: f"here {s.task.hints.metadata.get(key, 'none')[:64]}",
+    )
+
+
+def _time(window: Window) -> Test:
+    return Test(
+        f"time in the window of {window.zone}",
+        lambda s: window.holds(s.task.arrived_unix_s),
+        lambda _: "it is outside",
+    )
+
+
+def _branch(name: str, wanted: Any) -> Test:
+    if name == "not_":
+        return Test("not", lambda s: not wanted.holds(s), lambda _: "what must not hold does")
+    branches: tuple[When, ...] = wanted
+    if name == "any":
+        return Test(
+            "any",
+            lambda s: any(branch.holds(s) for branch in branches),
+            lambda s: f"none holds: {_joined(branches, s)}",
+        )
+    return Test(
+        "all",
+        lambda s: all(branch.holds(s) for branch in branches),
+        lambda s: _joined(branches, s),
+    )
+
+
+def _joined(branches: tuple[When, ...], situation: Situation) -> str:
+    return "; ".join(text for branch in branches for text in branch.why_not(situation))
+
+
+def _listed(values: Sequence[str]) -> str:
+    shown = ", ".join(values[:6])
+    return f"{shown}, ... ({len(values)})" if len(values) > 6 else shown
+
+
+def _milliseconds(duration_us: int | None) -> float | None:
+    return None if duration_us is None else duration_us / 1e3

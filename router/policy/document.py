@@ -1,0 +1,290 @@
+"""Reads a document (TOML or JSON) as a typed Struct, and says everything that is wrong with it.
+
+A `Problem` says where (file, line, column and path), what was expected, what came, and what may
+have been meant. The types are the only schema: what is checked here follows from them.
+"""
+
+import difflib
+import enum
+import json
+import re
+import tomllib
+import types
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from router.policy.positions import Path, Place, Places, json_places, nearest, toml_places
+
+MAX_DEPTH = 24  # of tables and arrays inside each other
+MAX_PROBLEMS = 20  # told at once
+
+_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_Document = TypeVar("_Document", bound=msgspec.Struct)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing that is wrong, and where."""
+
+    message: str
+    path: str = ""  # rules[2].when.labels
+    line: int | None = None  # both from 1
+    column: int | None = None
+
+    def text(self, name: str) -> str:
+        """`file:line:column: path: message`, as editors and terminals know it."""
+        place = "" if self.line is None else f":{self.line}:{self.column}"
+        path = f"{self.path}: " if self.path else ""
+        return f"{name}{place}: {path}{self.message}"
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A problem before its place in the text is looked up."""
+
+    path: Path
+    message: str
+    at_key: bool = False  # point at the key and not at its value
+
+
+class DocumentError(ValueError):
+    """The document cannot be read as what it should be."""
+
+    def __init__(self, problems: Iterable[Problem], name: str) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problem.text(name) for problem in self.problems))
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A document that is well-formed: its tree, and where everything in it stands."""
+
+    name: str  # for messages: a file's name
+    tree: dict[str, Any]
+    places: Places
+
+    def problem(self, fault: Fault) -> Problem:
+        """A fault with its place."""
+        place = nearest(self.places, fault.path, key=fault.at_key) or Place(1, 1)
+        return Problem(fault.message, path_text(fault.path), *place)
+
+    def error(self, faults: Iterable[Fault]) -> DocumentError:
+        """All the faults as one error, in the order of the text."""
+        problems = sorted(map(self.problem, faults), key=lambda p: (p.line or 0, p.column or 0))
+        return DocumentError(problems[:MAX_PROBLEMS], self.name)
+
+    def decode(self, kind: type[_Document]) -> _Document:
+        """The document as a Struct.
+
+        Raises:
+            DocumentError: With all that is wrong, up to `MAX_PROBLEMS`.
+        """
+        faults = list(_faults(self.tree, kind, ()))
+        if faults:
+            raise self.error(faults)
+        try:
+            return msgspec.convert(self.tree, kind)
+        except msgspec.ValidationError as error:  # a check that is in no type
+            raise self.error([Fault((), str(error))]) from error
+
+
+def read_document(content: bytes, name: str, max_bytes: int) -> Document:
+    """A document from its bytes: JSON if it begins with a brace, which TOML cannot, else TOML.
+
+    Raises:
+        DocumentError: Too large, not UTF-8, malformed (with line and column), or too deep.
+    """
+
+    def malformed(message: str, line: int | None = None, column: int | None = None) -> Exception:
+        return DocumentError([Problem(message, "", line, column)], name)
+
+    if len(content) > max_bytes:
+        raise malformed(f"the document has {len(content)} bytes; at most {max_bytes} fit")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        raise malformed(f"not UTF-8: {error.reason}", line, column) from error
+    is_json = text.lstrip()[:1] == "{"
+    try:
+        tree = _read_json(text) if is_json else tomllib.loads(text)
+        places = json_places(text) if is_json else toml_places(text)
+    except json.JSONDecodeError as error:
+        raise malformed(f"not JSON: {error.msg}", error.lineno, error.colno) from error
+    except RecursionError as error:
+        raise malformed(f"nested deeper than {MAX_DEPTH} tables and arrays") from error
+    except ValueError as error:  # TOMLDecodeError is one; so is a number with thousands of digits
+        message = str(error)
+        found = _AT.search(message)
+        line, column = (int(found[1]), int(found[2])) if found and found[1] else _end(text)
+        kind = "JSON" if is_json else "TOML"
+        raise malformed(f"not {kind}: {_AT.sub('', message)}", line, column) from error
+    document = Document(name, tree, places)
+    deep = next((path for path in places if len(path) > MAX_DEPTH), None)
+    if deep is not None:
+        raise document.error([Fault(deep, f"nested deeper than {MAX_DEPTH} tables and arrays")])
+    return document
+
+
+def _end(text: str) -> tuple[int, int]:
+    return text.count("\n") + 1, len(text) - text.rfind("\n")
+
+
+def _read_json(text: str) -> dict[str, Any]:
+    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ValueError(f"the key {twice!r} is there twice in one object")
+        return found
+
+    def constant(name: str) -> float:
+        raise ValueError(f"{name} is no JSON number")
+
+    tree: dict[str, Any] = json.loads(text, object_pairs_hook=table, parse_constant=constant)
+    return tree
+
+
+def path_text(path: Path) -> str:
+    """A path as people write it: `rules[2].when.labels`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            plain = re.fullmatch(r"[A-Za-z0-9_-]{1,64}", step)
+            name = step if plain else json.dumps(step[:64], ensure_ascii=False)
+            text += f".{name}" if text else name
+    return text
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing where no known word is near."""
+    near = difflib.get_close_matches(word[:64], list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _faults(value: Any, kind: Any, path: Path) -> Iterator[Fault]:
+    """What keeps a tree from being of a type; containers are walked, leaves are converted."""
+    kind, metas = _plain(kind, value)
+    origin = get_origin(kind)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield from _table_faults(value, kind, path)
+    elif origin is dict:
+        key_kind, entry_kind = get_args(kind)
+        yield from _map_faults(value, key_kind, entry_kind, path)
+    elif origin is tuple:
+        if not isinstance(value, list):
+            yield Fault(path, f"expected a list, got {_seen(value)}")
+            return
+        for meta in metas:
+            least, most = meta.min_length or 0, meta.max_length
+            if len(value) < least or (most is not None and len(value) > most):
+                bounds = f"{least} or more" if most is None else f"{least} to {most}"
+                yield Fault(path, f"expected {bounds} entries, got {len(value)}")
+        for index, entry in enumerate(value):
+            yield from _faults(entry, get_args(kind)[0], (*path, index))
+    else:
+        message = _leaf_message(value, kind)
+        if message:
+            yield Fault(path, message)
+
+
+def _plain(kind: Any, value: Any) -> tuple[Any, tuple[Meta, ...]]:
+    """The type without `None` beside it and, for containers, with the bounds around it apart."""
+    if get_origin(kind) in (types.UnionType, Union):
+        options = [option for option in get_args(kind) if option is not type(None)]
+        if value is not None and len(options) == 1:
+            return _plain(options[0], value)
+    if get_origin(kind) is Annotated:
+        inner, *metas = get_args(kind)
+        if get_origin(inner) in (dict, tuple):
+            return inner, tuple(metas)
+    return kind, ()
+
+
+def _table_faults(value: Any, kind: type[msgspec.Struct], path: Path) -> Iterator[Fault]:
+    if not isinstance(value, dict):
+        yield Fault(path, f"expected a table, got {_seen(value)}")
+        return
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    for key, entry in value.items():
+        if key in fields:
+            yield from _faults(entry, fields[key].type, (*path, key))
+        else:
+            known = f"known here: {', '.join(fields)}"
+            message = f"unknown field {key[:64]!r}{meant(key, fields) or f'; {known}'}"
+            yield Fault((*path, key), message, at_key=True)
+    for name, field in fields.items():
+        if field.required and name not in value:
+            yield Fault(path, f"the field {name!r} is missing", at_key=True)
+
+
+def _map_faults(value: Any, key_kind: Any, kind: Any, path: Path) -> Iterator[Fault]:
+    if not isinstance(value, dict):
+        yield Fault(path, f"expected a table, got {_seen(value)}")
+        return
+    for key, entry in value.items():
+        message = _leaf_message(key, key_kind)
+        if message:
+            yield Fault((*path, key), message, at_key=True)
+        yield from _faults(entry, kind, (*path, key))
+
+
+def _leaf_message(value: Any, kind: Any) -> str:
+    """Why a value is not of a type; empty if it is."""
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        choices = _choices(kind)
+        if choices and isinstance(value, str):
+            known = ", ".join(repr(choice) for choice in choices)
+            return f"expected one of {known}, got {_seen(value)}{meant(value, choices)}"
+        described = _description(kind)
+        if described:
+            return f"expected {described}, got {_seen(value)}"
+        words = re.sub(r", got `\w+`$", "", str(error))
+        words = re.sub(r"`(\w+)`", lambda match: _WORDS.get(match[1], match[0]), words)
+        return f"{words[0].lower()}{words[1:]}, got {_seen(value)}"
+    return ""
+
+
+_WORDS = {
+    "str": "text in quotes",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "a table",
+    "array": "a list",
+}
+
+
+def _description(kind: Any) -> str:
+    """How a type's bounds are described to people, where they are."""
+    if get_origin(kind) in (types.UnionType, Union):
+        return next(filter(None, map(_description, get_args(kind))), "")
+    metas = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    return next((m.description for m in metas if isinstance(m, Meta) and m.description), "")
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    """The texts a type allows, where they are named: an enumeration's or a literal's."""
+    if isinstance(kind, type) and issubclass(kind, enum.StrEnum):
+        return tuple(member.value for member in kind)
+    if get_origin(kind) is Literal:
+        return tuple(get_args(kind))
+    return ()
+
+
+def _seen(value: Any) -> str:
+    """What came, as short text."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,335 @@
+"""The policy as data: what an admin decides about routes. `ranking.rank` applies it.
+
+A document is TOML (or JSON of the same shape); `parse_policy` reads and checks it:
+
+    version = "2026-01-15"
+    interactive = { route = "fast", fallback = ["deep"] }
+
+    [aliases.careful]
+    route = "deep"
+
+    [[rules]]
+    name = "big-contexts-go-deep"
+    when = { context_tokens_from = 60000 }
+    route = "deep"
+
+    [[rules]]
+    name = "try-both"
+    when = { labels = ["deep"] }
+    percent = 10
+    route = "parallel"
+
+    [tenants.acme]
+    strategy = "race"
+
+docs/policies.md has every field.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from backends.contract import BackendGroup
+from router.classify.classify import Band
+from router.classify.task import Label, Route, Strategy
+from router.classify.text_features import words_of
+from router.policy.calendar_window import zone_names, zone_of
+from router.policy.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, When
+from router.policy.document import DocumentError, Fault, Problem, meant, read_document
+from router.policy.positions import Path
+from router.policy.tradeoff import Tradeoff
+from router.pools.local_pools import WhenAway
+from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
+from router.waiting.rules import Waits
+
+MAX_POLICY_BYTES = 262_144
+MAX_RULES = 64  # common ones, and as many of each tenant
+MAX_ALL_RULES = 256  # of a policy with all its tenants: each is a metric label
+MAX_TENANTS = 256
+MAX_ALIASES = 64
+AUTO = "auto"  # the model that leaves the choice to the router
+
+# Printable, and short enough for a metric label.
+Name = Annotated[
+    str,
+    Meta(pattern=r"^[\x20-\x7e]{1,64}$", description="a name of 1 to 64 printable characters"),
+]
+TenantId = Annotated[
+    str,
+    Meta(pattern=r"^[a-z0-9-]{1,64}$", description="a tenant id: 1 to 64 of a-z, 0-9 and '-'"),
+]
+
+
+class PolicyError(DocumentError):
+    """The document is no valid policy; its `problems` say where and what to do."""
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A route to take, and what to take instead, in order, when it is full or down."""
+
+    route: Route
+    strategy: Strategy | None = None  # PARALLEL only; None: the policy's `strategy`
+    fallback: tuple[Route, ...] = ()
+    backends: tuple[Name, ...] = ()  # of a group that has one of these, no others
+
+
+class Rule(Choice, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A choice for the tasks it is meant for."""
+
+    name: Name  # a metric label: unique in the document
+    description: str = ""
+    enabled: bool = True
+    when: When = When()
+    percent: Annotated[float, Meta(ge=0, le=100)] | None = None  # of conversations: a canary
+    seed: str | None = None  # whose share it is; None: the rule's name
+
+
+class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is different for one tenant; what it leaves out is as for all."""
+
+    band: Band | None = None
+    tradeoff: Tradeoff | None = None
+    strategy: Strategy | None = None
+    security_goes_deep: bool | None = None
+    interactive: Choice | None = None
+    uncertain: Choice | None = None
+    deep: Choice | None = None
+    record_text: bool | None = None
+    rules: tuple[Rule, ...] = ()  # tried before the common ones
+    aliases: dict[Name, Choice] = {}  # besides the common ones
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """What an admin decides about routes. Every default here is the default policy's."""
+
+    version: Annotated[str, Meta(max_length=64)] = "default"
+    description: str = ""
+    band: Band = Band()
+    tradeoff: Tradeoff = Tradeoff()
+    strategy: Strategy = "brief"
+    strategies: StrategyOptions = DEFAULT_OPTIONS
+    security_goes_deep: bool = True
+    record_text: bool = False  # the decision log gets the asks' text, too
+    # Deep is at least as able as fast, so it may stand in; for deep work fast may, and says so.
+    interactive: Choice = Choice(route=Route.FAST, fallback=(Route.DEEP,))
+    uncertain: Choice = Choice(route=Route.PARALLEL, fallback=(Route.FAST, Route.DEEP))
+    deep: Choice = Choice(route=Route.DEEP, fallback=(Route.FAST,))
+    rules: tuple[Rule, ...] = (
+        Rule(
+            name="no-reasoning-wanted",
+            when=When(reasoning_effort=("none", "minimal")),
+            route=Route.FAST,
+            fallback=(Route.DEEP,),
+        ),
+        Rule(
+            name="deadline-too-short-for-deep",
+            when=When(deadline_ms_below=5_000),
+            route=Route.FAST,
+            fallback=(Route.DEEP,),
+        ),
+    )
+    wait_ms: Waits = {}  # the longest wait for a full pool; else the configuration's
+    when_away: dict[BackendGroup, WhenAway] = {}  # while Redis is away; else the configuration's
+    aliases: dict[Name, Choice] = {}  # model name -> choice; hides a backend's model of that name
+    tenants: dict[TenantId, TenantPolicy] = {}
+
+    def choice_of(self, label: Label) -> Choice:
+        """The choice for a class of tasks that no rule took."""
+        if label == "interactive":
+            return self.interactive
+        return self.deep if label == "deep" else self.uncertain
+
+    def for_tenant(self, tenant_id: str) -> "Policy":
+        """The policy as it is for one tenant: its own rules first, its own settings instead."""
+        return self._by_tenant.get(tenant_id, self)
+
+    @cached_property
+    def _by_tenant(self) -> "dict[str, Policy]":
+        return {tenant_id: self._merged(own) for tenant_id, own in self.tenants.items()}
+
+    def _merged(self, own: TenantPolicy) -> "Policy":
+        given = {
+            name: value
+            for name in own.__struct_fields__
+            if name not in ("rules", "aliases") and (value := getattr(own, name)) is not None
+        }
+        given |= {"rules": own.rules + self.rules, "aliases": self.aliases | own.aliases}
+        return msgspec.structs.replace(self, **given, tenants={})
+
+    def all_rules(self) -> Iterator[tuple[Path, Rule]]:
+        """Every rule with its path in the document, the tenants' included."""
+        yield from ((("rules", n), rule) for n, rule in enumerate(self.rules))
+        for tenant_id, own in self.tenants.items():
+            path: Path = ("tenants", tenant_id, "rules")
+            yield from (((*path, n), rule) for n, rule in enumerate(own.rules))
+
+    def all_choices(self) -> Iterator[tuple[Path, Choice]]:
+        """Every choice with its path in the document, rules included."""
+        yield from self.all_rules()
+        places: list[tuple[Path, Policy | TenantPolicy]] = [((), self)]
+        places += [(("tenants", tenant_id), own) for tenant_id, own in self.tenants.items()]
+        for path, level in places:
+            for label in ("interactive", "uncertain", "deep"):
+                choice = getattr(level, label)
+                if choice is not None:
+                    yield (*path, label), choice
+            for name, choice in level.aliases.items():
+                yield (*path, "aliases", name), choice
+
+
+DEFAULT_POLICY = Policy()
+
+
+def parse_policy(content: bytes, name: str = "policy") -> Policy:
+    """A policy from TOML or JSON; what it leaves out is as in the default policy.
+
+    Args:
+        name: The file's name, for messages.
+
+    Raises:
+        PolicyError: Not TOML or JSON, an unknown or ill-typed field, or a policy that contradicts
+            itself; it tells all of it, each with line and column.
+    """
+    try:
+        document = read_document(content, name, MAX_POLICY_BYTES)
+        policy = document.decode(Policy)
+        faults = list(_contradictions(policy))
+        if faults:
+            raise document.error(faults)
+    except DocumentError as error:
+        raise PolicyError(error.problems, name) from error
+    for _, rule in policy.all_rules():
+        _ = rule.when.tests  # compiled now, not with the first task
+    return policy
+
+
+def _contradictions(policy: Policy) -> Iterator[Fault]:
+    """What the types cannot see."""
+    yield from _band_faults(policy)
+    yield from _size_faults(policy)
+    seen: set[str] = set()
+    for path, rule in policy.all_rules():
+        if rule.name in seen:
+            message = f"two rules are named {rule.name!r}; names must differ"
+            yield Fault((*path, "name"), message)
+        seen.add(rule.name)
+        if rule.seed is not None and rule.percent is None:
+            yield Fault((*path, "seed"), "`seed` needs `percent`")
+        yield from _condition_faults(rule.when, (*path, "when"))
+    for path, choice in policy.all_choices():
+        routes = (choice.route, *choice.fallback)
+        if path[-2:-1] == ("aliases",) and path[-1] == AUTO:
+            message = f"{AUTO!r} is the router itself and cannot be an alias"
+            yield Fault(path, message, at_key=True)
+        if len(set(routes)) < len(routes):
+            yield Fault((*path, "fallback"), "a route is named twice")
+        if choice.strategy is not None and Route.PARALLEL not in routes:
+            yield Fault((*path, "strategy"), "`strategy` needs the route `parallel`")
+
+
+def _band_faults(policy: Policy) -> Iterator[Fault]:
+    places: list[tuple[Path, Band]] = [(("band",), policy.band)]
+    places += [
+        (("tenants", tenant_id, "band"), own.band)
+        for tenant_id, own in policy.tenants.items()
+        if own.band is not None
+    ]
+    for path, band in places:
+        if not 0 <= band.low <= band.high <= 1:
+            yield Fault(path, f"0 <= low <= high <= 1 must hold, got {band.low}, {band.high}")
+
+
+def _size_faults(policy: Policy) -> Iterator[Fault]:
+    counts: list[tuple[Path, str, int, int]] = [
+        (("rules",), "rules", len(policy.rules), MAX_RULES),
+        (("aliases",), "aliases", len(policy.aliases), MAX_ALIASES),
+        (("tenants",), "tenants", len(policy.tenants), MAX_TENANTS),
+        ((), "rules in all", sum(1 for _ in policy.all_rules()), MAX_ALL_RULES),
+    ]
+    for tenant_id, own in policy.tenants.items():
+        path: Path = ("tenants", tenant_id)
+        counts.append(((*path, "rules"), "rules", len(own.rules), MAX_RULES))
+        counts.append(((*path, "aliases"), "aliases", len(own.aliases), MAX_ALIASES))
+    for path, noun, count, most in counts:
+        if count > most:
+            yield Fault(path, f"{count} {noun}; at most {most} are allowed")
+
+
+def _condition_faults(when: When, path: Path) -> Iterator[Fault]:
+    depth, nodes = when.size()
+    if depth > MAX_CONDITION_DEPTH:
+        message = f"conditions nest {depth} deep; at most {MAX_CONDITION_DEPTH} are allowed"
+        yield Fault(path, message)
+    elif nodes > MAX_CONDITION_NODES:
+        yield Fault(path, f"{nodes} conditions; at most {MAX_CONDITION_NODES} are allowed")
+    else:
+        yield from _inner_faults(when, path)
+
+
+def _inner_faults(when: When, path: Path) -> Iterator[Fault]:
+    if when.time is not None:
+        try:
+            zone_of(when.time.zone)
+        except ValueError as error:
+            hint = meant(when.time.zone, zone_names()) or "; expected a name like Europe/Berlin"
+            yield Fault((*path, "time", "zone"), f"{error}{hint}")
+    for n, word in enumerate(when.words or ()):
+        if not words_of(word.rstrip("*").encode()):
+            message = f"{word!r} never counts: it holds no word, or one that is only polite"
+            yield Fault((*path, "words", n), message)
+    for name in ("all", "any"):
+        for n, branch in enumerate(getattr(when, name) or ()):
+            yield from _inner_faults(branch, (*path, name, n))
+    if when.not_ is not None:
+        yield from _inner_faults(when.not_, (*path, "not"))
+
+
+def policy_strangers(
+    policy: Policy,
+    content: bytes,
+    name: str,
+    *,
+    tenant_ids: Iterable[str],
+    backends: Iterable[str],
+) -> tuple[Problem, ...]:
+    """`strangers` with their places in the document that the policy was read from."""
+    document = read_document(content, name, MAX_POLICY_BYTES)
+    return tuple(map(document.problem, strangers(policy, tenant_ids, backends)))
+
+
+def strangers(
+    policy: Policy, tenant_ids: Iterable[str], backends: Iterable[str]
+) -> Iterator[Fault]:
+    """Names in a policy that nothing here has: no error, since both come and go, but a likely slip.
+
+    Args:
+        tenant_ids: The tenants there are.
+        backends: The backends there are.
+    """
+    known_tenants, known_backends = set(tenant_ids), set(backends)
+    for tenant_id in policy.tenants:
+        if tenant_id not in known_tenants:
+            text = f"no tenant {tenant_id!r} here{meant(tenant_id, known_tenants)}"
+            yield Fault(("tenants", tenant_id), text, at_key=True)
+    for path, rule in policy.all_rules():
+        yield from _strange_tenants(rule.when, (*path, "when"), known_tenants)
+    for path, choice in policy.all_choices():
+        for n, name in enumerate(choice.backends):
+            if name not in known_backends:
+                text = f"no backend {name!r} here{meant(name, known_backends)}"
+                yield Fault((*path, "backends", n), text)
+
+
+def _strange_tenants(when: When, path: Path, known: set[str]) -> Iterator[Fault]:
+    for n, tenant_id in enumerate(when.tenants or ()):
+        if tenant_id not in known:
+            text = f"no tenant {tenant_id!r} here{meant(tenant_id, known)}"
+            yield Fault((*path, "tenants", n), text)
+    for name in ("all", "any"):
+        for n, branch in enumerate(getattr(when, name) or ()):
+            yield from _strange_tenants(branch, (*path, name, n), known)
+    if when.not_ is not None:
+        yield from _strange_tenants(when.not_, (*path, "not"), known)

@@ -1,0 +1,288 @@
+"""Policy versions in Redis: immutable documents, which one is in force, and who changed it when.
+
+A version is a number from 1 and never changes; which one rules is a pointer, moved by
+compare-and-set, so that two admins never undo each other unseen. Version 0 stands for the policy
+that each gateway was configured with. Every change leaves an audit line and is announced.
+
+An edge: it uses the event loop and Redis.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncGenerator, Iterator
+from importlib import resources
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from router.policy.policy import Policy, parse_policy
+
+MAX_VERSIONS = 100  # kept; older ones go, but never the active one or its shadow
+MAX_LISTED = 100  # audit lines in one answer
+MAX_COMMENT_CHARS = 500
+PUT_ATTEMPTS = 5  # when others store at the same time
+
+_SCRIPT = resources.files(__package__).joinpath("store.lua").read_text()
+_STATE, _PAST, _AUDIT = "lw1:{policy}:state", "lw1:{policy}:past", "lw1:{policy}:audit"
+_CHANNEL = "lw1:{policy}:changes"
+
+
+class PolicyStoreUnavailable(Exception):  # noqa: N818 - says what is the case
+    """Redis does not answer; nothing is known about the call's effect."""
+
+
+class PolicyConflict(Exception):  # noqa: N818
+    """Somebody else changed what is in force since the caller looked; `active` is what is now."""
+
+    def __init__(self, active: int, expected: int) -> None:
+        super().__init__(
+            f"version {active} is in force, not {expected} as expected: somebody changed it; "
+            "look at the history, then try again"
+        )
+        self.active = active
+
+
+class NoSuchVersion(Exception):  # noqa: N818
+    """There is no such version, or it was dropped for being old."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"there is no policy version {version}")
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """One version, without its content."""
+
+    version: int
+    sha256: str
+    label: str  # what the document calls its version
+    author: str
+    comment: str
+    at: int  # Unix time
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in force."""
+
+    last: int = 0  # the highest version there is
+    active: int = 0  # 0: each gateway's configured policy
+    shadow: int = 0  # 0: none
+    revision: int = 0  # grows with every change of the two; 0: never changed, or all was lost
+
+
+class AuditLine(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """Who changed what, when."""
+
+    at_ms: int  # Unix time
+    action: str  # store, activate, rollback, shadow
+    author: str
+    from_: int
+    to: int
+    comment: str
+
+
+class PolicyStore:
+    """Each call is one or two round trips with the client's timeout; cancelling one is safe, but
+    does not undo it.
+
+    Raises:
+        PolicyStoreUnavailable: Every method, where Redis does not answer.
+    """
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._script: Any = redis.register_script(_SCRIPT)  # loads itself where it is missing
+
+    async def state(self) -> State:
+        """What is in force now."""
+        with _as_unavailable():
+            fields = State.__struct_fields__
+            found: Any = await self._redis.hmget(_STATE, list(fields))
+            values = zip(fields, found, strict=True)
+            return State(**{name: int(value or 0) for name, value in values})
+
+    async def put(
+        self, content: bytes, *, author: str, comment: str = "", floor: int = 0
+    ) -> tuple[int, bool]:
+        """Store a document as the next version; returns its number, and whether it is new.
+
+        The same content as the latest version's is that version.
+
+        Args:
+            content: A valid document.
+            floor: A version higher than any the caller knows of is given, even if Redis forgot.
+
+        Raises:
+            PolicyError: The document is not valid.
+        """
+        label = (await asyncio.to_thread(parse_policy, content)).version
+        digest = hashlib.sha256(content).hexdigest()
+        with _as_unavailable():
+            for _ in range(PUT_ATTEMPTS):
+                last = (await self.state()).last
+                known: Any = await self._redis.hget(_key(last), "sha256") if last else None
+                if known is not None and known.decode() == digest:
+                    return last, False
+                version = max(last, floor) + 1
+                drop = max(0, version - MAX_VERSIONS)
+                arguments = [version, drop, content, digest, label]
+                reply = await self._call("put", author, comment, version, drop, *arguments)
+                if reply[0] == 1:
+                    return version, True
+        raise PolicyStoreUnavailable("others store policies at the same time; try again")
+
+    async def load(self, version: int) -> tuple[Stored, bytes]:
+        """A version and its content.
+
+        Raises:
+            NoSuchVersion: It is not there.
+        """
+        with _as_unavailable():
+            found: Any = await self._redis.hgetall(_key(version))
+        if not found:
+            raise NoSuchVersion(version)
+        return _stored(version, found), found[b"content"]
+
+    async def versions(self) -> list[Stored]:
+        """All versions, the latest first."""
+        state = await self.state()
+        numbers = set(range(max(1, state.last - MAX_VERSIONS + 1), state.last + 1))
+        numbers |= {state.active, state.shadow} - {0}
+        fields = ("sha256", "label", "author", "comment", "at")
+        listed = sorted(numbers, reverse=True)
+        with _as_unavailable():
+            pipe = self._redis.pipeline(transaction=False)
+            for number in listed:
+                pipe.hmget(_key(number), fields)
+            rows = await pipe.execute()
+        return [
+            _stored(number, {name.encode(): value for name, value in zip(fields, row, strict=True)})
+            for number, row in zip(listed, rows, strict=True)
+            if row[0] is not None
+        ]
+
+    async def activate(
+        self, version: int, *, expected: int, author: str, comment: str = ""
+    ) -> None:
+        """Put a version in force; 0: each gateway's configured policy.
+
+        Raises:
+            PolicyConflict: Another than the expected one is in force.
+            NoSuchVersion: It is not there.
+        """
+        await self._activate(version, expected, author, comment, "activate")
+
+    async def rollback(self, *, expected: int, author: str, comment: str = "") -> int:
+        """Put the version in force that was before; returns its number.
+
+        Raises:
+            PolicyConflict: Another than the expected one is in force.
+            NoSuchVersion: Nothing was in force before, or it is gone.
+        """
+        active = (await self.state()).active
+        if active != expected:
+            raise PolicyConflict(active, expected)
+        with _as_unavailable():
+            past = await self._redis.lindex(_PAST, 0)
+        if past is None:
+            raise NoSuchVersion(0)
+        version = int(past)
+        await self._activate(version, expected, author, comment, "rollback")
+        return version
+
+    async def _activate(
+        self, version: int, expected: int, author: str, comment: str, action: str
+    ) -> None:
+        arguments = [version, expected, action, MAX_VERSIONS]
+        with _as_unavailable():
+            reply = await self._call("activate", author, comment, version, expected, *arguments)
+        if reply[0] != 1:
+            if reply[1] == -1:
+                raise NoSuchVersion(version)
+            raise PolicyConflict(reply[1], expected)
+
+    async def shadow(self, version: int, *, author: str, comment: str = "") -> None:
+        """Let a version decide beside the one in force, without effect; 0: none.
+
+        Raises:
+            NoSuchVersion: It is not there.
+        """
+        with _as_unavailable():
+            reply = await self._call("shadow", author, comment, version, 0, version)
+        if reply[0] != 1:
+            raise NoSuchVersion(version)
+
+    async def audit(self, limit: int = MAX_LISTED) -> list[AuditLine]:
+        """The latest changes, the last one first."""
+        with _as_unavailable():
+            entries: Any = await self._redis.xrevrange(_AUDIT, count=min(limit, MAX_LISTED))
+        return [_audit_line(entry_id, fields) for entry_id, fields in entries]
+
+    async def changes(self, poll_s: float) -> AsyncGenerator[None]:
+        """Yields at once, at every announced change, and every `poll_s` in between.
+
+        Announcements may get lost; polling makes up for that. Close it to end the subscription.
+        """
+        async with self._redis.pubsub() as subscription:
+            with _as_unavailable():
+                await subscription.subscribe(_CHANNEL)
+            while True:
+                yield
+                with _as_unavailable():
+                    await subscription.get_message(ignore_subscribe_messages=True, timeout=poll_s)
+
+    async def _call(
+        self, operation: str, author: str, comment: str, version: int, other: int, *arguments: Any
+    ) -> list[int]:
+        keys = [_STATE, _PAST, _AUDIT, _key(version), _key(other)]
+        comment = comment[:MAX_COMMENT_CHARS]
+        reply: list[int] = await self._script(
+            keys=keys, args=[operation, author, comment, *arguments]
+        )
+        return reply
+
+
+def read_version(version: int, content: bytes) -> Policy:
+    """A stored document as the policy it is: what it decides is signed with its number.
+
+    Raises:
+        PolicyError: It is not valid, here: a newer gateway may have stored it.
+    """
+    policy = parse_policy(content, f"v{version}")
+    return msgspec.structs.replace(policy, version=f"v{version}")
+
+
+@contextlib.contextmanager
+def _as_unavailable() -> Iterator[None]:
+    try:
+        yield
+    except (TimeoutError, RedisError, OSError) as error:
+        raise PolicyStoreUnavailable(f"Redis: {type(error).__name__}: {error}") from error
+
+
+def _key(version: int) -> str:
+    return f"lw1:{{policy}}:v:{version}"
+
+
+def _stored(version: int, found: dict[bytes, bytes]) -> Stored:
+    return Stored(
+        version=version,
+        sha256=found[b"sha256"].decode(),
+        label=found[b"label"].decode(),
+        author=found[b"author"].decode(),
+        comment=found[b"comment"].decode(),
+        at=int(found[b"at"]),
+    )
+
+
+def _audit_line(entry_id: bytes, fields: dict[bytes, bytes]) -> AuditLine:
+    return AuditLine(
+        at_ms=int(entry_id.partition(b"-")[0]),
+        action=fields[b"action"].decode(),
+        author=fields[b"author"].decode(),
+        from_=int(fields[b"from"]),
+        to=int(fields[b"to"]),
+        comment=fields[b"comment"].decode(),
+    )

@@ -1,0 +1,162 @@
+"""Pool arithmetic for one group of one tenant: requests, tokens, the day's tokens, and places.
+
+Integers only, and exact: a level is kept in sixty-thousandths of a request or token, because a
+limit of N per minute refills exactly N of those per millisecond. Nothing is ever rounded away, so
+a bucket touched ten thousand times a second fills as fast as an idle one. `pools.lua` holds the
+same arithmetic; a differential test binds the two. In Lua numbers are doubles, hence the bounds:
+every product that matters stays below 2**53.
+
+A full bucket holds one minute's worth. A level may be negative: a task that used more than it had
+reserved leaves a debt, which delays the tenant's next task and is never forgiven by waiting less.
+
+The day's tokens are a plain count that starts at 0 with each UTC day. What a task used counts on
+the day it ends; until then what it has reserved counts on every day it lives to see.
+"""
+
+import msgspec
+
+from router.classify.task import GroupLimits
+
+LEVEL_PER_UNIT = 60_000  # milliseconds in a minute
+MAX_PER_MIN = 1_000_000_000  # the highest limit the arithmetic carries; more means the same
+MAX_PER_DAY = 1_000_000_000_000_000
+MAX_DEBT_MIN = 60  # a level falls at most this many minutes of refill below zero
+PLACE_WAIT_MS = 1_000  # nobody knows when a place falls free: look again after a second
+BLOCKED_WAIT_MS = 3_600_000  # a limit of 0 admits nothing; an hour is when to ask again
+DAY_MS = 86_400_000
+
+
+class BucketState(msgspec.Struct):
+    """One group's pools of one tenant, as they stood at `stamp_ms`. Mutable."""
+
+    requests_level: int  # in 1 / LEVEL_PER_UNIT requests
+    tokens_level: int  # in 1 / LEVEL_PER_UNIT tokens
+    stamp_ms: int
+    num_held: int  # places taken by tasks in flight
+    day: int = 0  # days since 1970: the one that `day_tokens` counts
+    day_tokens: int = 0  # charged on it, to tasks that have ended
+    held_tokens: int = 0  # reserved by tasks in flight
+
+
+def new_state(limits: GroupLimits, now_ms: int) -> BucketState:
+    """Full buckets, nobody in flight, nothing used today."""
+    return BucketState(
+        _per_min(limits.requests_per_min) * LEVEL_PER_UNIT,
+        _per_min(limits.tokens_per_min) * LEVEL_PER_UNIT,
+        now_ms,
+        0,
+        now_ms // DAY_MS,
+    )
+
+
+def refill(state: BucketState, limits: GroupLimits, now_ms: int) -> None:
+    """Bring the levels and the day to `now_ms`. A clock that stepped back only moves the stamp.
+
+    One that stepped back over midnight does not bring yesterday back: the day lasts until it is
+    over. Beyond that it keeps its count under today's date, so that nobody is locked out.
+    """
+    elapsed_ms = max(0, now_ms - state.stamp_ms)
+    state.requests_level = _refilled(state.requests_level, limits.requests_per_min, elapsed_ms)
+    state.tokens_level = _refilled(state.tokens_level, limits.tokens_per_min, elapsed_ms)
+    state.stamp_ms = now_ms
+    today = now_ms // DAY_MS
+    if today > state.day:
+        state.day_tokens = 0
+        state.day = today
+    elif today < state.day - 1:
+        state.day = today
+    if state.num_held == 0:
+        state.held_tokens = 0  # a release that does not count them may have given places back
+
+
+def waits_ms(state: BucketState, limits: GroupLimits, tokens: int) -> tuple[int, int, int, int]:
+    """How long until one request of `tokens` fits, in the order of `pools.UNITS`; 0: fits now.
+
+    A demand beyond a whole bucket waits for a full one and then leaves a debt; one beyond a whole
+    day's budget waits for an untouched day. One of 0 tokens asks nothing of either.
+    """
+    return (
+        _wait_ms(state.requests_level, limits.requests_per_min, 1),
+        _wait_ms(state.tokens_level, limits.tokens_per_min, tokens),
+        0 if state.num_held < limits.max_concurrent else PLACE_WAIT_MS,
+        _day_wait_ms(state, limits, tokens),
+    )
+
+
+def reserve(state: BucketState, limits: GroupLimits, tokens: int) -> None:
+    """Take one request, `tokens` and a place; `waits_ms` said they fit."""
+    state.requests_level = _bounded(state.requests_level - LEVEL_PER_UNIT, limits.requests_per_min)
+    adopt(state, limits, tokens)
+
+
+def adopt(state: BucketState, limits: GroupLimits, tokens: int) -> None:
+    """Take `tokens` and a place, whether they fit or not: a task runs that the pools forgot."""
+    extend(state, limits, tokens)
+    state.num_held += 1
+
+
+def extend(state: BucketState, limits: GroupLimits, tokens: int) -> None:
+    """Take more tokens for a task that runs, whether they fit or not: it is not cut for them."""
+    state.tokens_level = _bounded(
+        state.tokens_level - tokens * LEVEL_PER_UNIT, limits.tokens_per_min
+    )
+    state.held_tokens = _day_bounded(state.held_tokens + tokens)
+
+
+def settle(state: BucketState, limits: GroupLimits, reserved_tokens: int, tokens: int) -> None:
+    """Give the place back and charge what was used instead of what was reserved."""
+    change = (reserved_tokens - tokens) * LEVEL_PER_UNIT
+    state.tokens_level = _bounded(state.tokens_level + change, limits.tokens_per_min)
+    state.held_tokens = _day_bounded(state.held_tokens - reserved_tokens)
+    state.day_tokens = _day_bounded(state.day_tokens + tokens)
+    state.num_held = max(0, state.num_held - 1)
+
+
+def reset_ms(level: int, per_min: int) -> int:
+    """How long until a bucket at `level` is full."""
+    per_min = _per_min(per_min)
+    return 0 if per_min == 0 else -(-(per_min * LEVEL_PER_UNIT - level) // per_min)
+
+
+def day_left_ms(state: BucketState) -> int:
+    """How long the day that is counted still lasts: until its budget is whole again."""
+    return (state.day + 1) * DAY_MS - state.stamp_ms
+
+
+def _per_min(limit: int) -> int:
+    return min(limit, MAX_PER_MIN)
+
+
+def _refilled(level: int, limit: int, elapsed_ms: int) -> int:
+    per_min = _per_min(limit)
+    return min(per_min * LEVEL_PER_UNIT, level + elapsed_ms * per_min)
+
+
+def _bounded(level: int, limit: int) -> int:
+    whole = _per_min(limit) * LEVEL_PER_UNIT
+    return max(-MAX_DEBT_MIN * whole, min(whole, level))
+
+
+def _day_bounded(tokens: int) -> int:
+    return max(0, min(MAX_PER_DAY, tokens))
+
+
+def _wait_ms(level: int, limit: int, amount: int) -> int:
+    if amount == 0:
+        return 0
+    per_min = _per_min(limit)
+    if per_min <= 0:
+        return BLOCKED_WAIT_MS
+    missing = min(amount, per_min) * LEVEL_PER_UNIT - level
+    return 0 if missing <= 0 else -(-missing // per_min)
+
+
+def _day_wait_ms(state: BucketState, limits: GroupLimits, tokens: int) -> int:
+    if limits.tokens_per_day is None or tokens == 0:
+        return 0
+    limit = min(limits.tokens_per_day, MAX_PER_DAY)
+    if limit <= 0:
+        return BLOCKED_WAIT_MS
+    if state.day_tokens + state.held_tokens + min(tokens, limit) <= limit:
+        return 0
+    return day_left_ms(state)

@@ -1,0 +1,497 @@
+"""The pools a gateway uses: Redis while it answers, pools of its own while it does not.
+
+A breaker decides which. While it is closed every call goes to Redis; a call that gets no answer
+within its budget is served locally, so no task is refused for it and none waits longer. While it is
+open nothing waits for Redis at all; `check`, called again and again, probes it. Before calls go
+back to Redis it is brought up to date: what runs here is adopted (also what it knew and forgot),
+and what ended meanwhile is charged, each once.
+
+Exactly once: a reservation that Redis may know is settled under its lease, and that is idempotent.
+One it cannot know is adopted first, and never again once its settlement was sent. A settlement
+counts for a minute, since by then a pool that holds a minute's worth would be full again.
+
+`blind`: Redis has never answered since this process began. Then nothing is known about who else
+takes tasks, and `on_blind` says whether to refuse (`PoolsUnavailable`) or to go on alone.
+
+An edge: it uses the event loop and the log.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from backends.contract import BackendGroup
+from router.classify.task import Tenant
+from router.pools.breaker import Breaker
+from router.pools.heartbeat import Pulse
+from router.pools.local_pools import LocalPools, OnBlind, WhenAway
+from router.pools.pools import Balance, Demand, Grant, PoolsMode, Reservation
+from router.pools.redis_pools import PoolsUnavailable, RedisPools
+
+logger = logging.getLogger("lanewise")
+
+Call = Literal["admit", "extend", "settle", "renew"]
+
+MAX_CHARGE_AGE_US = 60_000_000  # a settlement older than that finds its pool full anyway
+MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond them the oldest is charged to none
+MAX_AT_ONCE = 256  # calls under way while Redis is brought up to date
+COUNTS_KEPT = 10  # heartbeats: a gateway count falls only once that many agree
+
+
+class PoolsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How things stand, for metrics."""
+
+    mode: PoolsMode
+    num_gateways: int  # that live, this one included, as Redis last said
+    num_unsettled: int  # settlements that wait for Redis
+    num_uncharged: int  # settlements given up since start
+    num_recoveries: int  # returns to Redis since start
+
+
+class _Held(msgspec.Struct):
+    """A reservation of a task that runs here."""
+
+    tenant: Tenant
+    reservation: Reservation
+    is_local: bool  # granted here, so that local pools were charged
+    in_redis: bool  # Redis knows it, or may
+    counted: Reservation  # whose places count as taken here
+
+
+class _Unsettled(msgspec.Struct):
+    held: _Held
+    used_tokens: dict[BackendGroup, int]
+    ended_us: int
+
+
+class FailoverPools:
+    """See the module. Calls are for one event loop; cancelling one undoes nothing."""
+
+    def __init__(
+        self,
+        redis: RedisPools,
+        *,
+        clock_us: Callable[[], int],
+        wall_us: Callable[[], int] | None = None,
+        beat: Callable[[], Awaitable[Pulse]] | None = None,
+        when_away: Callable[[], Mapping[BackendGroup, WhenAway]] = dict,
+        on_blind: OnBlind = "closed",
+        on_call: Callable[[Call, bool, int], None] = lambda call, answered, duration_us: None,
+        on_report: Callable[[PoolsReport], None] = lambda report: None,
+        on_settled: Callable[[Reservation], None] = lambda reservation: None,
+    ) -> None:
+        """Asks nobody yet.
+
+        Args:
+            redis: The shared pools. Closed with this.
+            clock_us: Monotonic.
+            wall_us: Unix time, whose days a daily budget follows; None: `clock_us` says it too.
+            beat: Says that this gateway lives, and hears how many do; None: it is the only one.
+            when_away: What each group does without Redis; one not named goes on locally.
+            on_blind: Whether to go on alone if Redis has never answered.
+            on_call: Hears of each call to Redis: which, whether it was answered, microseconds.
+            on_report: Hears how things stand, whenever that may have changed.
+            on_settled: Hears of each reservation that has given its places back.
+        """
+        self._redis = redis
+        self._clock_us = clock_us
+        self._wall_us = wall_us or clock_us
+        self._beat = beat
+        self._when_away = when_away
+        self._on_blind = on_blind
+        self._on_call = on_call
+        self._on_report = on_report
+        self._on_settled = on_settled
+        self._breaker = Breaker()
+        self._local = LocalPools()
+        self._held: dict[str, _Held] = {}  # by reservation id
+        self._strangers: dict[str, _Held] = {}  # those of them that Redis cannot know
+        self._unsettled: deque[_Unsettled] = deque()
+        self._counts: deque[int] = deque([1], maxlen=COUNTS_KEPT)
+        self._num_uncharged = 0
+        self._num_recoveries = 0
+
+    @property
+    def mode(self) -> PoolsMode:
+        """Whose pools a task that came now would meet."""
+        return "redis" if self._breaker.is_closed else "degraded"
+
+    @property
+    def blind(self) -> bool:
+        """Whether Redis has never answered."""
+        return not self._breaker.seen
+
+    @property
+    def ready(self) -> bool:
+        """Whether tasks are taken at all."""
+        return not self.blind or self._on_blind == "local"
+
+    @property
+    def pause_us(self) -> int:
+        """How long to wait until the next `check`."""
+        return self._breaker.pause_us
+
+    @property
+    def report(self) -> PoolsReport:
+        """How things stand."""
+        return PoolsReport(
+            mode=self.mode,
+            num_gateways=max(self._counts),
+            num_unsettled=len(self._unsettled),
+            num_uncharged=self._num_uncharged,
+            num_recoveries=self._num_recoveries,
+        )
+
+    # -- what a task calls ---------------------------------------------------------------------
+
+    async def reserve_first(
+        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+    ) -> Grant:
+        """Reserve the first of the ranked demands that fits, whole, or nothing.
+
+        The grant's `mode` says whose pools were asked.
+
+        Raises:
+            PoolsUnavailable: Redis is away, and what is to be done then is to refuse.
+        """
+        if not self._breaker.is_closed:
+            return self._reserve_locally(tenant, reservation_id, ranked_demands)
+        started_us = self._clock_us()
+        try:
+            grant = await self._redis.reserve_first(tenant, reservation_id, ranked_demands)
+        except PoolsUnavailable as error:
+            self._failed("admit", started_us, error)
+            return self._reserve_locally(tenant, reservation_id, ranked_demands)
+        self._answered("admit", started_us)
+        self._local.note(tenant.id, grant.balances, self._wall_us())
+        if grant.reservation is not None:
+            self._hold(tenant, grant.reservation, is_local=False)
+        return grant
+
+    def settle(
+        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
+    ) -> Coroutine[Any, Any, None]:
+        """Give the places back and charge actual tokens; a group not named used none.
+
+        What Redis is told is sent when this is called; what it returns must be awaited, and then
+        Redis has answered. It never fails: what Redis does not hear now it hears when it is back.
+        """
+        held = self._held.pop(reservation.id, None)
+        if held is None:
+            return _nothing()  # settled before
+        self._strangers.pop(reservation.id, None)
+        self._local.release(held.counted)
+        if held.is_local:
+            self._local.settle(held.reservation, actual_tokens)
+        entry = _Unsettled(held, dict(actual_tokens), self._clock_us())
+        sent: Coroutine[Any, Any, Any] | None = None
+        if self._breaker.is_closed:
+            if held.in_redis:
+                sent = self._redis.settle(held.reservation, entry.used_tokens)
+            else:
+                sent = self._charge(entry)
+        return self._settled(entry, sent)
+
+    async def _settled(self, entry: _Unsettled, sent: Coroutine[Any, Any, Any] | None) -> None:
+        try:
+            await self._charged_or_put_off(entry, sent)
+        finally:
+            self._on_settled(entry.held.reservation)
+
+    async def _charged_or_put_off(
+        self, entry: _Unsettled, sent: Coroutine[Any, Any, Any] | None
+    ) -> None:
+        if sent is None:
+            self._put_off(entry)
+            return
+        started_us = entry.ended_us
+        try:
+            await sent
+        except PoolsUnavailable as error:
+            self._failed("settle", started_us, error)
+            self._put_off(entry)
+        except asyncio.CancelledError:
+            self._put_off(entry)  # settling twice is harmless
+            raise
+        else:
+            self._answered("settle", started_us)
+
+    async def extend(self, reservation: Reservation) -> Reservation:
+        """Hold what `extended` added, or give back what `shrunk` left out.
+
+        Returns what is held now. That is what it was before where Redis is away, and still both
+        where it gave no answer: then extend it again.
+        """
+        held = self._held.get(reservation.id)
+        if held is None:
+            return reservation  # settled meanwhile
+        known = held.reservation
+        certain = msgspec.structs.replace(reservation, former=None, released=())
+        if not held.in_redis:
+            if reservation.released:
+                return known  # Redis must hear of all of it: it is settled whole, when it ends
+            if held.is_local:
+                self._local.extend(known, certain)
+            held.reservation = certain  # adopted as it is then
+            return certain
+        if not self._breaker.is_closed:
+            return known
+        held.reservation = reservation
+        started_us = self._clock_us()
+        try:
+            await self._redis.extend(reservation)
+        except PoolsUnavailable as error:
+            self._failed("extend", started_us, error)
+            return reservation
+        self._answered("extend", started_us)
+        if held.reservation is reservation:
+            held.reservation = certain
+            if reservation.released and reservation.id in self._held:
+                self._local.release(held.counted)
+                self._local.hold(certain)
+                held.counted = certain
+        return held.reservation
+
+    async def renew(self) -> None:
+        """Let the leases of everything that runs here run from now again.
+
+        Call it every third of a lease. Without Redis there is nothing to renew: what runs is
+        adopted when it is back.
+        """
+        held = [held.reservation for held in self._held.values() if held.in_redis]
+        if not held or not self._breaker.is_closed:
+            return
+        started_us = self._clock_us()
+        try:
+            renewal = await self._redis.renew(held)
+        except PoolsUnavailable as error:
+            self._failed("renew", started_us, error)
+        else:
+            self._answered("renew", started_us)
+            if renewal.num_anew:
+                logger.warning(
+                    "%d of %d leases were gone and have been taken anew: renewals came too late, "
+                    "Redis lost its last writes, or its clock stepped forward",
+                    renewal.num_anew,
+                    len(held),
+                )
+
+    async def tend(self) -> int:
+        """Give back what crashed gateways held; returns how many leases. Call it twice a second."""
+        if not self._breaker.is_closed:
+            return 0
+        try:
+            return await self._redis.tend()
+        except PoolsUnavailable:
+            return 0  # the breaker hears of it from the calls of tasks
+
+    async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
+        """The tenant's pools as Redis has them.
+
+        Raises:
+            PoolsUnavailable: Redis is away.
+        """
+        if not self._breaker.is_closed:
+            raise PoolsUnavailable("Redis is away, and only it knows the shared pools")
+        return await self._redis.balances(tenant)
+
+    async def forget(self, tenant_id: str) -> None:
+        """Delete the shared pools of a tenant that is no more. Without Redis they are left."""
+        try:
+            await self._redis.forget(tenant_id)
+        except PoolsUnavailable as error:
+            logger.warning("the pools of %s, which is deleted, are left: %s", tenant_id, error)
+
+    # -- what the gateway does again and again -------------------------------------------------
+
+    async def check(self) -> None:
+        """Look whether Redis answers; go back to it once it has, twice. Call it after `pause_us`.
+
+        Cancelling is safe: what was not said yet is said next time.
+        """
+        started_us = self._clock_us()
+        try:
+            is_forgotten = await self._probe()
+            if self._breaker.is_closed:
+                self._breaker.succeeded(started_us, self._clock_us())
+                unknown = self._held if is_forgotten else self._strangers
+                await self._bring_up_to_date(unknown.values())
+            elif self._breaker.probed(good=True):
+                await self._redis.ping()  # over the connection that tasks use
+                await self._bring_up_to_date(self._held.values())
+                self._come_back()
+        except PoolsUnavailable as error:
+            if not self._breaker.is_closed:
+                self._breaker.probed(good=False)
+            elif self._breaker.failed(started_us, self._clock_us()):
+                self._say_away(error)
+        self._on_report(self.report)
+
+    async def greet(self) -> None:
+        """The first look, before any task: if Redis does not answer, no task need find out."""
+        await self.check()
+        if self.blind:
+            self._breaker.trip()
+            rest = "are limited locally" if self.ready else "are refused with 503"
+            logger.warning("Redis has not answered yet: until it does, tasks %s", rest)
+        self._on_report(self.report)
+
+    async def close(self) -> None:
+        """Charge what can still be charged, then close the connections."""
+        if self._breaker.is_closed and self._unsettled:
+            try:
+                await self._charge_unsettled()
+            except PoolsUnavailable:
+                logger.warning("%d settlements are left to their leases", len(self._unsettled))
+        await self._redis.close()
+
+    # -- inside --------------------------------------------------------------------------------
+
+    async def _probe(self) -> bool:
+        """Whether Redis answers, and has forgotten what it knew: then it was started again."""
+        if self._beat is None:
+            await self._redis.ping()
+            return False
+        pulse = await self._beat()
+        self._counts.append(pulse.num_gateways)
+        return pulse.is_new
+
+    def _reserve_locally(
+        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+    ) -> Grant:
+        if not self.ready:
+            raise PoolsUnavailable("Redis has not answered since this gateway started")
+        grant = self._local.reserve_first(
+            tenant,
+            reservation_id,
+            ranked_demands,
+            when_away=self._when_away(),
+            num_gateways=max(self._counts),
+            now_us=self._wall_us(),
+        )
+        if grant is None:
+            groups = sorted({demand.group for demands in ranked_demands for demand in demands})
+            raise PoolsUnavailable(
+                f"Redis is away, and the {' and '.join(groups)} engines are closed meanwhile"
+            )
+        if grant.reservation is not None:
+            # If Redis was asked and did reserve, it did so under this very lease.
+            self._hold(tenant, grant.reservation, is_local=True)
+        return grant
+
+    def _hold(self, tenant: Tenant, reservation: Reservation, *, is_local: bool) -> None:
+        name = reservation.id
+        if name not in self._held:
+            self._held[name] = held = _Held(
+                tenant,
+                reservation,
+                is_local=is_local,
+                in_redis=not is_local,
+                counted=reservation,
+            )
+            self._local.hold(reservation)
+            if is_local:
+                self._strangers[name] = held
+
+    def _put_off(self, entry: _Unsettled) -> None:
+        if len(self._unsettled) >= MAX_UNSETTLED:
+            self._unsettled.popleft()
+            self._num_uncharged += 1
+        self._unsettled.append(entry)
+
+    async def _adopt_live(self, held: _Held) -> None:
+        """Adopt it unless it was settled meanwhile: what is settled must not come back."""
+        if held.reservation.id in self._held:
+            await self._adopt(held)
+
+    async def _adopt(self, held: _Held) -> None:
+        if held.reservation.former is not None:
+            await self._redis.extend(held.reservation)  # first to know under which lease it is
+            held.reservation = msgspec.structs.replace(held.reservation, former=None, released=())
+        await self._redis.adopt(held.tenant, held.reservation)
+        held.in_redis = True
+        self._strangers.pop(held.reservation.id, None)
+
+    async def _charge(self, entry: _Unsettled) -> None:
+        """Make Redis know the reservation if it cannot, then settle it there."""
+        if not entry.held.in_redis:
+            await self._adopt(entry.held)
+        await self._redis.settle(entry.held.reservation, entry.used_tokens)
+
+    async def _bring_up_to_date(self, held: Iterable[_Held]) -> None:
+        """Adopt these, then charge what waits; a failure leaves the rest for the next time."""
+        adopted = list(held)
+        for start in range(0, len(adopted), MAX_AT_ONCE):
+            await _all(self._adopt_live(each) for each in adopted[start : start + MAX_AT_ONCE])
+        await self._charge_unsettled()
+
+    async def _charge_unsettled(self) -> None:
+        while self._unsettled:
+            due = [self._unsettled.popleft() for _ in range(min(MAX_AT_ONCE, len(self._unsettled)))]
+            oldest_us = self._clock_us() - MAX_CHARGE_AGE_US
+            young = [entry for entry in due if entry.ended_us > oldest_us]
+            self._num_uncharged += len(due) - len(young)
+            left = set(map(id, young))
+
+            async def charge(entries: Sequence[_Unsettled], left: set[int] = left) -> None:
+                for entry in entries:
+                    await self._charge(entry)
+                    left.discard(id(entry))
+
+            try:
+                await _all(charge(entries) for entries in _side_by_side(young))
+            finally:
+                self._unsettled.extendleft(entry for entry in reversed(young) if id(entry) in left)
+
+    def _come_back(self) -> None:
+        """From here on calls go to Redis; nothing awaits between the last look and this."""
+        self._breaker.close()
+        self._local.forget_rates()
+        self._num_recoveries += 1
+        logger.info("Redis answers again: tasks meet the shared pools")
+
+    def _answered(self, call: Call, started_us: int) -> None:
+        now_us = self._clock_us()
+        self._breaker.succeeded(started_us, now_us)
+        self._on_call(call, True, now_us - started_us)
+
+    def _failed(self, call: Call, started_us: int, error: PoolsUnavailable) -> None:
+        now_us = self._clock_us()
+        self._on_call(call, False, now_us - started_us)
+        if self._breaker.failed(started_us, now_us):
+            self._say_away(error)
+            self._on_report(self.report)
+
+    def _say_away(self, error: PoolsUnavailable) -> None:
+        logger.warning("Redis does not answer, so this gateway limits tasks by itself: %s", error)
+
+
+async def _nothing() -> None:
+    """Nothing is left to be done."""
+
+
+def _side_by_side(entries: Iterable[_Unsettled]) -> Iterable[Sequence[_Unsettled]]:
+    """Those that may be charged at once, and, in turn, the ones of a tenant that may not.
+
+    One that Redis cannot know takes a place there until it is settled, though its task has ended:
+    many at once would have tasks refused for places that nobody uses.
+    """
+    in_turn: dict[str, list[_Unsettled]] = {}
+    for entry in entries:
+        if entry.held.in_redis:
+            yield (entry,)
+        else:
+            in_turn.setdefault(entry.held.tenant.id, []).append(entry)
+    yield from in_turn.values()
+
+
+async def _all(calls: Iterable[Awaitable[None]]) -> None:
+    """Await all, then raise the first failure: none is left running behind."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -1,0 +1,68 @@
+"""How many gateways live: each says so once a second in one sorted set in Redis.
+
+Saying so writes, so a Redis that only reads (a replica, or one out of memory) fails it, as it
+would fail every task's reservation: a heartbeat is also the probe for whether Redis can be used.
+
+An edge: it uses Redis.
+"""
+
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from router.pools.redis_pools import PoolsUnavailable
+
+ALIVE_MS = 10_000  # without a heartbeat for longer a gateway counts as gone
+KEY = "lw1:{gateways}:alive"  # member: gateway id; score: its last heartbeat, server's ms
+
+# KEYS: the set. ARGV: our id, how long a heartbeat counts. Returns how many are alive, and 1 if we
+# were not in the set.
+_BEAT = """
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local added = redis.call('ZADD', KEYS[1], now_ms, ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms - tonumber(ARGV[2]))
+return {redis.call('ZCARD', KEYS[1]), added}
+"""
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """What a heartbeat brought to light."""
+
+    num_gateways: int  # that live, this one included
+    is_new: bool  # Redis did not know us: the first heartbeat, or it has lost what it knew
+
+
+class Heartbeat:
+    """One gateway's. Cancelling a call leaves at most one heartbeat said."""
+
+    def __init__(self, redis: Redis, gateway_id: str) -> None:
+        """`redis`: a client whose timeouts are tens of milliseconds, without retries."""
+        self._redis = redis
+        self._id = gateway_id
+        self._script: Any = redis.register_script(_BEAT)  # loads itself where it is missing
+
+    async def beat(self) -> Pulse:
+        """Say that this gateway lives.
+
+        Raises:
+            PoolsUnavailable: Redis does not answer, or takes no writes.
+        """
+        try:
+            num_gateways, added = await self._script(keys=[KEY], args=[self._id, ALIVE_MS])
+        except (RedisError, OSError) as error:
+            raise PoolsUnavailable(f"Redis: {type(error).__name__}: {error}") from error
+        return Pulse(num_gateways, bool(added))
+
+    async def leave(self) -> None:
+        """Take this gateway out of the count at once; without Redis it falls out by itself.
+
+        Raises:
+            PoolsUnavailable: Redis does not answer.
+        """
+        try:
+            await self._redis.zrem(KEY, self._id)
+        except (RedisError, OSError) as error:
+            raise PoolsUnavailable(f"Redis: {type(error).__name__}: {error}") from error

@@ -1,0 +1,262 @@
+"""Pools of this process alone, for while Redis is away: each live gateway takes an equal part of
+half of every tenant's limits, so that together they stay within them without asking each other.
+
+Half, because some of what the limits allow may have been used just before, and because the number
+of gateways is what it was when Redis last said. A limit that leaves less than one to a gateway
+leaves one. Places are counted from all that this process runs, whoever granted it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+
+from backends.contract import BackendGroup
+from router.classify.task import GroupLimits, Tenant
+from router.pools import bucket
+from router.pools.pools import (
+    UNITS,
+    Balance,
+    Demand,
+    Grant,
+    Reservation,
+    Unit,
+    group_balances,
+    lease_of,
+)
+
+# What a group of engines does while Redis is away: goes on within local pools, takes nothing new,
+# or takes everything that its places allow.
+WhenAway = Literal["local", "closed", "open"]
+# What a gateway does that has never reached Redis: refuse, or go on as the only one.
+OnBlind = Literal["closed", "local"]
+
+PARTS = 2  # of each limit, half is used
+MAX_TENANTS = 10_000  # remembered; the one that came first is forgotten first
+
+
+_Kept = TypeVar("_Kept")
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A tenant's pools as Redis last told them."""
+
+    balances: tuple[Balance, ...]
+    at_us: int
+
+
+class LocalPools:
+    """See the module. `now_us` is Unix time, so that days end when they do."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, dict[BackendGroup, bucket.BucketState]] = {}
+        self._known: dict[str, _Known] = {}
+        self._held: dict[tuple[str, BackendGroup], int] = {}
+
+    def note(self, tenant_id: str, balances: tuple[Balance, ...], now_us: int) -> None:
+        """Remember what Redis said last: local pools begin there, not full."""
+        _remember(self._known, tenant_id, _Known(balances, now_us))
+
+    def forget_rates(self) -> None:
+        """Redis is back: the next time it is away, begin at what it will have said by then."""
+        self._buckets.clear()
+
+    def hold(self, reservation: Reservation) -> None:
+        """Count the places of a task that runs here; `release` must follow."""
+        for demand in reservation.demands:
+            key = reservation.tenant_id, demand.group
+            self._held[key] = self._held.get(key, 0) + 1
+
+    def release(self, reservation: Reservation) -> None:
+        """Give its places back."""
+        for demand in reservation.demands:
+            key = reservation.tenant_id, demand.group
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+
+    def num_held(self, tenant_id: str, group: BackendGroup) -> int:
+        """Tasks of a tenant that run here on a group."""
+        return self._held.get((tenant_id, group), 0)
+
+    def reserve_first(
+        self,
+        tenant: Tenant,
+        reservation_id: str,
+        ranked_demands: Sequence[tuple[Demand, ...]],
+        *,
+        when_away: Mapping[BackendGroup, WhenAway],
+        num_gateways: int,
+        now_us: int,
+    ) -> Grant | None:
+        """Reserve the first of the ranked demands that fits, whole; None: all are closed.
+
+        Demands on two groups at once are passed over where a single one would do. The caller
+        holds what is granted.
+        """
+        states, limits = self._at(tenant, when_away, num_gateways, now_us)
+        soonest: tuple[int, tuple[BackendGroup, Unit] | None] | None = None
+        single = any(len(demands) == 1 and demands[0].group in limits for demands in ranked_demands)
+        for index, demands in enumerate(ranked_demands):
+            closed = any(demand.group not in limits for demand in demands)
+            if closed or (single and len(demands) > 1):
+                continue
+            wait_ms, limited_by = self._tightest(demands, states, limits)
+            if wait_ms == 0:
+                for demand in demands:
+                    bucket.reserve(states[demand.group], limits[demand.group], demand.tokens)
+                reservation = Reservation(
+                    id=reservation_id,
+                    tenant_id=tenant.id,
+                    demands=demands,
+                    lease=lease_of(reservation_id, demands),
+                    expires_us=0,  # Redis knows nothing of it yet
+                )
+                return Grant(
+                    index=index,
+                    reservation=reservation,
+                    balances=_balances(states, limits),
+                    mode="degraded",
+                )
+            if soonest is None or wait_ms < soonest[0]:
+                soonest = wait_ms, limited_by
+        if soonest is None:
+            return None
+        wait_ms, limited_by = soonest
+        return Grant(
+            index=None,
+            reservation=None,
+            balances=_balances(states, limits),
+            wait_us=wait_ms * 1_000,
+            limited_by=limited_by,
+            mode="degraded",
+        )
+
+    def extend(self, before: Reservation, after: Reservation) -> None:
+        """Charge what a task holds more than before."""
+        states = self._buckets.get(before.tenant_id, {})
+        for held, grown in zip(before.demands, after.demands, strict=True):
+            state = states.get(held.group)
+            if state is not None:
+                more = grown.tokens - held.tokens
+                state.tokens_level -= more * bucket.LEVEL_PER_UNIT
+                state.held_tokens += more
+
+    def settle(self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]) -> None:
+        """Charge what a task used instead of what it had reserved here."""
+        states = self._buckets.get(reservation.tenant_id, {})
+        for demand in reservation.demands:
+            state = states.get(demand.group)
+            if state is not None:
+                used = actual_tokens.get(demand.group, 0)
+                state.tokens_level += (demand.tokens - used) * bucket.LEVEL_PER_UNIT
+                state.held_tokens = max(0, state.held_tokens - demand.tokens)
+                state.day_tokens += used
+
+    def _at(
+        self,
+        tenant: Tenant,
+        when_away: Mapping[BackendGroup, WhenAway],
+        num_gateways: int,
+        now_us: int,
+    ) -> tuple[dict[BackendGroup, bucket.BucketState], dict[BackendGroup, GroupLimits]]:
+        """The tenant's buckets at `now_us`, and the limits here of the groups that are not closed.
+
+        Groups come in the order of the tenant's own limits.
+        """
+        states = self._buckets.get(tenant.id)
+        if states is None:
+            states = {}
+            _remember(self._buckets, tenant.id, states)
+        limits: dict[BackendGroup, GroupLimits] = {}
+        for group, whole in tenant.limits.items():
+            rule = when_away.get(group, "local")
+            if rule == "closed":
+                continue
+            limits[group] = here = local_limits(whole, num_gateways, without_rates=rule == "open")
+            if group not in states:
+                states[group] = self._first_state(tenant.id, group, here, num_gateways, now_us)
+            bucket.refill(states[group], here, now_us // 1_000)
+            states[group].num_held = self.num_held(tenant.id, group)
+        return states, limits
+
+    def _first_state(
+        self,
+        tenant_id: str,
+        group: BackendGroup,
+        here: GroupLimits,
+        num_gateways: int,
+        now_us: int,
+    ) -> bucket.BucketState:
+        """A bucket with our part of what the whole one holds by now, as far as is known."""
+        state = bucket.new_state(here, now_us // 1_000)
+        known = self._known.get(tenant_id)
+        if known is None:
+            return state
+        elapsed_ms = max(0, now_us - known.at_us) // 1_000
+        for balance in known.balances:
+            if balance.group != group or balance.unit == "concurrent":
+                continue
+            if balance.unit == "tokens_day":
+                left = balance.remaining // (PARTS * num_gateways)
+                state.day_tokens = max(0, (here.tokens_per_day or 0) - left)
+                continue
+            whole = balance.remaining * bucket.LEVEL_PER_UNIT + elapsed_ms * balance.limit
+            part = whole // (PARTS * num_gateways)
+            if balance.unit == "requests":
+                # Never less than one: a gateway among many must not begin with nothing at all.
+                part = max(part, bucket.LEVEL_PER_UNIT)
+                state.requests_level = min(state.requests_level, part)
+            elif balance.unit == "tokens":
+                state.tokens_level = min(state.tokens_level, part)
+        return state
+
+    def _tightest(
+        self,
+        demands: tuple[Demand, ...],
+        states: Mapping[BackendGroup, bucket.BucketState],
+        limits: Mapping[BackendGroup, GroupLimits],
+    ) -> tuple[int, tuple[BackendGroup, Unit] | None]:
+        longest_ms: int = 0
+        tightest: tuple[BackendGroup, Unit] | None = None
+        for demand in demands:
+            waits = bucket.waits_ms(states[demand.group], limits[demand.group], demand.tokens)
+            for unit, wait_ms in zip(UNITS, waits, strict=True):
+                if wait_ms > longest_ms:
+                    longest_ms, tightest = wait_ms, (demand.group, unit)
+        return longest_ms, tightest
+
+
+def local_limits(
+    limits: GroupLimits, num_gateways: int, *, without_rates: bool = False
+) -> GroupLimits:
+    """One gateway's part of a tenant's limits; `without_rates`: only its places are bounded."""
+
+    def part(limit: int) -> int:
+        return limit and max(1, limit // (PARTS * max(1, num_gateways)))
+
+    rates = (bucket.MAX_PER_MIN, bucket.MAX_PER_MIN)
+    if not without_rates:
+        rates = part(limits.requests_per_min), part(limits.tokens_per_min)
+    return GroupLimits(
+        requests_per_min=rates[0],
+        tokens_per_min=rates[1],
+        max_concurrent=part(limits.max_concurrent),
+        tokens_per_day=None if limits.tokens_per_day is None else part(limits.tokens_per_day),
+    )
+
+
+def _balances(
+    states: Mapping[BackendGroup, bucket.BucketState], limits: Mapping[BackendGroup, GroupLimits]
+) -> tuple[Balance, ...]:
+    return tuple(
+        balance
+        for group, group_limits in limits.items()
+        for balance in group_balances(group, states[group], group_limits)
+    )
+
+
+def _remember(kept: dict[str, _Kept], tenant_id: str, value: _Kept) -> None:
+    if tenant_id not in kept and len(kept) >= MAX_TENANTS:
+        del kept[next(iter(kept))]
+    kept[tenant_id] = value

@@ -1,0 +1,447 @@
+"""Pools: what limits a tenant, what a task asks of them, and what it was granted.
+
+Each tenant has pools per group of backends: requests per minute, tokens per minute, tasks at once,
+and tokens per day. `reserve_first` takes what the first ranked route that fits demands, all of it
+or nothing; `extend` takes more for a task that outgrows it, or gives back what it holds of a group
+that it is through with; `settle` puts the real usage in its place. A reservation is a lease: a
+gateway renews it while the task lives, and if the gateway dies the lease runs out and everything
+comes back.
+
+`MemoryPools` keeps them in a dict, for tests and back-tests on virtual time. `RedisPools` has the
+same methods, awaited, for production.
+"""
+
+import heapq
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from typing import Literal
+
+import msgspec
+
+from backends.contract import BackendGroup
+from router.classify.task import GroupLimits, Tenant
+from router.pools import bucket
+
+Unit = Literal["requests", "tokens", "concurrent", "tokens_day"]
+Shed = Literal["capacity", "share"]  # the group takes no more at all, or no more of this tenant
+PoolsMode = Literal["redis", "degraded"]  # the shared pools, or this process's own
+Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that sets it
+
+GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
+UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent", "tokens_day")
+BUDGET_US = 50_000  # one attempt of a call to shared pools; two are made at most
+LEASE_US = 30_000_000  # three renewals' worth: one lost renewal must not cost a live task its place
+_LEASE = re.compile(r".*\|(-?\d+)\|(-?\d+)", re.DOTALL)
+MAX_REAPED = 8  # expired leases one call gives back on its way, so that its work stays bounded
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What one route asks of one group's pools: one request, one place, and these tokens."""
+
+    group: BackendGroup
+    tokens: int  # weighted: prompt plus expected output; 0 for a warm-up
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """What was granted, and must be settled exactly once; the leases are opaque to callers."""
+
+    id: str
+    tenant_id: str
+    demands: tuple[Demand, ...]
+    lease: str
+    expires_us: int  # Redis server time; renewed while the task lives
+    former: str | None = None  # the lease it still has if its extension did not get through
+    # What groups are charged that `former` holds and `lease` does not.
+    released: tuple[tuple[BackendGroup, int], ...] = ()
+
+
+class Balance(msgspec.Struct, frozen=True):
+    """One pool as it stands: what a client is told in headers."""
+
+    group: BackendGroup
+    unit: Unit
+    limit: int  # per minute or day; for `concurrent`, at once
+    remaining: int  # never negative
+    reset_us: int  # until it is full again; 0 for `concurrent`
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """The answer to `reserve_first`: which of the ranked demands was taken, or how long to wait."""
+
+    index: int | None  # into the ranked demands; None: none fits now
+    reservation: Reservation | None
+    balances: tuple[Balance, ...]  # all pools of the tenant, after the call
+    wait_us: int = 0  # refused: until the soonest of the ranked demands would fit
+    limited_by: tuple[BackendGroup, Unit] | None = None  # refused: the pool that sets `wait_us`
+    num_reaped: int = 0  # expired leases this call gave back: their gateways crashed
+    mode: PoolsMode = "redis"  # whose pools these were
+    shed: Shed | None = None  # refused by no pool, but since the group of engines is full
+
+
+class Renewal(msgspec.Struct, frozen=True):
+    """What `renew` found of the leases it was given."""
+
+    num_held: int
+    num_anew: int  # given back too early, and taken anew
+
+
+def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
+    """The lease of these demands: what must come back, so that whoever meets it can return it.
+
+    `2:id|fast tokens|deep tokens`, -1 for a group that is not part of it; the same for a repeated
+    call, so that it is charged once. `pools.lua` reads and writes the same. Whatever a later
+    version puts before the first `|`, every lease ends in the two numbers: a release that does not
+    know the rest still gives places and tokens back.
+    """
+    fast = deep = -1
+    for demand in demands:
+        if demand.group == "fast":
+            fast = demand.tokens
+        else:
+            deep = demand.tokens
+    return f"2:{reservation_id}|{fast}|{deep}"
+
+
+def parse_lease(lease: str) -> dict[BackendGroup, int] | None:
+    """What a lease of any version holds, by group; None if it is no lease."""
+    match = _LEASE.fullmatch(lease)
+    if match is None:
+        return None
+    tokens = zip(GROUPS, match.groups(), strict=True)
+    return {group: int(number) for group, number in tokens if number != "-1"}
+
+
+def extended(reservation: Reservation, tokens: Mapping[BackendGroup, int]) -> Reservation:
+    """The reservation as it is to become by `extend`: each named group holds that many tokens.
+
+    Until `extend` has returned it may be under either lease; both are in it, so it can be settled
+    at any time. Only one extension at a time: repeat one without an answer before the next.
+    """
+    assert reservation.former is None, "the extension before has no answer yet"
+    demands = tuple(
+        Demand(demand.group, max(demand.tokens, tokens.get(demand.group, 0)))
+        for demand in reservation.demands
+    )
+    return msgspec.structs.replace(
+        reservation,
+        demands=demands,
+        lease=lease_of(reservation.id, demands),
+        former=reservation.lease,
+    )
+
+
+def shrunk(reservation: Reservation, used_tokens: Mapping[BackendGroup, int]) -> Reservation:
+    """The reservation as it is to become by `extend`: without these groups, which are charged.
+
+    As with `extended`. At least one group must be left: to give back all of it, settle it.
+    """
+    assert reservation.former is None, "the extension before has no answer yet"
+    demands = tuple(demand for demand in reservation.demands if demand.group not in used_tokens)
+    assert demands, "nothing would be left: settle it"
+    return msgspec.structs.replace(
+        reservation,
+        demands=demands,
+        lease=lease_of(reservation.id, demands),
+        former=reservation.lease,
+        released=tuple(used_tokens.items()),
+    )
+
+
+def group_balances(
+    group: BackendGroup, state: bucket.BucketState, limits: GroupLimits
+) -> tuple[Balance, ...]:
+    """What to tell a client about one group's pools, refilled before."""
+    per_day = limits.tokens_per_day
+    return balances_from(
+        group,
+        (state.requests_level, state.tokens_level, state.num_held),
+        (limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent),
+        -1 if per_day is None else per_day,
+        state.day_tokens + state.held_tokens,
+        bucket.day_left_ms(state),
+    )
+
+
+def balances_from(
+    group: BackendGroup,
+    levels: Sequence[int],
+    limits: Sequence[int],
+    per_day: int,
+    day_tokens: int,
+    day_left_ms: int,
+) -> tuple[Balance, ...]:
+    """The same from numbers: every admission makes some, so nothing is built on the way.
+
+    Args:
+        group: Whose pools.
+        levels: Of requests and tokens, in `bucket`'s units; and places taken.
+        limits: Requests and tokens per minute, places.
+        per_day: Tokens; -1: no such pool.
+        day_tokens: Charged and held of them.
+        day_left_ms: Until the day is over.
+    """
+    requests, tokens, num_held = levels
+    per_min, tokens_per_min, most = limits
+    balances = (
+        Balance(
+            group,
+            "requests",
+            per_min,
+            max(0, requests // bucket.LEVEL_PER_UNIT),
+            bucket.reset_ms(requests, per_min) * 1_000,
+        ),
+        Balance(
+            group,
+            "tokens",
+            tokens_per_min,
+            max(0, tokens // bucket.LEVEL_PER_UNIT),
+            bucket.reset_ms(tokens, tokens_per_min) * 1_000,
+        ),
+        Balance(group, "concurrent", most, max(0, most - num_held), 0),
+    )
+    if per_day < 0:
+        return balances
+    left = max(0, per_day - day_tokens)
+    return (*balances, Balance(group, "tokens_day", per_day, left, day_left_ms * 1_000))
+
+
+class MemoryPools:
+    """All tenants' pools in this process. `now_us` is whatever clock the caller keeps."""
+
+    def __init__(self, lease_us: int = LEASE_US) -> None:
+        self._lease_ms = lease_us // 1_000
+        self._tenants: dict[str, _TenantPools] = {}
+
+    def reserve_first(
+        self,
+        tenant: Tenant,
+        reservation_id: str,
+        ranked_demands: Sequence[tuple[Demand, ...]],
+        now_us: int,
+    ) -> Grant:
+        """Reserve the first of the ranked demands that fits, whole, or nothing.
+
+        The same reservation id with the same demands gets the same reservation again.
+        """
+        now_ms = now_us // 1_000
+        pools = self._at(tenant, now_ms)
+        num_reaped = pools.reap(now_ms, MAX_REAPED)
+        index, (wait_ms, limited_by) = pools.find(reservation_id, ranked_demands)
+        if index is None:
+            return Grant(None, None, pools.balances(), wait_ms * 1_000, limited_by, num_reaped)
+        demands = ranked_demands[index]
+        lease = lease_of(reservation_id, demands)
+        if lease not in pools.expiry_ms:
+            pools.reserve(demands)
+            pools.hold(lease, now_ms + self._lease_ms)
+        expires_us = pools.expiry_ms[lease] * 1_000
+        reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_us)
+        return Grant(index, reservation, pools.balances(), num_reaped=num_reaped)
+
+    def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> Grant:
+        """Take what a reservation that was granted elsewhere holds, whether it fits or not.
+
+        One that is held already is left as it is, so adopting twice is harmless.
+        """
+        now_ms = now_us // 1_000
+        pools = self._at(tenant, now_ms)
+        num_reaped = pools.reap(now_ms, MAX_REAPED)
+        if reservation.lease not in pools.expiry_ms:
+            pools.reserve(reservation.demands)
+            pools.hold(reservation.lease, now_ms + self._lease_ms)
+        expires_us = pools.expiry_ms[reservation.lease] * 1_000
+        adopted = msgspec.structs.replace(reservation, expires_us=expires_us)
+        return Grant(0, adopted, pools.balances(), num_reaped=num_reaped)
+
+    def extend(self, reservation: Reservation, now_us: int) -> bool:
+        """Hold what `extended` added, in debt if it does not fit; the lease runs from now again.
+
+        Of one made by `shrunk`, give back what it leaves out, and charge that. A reservation that
+        was settled, has expired or was forgotten is left alone (False).
+        """
+        now_ms = now_us // 1_000
+        pools = self._tenants[reservation.tenant_id]
+        pools.load({}, now_ms)
+        former = reservation.former
+        if former is not None and pools.expiry_ms.pop(former, None) is not None:
+            held = parse_lease(former)
+            assert held is not None, "only leases of ours are held"
+            for demand in reservation.demands:
+                pools.extend(demand.group, demand.tokens - held.pop(demand.group))
+            pools.settle(held, dict(reservation.released))
+        elif reservation.lease not in pools.expiry_ms:
+            return False
+        pools.hold(reservation.lease, now_ms + self._lease_ms)
+        return True
+
+    def settle(
+        self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
+    ) -> bool:
+        """Give the places back and charge actual tokens; a group not named used none.
+
+        A reservation that was settled or has expired is left alone (False): settling twice is
+        harmless.
+        """
+        pools = self._tenants[reservation.tenant_id]
+        pools.load({}, now_us // 1_000)
+        for lease in (reservation.lease, reservation.former):
+            if lease is not None and pools.expiry_ms.pop(lease, None) is not None:
+                pools.give_back(lease, actual_tokens)
+                return True
+        return False
+
+    def renew(self, reservations: Iterable[Reservation], now_us: int) -> Renewal:
+        """Let these leases run from now again; one that was given back too early is taken anew.
+
+        Not without the pools it was taken from: then Redis was started again, see `adopt`.
+        """
+        now_ms = now_us // 1_000
+        num_held = num_anew = 0
+        for reservation in reservations:
+            pools = self._tenants.setdefault(reservation.tenant_id, _TenantPools())
+            pools.load({}, now_ms)
+            if reservation.lease in pools.expiry_ms:
+                num_held += 1
+            elif pools.has(reservation.demands):
+                num_anew += 1
+                pools.adopt(reservation.demands)
+            else:
+                continue
+            pools.hold(reservation.lease, now_ms + self._lease_ms)
+        return Renewal(num_held, num_anew)
+
+    def balances(self, tenant: Tenant, now_us: int) -> tuple[Balance, ...]:
+        """The tenant's pools as they stand."""
+        pools = self._at(tenant, now_us // 1_000)
+        pools.reap(now_us // 1_000, MAX_REAPED)
+        return pools.balances()
+
+    def reap(self, tenant_id: str, most: int, now_us: int) -> int:
+        """Give back what expired leases of a tenant hold, at most so many; returns how many."""
+        pools = self._tenants.setdefault(tenant_id, _TenantPools())
+        pools.load({}, now_us // 1_000)
+        return pools.reap(now_us // 1_000, most)
+
+    def _at(self, tenant: Tenant, now_ms: int) -> "_TenantPools":
+        pools = self._tenants.setdefault(tenant.id, _TenantPools())
+        pools.load(tenant.limits, now_ms)
+        return pools
+
+
+class _TenantPools:
+    """One tenant's buckets and leases. As in `pools.lua`: `load`, then change what was loaded.
+
+    What is loaded is kept only where something was taken or given back, where limits changed, and
+    where the clock stepped back; a refill alone is exact and can be done again.
+    """
+
+    __slots__ = ("_by_expiry", "_kept", "_limits", "_states", "expiry_ms")
+
+    def __init__(self) -> None:
+        self._kept: dict[BackendGroup, bucket.BucketState] = {}
+        self._states: dict[BackendGroup, bucket.BucketState] = {}
+        self._limits: dict[BackendGroup, GroupLimits] = {}
+        self.expiry_ms: dict[str, int] = {}  # lease -> when it expires
+        self._by_expiry: list[tuple[int, str]] = []  # heap; entries of renewed leases are stale
+
+    def load(self, limits: Mapping[BackendGroup, GroupLimits], now_ms: int) -> None:
+        """Bring the buckets to now, then to these limits: a level above a new one comes down."""
+        for group, kept in self._kept.items():
+            state = self._states[group] = copy(kept)
+            bucket.refill(state, self._limits[group], now_ms)
+            if now_ms < kept.stamp_ms:
+                self._keep(group)
+        for group, group_limits in limits.items():
+            if group not in self._kept:
+                self._states[group] = bucket.new_state(group_limits, now_ms)
+            elif group_limits != self._limits[group]:
+                bucket.refill(self._states[group], group_limits, now_ms)
+            else:
+                continue
+            self._limits[group] = group_limits
+            self._keep(group)
+
+    def _keep(self, group: BackendGroup) -> None:
+        self._kept[group] = copy(self._states[group])
+
+    def reap(self, now_ms: int, most: int) -> int:
+        """Return what expired leases hold, soonest first; at most `most` of them."""
+        num_reaped = 0
+        while self._by_expiry and self._by_expiry[0][0] <= now_ms and num_reaped < most:
+            expires_ms, lease = heapq.heappop(self._by_expiry)
+            if self.expiry_ms.get(lease) == expires_ms:
+                del self.expiry_ms[lease]
+                num_reaped += 1
+                self.give_back(lease, {})
+        return num_reaped
+
+    def find(
+        self, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+    ) -> tuple[int | None, Waits]:
+        """The demands held already or the first that fit; else the shortest wait and its pool."""
+        for index, demands in enumerate(ranked_demands):
+            if lease_of(reservation_id, demands) in self.expiry_ms:
+                return index, (0, None)
+        soonest: Waits | None = None
+        for index, demands in enumerate(ranked_demands):
+            wait_ms, pool = self._tightest(demands)
+            if wait_ms == 0:
+                return index, (0, None)
+            if soonest is None or wait_ms < soonest[0]:
+                soonest = wait_ms, pool
+        assert soonest is not None, "nothing was demanded"
+        return None, soonest
+
+    def _tightest(self, demands: tuple[Demand, ...]) -> Waits:
+        longest_ms: int = 0
+        tightest: tuple[BackendGroup, Unit] | None = None
+        for demand in demands:
+            state, limits = self._states[demand.group], self._limits[demand.group]
+            waits = bucket.waits_ms(state, limits, demand.tokens)
+            for unit, wait_ms in zip(UNITS, waits, strict=True):
+                if wait_ms > longest_ms:
+                    longest_ms, tightest = wait_ms, (demand.group, unit)
+        return longest_ms, tightest
+
+    def reserve(self, demands: tuple[Demand, ...]) -> None:
+        for demand in demands:
+            bucket.reserve(self._states[demand.group], self._limits[demand.group], demand.tokens)
+            self._keep(demand.group)
+
+    def adopt(self, demands: tuple[Demand, ...]) -> None:
+        for demand in demands:
+            bucket.adopt(self._states[demand.group], self._limits[demand.group], demand.tokens)
+            self._keep(demand.group)
+
+    def has(self, demands: tuple[Demand, ...]) -> bool:
+        return all(demand.group in self._states for demand in demands)
+
+    def extend(self, group: BackendGroup, tokens: int) -> None:
+        bucket.extend(self._states[group], self._limits[group], tokens)
+        self._keep(group)
+
+    def give_back(self, lease: str, actual_tokens: Mapping[BackendGroup, int]) -> None:
+        held = parse_lease(lease)
+        assert held is not None, "only leases of ours are held"
+        self.settle(held, actual_tokens)
+
+    def settle(
+        self, held: Mapping[BackendGroup, int], actual_tokens: Mapping[BackendGroup, int]
+    ) -> None:
+        for group, tokens in held.items():
+            state, limits = self._states[group], self._limits[group]
+            bucket.settle(state, limits, tokens, actual_tokens.get(group, 0))
+            self._keep(group)
+
+    def hold(self, lease: str, expires_ms: int) -> None:
+        self.expiry_ms[lease] = expires_ms
+        heapq.heappush(self._by_expiry, (expires_ms, lease))
+
+    def balances(self) -> tuple[Balance, ...]:
+        return tuple(
+            balance
+            for group in GROUPS
+            if group in self._states
+            for balance in group_balances(group, self._states[group], self._limits[group])
+        )

@@ -1,0 +1,139 @@
+"""Gives back what crashed gateways held, also of tenants that ask for nothing any more.
+
+Gateways enter the tenants that they reserve for into one sorted set, by when the last of their
+leases can have run out: before they reserve, so that who dies at once has entered it. Now and then
+each takes those that are due and sweeps their leases. A tenant's entry is moved on when it is
+taken, so that not everybody sweeps the same; who dies while sweeping leaves it to the next.
+
+An entry without leases stays for one lease more, as idle, and then goes. Entering makes it busy
+again. So a gateway that entered a tenant may rely on it for a lease, unless Redis loses it.
+
+A crash is to be over within a lease and a second, also where the one that swept dies as well: so
+what was taken is due again soon. Where a round takes longer, two sweep the same, which is harmless.
+
+An edge: it uses the event loop.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from router.pools.script_calls import NUM_KEYS, SCRIPT, reap_call
+from router.redis.servers import RedisAway, RedisServers, Script
+
+KEY = "lw1:{sweeper}:due"  # member: tenant id; score: when to look, server's ms
+MAX_SWEPT = 100  # expired leases that one call gives back
+MAX_TAKEN = 100  # tenants that one round sweeps
+AGAIN_MS = 400  # when the next one looks at what was taken; it may come 400 ms after that
+
+# Scores are whole ms; the half of one marks an idle entry.
+
+# KEYS: the set. ARGV: milliseconds from now, a tenant. When an entry that is there is due stays so:
+# who reserves later must not put off the sweep of what a crashed gateway held.
+_ENTER = Script(
+    """
+local due_ms = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or -1)
+if due_ms < 0 then
+  local time = redis.call('TIME')
+  due_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(ARGV[1])
+end
+return redis.call('ZADD', KEYS[1], math.floor(due_ms), ARGV[2])
+""",
+    1,
+)
+# KEYS: the set. ARGV: how many at most, when they are due again. Returns tenants, each with the
+# score it has now.
+_TAKE = Script(
+    """
+local time = redis.call('TIME')
+local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, ARGV[1])
+local taken = {}
+for number = 1, #due, 2 do
+  local score = now_ms + tonumber(ARGV[2]) + tonumber(due[number + 1]) % 1
+  redis.call('ZADD', KEYS[1], score, due[number])
+  taken[number] = due[number]
+  taken[number + 1] = string.format('%.1f', score)
+end
+return taken
+""",
+    1,
+)
+# KEYS: the set. ARGV: a tenant, the score it was taken with, when its next lease expires (0: none),
+# how long an entry stays idle.
+_DONE = Script(
+    """
+local score = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or -1)
+if score ~= tonumber(ARGV[2]) then return 0 end
+local next_ms = tonumber(ARGV[3])
+if next_ms == 0 then
+  if score % 1 > 0 then return redis.call('ZREM', KEYS[1], ARGV[1]) end
+  local time = redis.call('TIME')
+  next_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(ARGV[4])
+  next_ms = next_ms + 0.5
+end
+redis.call('ZADD', KEYS[1], next_ms, ARGV[1])
+return 1
+""",
+    1,
+)
+_POOLS = Script(SCRIPT, NUM_KEYS)
+
+
+class Sweeper:
+    """One gateway's. Every call of `tend` may raise `RedisAway`; the next one goes on."""
+
+    def __init__(self, servers: RedisServers, lease_ms: int) -> None:
+        self._servers = servers
+        self._lease_ms = lease_ms
+        self._now_s = asyncio.get_running_loop().time
+        self._entered_s: dict[str, float] = {}  # when; a sixth of a lease later it is done again
+        self._entering: set[asyncio.Task[None]] = set()
+
+    def note(self, tenant_id: str) -> None:
+        """Call it before a lease of this tenant begins: the entry goes ahead on the connection."""
+        if tenant_id in self._entered_s:
+            return
+        self._entered_s[tenant_id] = self._now_s()
+        sent = self._servers.run(_ENTER, (KEY, self._lease_ms, tenant_id))
+        entering = asyncio.create_task(self._entered(tenant_id, sent))
+        self._entering.add(entering)
+        entering.add_done_callback(self._entering.discard)
+
+    async def _entered(self, tenant_id: str, sent: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await sent
+        except RedisAway:
+            self._entered_s.pop(tenant_id, None)  # the next note tries again
+
+    async def close(self) -> None:
+        """Wait for what is under way; the connections are closed already."""
+        await asyncio.gather(*self._entering, return_exceptions=True)
+
+    async def tend(self) -> int:
+        """Sweep what is due; returns how many leases came back."""
+        old_s = self._now_s() - self._lease_ms / 6e3
+        self._entered_s = {
+            tenant: entered_s for tenant, entered_s in self._entered_s.items() if entered_s > old_s
+        }
+        taken: list[Any] = await self._servers.run(_TAKE, (KEY, MAX_TAKEN, AGAIN_MS))
+        num_swept = 0
+        for tenant, score in zip(taken[::2], taken[1::2], strict=True):
+            tenant_id = tenant.decode()
+            num_reaped, next_ms = await self.sweep(tenant_id)
+            num_swept += num_reaped
+            done = (KEY, tenant_id, score.decode(), next_ms, self._lease_ms)
+            await self._servers.run(_DONE, done)
+        return num_swept
+
+    async def sweep(self, tenant_id: str) -> tuple[int, int]:
+        """Give back all expired leases of a tenant: how many, and when the next expires, 0: none.
+
+        Raises:
+            RedisAway: Redis is away.
+        """
+        num_swept, num_reaped, next_ms = 0, MAX_SWEPT, 0
+        while num_reaped == MAX_SWEPT:
+            num_reaped, next_ms = await self._servers.run(_POOLS, reap_call(tenant_id, MAX_SWEPT))
+            num_swept += num_reaped
+        return num_swept, next_ms

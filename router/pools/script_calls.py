@@ -1,0 +1,170 @@
+"""Calls of `pools.lua`: their arguments, and what its answers mean. Its head states the format."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+
+from backends.contract import BackendGroup
+from router.classify.task import GroupLimits, Tenant
+from router.pools.pools import (
+    GROUPS,
+    UNITS,
+    Balance,
+    Demand,
+    Grant,
+    Reservation,
+    Unit,
+    balances_from,
+    lease_of,
+)
+
+MAX_RANKED = 8  # ranked demands in one call
+MAX_RENEWED = 200  # leases in one call
+MAX_CACHED = 10_000  # tenants whose keys are kept made
+
+SCRIPT = resources.files(__package__).joinpath("pools.lua").read_text()
+NUM_KEYS = 3
+
+Arguments = tuple[str | int, ...]  # three keys, then the script's ARGV
+
+_TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
+_NO_LIMITS = (-1, -1, -1, -1)
+_STATE_FIELDS = 10
+
+
+@lru_cache(MAX_CACHED)
+def tenant_keys(tenant_id: str) -> tuple[str, str, str]:
+    """The script's keys. The tenant's hash tag keeps them in one slot of a Cluster."""
+    if not _TENANT_ID.fullmatch(tenant_id):
+        # Anything else could name another tenant's keys, or leave the hash tag.
+        raise ValueError(f"a tenant id matches [a-z0-9-]{{1,64}}; got {tenant_id[:80]!r}")
+    tag = f"lw1:{{{tenant_id}}}:"
+    return f"{tag}lease", f"{tag}p:fast", f"{tag}p:deep"
+
+
+def reserve_call(
+    tenant: Tenant,
+    reservation_id: str,
+    ranked_demands: Sequence[tuple[Demand, ...]],
+    lease_ms: int,
+    now_ms: int = 0,
+) -> Arguments:
+    """`now_ms` 0 means the server's clock, here and below."""
+    return _take_call("reserve", tenant, reservation_id, ranked_demands, lease_ms, now_ms)
+
+
+def adopt_call(
+    tenant: Tenant, reservation: Reservation, lease_ms: int, now_ms: int = 0
+) -> Arguments:
+    """For what was granted elsewhere."""
+    assert reservation.lease == lease_of(reservation.id, reservation.demands), "one lease format"
+    ranked = [reservation.demands]
+    return _take_call("adopt", tenant, reservation.id, ranked, lease_ms, now_ms)
+
+
+def _take_call(
+    operation: str,
+    tenant: Tenant,
+    reservation_id: str,
+    ranked_demands: Sequence[tuple[Demand, ...]],
+    lease_ms: int,
+    now_ms: int,
+) -> Arguments:
+    assert 1 <= len(ranked_demands) <= MAX_RANKED, f"1 to {MAX_RANKED} ranked demands"
+    tokens: list[int] = []
+    for demands in ranked_demands:
+        fast = deep = -1
+        for demand in demands:
+            if demand.group == "fast":
+                fast = demand.tokens
+            else:
+                deep = demand.tokens
+        tokens += (fast, deep)
+    head = (*tenant_keys(tenant.id), operation, now_ms, lease_ms)
+    return (*head, *_limits(tenant), reservation_id, *tokens)
+
+
+def extend_call(reservation: Reservation, lease_ms: int, now_ms: int = 0) -> Arguments:
+    """For a reservation made by `extended` or `shrunk`."""
+    assert reservation.former is not None, "nothing was extended"
+    head = (*tenant_keys(reservation.tenant_id), "extend", now_ms, lease_ms)
+    used = dict(reservation.released)
+    leases = (reservation.lease, reservation.former)
+    return (*head, *leases, used.get("fast", 0), used.get("deep", 0))
+
+
+def settle_call(
+    reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_ms: int = 0
+) -> Arguments:
+    """A group not named used none."""
+    fast, deep = actual_tokens.get("fast", 0), actual_tokens.get("deep", 0)
+    head = (*tenant_keys(reservation.tenant_id), "settle", now_ms, fast, deep, reservation.lease)
+    return head if reservation.former is None else (*head, reservation.former)
+
+
+def renew_call(tenant_id: str, leases: Sequence[str], lease_ms: int, now_ms: int = 0) -> Arguments:
+    """For at most `MAX_RENEWED` leases of one tenant."""
+    return (*tenant_keys(tenant_id), "renew", now_ms, lease_ms, *leases)
+
+
+def reap_call(tenant_id: str, most: int, now_ms: int = 0) -> Arguments:
+    """Gives back at most so many expired leases."""
+    return (*tenant_keys(tenant_id), "reap", now_ms, most)
+
+
+def read_call(tenant: Tenant, now_ms: int = 0) -> Arguments:
+    """The tenant's pools as they stand."""
+    return (*tenant_keys(tenant.id), "read", now_ms, *_limits(tenant))
+
+
+def grant_of(
+    reply: Sequence[int],
+    tenant: Tenant,
+    reservation_id: str,
+    ranked_demands: Sequence[tuple[Demand, ...]],
+) -> Grant:
+    """What the answer to `reserve` means."""
+    status, place, wait_ms, limited_by, expires_ms, num_reaped = reply[:6]
+    balances = balances_of(reply[6:])
+    if status == 0:
+        group, unit = divmod(limited_by, 10)
+        pool: tuple[BackendGroup, Unit] = (GROUPS[group - 1], UNITS[unit - 1])
+        return Grant(None, None, balances, wait_ms * 1_000, pool, num_reaped)
+    demands = ranked_demands[place]
+    lease = lease_of(reservation_id, demands)
+    reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_ms * 1_000)
+    return Grant(place, reservation, balances, num_reaped=num_reaped)
+
+
+def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
+    """What the script's state of a tenant's pools means."""
+    balances: tuple[Balance, ...] = ()
+    for place, group in enumerate(GROUPS):
+        start = place * _STATE_FIELDS
+        if state[start + 2] < 0:
+            continue
+        levels, limits = state[start : start + 3], state[start + 3 : start + 6]
+        per_day, charged, held, left_ms = state[start + 6 : start + 10]
+        balances += balances_from(group, levels, limits, per_day, charged + held, left_ms)
+    return balances
+
+
+def day_tokens_of(state: Sequence[int]) -> dict[BackendGroup, int]:
+    """Weighted tokens charged on this UTC day, by group; only groups that have pools."""
+    spent = {
+        group: state[place * _STATE_FIELDS + _STATE_FIELDS - 3]
+        for place, group in enumerate(GROUPS)
+    }
+    return {group: tokens for group, tokens in spent.items() if tokens >= 0}
+
+
+def _limits(tenant: Tenant) -> tuple[int, ...]:
+    return (*_group_limits(tenant.limits.get("fast")), *_group_limits(tenant.limits.get("deep")))
+
+
+def _group_limits(limits: GroupLimits | None) -> tuple[int, int, int, int]:
+    if limits is None:
+        return _NO_LIMITS
+    day = -1 if limits.tokens_per_day is None else limits.tokens_per_day
+    return limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent, day

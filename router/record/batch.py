@@ -1,0 +1,258 @@
+"""Many asks in, one decision each out: JSON lines, for evaluation by others and for planning.
+
+In, a line: `{"id": str, "text": str}`. Out, in the same order, a line: `id`, `lane` (interactive,
+deep or parallel), `p_deep`, `security`, `p_security`, `p_need_large`, `out_tokens`, `route_us`, and
+besides what `BatchDecision` adds. A line that is no such object, or that the policy refuses, gives
+`{"id": ..., "error": ...}` in its place; the others go on.
+
+Each ask becomes a task like one that a client sends with nothing else, and is classified, weighed
+and ranked as every task is; it is not admitted, so pools neither refuse nor pay.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from backends.contract import (
+    BackendGroup,
+    BackendInfo,
+    BackendStats,
+    ContextItem,
+    GenerateRequest,
+    Message,
+    TextPart,
+)
+from backends.prompt import TooLongError, measure
+from router.classify.classify import MODEL, Opinion, features, form_opinion
+from router.classify.linear_model import LinearModel
+from router.classify.task import GroupLimits, Hints, Route, Task, TaskClass, Tenant
+from router.classify.text_features import Reading
+from router.decide.decision import Refusal
+from router.decide.ranking import rank
+from router.decide.weighing import NO_FACTS, Facts, weigh
+from router.policy.policy import Policy
+
+Lane = Literal["interactive", "deep", "parallel"]
+
+LANES: dict[Route, Lane] = {
+    Route.FAST: "interactive",
+    Route.DEEP: "deep",
+    Route.PARALLEL: "parallel",
+}
+
+_MANY = 1 << 40
+_LIMITS = GroupLimits(requests_per_min=_MANY, tokens_per_min=_MANY, max_concurrent=_MANY)
+ANYONE = Tenant(id="anyone", tier="none", limits={"fast": _LIMITS, "deep": _LIMITS})
+
+
+def _idle(group: BackendGroup) -> BackendStats:
+    info = BackendInfo(
+        name=group,
+        model=group,
+        group=group,
+        window_tokens=_MANY,
+        max_output_tokens=_MANY,
+        accepts_images=True,
+    )
+    return BackendStats(
+        info=info,
+        healthy=True,
+        num_running=0,
+        num_waiting=0,
+        max_num_seqs=_MANY,
+        kv_used_tokens=0,
+        kv_capacity_tokens=_MANY,
+    )
+
+
+# One engine of each group that takes everything: what remains is the policy's own wish.
+IDLE = (_idle("fast"), _idle("deep"))
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One line in."""
+
+    id: str
+    text: str
+
+
+class BatchDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line out."""
+
+    id: str
+    lane: Lane
+    p_deep: float
+    security: bool
+    p_security: float
+    p_need_large: float  # that a large model gets it right and a small one does not
+    out_tokens: float
+    route_us: float  # reading and classifying the text
+    rank_us: float  # weighing what else is known, and finding the route
+    reason: str  # `decision.Reason` of the route
+    signals: tuple[str, ...]
+    refused: str | None = None  # what a response would be refused with; the lane is the wished one
+
+
+class BatchError(msgspec.Struct, frozen=True, kw_only=True):
+    """One line out for a line without a decision."""
+
+    id: str | None
+    error: str
+
+
+class _Named(msgspec.Struct, frozen=True):
+    id: str | None = None
+
+
+FactsOf = Callable[[Task, TaskClass, Reading], Facts]
+
+
+def nothing_known(task: Task, task_class: TaskClass, reading: Reading) -> Facts:
+    """The facts of a gateway that has run no task yet."""
+    return NO_FACTS
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """What decisions are made by: the same for every line of a batch."""
+
+    policy: Policy
+    tenant: Tenant = ANYONE
+    stats: Sequence[BackendStats] = IDLE
+    model: LinearModel = MODEL
+    hints: Hints = Hints()
+    facts: FactsOf = nothing_known
+    unix_s: float = 0.0  # now, by the wall clock: policies have hours
+
+    @property
+    def own_policy(self) -> Policy:
+        """The policy as it is for the tenant."""
+        return self.policy.for_tenant(self.tenant.id)
+
+    @property
+    def max_tokens(self) -> int:
+        """The largest window: longer texts are not counted to their end."""
+        return max(stats.info.window_tokens for stats in self.stats)
+
+
+def lone_task(text: str, desk: Desk, name: str = "") -> Task:
+    """The task of a client that sends this text and nothing else."""
+    items: tuple[ContextItem, ...] = ()
+    try:
+        items = (measure(Message("user", (TextPart(text),)), desk.max_tokens),)
+        num_tokens = items[0].num_tokens
+    except TooLongError as error:
+        num_tokens = error.num_tokens
+    request = GenerateRequest(
+        id=name,
+        model=desk.hints.model,
+        items=items,
+        num_prompt_tokens=num_tokens,
+        prefix=(),
+        max_output_tokens=_MANY,
+    )
+    return Task(
+        id=name,
+        tenant=desk.tenant,
+        request=request,
+        hints=desk.hints,
+        ask=text,
+        num_ask_tokens=num_tokens,
+        num_turns=1,
+        has_images=False,
+        last_backend=None,
+        arrived_us=0,
+        arrived_unix_s=desk.unix_s,
+        conversation=name,
+    )
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a task would go, and why it would be refused if it would."""
+
+    lane: Lane
+    reason: str  # `decision.Reason`
+    refused: str | None = None  # the protocol's code
+
+
+def wish(task: Task, opinion: Opinion, desk: Desk) -> Wish | Refusal:
+    """The first of the routes that `rank` finds; where it finds none, of those with `IDLE` engines.
+
+    Returns:
+        The refusal where no engine at all would help: the tenant or the model is at fault.
+    """
+    policy, task_class = desk.own_policy, opinion.task_class
+    facts = desk.facts(task, task_class, opinion.features.reading)
+    task_class = weigh(policy.tradeoff, policy.band, task, task_class, desk.stats, facts)
+    ranked = rank(policy, task, task_class, desk.stats)
+    refused = None
+    if isinstance(ranked, Refusal):
+        refused = ranked
+        ranked = rank(policy, task, task_class, IDLE)
+    if isinstance(ranked, Refusal):
+        return refused or ranked
+    code = None if refused is None else refused.code
+    return Wish(lane=LANES[ranked[0].route], reason=ranked[0].reason.value, refused=code)
+
+
+def decide_ask(ask: Ask, desk: Desk, clock_ns: Callable[[], int]) -> BatchDecision | BatchError:
+    """One decision.
+
+    Args:
+        clock_ns: A monotonic clock, for `route_us` and `rank_us` alone.
+    """
+    task = lone_task(ask.text, desk, ask.id)
+    started_ns = clock_ns()
+    opinion = form_opinion(features(task), desk.own_policy.band, desk.model)
+    classified_ns = clock_ns()
+    task_class = opinion.task_class
+    wished = wish(task, opinion, desk)
+    ranked_ns = clock_ns()
+    if isinstance(wished, Refusal):
+        return BatchError(id=ask.id, error=f"{wished.code}: {wished.message}")
+    return BatchDecision(
+        id=ask.id,
+        lane=wished.lane,
+        p_deep=task_class.p_deep,
+        security=task_class.security_sensitive,
+        p_security=task_class.p_security,
+        p_need_large=task_class.p_gain,
+        out_tokens=float(task_class.expected_output_tokens),
+        route_us=(classified_ns - started_ns) / 1_000,
+        rank_us=(ranked_ns - classified_ns) / 1_000,
+        reason=wished.reason,
+        signals=opinion.signals(),
+        refused=wished.refused,
+    )
+
+
+def decide_line(line: bytes, number: int, desk: Desk, clock_ns: Callable[[], int]) -> bytes:
+    """One line of JSON for one line of JSON, without line breaks; `number` is for the error."""
+    found: BatchDecision | BatchError
+    try:
+        found = decide_ask(_ASK.decode(line), desk, clock_ns)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        found = BatchError(id=_name_of(line), error=f"line {number}: {error}")
+    return _ENCODER.encode(found)
+
+
+def decide_lines(
+    lines: Iterable[bytes], desk: Desk, clock_ns: Callable[[], int]
+) -> Iterator[bytes]:
+    """`decide_line` of each that is not blank, lazily."""
+    for number, line in enumerate(lines, start=1):
+        if not line.isspace() and line:
+            yield decide_line(line, number, desk, clock_ns)
+
+
+_ASK = msgspec.json.Decoder(Ask)
+_NAMED = msgspec.json.Decoder(_Named)
+_ENCODER = msgspec.json.Encoder()
+
+
+def _name_of(line: bytes) -> str | None:
+    """The id of a line that is no ask, if it has one."""
+    try:
+        return _NAMED.decode(line).id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,270 @@
+"""The decision log's format: one line of JSON per task, written when it ends; back-tests read it.
+
+Without the words of anybody: what is recorded of an ask is its size, its shape in numbers and its
+kind, unless the policy says `record_text`. docs/decision-log.md describes every field; whoever
+changes what one means raises `SCHEMA`.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+import msgspec
+
+from backends.contract import BackendGroup, BackendInfo, Usage
+from router.classify.kinds import Kind, kind_of
+from router.classify.task import Task
+from router.classify.text_features import Reading, dense, once
+from router.decide.decision import RouteDecision
+
+SCHEMA = 1
+MAX_TEXT_CHARS = 8_192  # of an ask, where it is recorded
+MAX_NAME_CHARS = 64  # of what a client may choose freely
+
+
+class RankedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One route that the task might have taken."""
+
+    route: str
+    strategy: str | None
+    backends: tuple[str, ...]
+    reason: str
+
+
+class ShadowRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the shadow policy would rather have done."""
+
+    policy: str
+    route: str
+    strategy: str | None
+    rule: str
+
+
+class UsageRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What one backend used."""
+
+    backend: str
+    model: str
+    group: BackendGroup
+    input_tokens: int
+    cached_tokens: int  # of the input, from a KV prefix
+    output_tokens: int
+    exact: bool
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A task, what was decided about it, and what came of it; null where it never got so far."""
+
+    schema: int = SCHEMA
+    id: str  # the response's
+    at: float  # Unix time of arrival
+    tenant: str
+    tier: str
+    conversation: str | None = None  # a hash: the same for all its turns
+    policy: str | None = None  # the version that decided: v7, or a configured policy's own name
+
+    # What was asked.
+    model: str
+    asked_route: str | None = None
+    asked_strategy: str | None = None
+    reasoning_effort: str | None = None
+    service_tier: str | None = None
+    deadline_ms: float | None = None
+    generate: bool = True
+    ask_tokens: int | None = None
+    prompt_tokens: int | None = None
+    max_output_tokens: int | None = None
+    turns: int | None = None
+    tools: int | None = None
+    has_images: bool | None = None
+    kind: str | None = None
+    shape: tuple[float, ...] = ()  # `router.classify.text_features.DENSE_NAMES`
+    text: str | None = None  # the ask, only where the policy says `record_text`
+
+    # What the classifier made of it.
+    label: str | None = None
+    p_deep: float | None = None
+    p_gain: float | None = None
+    p_security: float | None = None
+    security_sensitive: bool | None = None
+    expected_output_tokens: int | None = None
+
+    # What was decided.
+    ranked: tuple[RankedRecord, ...] = ()
+    route: str | None = None  # taken; null: refused
+    strategy: str | None = None
+    backends: tuple[str, ...] = ()
+    reason: str | None = None
+    rule: str | None = None
+    canary: bool = False
+    shadow: ShadowRecord | None = None
+
+    # What came of it.
+    outcome: str  # as in `lanewise_requests_total`
+    error: str | None = None  # the protocol's code
+    answered_by: str | None = None
+    queued_ms: float | None = None  # until its stream let it start
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    duration_ms: float
+    usage: tuple[UsageRecord, ...] = ()
+    input_tokens: int = 0  # over all backends
+    output_tokens: int = 0
+    cost: int = 0  # weighted tokens, as the pools were charged
+
+
+class Course(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task went, in microseconds; None where it never got so far."""
+
+    outcome: str
+    error: str | None = None
+    answered_by: str | None = None
+    queued_us: int | None = None
+    ttft_us: int | None = None
+    tpot_us: float | None = None
+    duration_us: int
+    usages: Mapping[str, Usage] = {}  # backend -> what it used
+    cost: int = 0
+
+
+def record_of(
+    task: Task,
+    decision: RouteDecision | None,
+    course: Course,
+    backends: Mapping[str, BackendInfo],
+    *,
+    with_text: bool = False,
+    with_shape: bool = True,
+) -> DecisionRecord:
+    """The line for a task.
+
+    Args:
+        decision: None where no route was possible at all.
+        with_shape: More than half of what a record costs, and only a log has a use for it.
+    """
+    hints, request = task.hints, task.request
+    reading = task.reading
+    record = DecisionRecord(
+        id=task.id,
+        at=round(task.arrived_unix_s, 3),
+        tenant=task.tenant.id,
+        tier=task.tenant.tier,
+        conversation=_hashed(task.tenant.id, task.conversation),
+        model=hints.model[:MAX_NAME_CHARS],
+        asked_route=hints.route.value if hints.route else None,
+        asked_strategy=hints.strategy,
+        reasoning_effort=_short(hints.reasoning_effort),
+        service_tier=_short(hints.service_tier),
+        deadline_ms=None if hints.deadline_us is None else hints.deadline_us / 1e3,
+        generate=task.generate,
+        ask_tokens=task.num_ask_tokens,
+        prompt_tokens=request.num_prompt_tokens,
+        max_output_tokens=request.max_output_tokens,
+        turns=task.num_turns,
+        tools=len(request.tools),
+        has_images=task.has_images,
+        kind=_kind(reading),
+        shape=tuple(round(number, 3) for number in dense(reading)) if with_shape else (),
+        text=task.ask[:MAX_TEXT_CHARS] if with_text else None,
+        outcome=course.outcome,
+        error=course.error,
+        answered_by=course.answered_by,
+        queued_ms=_ms(course.queued_us),
+        ttft_ms=_ms(course.ttft_us),
+        tpot_ms=_ms(course.tpot_us),
+        duration_ms=course.duration_us / 1e3,
+        usage=tuple(_usage(name, used, backends) for name, used in course.usages.items()),
+        input_tokens=sum(used.num_input_tokens for used in course.usages.values()),
+        output_tokens=sum(used.num_output_tokens for used in course.usages.values()),
+        cost=course.cost,
+    )
+    return record if decision is None else _decided(record, decision)
+
+
+def _decided(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
+    task_class, chosen, shadow = decision.task_class, decision.chosen, decision.shadow
+    first = chosen or (decision.ranked[0] if decision.ranked else None)
+    return msgspec.structs.replace(
+        record,
+        policy=decision.policy_version,
+        label=task_class.label,
+        p_deep=task_class.p_deep,
+        p_gain=task_class.p_gain,
+        p_security=task_class.p_security,
+        security_sensitive=task_class.security_sensitive,
+        expected_output_tokens=task_class.expected_output_tokens,
+        ranked=tuple(
+            RankedRecord(
+                route=route.route.value,
+                strategy=route.strategy,
+                backends=route.backends,
+                reason=route.reason.value,
+            )
+            for route in decision.ranked
+        ),
+        route=chosen.route.value if chosen else None,
+        strategy=chosen.strategy if chosen else None,
+        backends=chosen.backends if chosen else (),
+        reason=first.reason.value if first else None,
+        rule=first.rule if first else None,
+        canary=first.canary if first else False,
+        shadow=ShadowRecord(
+            policy=shadow.policy_version,
+            route=shadow.route.value,
+            strategy=shadow.strategy,
+            rule=shadow.rule,
+        )
+        if shadow
+        else None,
+    )
+
+
+@once
+def _kind(reading: Reading) -> Kind | None:
+    return kind_of(reading.words)
+
+
+def _usage(name: str, used: Usage, backends: Mapping[str, BackendInfo]) -> UsageRecord:
+    info = backends[name]
+    return UsageRecord(
+        backend=name,
+        model=info.model,
+        group=info.group,
+        input_tokens=used.num_input_tokens,
+        cached_tokens=used.num_cached_tokens,
+        output_tokens=used.num_output_tokens,
+        exact=used.exact,
+    )
+
+
+def _hashed(tenant_id: str, conversation: str) -> str:
+    key = f"{tenant_id}\0{conversation}".encode(errors="replace")
+    return hashlib.blake2b(key, digest_size=8).hexdigest()
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else text[:MAX_NAME_CHARS]
+
+
+def _ms(duration_us: float | None) -> float | None:
+    return None if duration_us is None else round(duration_us / 1e3, 3)
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(DecisionRecord)
+
+
+def encode_line(record: DecisionRecord) -> bytes:
+    """A record as its line, newline included."""
+    return _ENCODER.encode(record) + b"\n"
+
+
+def decode_line(line: bytes) -> DecisionRecord:
+    """A record from its line; fields that a later version added are ignored.
+
+    Raises:
+        ValueError: It is no line of a decision log, or of a schema that this code does not know.
+    """
+    record = _DECODER.decode(line)
+    if record.schema > SCHEMA:
+        raise ValueError(f"the line has schema {record.schema}; this Lanewise knows {SCHEMA}")
+    return record

@@ -1,0 +1,135 @@
+"""A redis-py client for what is not on a task's path: stored responses, keys, policies, beats.
+
+An edge: it uses Redis.
+"""
+
+import contextlib
+import ssl
+from collections.abc import Iterator
+from typing import Any, cast
+
+from redis.asyncio import Redis, RedisCluster, Sentinel
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import (
+    CrossSlotTransactionError,
+    InvalidPipelineStack,
+    RedisClusterException,
+)
+
+from router.redis.url import RedisTarget, parse_redis_url
+
+
+def redis_client(url: str, *, timeout_s: float) -> Redis:
+    """A client of any target; connects at the first call, does not try again by itself.
+
+    A Cluster's client has the same methods, where all keys of a call share a slot.
+    """
+    target = parse_redis_url(url)
+    options: dict[str, Any] = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "username": target.username,
+        "password": target.password,
+        **_tls_options(target),
+    }
+    host, port = target.addresses[0]
+    if target.kind == "cluster":
+        nodes = [ClusterNode(*address) for address in target.addresses]
+        retry = Retry(NoBackoff(), 1)  # one more try after the slots were read anew
+        return cast(Redis, _Cluster(startup_nodes=nodes, retry=retry, **options))
+    options |= {"db": target.db, "retry": Retry(NoBackoff(), 0)}
+    if target.kind == "sentinel":
+        asked = {
+            "socket_timeout": timeout_s,
+            "socket_connect_timeout": timeout_s,
+            "username": target.sentinel_username,
+            "password": target.sentinel_password,
+            **_tls_options(target),
+        }
+        sentinel = Sentinel(  # type: ignore[no-untyped-call]
+            list(target.addresses), sentinel_kwargs=asked
+        )
+        return cast(Redis, sentinel.master_for(target.master, **options))
+    if target.is_unix:
+        return Redis(unix_socket_path=host, **options)
+    return Redis(host=host, port=port, **options)
+
+
+@contextlib.contextmanager
+def _as_connection_error() -> Iterator[None]:
+    """A Cluster of which no node answers is away, as one server is.
+
+    redis-py 8.1 tells it by an exception that is none of its `RedisError`s.
+    """
+    try:
+        yield
+    except (CrossSlotTransactionError, InvalidPipelineStack):
+        raise  # ours
+    except RedisClusterException as error:
+        raise RedisConnectionError(str(error)) from error
+
+
+class _Cluster(RedisCluster):
+    """A Cluster's client whose pipelines wait with everything until they are executed.
+
+    redis-py 8.1 finds out about the nodes as soon as a pipeline's first command is queued, in a
+    thread and a loop of its own where they are not known, and leaves connections to that loop
+    behind, which fail whoever gets them.
+    """
+
+    async def initialize(self, *arguments: Any, **options: Any) -> RedisCluster:
+        with _as_connection_error():
+            return await super().initialize(*arguments, **options)
+
+    async def execute_command(self, *arguments: Any, **options: Any) -> Any:
+        with _as_connection_error():
+            return await super().execute_command(*arguments, **options)
+
+    def pipeline(self, transaction: Any = None, shard_hint: Any = None) -> Any:
+        del shard_hint
+        return _LatePipeline(self, transaction)
+
+    def real_pipeline(self, transaction: Any) -> Any:
+        return super().pipeline(transaction)
+
+
+class _LatePipeline:
+    """Keeps commands; `execute` queues and sends them."""
+
+    def __init__(self, client: _Cluster, transaction: Any) -> None:
+        self._client = client
+        self._transaction = transaction
+        self._commands: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def keep(*arguments: Any, **options: Any) -> "_LatePipeline":
+            self._commands.append((name, arguments, options))
+            return self
+
+        return keep
+
+    async def execute(self, raise_on_error: bool = True) -> Any:
+        """Cancelling may leave commands carried out."""
+        await self._client.initialize()  # returns at once where the nodes are known
+        pipe = self._client.real_pipeline(self._transaction)
+        for name, arguments, options in self._commands:
+            getattr(pipe, name)(*arguments, **options)
+        self._commands.clear()
+        with _as_connection_error():
+            return await pipe.execute(raise_on_error=raise_on_error)
+
+
+def _tls_options(target: RedisTarget) -> dict[str, Any]:
+    if not target.tls:
+        return {}
+    return {
+        "ssl": True,
+        "ssl_cert_reqs": ssl.CERT_REQUIRED if target.tls_verified else ssl.CERT_NONE,
+        "ssl_check_hostname": target.tls_verified,
+        "ssl_ca_certs": target.tls_ca_path,
+        "ssl_certfile": target.tls_cert_path,
+        "ssl_keyfile": target.tls_key_path,
+    }

@@ -1,0 +1,278 @@
+"""Who of those that wait for a group of engines is next: start-time fair queueing, pure.
+
+Each tenant's tasks stand in a line of their own, first in, first out: a small task never passes a
+large one of the same tenant, which would then wait for ever. Between lines the tenant comes next
+that has had the least for its weight, in tokens asked; one that was idle begins where the others
+are, so that nobody saves up a claim by staying away.
+
+A line whose own pools are empty is blocked until they can have refilled, and the others go on. The
+caller asks for whom to try (`next`), tries, and says how it went: `served` or `put_back`.
+"""
+
+from collections import deque
+
+import msgspec
+
+from router.pools.pools import Unit
+
+TAG_PER_TOKEN = 1_000_000  # a tag advances by this for a token of weight 1; integers only
+FIRST_PAUSE_US = 1_000_000  # between two that are served, before that was seen
+MIN_PAUSES = 8  # seen, before their mean is more than a guess
+MAX_LINES_KEPT = 4_096  # of tenants that do not wait now, for what they have had
+
+
+class Waiter(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that waits."""
+
+    id: str
+    tenant_id: str
+    weight: int  # of its tenant, at least 1
+    tokens: int  # asked of the group
+    joined_us: int
+    until_us: int  # it waits no longer than that
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the first of a line could not be served, and when to try again."""
+
+    wait_us: int
+    unit: Unit  # of the pool that was short
+    per_min: int = 0  # that pool's refill, in its unit; 0: it does not refill by time
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a task stands."""
+
+    place: int  # 1: next
+    expected_us: int  # until it is served, as far as can be known
+
+
+class _Line:
+    """One tenant's waiting tasks, and what it has had."""
+
+    __slots__ = ("blocked_us", "finish", "per_task_us", "per_token_us", "unit", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: deque[Waiter] = deque()
+        self.finish = 0  # tag at which its next one may start
+        self.blocked_us = 0  # no use trying before
+        self.unit: Unit | None = None  # what the first one waits for
+        self.per_task_us = 0.0  # refill of that pool
+        self.per_token_us = 0.0
+
+
+class FairQueue:
+    """See the module. `now_us` never goes back."""
+
+    def __init__(self, max_waiting: int, max_per_tenant: int) -> None:
+        self._max_waiting = max_waiting
+        self._max_per_tenant = max_per_tenant
+        self._lines: dict[str, _Line] = {}  # by tenant; those that wait, and some that did
+        self._tenant_of: dict[str, str] = {}  # waiter -> tenant
+        self._now = 0  # virtual time: the tag of the latest that was served
+        self._held_us = 0  # the whole group is blocked until then
+        self._served_us: int | None = None
+        self._pause_us = float(FIRST_PAUSE_US)  # smoothed, between two that are served
+        self._num_pauses = 0
+
+    def __len__(self) -> int:
+        return len(self._tenant_of)
+
+    def num_waiting(self, tenant_id: str) -> int:
+        """Tasks of that tenant that wait."""
+        line = self._lines.get(tenant_id)
+        return len(line.waiters) if line is not None else 0
+
+    def has_room(self, tenant_id: str) -> bool:
+        """Whether one more of that tenant may wait."""
+        return len(self) < self._max_waiting and self.num_waiting(tenant_id) < self._max_per_tenant
+
+    def is_held(self, now_us: int) -> bool:
+        """Whether the group as a whole takes nothing now, whoever asks."""
+        return now_us < self._held_us
+
+    # -- in and out ----------------------------------------------------------------------------
+
+    def join(self, waiter: Waiter, block: Block | None = None) -> None:
+        """Stand in line; `has_room` said that there is room.
+
+        `block`: how its first try went. It counts where nobody of its tenant waits before it.
+        """
+        if not self._tenant_of:
+            self._served_us = None  # nobody was there to be served since
+        line = self._lines.setdefault(waiter.tenant_id, _Line())
+        if not line.waiters:
+            line.finish = max(line.finish, self._now)
+            line.blocked_us = waiter.joined_us
+            if block is not None:
+                self._block(line, block, waiter.joined_us)
+        line.waiters.append(waiter)
+        self._tenant_of[waiter.id] = waiter.tenant_id
+        if len(self._lines) > MAX_LINES_KEPT:
+            self._forget()
+
+    def leave(self, waiter_id: str, now_us: int) -> bool:
+        """Go away unserved; false if it was not here. The next of its line may try at once."""
+        tenant_id = self._tenant_of.pop(waiter_id, None)
+        if tenant_id is None:
+            return False
+        line = self._lines[tenant_id]
+        if line.waiters[0].id == waiter_id:
+            line.blocked_us = now_us  # it may ask for less
+        line.waiters = deque(waiter for waiter in line.waiters if waiter.id != waiter_id)
+        return True
+
+    def expired(self, now_us: int) -> list[Waiter]:
+        """Those that have waited as long as they may; they still have to `leave`."""
+        return [w for line in self._lines.values() for w in line.waiters if w.until_us <= now_us]
+
+    # -- whose turn ----------------------------------------------------------------------------
+
+    def next(self, now_us: int) -> Waiter | None:
+        """Whom to try now; None: nobody until `wake_us`."""
+        if self.is_held(now_us):
+            return None
+        ready = [
+            line for line in self._lines.values() if line.waiters and line.blocked_us <= now_us
+        ]
+        if not ready:
+            return None
+        return min(ready, key=lambda line: (line.finish, line.waiters[0].joined_us)).waiters[0]
+
+    def wake_us(self) -> int | None:
+        """When to ask again, if nothing else happens; None: nobody waits."""
+        waiting = [line for line in self._lines.values() if line.waiters]
+        if not waiting:
+            return None
+        soonest = max(self._held_us, min(line.blocked_us for line in waiting))
+        return min(soonest, min(w.until_us for line in waiting for w in line.waiters))
+
+    def served(self, waiter: Waiter, now_us: int) -> None:
+        """It was admitted."""
+        line = self._lines[waiter.tenant_id]
+        self._now = max(self._now, line.finish)
+        line.finish += max(1, waiter.tokens) * TAG_PER_TOKEN // waiter.weight
+        if self._served_us is not None:
+            self._num_pauses += 1
+            share = 1 / min(self._num_pauses, MIN_PAUSES)
+            self._pause_us += (now_us - self._served_us - self._pause_us) * share
+        self._served_us = now_us
+        self.leave(waiter.id, now_us)
+
+    def put_back(self, waiter: Waiter, block: Block, now_us: int) -> None:
+        """It was tried in vain: its line waits."""
+        line = self._lines.get(waiter.tenant_id)
+        if line is not None and line.waiters and line.waiters[0].id == waiter.id:
+            self._block(line, block, now_us)
+
+    def hold(self, until_us: int) -> None:
+        """The group as a whole takes nothing until then, or until something is `released`."""
+        self._held_us = until_us
+
+    def released(self, tenant_id: str, now_us: int) -> bool:
+        """A task of that tenant has ended: whether somebody may go on for it."""
+        line = self._lines.get(tenant_id)
+        was_held = self.is_held(now_us) and len(self) > 0
+        self._held_us = min(self._held_us, now_us)
+        if line is not None and line.waiters and line.unit == "concurrent":
+            line.blocked_us = min(line.blocked_us, now_us)
+            return True
+        return was_held
+
+    # -- what a client is told -----------------------------------------------------------------
+
+    def places(self, now_us: int) -> dict[str, Place]:
+        """Where everybody stands, by id, and how long each is likely to wait."""
+        tagged = [
+            (tag, waiter.joined_us, waiter.id)
+            for line in self._lines.values()
+            for waiter, tag in self._tags(line)
+        ]
+        order = {name: place for place, (_, _, name) in enumerate(sorted(tagged), start=1)}
+        is_held = self.is_held(now_us)
+        places: dict[str, Place] = {}
+        for line in self._lines.values():
+            expected_us = float(max(0, line.blocked_us - now_us))
+            for number, waiter in enumerate(line.waiters):
+                if number:
+                    expected_us += self._cost_us(line, waiter.tokens, self._pause_us)
+                place = order[waiter.id]
+                least_us = place * self._pause_us if is_held else 0.0
+                places[waiter.id] = Place(
+                    place=place, expected_us=round(max(expected_us, least_us))
+                )
+        return places
+
+    def expected_us(
+        self, tenant_id: str, tokens: int, now_us: int, block: Block | None = None
+    ) -> int:
+        """How long one more of that tenant would wait, as far as can be known.
+
+        `block`: how its own try went.
+        """
+        return self._expected_us(tenant_id, tokens, now_us, block, self._pause_us, guess=True)
+
+    def certain_us(
+        self, tenant_id: str, tokens: int, now_us: int, block: Block | None = None
+    ) -> int:
+        """How long it would wait at least: refills are certain, places only once they were seen.
+
+        To refuse somebody for a guess would be wrong.
+        """
+        pause_us = self._pause_us if self._num_pauses >= MIN_PAUSES else 0.0
+        return self._expected_us(tenant_id, tokens, now_us, block, pause_us, guess=False)
+
+    def _expected_us(
+        self,
+        tenant_id: str,
+        tokens: int,
+        now_us: int,
+        block: Block | None,
+        pause_us: float,
+        *,
+        guess: bool,
+    ) -> int:
+        own_us = 0
+        if block is not None and (guess or block.unit != "concurrent"):
+            own_us = block.wait_us
+        held_us = (len(self) + 1) * pause_us if self.is_held(now_us) else 0.0
+        line = self._lines.get(tenant_id)
+        if line is None or not line.waiters:
+            return round(max(own_us, held_us))
+        first_us = max(0, line.blocked_us - now_us)
+        if line.unit == "concurrent" and not guess:
+            first_us = 0  # only when to look again
+        rest = [*(waiter.tokens for waiter in list(line.waiters)[1:]), tokens]
+        after_us = sum(self._cost_us(line, each, pause_us) for each in rest)
+        return round(max(own_us, held_us, first_us + after_us))
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _cost_us(self, line: _Line, tokens: int, pause_us: float) -> float:
+        """How long one more task keeps its line waiting: its pool's refill, or what is usual."""
+        return line.per_task_us + tokens * line.per_token_us or pause_us
+
+    def _tags(self, line: _Line) -> list[tuple[Waiter, int]]:
+        tag, tagged = max(line.finish, 0), []
+        for waiter in line.waiters:
+            tagged.append((waiter, tag))
+            tag += max(1, waiter.tokens) * TAG_PER_TOKEN // waiter.weight
+        return tagged
+
+    def _block(self, line: _Line, block: Block, now_us: int) -> None:
+        line.blocked_us = now_us + max(1, block.wait_us)
+        line.unit = block.unit
+        per_unit_us = 60e6 / block.per_min if block.per_min else 0.0
+        line.per_task_us = per_unit_us if block.unit == "requests" else 0.0
+        line.per_token_us = per_unit_us if block.unit == "tokens" else 0.0
+
+    def _forget(self) -> None:
+        """Drop the lines of tenants that do not wait and have had no more than the others."""
+        for tenant_id, line in list(self._lines.items()):
+            if not line.waiters and line.finish <= self._now:
+                del self._lines[tenant_id]
+        for tenant_id, line in list(self._lines.items()):
+            if len(self._lines) <= MAX_LINES_KEPT:
+                return
+            if not line.waiters:
+                del self._lines[tenant_id]

@@ -1,0 +1,10 @@
+"""The Python SDK under the product's name: `from lanewise import connect`.
+
+An edge: it calls other edges.
+"""
+
+from lanewise.client import *  # noqa: F403
+from lanewise.client import __all__ as _asynchronous
+from lanewise.sync import SyncClient, SyncStream, connect_sync
+
+__all__ = [*_asynchronous, "SyncClient", "SyncStream", "connect_sync"]

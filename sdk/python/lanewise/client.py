@@ -1,0 +1,453 @@
+"""The Python SDK: one socket, any number of turns at once, and a conversation that outlives it.
+
+`connect()` is for asyncio, `lanewise.sync` for everything else; docs/sdk.md shows both. What
+a turn sends, and what it does about a loss, is decided in `lanewise.turn`.
+
+An edge: it uses the event loop, the operating system, chance and the clock.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as open_socket
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from lanewise.turn import (
+    ELSEWHERE,
+    ContextUse,
+    Done,
+    Event,
+    Item,
+    LanewiseError,
+    OtherEvent,
+    PoolBalance,
+    Response,
+    Restarted,
+    RoutedBackend,
+    RoutedClass,
+    Routing,
+    Started,
+    TextDelta,
+    Turn,
+    Usage,
+    Waiting,
+    create_fields,
+    error_of,
+    retry_delay_s,
+    socket_url,
+)
+
+__all__ = [
+    "Client",
+    "ContextUse",
+    "Done",
+    "Event",
+    "LanewiseError",
+    "OtherEvent",
+    "PoolBalance",
+    "Response",
+    "Restarted",
+    "RoutedBackend",
+    "RoutedClass",
+    "Routing",
+    "Started",
+    "Stream",
+    "TextDelta",
+    "Usage",
+    "Waiting",
+    "connect",
+]
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+MAX_STREAMS = 32  # named streams per connection, docs/protocol.md
+MAX_AGE_S = 55 * 60.0  # then new turns open another socket: servers close theirs after 60 minutes
+OPEN_TIMEOUT_S = 10.0
+MAX_FRAME_BYTES = 64 << 20
+
+
+def connect(
+    url: str | None = None, api_key: str | None = None, *, max_retries: int = 5
+) -> "Client":
+    """A client, to be entered by `async with`.
+
+    Args:
+        url: Any address of the gateway: http, https, ws or wss, with or without `/v1`. By default
+            `$LANEWISE_URL`, else the local one.
+        api_key: By default `$LANEWISE_API_KEY`.
+        max_retries: How often a turn is sent again after a lost connection, with growing pauses.
+    Raises:
+        ValueError: No key, or no URL.
+    """
+    key = api_key or os.environ.get("LANEWISE_API_KEY")
+    if not key:
+        raise ValueError("expected an API key: pass api_key, or set LANEWISE_API_KEY")
+    address = socket_url(url or os.environ.get("LANEWISE_URL") or DEFAULT_URL)
+    return Client(address, key, max_retries)
+
+
+class Client:
+    """See `connect`. Entering it raises LanewiseError if there is no gateway or the key is bad."""
+
+    def __init__(self, url: str, api_key: str, max_retries: int) -> None:
+        self._url = url
+        self._headers = {"authorization": f"Bearer {api_key}"}
+        self._max_retries = max_retries
+        self._socket: _Socket | None = None  # the one that takes new turns
+        self._sockets: set[_Socket] = set()  # with those on which turns still end
+        self._opening = asyncio.Lock()
+        self._slots = asyncio.Semaphore(MAX_STREAMS)
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._open()
+        except (OSError, InvalidHandshake, TimeoutError) as error:
+            raise self._unreachable(error) from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every socket; the gateway stops what still runs on them."""
+        self._closed = True
+        for socket in list(self._sockets):
+            await socket.close()
+
+    async def create(
+        self,
+        input: str | list[Item],
+        *,
+        after: Response | str | None = None,
+        route: str | None = None,
+        strategy: str | None = None,
+        deadline_ms: int | None = None,
+        **fields: Any,
+    ) -> Response:
+        """Ask, and wait for the whole answer. Cancelling it cancels the response.
+
+        Args:
+            input: A user message, or a list of the protocol's input items.
+            after: The response that this continues. A `Response` survives a gateway that has
+                forgotten it; an id alone does not.
+            route: `fast`, `deep` or `parallel`. Left out, the router decides.
+            strategy: How both engines work together (docs/strategies.md).
+            fields: Any other field of `response.create`: `model`, `tools`, `instructions`, ...
+        Raises:
+            LanewiseError: It was refused, failed, or could not be sent within the retries.
+        """
+        hints: dict[str, Any] = {"route": route, "strategy": strategy, "deadline_ms": deadline_ms}
+        async with self.stream(input, after=after, **hints, **fields) as stream:
+            return await stream.response()
+
+    def stream(
+        self,
+        input: str | list[Item],
+        *,
+        after: Response | str | None = None,
+        route: str | None = None,
+        strategy: str | None = None,
+        deadline_ms: int | None = None,
+        **fields: Any,
+    ) -> "Stream":
+        """As `create`, but event by event; sent when it is first read or entered."""
+        sent = create_fields(route=route, strategy=strategy, deadline_ms=deadline_ms, fields=fields)
+        return Stream(self, Turn(sent, input, after))
+
+    async def start(self, stream: "Stream") -> None:
+        """Send a turn, for the first time or again; returns when it is on a socket or over."""
+        async with stream.starting:  # its reader and who steers it may both find it unsent
+            await self._send(stream)
+
+    async def _send(self, stream: "Stream") -> None:
+        turn = stream.turn
+        while stream.socket is None and not turn.over:
+            if turn.again is not None and turn.again.counts:
+                if turn.num_retries >= self._max_retries:
+                    tried = f"{turn.again.why} Gave up after {turn.num_retries} retries."
+                    turn.fail(LanewiseError("connection_lost", tried))
+                    return
+                again_s = turn.again.retry_after_s
+                pause_s = retry_delay_s(turn.num_retries, random.random(), again_s)
+                turn.num_retries += 1
+                await asyncio.sleep(pause_s)
+            await self._slots.acquire()
+            try:
+                socket = await self._open()
+            except (OSError, InvalidHandshake, TimeoutError) as error:
+                self._slots.release()
+                turn.lost(str(self._unreachable(error)))
+            except BaseException:
+                self._slots.release()
+                raise
+            else:
+                await socket.begin(stream)
+
+    async def _open(self) -> "_Socket":
+        """The socket that takes new turns.
+
+        Raises:
+            LanewiseError: The key is refused; nothing will change that.
+            OSError, InvalidHandshake, TimeoutError: Nobody answers as a gateway.
+        """
+        async with self._opening:
+            if self._closed:
+                raise LanewiseError("client_closed", "This client is closed. Connect again.")
+            if self._socket is not None and self._socket.opened_s + MAX_AGE_S > time.monotonic():
+                return self._socket
+            try:
+                connection = await open_socket(
+                    self._url,
+                    additional_headers=self._headers,
+                    open_timeout=OPEN_TIMEOUT_S,
+                    max_size=MAX_FRAME_BYTES,
+                    compression=None,
+                )
+            except InvalidStatus as error:
+                if error.response.status_code in (401, 403):
+                    raise _handshake_error(error) from error
+                raise
+            if self._socket is not None:
+                await self._socket.retire()
+            self._socket = _Socket(self, connection)
+            self._sockets.add(self._socket)
+            return self._socket
+
+    def _unreachable(self, error: Exception) -> LanewiseError:
+        return LanewiseError("connection_failed", f"No gateway at {self._url} ({error}).")
+
+    def left(self, socket: "_Socket") -> None:
+        """New turns go elsewhere."""
+        if self._socket is socket:
+            self._socket = None
+
+    def gone(self, socket: "_Socket") -> None:
+        """Nothing is left of a socket."""
+        self.left(socket)
+        self._sockets.discard(socket)
+
+    def free_slot(self) -> None:
+        """A turn has left its socket."""
+        self._slots.release()
+
+
+class _Socket:
+    """An open connection and the turns on it; its reader hands each event to its turn."""
+
+    def __init__(self, client: Client, connection: ClientConnection) -> None:
+        self.opened_s = time.monotonic()
+        self._client = client
+        self._connection = connection
+        self._streams: dict[str, Stream] = {}
+        self._retired = False
+        self._why: LanewiseError | None = None
+        self._reader = asyncio.create_task(self._read())
+
+    async def begin(self, stream: "Stream") -> None:
+        """Send a turn on a free stream. A loss on the way is the reader's to tell."""
+        names = (f"s{number}" for number in range(MAX_STREAMS))
+        name = next(name for name in names if name not in self._streams)
+        self._streams[name] = stream
+        stream.socket = self
+        frame = stream.turn.frame(name)
+        if self._reader.done():
+            self._lose()
+        else:
+            await self.send(frame)
+
+    async def send(self, frame: dict[str, Any]) -> None:
+        """Send a frame, if there is still anybody to take it."""
+        with contextlib.suppress(ConnectionClosed):
+            await self._connection.send(msgspec.json.encode(frame).decode())
+
+    async def retire(self) -> None:
+        """Take nothing new, and close when the last turn is over."""
+        self._retired = True
+        self._client.left(self)
+        if not self._streams:
+            await self._connection.close()
+
+    async def close(self) -> None:
+        """Close now; what runs is lost."""
+        await self._connection.close()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+    async def _read(self) -> None:
+        try:
+            async for frame in self._connection:
+                await self._receive(msgspec.json.decode(frame))
+        except (ConnectionClosed, msgspec.DecodeError):
+            pass  # told below, the same as a clean close
+        finally:
+            self._client.gone(self)
+            self._lose()
+            await self._connection.close()
+
+    async def _receive(self, event: dict[str, Any]) -> None:
+        name = event.get("stream_id")
+        if name is None:
+            if event.get("type") == "error" and event["error"].get("code") != "response_not_found":
+                self._why = error_of(event)  # of the connection: it closes next
+            return
+        stream = self._streams.get(name)
+        if stream is None:
+            return
+        stream.receive(event)
+        turn = stream.turn
+        if event.get("type") == "error" and event["error"].get("code") in ELSEWHERE:
+            await self.retire()
+        if turn.over or turn.again is not None:
+            self._drop(name)
+            if self._retired and not self._streams:
+                await self._connection.close()
+        elif turn.cancelled and event.get("type") == "response.created":
+            await self.send(turn_cancel(turn))
+
+    def _lose(self) -> None:
+        """The connection is over: its turns are to be sent again, unless it says they must not."""
+        why = self._why
+        for name, stream in list(self._streams.items()):
+            if why is not None and why.code not in ELSEWHERE:
+                stream.turn.fail(why)
+            self._drop(name)
+            stream.lose(str(why) if why is not None else "The connection was lost.")
+
+    def _drop(self, name: str) -> None:
+        self._streams.pop(name).socket = None
+        self._client.free_slot()
+
+
+class Stream:
+    """One turn, event by event: iterate, steer, cancel it. Leaving `async with` cancels it."""
+
+    def __init__(self, client: Client, turn: Turn) -> None:
+        self.turn = turn
+        self.socket: _Socket | None = None
+        self.starting = asyncio.Lock()
+        self._client = client
+        self._events: deque[Event] = deque()  # text gathers, so it holds an answer at most
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._client.start(self)
+        except BaseException:  # it may have been sent by then
+            await self.cancel()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self.cancel()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """Until `Done`. Raises LanewiseError as `create` does."""
+        while (event := await self.next()) is not None:
+            yield event
+
+    async def next(self) -> Event | None:
+        """The next event; None after the last."""
+        while not self._events:
+            if self.turn.error is not None:
+                raise self.turn.error
+            if self.turn.over:
+                return None
+            await (self._client.start(self) if self.socket is None else self._change())
+        return self._events.popleft()
+
+    async def response(self) -> Response:
+        """The whole answer; passes over the events that were not read."""
+        async for event in self:
+            if isinstance(event, Done):
+                return event.response
+        raise LanewiseError("stream_consumed", "The answer of this stream was read already.")
+
+    async def steer(self, input: str | list[Item], *, subtask: str | None = None) -> None:
+        """Redirect the answer: what was said stays, and it goes on from there.
+
+        Args:
+            subtask: The id of a sub-task in `routing.delegations`, to steer that one alone.
+        Raises:
+            LanewiseError: The response has ended, or the input is none.
+        """
+        while self.turn.response_id is None and not self.turn.over:
+            await (self._client.start(self) if self.socket is None else self._change())
+        steer = self.turn.steer(subtask or self.turn.response_id or "", input)
+        frame = {"type": "response.steer", "previous_response_id": steer.target, "input": input}
+        if self.socket is not None:
+            await self.socket.send(frame)
+        while steer.outcome is None:
+            await self._change()
+        if isinstance(steer.outcome, LanewiseError):
+            raise steer.outcome
+
+    async def cancel(self, *, subtask: str | None = None) -> None:
+        """Stop the answer, or one sub-task of it. The last event tells how far it came."""
+        turn = self.turn
+        if subtask is None:
+            turn.cancelled = True
+        if self.socket is not None and not turn.over and (subtask or turn.response_id) is not None:
+            await self.socket.send(turn_cancel(turn, subtask))
+        elif self.socket is None and not turn.over:
+            self.lose("cancelled")
+
+    def receive(self, event: dict[str, Any]) -> None:
+        """Take an event; called by the socket's reader."""
+        for told in self.turn.receive(event):
+            last = self._events[-1] if self._events else None
+            if (
+                isinstance(told, TextDelta)
+                and isinstance(last, TextDelta)
+                and told.item_id == last.item_id
+            ):
+                last.text += told.text
+            else:
+                self._events.append(told)
+        self._wake()
+
+    def lose(self, why: str) -> None:
+        """The socket is gone; called by it."""
+        self._events.extend(self.turn.lost(why))
+        self._wake()
+
+    async def _change(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+
+def turn_cancel(turn: Turn, subtask: str | None = None) -> dict[str, Any]:
+    """The frame that stops a turn's response, or a sub-task of it."""
+    return {"type": "response.cancel", "response_id": subtask or turn.response_id}
+
+
+def _handshake_error(error: InvalidStatus) -> LanewiseError:
+    status = error.response.status_code
+    try:
+        told = msgspec.json.decode(error.response.body or b"{}")
+    except msgspec.DecodeError:
+        told = {}
+    if not isinstance(told, dict) or not isinstance(told.get("error"), dict):
+        return LanewiseError("invalid_api_key", f"The gateway answered {status}.", status=status)
+    refusal = error_of(told)
+    refusal.status = status
+    return refusal

@@ -1,0 +1,104 @@
+"""The Python SDK without asyncio: the same client, its event loop on a thread of its own.
+
+An edge: it uses the event loop and threads.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from typing import Any, Self, TypeVar
+
+from lanewise.client import Client, Stream, connect
+from lanewise.turn import Event, Item, Response
+
+T = TypeVar("T")
+
+
+def connect_sync(
+    url: str | None = None, api_key: str | None = None, *, max_retries: int = 5
+) -> "SyncClient":
+    """As `lanewise.client.connect`, to be entered by `with`; any thread may use the client."""
+    return SyncClient(connect(url, api_key, max_retries=max_retries))
+
+
+class SyncClient:
+    """See `connect_sync`. An interrupted call (Ctrl-C) cancels its response."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="lanewise-client", daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self.run(self._client.__aenter__())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.run(self._client.close())
+        finally:
+            self._stop()
+
+    def create(
+        self, input: str | list[Item], *, after: Response | str | None = None, **fields: Any
+    ) -> Response:
+        """As `Client.create`."""
+        return self.run(self._client.create(input, after=after, **fields))
+
+    def stream(
+        self, input: str | list[Item], *, after: Response | str | None = None, **fields: Any
+    ) -> "SyncStream":
+        """As `Client.stream`."""
+        return SyncStream(self, self._client.stream(input, after=after, **fields))
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run on the client's loop and wait; an interrupt of the waiting cancels it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class SyncStream:
+    """As `lanewise.client.Stream`; `steer` and `cancel` may come from another thread."""
+
+    def __init__(self, client: SyncClient, stream: Stream) -> None:
+        self._client = client
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        self._client.run(self._stream.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.run(self._stream.cancel())
+
+    def __iter__(self) -> Iterator[Event]:
+        while (event := self._client.run(self._stream.next())) is not None:
+            yield event
+
+    def response(self) -> Response:
+        """As `Stream.response`."""
+        return self._client.run(self._stream.response())
+
+    def steer(self, input: str | list[Item], *, subtask: str | None = None) -> None:
+        """As `Stream.steer`."""
+        self._client.run(self._stream.steer(input, subtask=subtask))
+
+    def cancel(self, *, subtask: str | None = None) -> None:
+        """As `Stream.cancel`."""
+        self._client.run(self._stream.cancel(subtask=subtask))

@@ -1,0 +1,446 @@
+"""One turn of the SDK, without its socket: what to send, what comes back, what a loss leaves to do.
+
+`Turn` is a state machine. `lanewise.client` sends its `frame()`, feeds it every event of its
+stream, and tells it when the socket is lost; then `again` says whether to send once more.
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+Item = dict[str, Any]
+
+# Codes of refusals that a fresh connection, or a restarted gateway, does not give.
+ELSEWHERE = frozenset({"server_draining", "websocket_connection_limit_reached"})
+FIRST_DELAY_S, MAX_DELAY_S = 0.5, 8.0  # as the official SDKs wait between attempts
+
+
+class LanewiseError(Exception):
+    """A refusal or a failure: `code` for programs, `retry_after_s` where waiting helps."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.param = param
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+class Usage(msgspec.Struct):
+    """Tokens."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+class RoutedBackend(msgspec.Struct):
+    """A backend that worked on a response."""
+
+    name: str
+    group: str
+    model: str
+    simulated: bool = False
+
+
+class RoutedClass(msgspec.Struct):
+    """How the task was classified; chances from 0 to 1."""
+
+    label: str = ""
+    p_deep: float = 0.0
+    p_security: float = 0.0
+    signals: list[str] = []
+
+
+class PoolBalance(msgspec.Struct):
+    """What is left in one of the tenant's pools."""
+
+    group: str
+    unit: str
+    limit: int
+    remaining: int
+    reset_s: float
+
+
+class ContextUse(msgspec.Struct):
+    """How full the engine's context window is."""
+
+    used_tokens: int = 0
+    window_tokens: int = 0
+    used_percent: float = 0.0
+    band: str = ""  # `sharp`, `drift`, `compaction_likely` or `compaction_certain`
+    crossed_from: str | None = None  # the band before, where this turn led into another
+
+
+class Routing(msgspec.Struct):
+    """Where a response ran and why: its `routing` field; docs/protocol.md tells of each part."""
+
+    route: str = ""
+    strategy: str | None = None
+    backends: list[RoutedBackend] = []
+    task_class: RoutedClass = msgspec.field(name="class", default_factory=RoutedClass)
+    reason: str = ""
+    why: str = ""
+    policy_version: str = ""
+    pools: list[PoolBalance] = []
+    ratelimit_mode: str = ""
+    context: ContextUse = msgspec.field(default_factory=ContextUse)
+    moved_from: str | None = None
+    answered_by: str | None = None
+    usage: dict[str, Usage] = {}
+    errors: list[Any] = []
+    generations: list[dict[str, Any]] = []
+    delegations: list[dict[str, Any]] = []
+    compaction: dict[str, Any] | None = None  # where `context_management` applied
+    failovers: list[dict[str, str]] = []  # `from`, `to`, `error`
+    warm: list[dict[str, Any]] = []  # of a warm-up, for each backend
+    variations: dict[str, int] = {}  # of `breadth`: how many were `asked` for, and came `whole`
+
+
+class Response(msgspec.Struct, kw_only=True):
+    """A response. `status` is `completed` or `incomplete`: one that failed is an exception."""
+
+    id: str
+    status: str = ""
+    model: str = ""
+    output: list[Item] = []
+    usage: Usage | None = None
+    routing: Routing | None = None
+    error: dict[str, Any] | None = None
+    incomplete_details: dict[str, Any] | None = None
+    previous_response_id: str | None = None
+    # What it answered, for a server that has forgotten it: ours, so no field of the protocol.
+    asked: list[Item] = msgspec.field(name="-asked", default_factory=list)
+    after: "Response | str | None" = msgspec.field(name="-after", default=None)
+
+    @property
+    def text(self) -> str:
+        """The text of all messages; with a `final_answer` among them, only that."""
+        messages = [item for item in self.output if item.get("type") == "message"]
+        final = [item for item in messages if item.get("phase") == "final_answer"]
+        parts = [part for item in final or messages for part in item.get("content") or ()]
+        return "".join(part.get("text", "") for part in parts)
+
+    @property
+    def calls(self) -> list[Item]:
+        """Tool calls that the application is to answer, by `create([outputs], after=response)`."""
+        kinds = ("function_call", "custom_tool_call")
+        return [item for item in self.output if item.get("type") in kinds]
+
+    def context(self) -> list[Item] | None:
+        """The whole conversation as input items; None if it began before this client."""
+        turns = [self]
+        while isinstance(turns[-1].after, Response):
+            turns.append(turns[-1].after)
+        if turns[-1].after is not None:
+            return None
+        return [item for turn in reversed(turns) for item in (*turn.asked, *turn.output)]
+
+
+class Started(msgspec.Struct):
+    """A response began; after a steer, its successor. `response.routing` says where."""
+
+    response: Response
+
+
+class TextDelta(msgspec.Struct):
+    """More text; `phase` is `commentary`, `final_answer` or None (docs/strategies.md)."""
+
+    text: str
+    phase: str | None = None
+    item_id: str = ""
+
+
+class Waiting(msgspec.Struct):
+    """The task waits for a full pool (asked for by `metadata={"queue_events": "true"}`)."""
+
+    group: str
+    place: int | None = None
+    expected_wait_ms: int | None = None
+
+
+class Restarted(msgspec.Struct):
+    """The connection was lost: the text since the last `Started` is void and comes anew."""
+
+    why: str
+
+
+class OtherEvent(msgspec.Struct):
+    """Any other event of the protocol, as it came."""
+
+    type: str
+    fields: dict[str, Any]
+
+
+class Done(msgspec.Struct):
+    """The last event of a turn."""
+
+    response: Response
+
+
+Event = Started | TextDelta | Waiting | Restarted | OtherEvent | Done
+
+
+class Steer(msgspec.Struct):
+    """A steer on its way; `outcome` is None, True (taken) or why it was refused."""
+
+    target: str
+    items: list[Item]
+    outcome: bool | LanewiseError | None = None
+
+
+class Again(msgspec.Struct, frozen=True):
+    """The turn is to be sent once more."""
+
+    why: str
+    counts: bool = True  # against the limit of retries, after a pause
+    retry_after_s: float | None = None
+
+
+class Turn:
+    """From a `response.create` to the last terminal event, over any number of sockets."""
+
+    TERMINALS: ClassVar = ("response.completed", "response.incomplete", "response.failed")
+
+    def __init__(
+        self, fields: dict[str, Any], asked: str | list[Item], after: Response | str | None
+    ) -> None:
+        self._fields = fields
+        self._asked = as_items(asked)
+        self._after = after
+        self._whole = False  # the server has forgotten the parent: send all of it
+        self._shown = False  # text that a restart makes void
+        self._phases: dict[str, str | None] = {}
+        self._steers: list[Steer] = []  # unanswered, or accepted and without a successor yet
+        self._ended: Response | None = None  # a steered response whose successor is awaited
+        self.response_id: str | None = None
+        self.cancelled = False
+        self.num_retries = 0
+        self.again: Again | None = None
+        self.over = False
+        self.error: LanewiseError | None = None
+
+    def frame(self, stream_id: str) -> dict[str, Any]:
+        """The `response.create` to send now."""
+        self.again = None
+        frame = {**self._fields, "type": "response.create", "stream_id": stream_id}
+        if isinstance(self._after, Response) and self._whole:
+            return frame | {"input": (self._after.context() or []) + self._asked}
+        if self._after is not None:
+            parent = self._after.id if isinstance(self._after, Response) else self._after
+            frame["previous_response_id"] = parent
+        return frame | {"input": self._asked}
+
+    def steer(self, target: str, added: str | list[Item]) -> Steer:
+        """Note a steer that is about to be sent; its `outcome` is set by what comes back."""
+        steer = Steer(target, as_items(added), _too_late() if self.over else None)
+        self._steers.append(steer)
+        return steer
+
+    def fail(self, error: LanewiseError) -> None:
+        """End the turn with that error."""
+        self.error = error
+        self._finish()
+
+    def lost(self, why: str, retry_after_s: float | None = None) -> list[Event]:
+        """The socket is gone: everything since the last response that ended is to be sent again."""
+        if self.over:
+            return []
+        if self.cancelled:
+            self.fail(LanewiseError("response_cancelled", "The response was cancelled."))
+            return []
+        if self._ended is not None:
+            self._after, self._asked, self._ended = self._ended, [], None
+            self._whole = False
+        for steer in self._steers:
+            if steer.target == self.response_id:
+                steer.outcome = True  # what is sent again holds it
+                self._asked = self._asked + steer.items
+            elif steer.outcome is None:  # a sub-task's: nobody knows whether it got there
+                steer.outcome = _lost(why)
+        self._steers.clear()
+        shown, self._shown = self._shown, False
+        self.response_id = None
+        self.again = Again(why, retry_after_s=retry_after_s)
+        return [Restarted(why)] if shown else []
+
+    def receive(self, event: dict[str, Any]) -> list[Event]:
+        """Take one event of the turn's stream; one that makes no sense ends the turn."""
+        try:
+            return self._take(event)
+        except (KeyError, TypeError, msgspec.ValidationError) as error:
+            got = f"Expected an event of the protocol, got {event.get('type')!r} ({error!r})."
+            self.fail(LanewiseError("invalid_event", got))
+            return []
+
+    def _take(self, event: dict[str, Any]) -> list[Event]:
+        kind = event["type"]
+        if kind == "error":
+            return self._refused(error_of(event))
+        if kind.startswith("response.steer."):
+            return self._steered(kind, event)
+        if kind == "response.created":
+            return self._created(msgspec.convert(event["response"], Response))
+        if kind in self.TERMINALS:
+            return self._terminal(msgspec.convert(event["response"], Response))
+        if kind == "response.output_text.delta":
+            self._shown = True
+            item_id = event["item_id"]
+            return [TextDelta(event["delta"], self._phases.get(item_id), item_id)]
+        if kind == "response.waiting":
+            self.response_id = event["response_id"]
+            return [Waiting(event["group"], event.get("place"), event.get("expected_wait_ms"))]
+        if kind == "response.output_item.added":
+            self._phases[event["item"]["id"]] = event["item"].get("phase")
+        return [OtherEvent(kind, event)]
+
+    def _created(self, response: Response) -> list[Event]:
+        if self._ended is not None:  # the successor of a steered response
+            self._after, self._ended = self._ended, None
+            self._asked = [item for steer in self._steers for item in steer.items]
+            self._steers.clear()
+            self._whole = False
+        self.response_id = response.id
+        self._shown = False
+        self._phases.clear()
+        return [Started(response)]
+
+    def _terminal(self, response: Response) -> list[Event]:
+        response.asked, response.after = self._asked, self._after
+        if response.status == "failed":
+            error = response.error or {}
+            code, message = error.get("code") or "server_error", error.get("message") or ""
+            self.fail(LanewiseError(code, message))
+            return []
+        for steer in self._steers:  # acceptance comes before the end, or not at all
+            steer.outcome = steer.outcome or _too_late()
+        mine = [steer for steer in self._steers if steer.target == response.id]
+        self._steers = [steer for steer in mine if steer.outcome is True]
+        reason = (response.incomplete_details or {}).get("reason")
+        if self._steers and reason != "cancelled":
+            self._ended = response
+            return []
+        self._finish()
+        return [Done(response)]
+
+    def _steered(self, kind: str, event: dict[str, Any]) -> list[Event]:
+        target = event["steer"]["previous_response_id"]
+        if kind == "response.steer.accepted":
+            steer = self._unanswered(target)
+            if steer is not None:
+                steer.outcome = True
+                if steer.target != self.response_id:
+                    self._steers.remove(steer)  # a sub-task's: the response itself goes on
+        elif kind == "response.steer.failed" and "id" not in event["steer"]:
+            steer = self._unanswered(target)
+            if steer is not None:
+                steer.outcome = error_of(event)
+                self._steers.remove(steer)
+        elif self._ended is not None and target == self._ended.id:
+            ended, self._ended = self._ended, None
+            if kind == "response.steer.pending":  # it waits for the outputs of tool calls
+                self._finish()
+                return [Done(ended)]
+            self.fail(error_of(event))
+        return []
+
+    def _unanswered(self, target: str) -> Steer | None:
+        return next((s for s in self._steers if s.outcome is None and s.target == target), None)
+
+    def _refused(self, error: LanewiseError) -> list[Event]:
+        forgotten = error.code == "previous_response_not_found" and not self._whole
+        if forgotten and isinstance(self._after, Response) and self._after.context() is not None:
+            self._whole = True
+            self.again = Again(error.message, counts=False)
+            return []
+        if error.code in ELSEWHERE:
+            return self.lost(str(error), error.retry_after_s)
+        self.fail(error)
+        return []
+
+    def _finish(self) -> None:
+        self.over = True
+        for steer in self._steers:
+            steer.outcome = steer.outcome or _too_late()
+
+
+def as_items(value: str | list[Item]) -> list[Item]:
+    """Input as a list of items; a string is one user message."""
+    if isinstance(value, str):
+        return [{"type": "message", "role": "user", "content": value}]
+    return list(value)
+
+
+def create_fields(
+    *,
+    route: str | None,
+    strategy: str | None,
+    deadline_ms: int | None,
+    fields: dict[str, Any],
+) -> dict[str, Any]:
+    """The fields of a `response.create`: hints go where any client can put them, into metadata."""
+    hints = {"route": route, "strategy": strategy, "deadline_ms": deadline_ms}
+    metadata = {name: str(value) for name, value in hints.items() if value is not None}
+    metadata |= fields.get("metadata") or {}
+    return {"model": "auto", **fields} | ({"metadata": metadata} if metadata else {})
+
+
+def socket_url(url: str) -> str:
+    """The WebSocket of a gateway given by any of its addresses.
+
+    Raises:
+        ValueError: It is no http, https, ws or wss URL.
+    """
+    scheme, separator, rest = url.partition("://")
+    schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+    if not separator or scheme not in schemes:
+        raise ValueError(f"expected an http, https, ws or wss URL, got {url!r}")
+    base = rest.rstrip("/").removesuffix("/responses").removesuffix("/v1")
+    return f"{schemes[scheme]}://{base}/v1/responses"
+
+
+def retry_delay_s(num_retries: int, chance: float, retry_after_s: float | None) -> float:
+    """The pause before retry number `num_retries` (from 0); `chance` is uniform in [0, 1).
+
+    Doubling, with jitter down to a half, so that the clients of a lost gateway do not come back
+    together; never shorter than the server asked for.
+    """
+    delay_s = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0**num_retries) * (1 - chance / 2)
+    return max(delay_s, min(retry_after_s or 0.0, MAX_DELAY_S))
+
+
+def error_of(event: dict[str, Any]) -> LanewiseError:
+    """An event's `error` as an exception."""
+    error = event.get("error") or {}
+    headers = error.get("headers") or {}
+    after_ms, after_s = headers.get("retry-after-ms"), headers.get("retry-after")
+    return LanewiseError(
+        error.get("code") or "server_error",
+        error.get("message") or "",
+        param=error.get("param"),
+        status=event.get("status"),
+        retry_after_s=float(after_ms) / 1e3 if after_ms else float(after_s) if after_s else None,
+    )
+
+
+def _lost(why: str) -> LanewiseError:
+    return LanewiseError("response_not_found", f"The sub-task went with the connection ({why}).")
+
+
+def _too_late() -> LanewiseError:
+    return LanewiseError(
+        "response_already_completed",
+        "The response has ended. Continue it with create(..., after=response).",
+    )

@@ -1,0 +1,63 @@
+"""The shipped constants against the whole reference set, where it lies beside the checkout."""
+
+import statistics
+
+import pytest
+
+from backends.gpu_engine.__main__ import main, read_logs
+from backends.gpu_engine.calibration.logs import (
+    LOG_FOLDER,
+    SERVER_LOGS,
+    cost_of_log,
+    measured_times,
+    requests_of,
+)
+from backends.gpu_engine.calibration.rows import GpuRows, group_of
+from wafer_engine.calibration.replay import ReplaySummary, replay
+from wafer_engine.calibration.report import find_reference, outcomes_of, read_rows
+
+PATH = find_reference("gpu.csv", None)
+needs_reference = pytest.mark.skipif(
+    PATH is None, reason="no reference rows at ../shared/data/reference/gpu.csv"
+)
+
+
+@needs_reference
+def test_offline_bars_are_met() -> None:
+    assert PATH is not None
+    rows = [row for row in read_rows(PATH) if group_of(row)[1] is not None]
+    predictor = GpuRows()
+    groups: dict[str, list[float]] = {}
+    bars: dict[str, float] = {}
+    for outcome in outcomes_of(rows, [predictor.predict(row) for row in rows]):
+        group, bar = outcome.prediction.group, outcome.prediction.bar
+        assert bar is not None
+        groups.setdefault(group, []).append(abs(outcome.error))
+        bars[group] = bar
+    assert set(groups) == {
+        "trtllm 0.17 offline",
+        "trtllm 1.0 Hopper dense, constants from 0.17",
+    }
+    for group, errors in groups.items():
+        assert statistics.fmean(errors) <= bars[group], group
+
+
+@needs_reference
+@pytest.mark.parametrize("log", SERVER_LOGS, ids=lambda log: log.file)
+def test_real_logs_replay_within_three_per_cent(log) -> None:
+    assert PATH is not None
+    rows = read_logs(PATH.parent / LOG_FOLDER)[log.file]
+    measured = measured_times(rows)
+    assert measured is not None
+    real = ReplaySummary.of(measured)
+    ours = ReplaySummary.of(replay(cost_of_log(log), requests_of(rows)))
+    assert ours.mean_ttft_us == pytest.approx(real.mean_ttft_us, rel=0.03)
+    assert ours.mean_tpot_us == pytest.approx(real.mean_tpot_us, rel=0.03)
+    assert ours.mean_latency_us == pytest.approx(real.mean_latency_us, rel=0.03)
+
+
+def test_missing_rows_are_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--rows", "/nowhere/gpu.csv"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "/nowhere/gpu.csv" in error

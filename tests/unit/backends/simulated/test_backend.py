@@ -1,0 +1,358 @@
+"""The simulated backends as the gateway uses them: a request in, deltas and one finish out."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from backends.contract import (
+    BackendError,
+    Delta,
+    DeltaKind,
+    Finish,
+    FinishReason,
+    FunctionTool,
+    GenerateRequest,
+    Message,
+    TextPart,
+    ToolChoice,
+    Usage,
+)
+from backends.simulated.backend import SimulatedBackend
+from backends.simulated.gpu import GpuBackend, GpuOptions
+from backends.simulated.wafer import WaferBackend, WaferOptions
+from tests.unit.backends.script.requests import assistant, request, user
+
+
+class RecordingSink:
+    """Keeps what is pushed and checks the contract's order."""
+
+    def __init__(self) -> None:
+        self.deltas: list[Delta] = []
+        self.finished: Finish | None = None
+        self.ended = asyncio.Event()
+
+    def push(self, delta: Delta) -> None:
+        assert self.finished is None
+        if self.deltas:
+            assert delta.index in (self.deltas[-1].index, self.deltas[-1].index + 1)
+            assert delta.at_us >= self.deltas[-1].at_us
+        assert delta.num_tokens > 0
+        self.deltas.append(delta)
+
+    def finish(self, finish: Finish) -> None:
+        assert self.finished is None
+        self.finished = finish
+        self.ended.set()
+
+    @property
+    def text(self) -> str:
+        return "".join(d.text for d in self.deltas if d.kind is DeltaKind.TEXT)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(delta.num_tokens for delta in self.deltas)
+
+
+FAST = WaferOptions(overhead_us=0.0)
+DEEP = GpuOptions(overhead_us=0.0)
+
+
+async def answered(backend: SimulatedBackend, made: GenerateRequest) -> RecordingSink:
+    sink = RecordingSink()
+    backend.start(made, sink)
+    await asyncio.wait_for(sink.ended.wait(), 30)
+    return sink
+
+
+def finish_of(sink: RecordingSink) -> Finish:
+    assert sink.finished is not None
+    return sink.finished
+
+
+async def test_a_fast_answer_whole() -> None:
+    backend = WaferBackend(name="w", options=FAST)
+    made = request("Write 300 tokens about herons")
+    sink = await answered(backend, made)
+    finish = finish_of(sink)
+    assert finish.reason is FinishReason.STOP
+    assert finish.usage == Usage(made.num_prompt_tokens, 0, 300, 0)
+    assert sink.num_tokens == 300
+    # The engine's own pace: over 1,000 tokens a second for a single user.
+    span_us = finish.at_us - sink.deltas[0].at_us
+    assert 299 / (span_us / 1e6) > 1_000
+    assert sink.deltas[0].num_tokens == 1
+    assert len(sink.deltas) < 150
+    await backend.close()
+
+
+async def test_a_deep_answer_reasons_first_at_its_own_pace() -> None:
+    backend = GpuBackend(name="g", options=DEEP)
+    sink = await answered(
+        backend, request("hello", reasoning_effort="medium", max_output_tokens=100)
+    )
+    finish = finish_of(sink)
+    assert sink.deltas[0].kind is DeltaKind.REASONING
+    assert finish.usage.num_reasoning_tokens == 50
+    assert sink.text
+    rate = (sink.num_tokens - 1) / ((finish.at_us - sink.deltas[0].at_us) / 1e6)
+    assert 60 < rate < 75
+    await backend.close()
+
+
+async def test_the_next_turn_finds_its_prefix() -> None:
+    backend = WaferBackend(options=FAST)
+    first = await answered(backend, request("Write 200 tokens about herons"))
+    turn = request(user("Write 200 tokens about herons"), assistant(first.text), "thanks")
+    second = await answered(backend, turn)
+    cached = finish_of(second).usage.num_cached_tokens
+    assert turn.num_prompt_tokens - 30 < cached < turn.num_prompt_tokens
+    await backend.close()
+
+
+async def test_a_warm_up_says_nothing_and_holds_the_prompt() -> None:
+    for backend in (WaferBackend(options=FAST), GpuBackend(options=DEEP)):
+        ask = user("Read this. " + "It is long. " * 300)
+        warm = msgspec.structs.replace(request(ask), generate=False)
+        sink = await answered(backend, warm)
+        assert (sink.deltas, finish_of(sink).usage) == ([], Usage(warm.num_prompt_tokens))
+        assert backend.stats().num_warming == 0
+        assert backend.stats().num_generated_tokens == 0
+        turn = request(ask, "Now say 5 tokens.", max_output_tokens=5)
+        cached = finish_of(await answered(backend, turn)).usage.num_cached_tokens
+        assert warm.num_prompt_tokens - 16 <= cached <= warm.num_prompt_tokens
+        again = finish_of(await answered(backend, warm)).usage
+        assert again.num_cached_tokens >= warm.num_prompt_tokens - 16, "nothing to do"
+        await backend.close()
+
+
+async def test_a_warm_up_ends_like_any_other_generation() -> None:
+    backend = GpuBackend(options=DEEP)
+    warm = msgspec.structs.replace(request("word " * 60_000), generate=False)
+    sink, cut = RecordingSink(), RecordingSink()
+    backend.start(warm, sink)
+    generation = backend.start(warm, cut)
+    assert (backend.stats().num_warming, backend.stats().num_waiting) == (2, 0)
+    assert generation.cancel() == generation.cancel() == Usage()
+    assert backend.stats().num_warming == 1
+    await backend.close()
+    assert finish_of(sink).reason is FinishReason.ERROR
+    assert cut.finished is None
+
+
+async def test_a_full_engine_declines_warm_ups() -> None:
+    backend = WaferBackend(options=WaferOptions(overhead_us=0.0, max_num_seqs=1))
+    generation = backend.start(request("Write 2000 tokens about herons"), RecordingSink())
+    while not backend.stats().num_running:  # noqa: ASYNC110 - turns of the loop
+        await asyncio.sleep(0)
+    warm = msgspec.structs.replace(request("Read this."), generate=False)
+    with pytest.raises(BackendError, match="no place to spare") as refused:
+        backend.start(warm, RecordingSink())
+    assert refused.value.code == "server_is_overloaded"
+    generation.cancel()
+    sinks = [RecordingSink() for _ in range(8)]
+    long = msgspec.structs.replace(request("word " * 20_000), generate=False)
+    for sink in sinks:
+        backend.start(long, sink)
+    with pytest.raises(BackendError, match="no place to spare"):
+        backend.start(long, RecordingSink())
+    await backend.close()
+
+
+async def test_length_and_stop() -> None:
+    backend = WaferBackend(options=FAST)
+    cut = await answered(backend, request("Write 200 tokens", max_output_tokens=10))
+    assert finish_of(cut).reason is FinishReason.LENGTH
+    assert finish_of(cut).usage.num_output_tokens == cut.num_tokens == 10
+    stopped = await answered(backend, request("Say one two three", stop=(" two",)))
+    assert (stopped.text, finish_of(stopped).reason) == ("one", FinishReason.STOP)
+    silent = await answered(backend, request("Say one two three", stop=("one",)))
+    assert (silent.deltas, finish_of(silent).usage.num_output_tokens) == ([], 1)
+    await backend.close()
+
+
+async def test_calls() -> None:
+    backend = WaferBackend(options=FAST)
+    tool = FunctionTool("f", "", {"properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    made = request("use 7", tools=(tool,), tool_choice=ToolChoice("required"))
+    sink = await answered(backend, made)
+    assert {d.kind for d in sink.deltas} == {DeltaKind.FUNCTION_CALL}
+    assert {(d.name, d.call_id) for d in sink.deltas} == {("f", sink.deltas[0].call_id)}
+    assert msgspec.json.decode("".join(d.text for d in sink.deltas)) == {"n": 7}
+    await backend.close()
+
+
+async def test_cancel_counts_what_was_generated_and_silences() -> None:
+    backend = WaferBackend(options=FAST)
+    sink = RecordingSink()
+    seen = asyncio.Event()
+    generation = backend.start(request("Write 9000 tokens"), sink)
+    sink.push = lambda delta: (sink.deltas.append(delta), seen.set())  # type: ignore[assignment]
+    await asyncio.wait_for(seen.wait(), 20)
+    usage = generation.cancel()
+    num_seen = sink.num_tokens
+    assert usage.num_output_tokens >= num_seen >= 1
+    assert generation.cancel() == usage
+    other = await answered(backend, request("ping"))
+    assert other.text == "pong"
+    assert (sink.num_tokens, sink.finished) == (num_seen, None)
+    assert backend.stats().kv_used_tokens == 0
+    await backend.close()
+
+
+async def test_cancel_from_within_a_push_says_nothing_more() -> None:
+    backend = WaferBackend(options=FAST)
+    sink = RecordingSink()
+    pushed = []
+
+    def push(delta: Delta) -> None:
+        pushed.append(delta)
+        generation.cancel()
+
+    sink.push = push  # type: ignore[method-assign]
+    generation = backend.start(request("Write 900 tokens"), sink)
+    await answered(backend, request("ping"))
+    assert len(pushed) == 1
+    assert sink.finished is None
+    await backend.close()
+
+
+async def test_cancel_within_the_last_push_counts_all_of_it() -> None:
+    backend = WaferBackend(options=FAST)
+    sink = RecordingSink()
+    usages: list[Usage] = []
+    pushed = asyncio.Event()
+
+    def push(_delta: Delta) -> None:
+        usages.append(generation.cancel())
+        pushed.set()
+
+    sink.push = push  # type: ignore[method-assign]
+    generation = backend.start(request("ping"), sink)
+    # The engine has finished when the loop looks: all of it is one push.
+    time.sleep(0.2)  # noqa: ASYNC251
+    await asyncio.wait_for(pushed.wait(), 20)
+    assert [usage.num_output_tokens > 0 for usage in usages] == [True]
+    assert sink.finished is None
+    await backend.close()
+
+
+async def test_cancel_after_the_finish_returns_its_usage() -> None:
+    backend = WaferBackend(options=FAST)
+    sink = RecordingSink()
+    generation = backend.start(request("ping"), sink)
+    await asyncio.wait_for(sink.ended.wait(), 20)
+    assert generation.cancel() == finish_of(sink).usage
+    await backend.close()
+
+
+async def test_close_finishes_with_an_error_and_refuses_more() -> None:
+    backend = WaferBackend(options=FAST)
+    sink = RecordingSink()
+    backend.start(request("Write 900 tokens"), sink)
+    await backend.close()
+    finish = finish_of(sink)
+    assert finish.reason is FinishReason.ERROR
+    assert finish.error is not None
+    assert (finish.error.code, finish.error.retryable) == ("server_error", True)
+    assert not backend.stats().healthy
+    with pytest.raises(BackendError, match="backend wafer: the engine is closed"):
+        backend.start(request("hi"), RecordingSink())
+
+
+async def test_what_is_refused() -> None:
+    options = WaferOptions(overhead_us=0.0, window_tokens=100, max_num_seqs=1, max_num_waiting=2)
+    backend = WaferBackend(options=options)
+    with pytest.raises(BackendError) as long:
+        backend.start(request("word " * 100), RecordingSink())
+    assert (long.value.code, long.value.retryable) == ("context_length_exceeded", False)
+    for _ in range(3):
+        backend.start(request("Write 90 tokens"), RecordingSink())
+    with pytest.raises(BackendError) as full:
+        backend.start(request("hi"), RecordingSink())
+    assert (full.value.code, full.value.retryable) == ("server_is_overloaded", True)
+    await backend.close()
+
+
+async def test_the_window_bounds_the_output() -> None:
+    backend = WaferBackend(options=WaferOptions(overhead_us=0.0, window_tokens=100))
+    made = request("Write 900 tokens")
+    sink = await answered(backend, made)
+    assert finish_of(sink).reason is FinishReason.LENGTH
+    assert sink.num_tokens == 100 - made.num_prompt_tokens
+    await backend.close()
+
+
+async def test_a_prompt_without_items() -> None:
+    backend = WaferBackend(options=FAST)
+    assert (await answered(backend, request())).text
+    await backend.close()
+
+
+async def test_stats_and_identity() -> None:
+    backend = WaferBackend(name="w", options=WaferOptions(model="mine", overhead_us=0.0))
+    assert (backend.info.name, backend.info.model, backend.info.group) == ("w", "mine", "fast")
+    await answered(backend, request("ping"))
+    stats = backend.stats()
+    assert (stats.num_running, stats.num_waiting, stats.kv_used_tokens) == (0, 0, 0)
+    assert stats.num_generated_tokens == 1
+    assert stats.num_prompt_tokens == request("ping").num_prompt_tokens
+    assert stats.max_num_seqs > 0
+    await backend.close()
+    deep = GpuBackend(name="g", options=GpuOptions(kv_capacity_tokens=50_007))
+    assert (deep.info.group, deep.info.accepts_images) == ("deep", True)
+    assert deep.info.window_tokens == 50_000  # no wider than the blocks the cache can hold
+    await deep.close()
+
+
+async def test_echo_and_replay(tmp_path: Path) -> None:
+    echo = WaferBackend(options=WaferOptions(overhead_us=0.0, script="echo"))
+    assert (await answered(echo, request("a b"))).text == "a b"
+    recording = tmp_path / "recording.jsonl"
+    recording.write_text('{"text": "as recorded"}\n')
+    replay = GpuBackend(
+        options=GpuOptions(overhead_us=0.0, script="replay", replay_path=str(recording))
+    )
+    assert (await answered(replay, request("a b"))).text == "as recorded"
+    for backend in (echo, replay):
+        await backend.close()
+    with pytest.raises(ValueError, match="needs a replay_path"):
+        WaferBackend(options=WaferOptions(script="replay"))
+
+
+@pytest.mark.parametrize("options", [WaferOptions(shape="nonesuch"), WaferOptions(num_wafers=1)])
+async def test_options_that_cannot_be_met(options: WaferOptions) -> None:
+    with pytest.raises(ValueError, match=r"nonesuch|too little"):
+        WaferBackend(options=options)
+
+
+def test_options_come_from_configuration() -> None:
+    decoded = msgspec.convert({"script": "echo", "max_num_seqs": 4}, WaferOptions)
+    assert (decoded.script, decoded.max_num_seqs) == ("echo", 4)
+    with pytest.raises(msgspec.ValidationError, match="unknown field `max_seqs`"):
+        msgspec.convert({"max_seqs": 4}, WaferOptions)
+
+
+async def test_two_engines_at_once_do_not_wait_for_each_other() -> None:
+    fast, deep = WaferBackend(options=FAST), GpuBackend(options=DEEP)
+    slow = RecordingSink()
+    deep.start(request("Write 60 tokens about herons"), slow)
+    quick = await answered(fast, request("Write 60 tokens about herons"))
+    assert quick.num_tokens == 60
+    assert slow.finished is None
+    await asyncio.wait_for(slow.ended.wait(), 30)
+    assert slow.num_tokens == 60
+    for backend in (fast, deep):
+        await backend.close()
+
+
+async def test_answers_come_from_the_whole_context() -> None:
+    backend = WaferBackend(options=FAST)
+    question = Message("user", (TextPart("What is the code word?"),))
+    sink = await answered(
+        backend, request(user("The code word is OWL."), assistant("ok"), question)
+    )
+    assert "OWL" in sink.text
+    await backend.close()

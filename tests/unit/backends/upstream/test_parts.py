@@ -1,0 +1,247 @@
+"""The small parts of upstreams: SSE, stop sequences, errors, health, options."""
+
+import json
+import random
+
+import pytest
+
+from backends.upstream.errors import event_failure, http_failure
+from backends.upstream.health import Health
+from backends.upstream.options import check_options, http_url, socket_url
+from backends.upstream.sse import MAX_EVENT_BYTES, EventParser, EventTooLongError
+from backends.upstream.stop_sequences import StopFinder
+from tests.unit.backends.upstream.upstream_requests import make_options
+
+SECOND = 1_000_000
+
+STREAM = (
+    b": hello\n\nevent: a\ndata: one\n\ndata:two\r\n\r\n"
+    b"id: 3\nretry: 9\ndata: th\ndata: ree\n\n\ndata: [DONE]\n\ndata: unfinished"
+)
+
+
+def test_events_come_whole_wherever_the_stream_is_cut() -> None:
+    expected = [b"one", b"two", b"th\nree", b"[DONE]"]
+    assert EventParser().feed(STREAM) == expected
+    for seed in range(50):
+        chance, parser = random.Random(seed), EventParser()
+        found: list[bytes] = []
+        rest = STREAM
+        while rest:
+            size = chance.randint(1, 9)
+            found += parser.feed(rest[:size])
+            rest = rest[size:]
+        assert found == expected, f"seed {seed}"
+
+
+def test_plain_events_are_found_as_line_by_line() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    parts = [b"event: a\n", b"event:b\r\n", b"data: one\n", b"data:two\n", b"data: \n", b"data\n"]
+    parts += [b"data: three\r\n", b": hello\n", b"\n", b"\n", b"\n", b"\r\n", b"id: data: x\n"]
+    plain = b"event: a\ndata: one\n\n"
+    num_events = 0
+    for _ in range(2_000):
+        quick, slow = EventParser(), EventParser()
+        for _ in range(3):
+            mixed = b"".join(chance.choices(parts, k=chance.randrange(8)))
+            chunk = plain * chance.randrange(3) + mixed
+            expected = slow.feed_lines(chunk) if chunk else []
+            assert quick.feed(chunk) == expected, chunk
+            num_events += len(expected)
+    assert num_events > 2_000
+
+
+def test_an_event_is_bounded() -> None:
+    parser, line = EventParser(), b"data: " + b"x" * (1 << 20) + b"\n"
+    for _ in range(MAX_EVENT_BYTES >> 20):
+        assert parser.feed(line) == []
+    with pytest.raises(EventTooLongError):
+        parser.feed(line)
+
+
+@pytest.mark.parametrize(
+    ("stops", "texts", "shown", "found"),
+    [
+        ((), ["ab"], "ab", False),
+        (("END",), ["a", "b"], "ab", False),
+        (("END",), ["aEND", "b"], "a", True),
+        (("END",), ["aE", "N", "Db"], "a", True),
+        (("END",), ["aE", "N", "x"], "aENx", False),
+        (("END",), ["EEEN", "D"], "EE", True),
+        (("\n\n", "b"), ["a\n", "\nb"], "a", True),
+        (("late", "l"), ["a late"], "a ", True),
+    ],
+)
+def test_stop_sequences(stops: tuple[str, ...], texts: list[str], shown: str, found: bool) -> None:
+    finder = StopFinder(stops)
+    said = "".join(finder.feed(text) for text in texts)
+    assert finder.found is found
+    assert said + ("" if found else finder.rest()) == shown
+
+
+# Status, body, headers -> code, retryable, blame, seconds to wait.
+KNOWN = b'{"error":{"message":"bad","code":"invalid_value"}}'
+UNKNOWN = b'{"error":{"message":"x","code":"made_up"}}'
+TOO_LONG = b'{"error":{"message":"maximum context length is 8"}}'
+QUOTA = b'{"error":{"code":"insufficient_quota"}}'
+QUOTING = b'{"error":{"message":"key sk-1234"}}'
+IN_WORDS = b'{"error":{"message":"Limit reached. Please try again in 1.5s."}}'
+BOTH = {"retry-after-ms": "50", "retry-after": "1"}
+ERRORS: list[tuple[int, bytes, dict[str, str], str, bool, str, float | None]] = [
+    (400, KNOWN, {}, "invalid_value", False, "request", None),
+    (400, UNKNOWN, {}, "invalid_prompt", False, "request", None),
+    (400, TOO_LONG, {}, "context_length_exceeded", False, "request", None),
+    (422, b'{"detail":"bad"}', {}, "invalid_prompt", False, "request", None),
+    (302, b"", {}, "invalid_prompt", False, "request", None),
+    (401, QUOTING, {}, "server_error", False, "upstream", None),
+    (403, b"", {}, "server_error", False, "upstream", None),
+    (404, b"not here", {}, "server_error", False, "upstream", None),
+    (429, b"", {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
+    (429, b"", BOTH, "rate_limit_exceeded", True, "limit", 0.05),
+    (429, b"", {"retry-after": "Fri, 20 Nov"}, "rate_limit_exceeded", True, "limit", None),
+    (429, IN_WORDS, {}, "rate_limit_exceeded", True, "limit", 1.5),
+    (429, IN_WORDS, {"retry-after": "7"}, "rate_limit_exceeded", True, "limit", 7.0),
+    (429, QUOTA, {}, "server_error", False, "upstream", None),
+    (500, b"<html>", {}, "server_error", True, "upstream", None),
+    (503, b'{"error":"busy"}', {}, "server_is_overloaded", True, "upstream", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "code", "retryable", "blame", "wait_s"), ERRORS
+)
+def test_errors(
+    status: int,
+    body: bytes,
+    headers: dict[str, str],
+    code: str,
+    retryable: bool,
+    blame: str,
+    wait_s: float | None,
+) -> None:
+    failure = http_failure("up", status, body, headers)
+    assert (failure.error.code, failure.error.retryable) == (code, retryable)
+    assert failure.blame == blame
+    assert failure.retry_after_us == (None if wait_s is None else int(wait_s * SECOND))
+    if failure.error.code in ("rate_limit_exceeded", "server_is_overloaded"):
+        assert failure.error.retry_after_us == failure.retry_after_us
+    assert failure.unused
+    assert "sk-1234" not in str(failure), "upstreams quote keys"
+
+
+@pytest.mark.parametrize(
+    ("param", "ours"),
+    [
+        ("input[0].content", "input[0].content"),
+        ("tools", "tools"),
+        ("messages[3].content", "input"),
+        ("max_completion_tokens", "max_output_tokens"),
+        ("response_format.type", "text.format"),
+        ("", None),
+        ("x" * 999, "x" * 200),
+    ],
+)
+def test_the_field_that_an_upstream_found_wrong_is_carried(param: str, ours: str | None) -> None:
+    error = {"message": "bad", "code": "invalid_value", "param": param}
+    body = json.dumps({"error": error}).encode()
+    assert http_failure("up", 400, body, {}).error.param == ours
+    told = event_failure("up", "invalid_value", "bad", param=param)
+    assert (told.error.code, told.error.param) == ("invalid_value", ours)
+    assert http_failure("up", 500, body, {}).error.param is None, "that is not the request's fault"
+
+
+def test_an_upstream_is_unhealthy_until_it_answers() -> None:
+    health = Health(make_options(max_num_seqs=100))
+    assert not health.healthy(0)
+    health.on_probe(True, 0)
+    assert health.room(0) == 100, "a first answer needs no slow start"
+    assert health.out_us(0) == 0
+    health.on_probe(False, SECOND)
+    assert health.room(SECOND) == 0
+    assert health.out_us(SECOND) == make_options().probe_interval_s * SECOND, "the next probe's"
+    health.on_probe(True, 2 * SECOND)
+    assert health.room(2 * SECOND) == 10
+    assert health.room(17 * SECOND) == 50
+    assert health.room(32 * SECOND) == 100
+
+
+def test_failures_in_a_row_eject_for_longer_each_time() -> None:
+    health = Health(make_options(probe_path=None, eject_after=2, slow_start_s=0))
+    health.on_failure(0)
+    health.on_success(0)
+    health.on_failure(0)
+    assert health.healthy(0), "not in a row"
+    health.on_failure(0)
+    assert not health.healthy(30 * SECOND - 1)
+    assert health.ejected(30 * SECOND - 1)
+    assert health.healthy(30 * SECOND)
+    assert not health.ejected(30 * SECOND)
+    assert [health.out_us(at) for at in (10 * SECOND, 30 * SECOND)] == [20 * SECOND, 0]
+    health.on_failure(40 * SECOND)
+    health.on_failure(40 * SECOND)
+    assert not health.healthy(100 * SECOND - 1)
+    assert health.healthy(100 * SECOND)
+    health.on_success(100 * SECOND)
+    health.on_failure(110 * SECOND)
+    health.on_failure(110 * SECOND)
+    assert health.healthy(140 * SECOND), "a success makes the next ejection the first again"
+
+
+def test_what_was_ejected_starts_slowly() -> None:
+    health = Health(make_options(probe_path=None, eject_after=1, max_num_seqs=10))
+    health.on_failure(0)
+    assert health.room(30 * SECOND) == 1
+    assert health.room(45 * SECOND) == 5
+    assert health.room(60 * SECOND) == 10
+
+
+def test_a_server_that_asks_for_a_pause_gets_it() -> None:
+    health = Health(make_options(probe_path=None))
+    health.on_limit(0, None)
+    assert health.healthy(0)
+    health.on_limit(0, 5 * SECOND)
+    assert not health.healthy(5 * SECOND - 1)
+    assert not health.ejected(0), "it did not fail"
+    assert health.room(5 * SECOND) == 64, "it was not down, so nothing needs to start slowly"
+    health.on_limit(10 * SECOND, 10**15)
+    assert health.healthy(10 * SECOND + 300 * SECOND), "but no pause is for ever"
+
+
+def test_retries_are_a_fifth_of_requests() -> None:
+    health = Health(make_options(probe_path=None))
+    assert sum(health.take_retry() for _ in range(100)) == 10
+    for _ in range(100):
+        health.on_request()
+    assert sum(health.take_retry() for _ in range(100)) == 10, "no more than it may save up"
+    for _ in range(6):
+        health.on_request()
+    assert [health.take_retry(), health.take_retry()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"protocol": "chat", "chains": True}, "chains"),
+        ({"base_url": "ftp://example.test"}, "base_url"),
+        ({"base_url": "example.test/v1"}, "base_url"),
+        ({"base_url": "https://user:secret@example.test/v1"}, "credentials"),
+        ({"base_url": "https://example.test/v1?x=1"}, "query"),
+        ({"base_url": "http://169.254.169.254/v1"}, "link-local"),
+        ({"base_url": "http://[fe80::1]/v1"}, "link-local"),
+        ({"max_streams_per_socket": 4}, "cancel_event"),
+        ({"custom_tools": "native"}, "custom_tools"),
+    ],
+)
+def test_options_that_cannot_be(fields: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        check_options(make_options(**fields))
+
+
+def test_addresses() -> None:
+    for base_url in ("https://example.test/v1", "wss://example.test/v1/"):
+        options = make_options(base_url=base_url)
+        assert http_url(options, "/models") == "https://example.test/v1/models"
+        assert socket_url(options) == "wss://example.test/v1/responses"
+    assert socket_url(make_options(base_url="http://h:1/v1")) == "ws://h:1/v1/responses"

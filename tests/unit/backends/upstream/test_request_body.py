@@ -1,0 +1,326 @@
+"""What upstreams are sent, row by row."""
+
+from typing import Any
+
+import pytest
+
+from backends.contract import (
+    Compaction,
+    CustomTool,
+    CustomToolCall,
+    CustomToolCallOutput,
+    FilePart,
+    FunctionCall,
+    FunctionCallOutput,
+    FunctionTool,
+    ImagePart,
+    Item,
+    Message,
+    Reasoning,
+    RefusalPart,
+    TextFormat,
+    TextPart,
+    ToolChoice,
+)
+from backends.upstream.request_body import request_body, wrapped_tools
+from backends.upstream.sealed_reasoning import wrap
+from tests.unit.backends.upstream.upstream_requests import make_options, make_request
+
+USER = Message("user", (TextPart("Hi."),), id="msg_of_ours")
+PICTURE = ImagePart("data:image/png;base64,AA==", detail="low")
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
+ADD = FunctionTool("add", "Adds.", SCHEMA, strict=True)
+SUB = FunctionTool("sub", namespace="maths")
+SQL = CustomTool("sql", "A query.", {"type": "grammar"})
+
+# Item -> as a Responses item, and as chat messages; None: it is left out.
+EARLIER = "Earlier in this conversation:\nMuch."
+
+ITEMS: list[tuple[Item, dict[str, Any] | None, list[dict[str, Any]]]] = [
+    (
+        USER,
+        {"type": "message", "role": "user", "content": "Hi."},
+        [{"role": "user", "content": "Hi."}],
+    ),
+    (
+        Message("developer", (TextPart("Be brief."),)),
+        {"type": "message", "role": "developer", "content": "Be brief."},
+        [{"role": "system", "content": "Be brief."}],
+    ),
+    (
+        Message("assistant", (TextPart("Well."),), phase="commentary"),
+        {"type": "message", "role": "assistant", "content": "Well.", "phase": "commentary"},
+        [{"role": "assistant", "content": "Well."}],
+    ),
+    (
+        Message("assistant", (RefusalPart("No."),)),
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "refusal", "refusal": "No."}],
+        },
+        [{"role": "assistant", "content": "No."}],
+    ),
+    (
+        Message("user", (TextPart("What is it?"), PICTURE)),
+        {
+            "type": "message",
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "What is it?"},
+                {"type": "input_image", "image_url": PICTURE.image_url, "detail": "low"},
+            ],
+        },
+        [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is it?"},
+                    {
+                        "type": "image_url",
+                        "image_url": {"url": PICTURE.image_url, "detail": "low"},
+                    },
+                ],
+            }
+        ],
+    ),
+    (
+        Message("user", (FilePart(filename="a.txt", file_data="QQ=="),)),
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_file", "filename": "a.txt", "file_data": "QQ=="}],
+        },
+        [
+            {
+                "role": "user",
+                "content": [{"type": "file", "file": {"filename": "a.txt", "file_data": "QQ=="}}],
+            }
+        ],
+    ),
+    (
+        FunctionCall("call_1", "add", '{"n":1}', id="fc_of_ours", namespace="maths"),
+        {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": '{"n":1}'},
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "call_1",
+                        "type": "function",
+                        "function": {"name": "add", "arguments": '{"n":1}'},
+                    }
+                ],
+            }
+        ],
+    ),
+    (
+        FunctionCallOutput("call_1", (TextPart("2"),)),
+        {"type": "function_call_output", "call_id": "call_1", "output": "2"},
+        [{"role": "tool", "tool_call_id": "call_1", "content": "2"}],
+    ),
+    (
+        CustomToolCall("call_2", "sql", "select 1"),
+        {
+            "type": "function_call",
+            "call_id": "call_2",
+            "name": "sql",
+            "arguments": '{"input":"select 1"}',
+        },
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "call_2",
+                        "type": "function",
+                        "function": {"name": "sql", "arguments": '{"input":"select 1"}'},
+                    }
+                ],
+            }
+        ],
+    ),
+    (
+        CustomToolCallOutput("call_2", (TextPart("1"),)),
+        {"type": "function_call_output", "call_id": "call_2", "output": "1"},
+        [{"role": "tool", "tool_call_id": "call_2", "content": "1"}],
+    ),
+    (Reasoning("rs_1", ("Thinking.",), encrypted_content="sealed"), None, []),
+    (Reasoning("rs_2", ("Thinking.",)), None, []),
+    (Compaction("sealed"), {"type": "compaction", "encrypted_content": "sealed"}, []),
+    (
+        Compaction("sealed", summary="Much.", number=1),  # ours, opened
+        {"type": "message", "role": "developer", "content": EARLIER},
+        [{"role": "system", "content": EARLIER}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("item", "responses", "chat"), ITEMS)
+def test_items(item: Item, responses: dict[str, Any] | None, chat: list[dict[str, Any]]) -> None:
+    request = make_request(item)
+    found = request_body(request, make_options("responses"))["input"]
+    assert found == ([] if responses is None else [responses])
+    assert request_body(request, make_options("responses-ws"))["input"] == found
+    assert request_body(request, make_options("chat"))["messages"] == chat
+
+
+def test_a_turns_text_and_calls_are_one_chat_message() -> None:
+    request = make_request(
+        USER,
+        Message("assistant", (TextPart("Let me see."),)),
+        FunctionCall("a", "add", "{}"),
+        FunctionCall("b", "add", "{}"),
+        FunctionCallOutput("a", (TextPart("1"),)),
+        FunctionCall("c", "add", "{}"),
+        instructions="Be kind.",
+    )
+    messages = request_body(request, make_options())["messages"]
+    assert [message["role"] for message in messages] == [
+        *("system", "user", "assistant", "tool", "assistant")
+    ]
+    assert messages[2]["content"] == "Let me see."
+    assert [call["id"] for call in messages[2]["tool_calls"]] == ["a", "b"]
+
+
+# Sealed content -> what the upstream behind "ours" gets of it.
+SEALED = {
+    wrap("ours", "rs_theirs", "x.y"): ("rs_theirs", "x.y"),
+    wrap("another", "rs_theirs", "x"): None,
+    "from elsewhere": None,
+    "lwr1.?.x": None,
+    "lwr1.W10=.x": None,
+}
+
+
+@pytest.mark.parametrize("content", SEALED)
+def test_sealed_reasoning_goes_back_to_who_sealed_it(content: str) -> None:
+    request = make_request(Reasoning("rs_ours", ("Hm.",), encrypted_content=content))
+    body = request_body(request, make_options("responses", seals_reasoning=True))
+    assert body["include"] == ["reasoning.encrypted_content"]
+    expected = SEALED[content]
+    if expected is None:
+        assert body["input"] == []
+        return
+    summary = [{"type": "summary_text", "text": "Hm."}]
+    item = {"type": "reasoning", "id": expected[0], "summary": summary}
+    assert body["input"] == [item | {"encrypted_content": expected[1]}]
+
+
+def test_custom_tools_can_stay_what_they_are() -> None:
+    options = make_options("responses", custom_tools="native")
+    request = make_request(
+        CustomToolCall("c", "sql", "select 1"),
+        CustomToolCallOutput("c", (TextPart("1"),)),
+        tools=(SQL,),
+        tool_choice=ToolChoice("required", ("sql",)),
+    )
+    body = request_body(request, options)
+    assert [item["type"] for item in body["input"]] == [
+        "custom_tool_call",
+        "custom_tool_call_output",
+    ]
+    assert body["tools"][0]["type"] == "custom"
+    assert body["tools"][0]["format"] == {"type": "grammar"}
+    assert body["tool_choice"] == {"type": "custom", "name": "sql"}
+    assert wrapped_tools(request, options) == frozenset()
+    assert wrapped_tools(request, make_options("responses")) == {"sql"}
+
+
+# The choice -> which tools are offered, and the choice that is sent.
+CHOICES = [
+    (ToolChoice(), ["add", "sub", "sql"], "auto"),
+    (ToolChoice("none"), ["add", "sub", "sql"], "none"),
+    (ToolChoice("required"), ["add", "sub", "sql"], "required"),
+    (ToolChoice("required", ("sub",)), ["sub"], {"type": "function", "name": "sub"}),
+    (ToolChoice("required", ("add", "sql")), ["add", "sql"], "required"),
+    (ToolChoice("auto", ("add",)), ["add"], "auto"),
+]
+
+
+@pytest.mark.parametrize(("choice", "names", "sent"), CHOICES)
+def test_tools_and_choices(choice: ToolChoice, names: list[str], sent: Any) -> None:
+    request = make_request(USER, tools=(ADD, SUB, SQL), tool_choice=choice)
+    body = request_body(request, make_options("responses"))
+    assert [tool["name"] for tool in body["tools"]] == names
+    assert body["tool_choice"] == sent
+    chat = request_body(request, make_options())
+    assert [tool["function"]["name"] for tool in chat["tools"]] == names
+    if isinstance(sent, dict):
+        sent = {"type": "function", "function": {"name": sent["name"]}}
+    assert chat["tool_choice"] == sent
+
+
+def test_a_functions_schema_goes_as_it_came() -> None:
+    request = make_request(USER, tools=(ADD,))
+    (tool,) = request_body(request, make_options("responses"))["tools"]
+    assert tool == {
+        "type": "function",
+        "name": "add",
+        "description": "Adds.",
+        "parameters": SCHEMA,
+        "strict": True,
+    }
+    assert "tools" not in request_body(make_request(USER), make_options("responses"))
+    assert "tool_choice" not in request_body(make_request(USER), make_options())
+
+
+# Fields of the request -> of the Responses body, and of the chat body.
+FIELDS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ({}, {"store": False, "max_output_tokens": 100}, {"max_completion_tokens": 100}),
+    ({"temperature": 0.5}, {"temperature": 0.5}, {"temperature": 0.5}),
+    ({"top_p": 0.9}, {"top_p": 0.9}, {"top_p": 0.9}),
+    ({"prompt_cache_key": "k"}, {"prompt_cache_key": "k"}, {"prompt_cache_key": "k"}),
+    ({"seed": 7}, {}, {"seed": 7}),
+    ({"stop": ("a", "b")}, {}, {"stop": ["a", "b"]}),
+    (
+        {"reasoning_effort": "low", "reasoning_summary": "auto"},
+        {"reasoning": {"effort": "low", "summary": "auto"}},
+        {"reasoning_effort": "low"},
+    ),
+    (
+        {"text_format": TextFormat("json_object")},
+        {"text": {"format": {"type": "json_object"}}},
+        {"response_format": {"type": "json_object"}},
+    ),
+    (
+        {"text_format": TextFormat("json_schema", SCHEMA, "n", strict=True)},
+        {
+            "text": {
+                "format": {"type": "json_schema", "name": "n", "schema": SCHEMA, "strict": True}
+            }
+        },
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "n", "schema": SCHEMA, "strict": True},
+            }
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "responses", "chat"), FIELDS)
+def test_fields(fields: dict[str, Any], responses: dict[str, Any], chat: dict[str, Any]) -> None:
+    request = make_request(USER, **fields)
+    assert responses.items() <= request_body(request, make_options("responses")).items()
+    assert chat.items() <= request_body(request, make_options()).items()
+
+
+def test_a_server_gets_the_dialect_it_speaks() -> None:
+    options = make_options(
+        max_tokens_field="max_tokens",
+        omit=("stream_options",),
+        extra_body={"keep_alive": "5m"},
+        developer_role="developer",
+    )
+    body = request_body(make_request(Message("developer", (TextPart("x"),))), options)
+    assert body == {
+        "model": "theirs",
+        "messages": [{"role": "developer", "content": "x"}],
+        "stream": True,
+        "max_tokens": 100,
+        "keep_alive": "5m",
+    }

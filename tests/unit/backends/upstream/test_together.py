@@ -1,0 +1,158 @@
+"""Events that come together give what they give when they come one by one."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backends.contract import GenerateRequest
+from backends.upstream.chat_reader import ChatReader, decode_chunk
+from backends.upstream.responses_reader import ResponsesReader, decode_event
+
+REQUEST = GenerateRequest(
+    id="r", model="m", items=(), num_prompt_tokens=3, prefix=(), max_output_tokens=100_000
+)
+STOPPING = GenerateRequest(
+    id="r",
+    model="m",
+    items=(),
+    num_prompt_tokens=3,
+    prefix=(),
+    max_output_tokens=100_000,
+    stop=("dog c",),
+)
+COMPLETED = {"type": "response.completed", "response": {"id": "resp_up", "status": "completed"}}
+FAILED = {"type": "error", "code": "server_error", "error": {"message": "told to"}}
+WORDS = ("a ", "dog ", "caf\u00e9 ", "", "\n\n", "1,000 ")
+KINDS: dict[str, tuple[str, ...]] = {
+    "message": ("output_text", "refusal"),
+    "reasoning": ("reasoning_summary_text", "reasoning_text"),
+    "function_call": ("function_call_arguments",),
+    "custom_tool_call": ("custom_tool_call_input",),
+}
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    return random.Random(seed)
+
+
+def responses_events(chance: random.Random) -> list[dict[str, Any]]:
+    """A few items, some at once, whose pieces come in any order."""
+    kinds = [chance.choice(list(KINDS)) for _ in range(chance.randint(1, 4))]
+    items = [{"type": kind, "id": f"i{n}", "name": "f"} for n, kind in enumerate(kinds)]
+    events: list[dict[str, Any]] = []
+    open_items: list[int] = []
+    waiting = list(range(len(items)))
+    while waiting or open_items:
+        if waiting and (not open_items or chance.random() < 0.2):
+            index = waiting.pop(0)
+            open_items.append(index)
+            if chance.random() < 0.9:
+                added = {"output_index": index, "item": items[index]}
+                events.append({"type": "response.output_item.added", **added})
+            continue
+        index = chance.choice(open_items)
+        place = {"item_id": f"i{index}", "output_index": index}
+        if chance.random() < 0.1:
+            open_items.remove(index)
+            events.append({"type": "response.output_item.done", **place, "item": items[index]})
+            continue
+        piece = {"delta": chance.choice(WORDS), "summary_index": chance.randrange(2)}
+        head = chance.choice(KINDS[kinds[index]])
+        events.append({"type": f"response.{head}.delta", **place, **piece})
+    return events
+
+
+def chat_chunks(chance: random.Random) -> list[dict[str, Any]]:
+    """Text, thoughts and calls in any order."""
+    chunks: list[dict[str, Any]] = []
+    for _ in range(chance.randrange(30)):
+        delta: dict[str, Any] = {"content": chance.choice((*WORDS, None))}
+        if chance.random() < 0.15:
+            delta["reasoning"] = chance.choice(WORDS)
+        if chance.random() < 0.1:
+            function = {"name": "f", "arguments": chance.choice(WORDS)}
+            delta["tool_calls"] = [{"index": chance.randrange(2), "function": function}]
+        choice = {"index": int(chance.random() < 0.1), "delta": delta}
+        chunks.append({"choices": [choice] * chance.choice((0, 1, 1, 1, 1, 2))})
+    usage = {"prompt_tokens": 3, "completion_tokens": 9}
+    last = {"choices": [{"index": 0, "delta": {"content": "!"}, "finish_reason": "stop"}]}
+    return [*chunks, last, {"choices": [], "usage": usage}]
+
+
+def groups(chance: random.Random, events: list[Any]) -> list[list[Any]]:
+    """The events as reads from a socket may bring them."""
+    found: list[list[Any]] = []
+    while events:
+        size = chance.choice((1, 1, 2, 5, 100))
+        found.append(events[:size])
+        events = events[size:]
+    return found
+
+
+def said(reader: ResponsesReader | ChatReader, together: list[list[Any]]) -> dict[int, list[Any]]:
+    """What was said of each item, until the end."""
+    items: dict[int, list[Any]] = {}
+    for now_us, events in enumerate(together):
+        deltas = reader.read(events, now_us)
+        assert len({delta.index for delta in deltas}) == len(deltas), "one delta of an item"
+        for delta in deltas:
+            item = items.setdefault(delta.index, [delta.kind, delta.call_id, delta.name, "", ""])
+            item[3] += delta.text
+            item[4] = delta.sealed or item[4]
+        if reader.finish is not None or reader.failure is not None:
+            break
+    assert list(items) == sorted(items), "never back to an earlier item"
+    return items
+
+
+Make = Callable[[], ResponsesReader | ChatReader]
+
+
+def compare(chance: random.Random, make: Make, events: list[Any]) -> None:
+    """One by one is the plain twin."""
+    single, several = make(), make()
+    assert said(single, [[event] for event in events]) == said(several, groups(chance, events))
+    assert str(single.failure) == str(several.failure)
+    assert (single.finish is None) == (several.finish is None)
+    if single.finish is not None and several.finish is not None:
+        assert single.finish.reason == several.finish.reason
+        assert several.usage().num_output_tokens <= single.usage().num_output_tokens
+        if single.finish.usage.exact:
+            assert single.finish.usage == several.finish.usage
+
+
+@pytest.mark.parametrize("request_", [REQUEST, STOPPING], ids=["plain", "with a stop sequence"])
+@pytest.mark.parametrize("ends", ["whole", "failing", "cut"])
+def test_responses_events(chance: random.Random, request_: GenerateRequest, ends: str) -> None:
+    for _ in range(50):
+        wrapped = frozenset({"f"} if chance.random() < 0.3 else ())
+        events: list[dict[str, Any]] = responses_events(chance)
+        if ends == "failing":
+            events.insert(chance.randrange(len(events) + 1), FAILED)
+        if ends != "cut":
+            events.append(COMPLETED)
+        read = [decode_event(json.dumps(event).encode()) for event in events]
+        compare(chance, lambda wrapped=wrapped: ResponsesReader("b", request_, wrapped), read)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("ends", ["whole", "failing", "cut"])
+def test_chat_chunks(chance: random.Random, ends: str) -> None:
+    for _ in range(50):
+        chunks: list[dict[str, Any]] = chat_chunks(chance)
+        if ends == "failing":
+            chunks.insert(chance.randrange(len(chunks)), FAILED)
+        if ends == "cut":
+            chunks = chunks[:-2]
+        read = [decode_chunk(json.dumps(chunk).encode()) for chunk in chunks]
+        compare(chance, lambda: ChatReader("b", REQUEST, frozenset()), [*read, chat_done()])
+
+
+def chat_done() -> Any:
+    """The end of a stream."""
+    return decode_chunk(b"[DONE]")

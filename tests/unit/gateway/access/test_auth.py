@@ -1,0 +1,151 @@
+"""Keys to tenants: which headers count, and that an error never repeats a key."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.access.auth import Keys
+from gateway.access.key_sessions import Holders
+from gateway.access.tenant_view import Roster
+from gateway.config.config import TenantConfig
+from gateway.config.keys import KeyRecord, Peppers, digest_of, new_key
+from gateway.config.tenants import DEFAULT_TIERS, TenantRecord, Tier
+from gateway.wire.errors import ProtocolError
+from router.classify.task import GroupLimits, Tenant
+
+LIMITS = GroupLimits(requests_per_min=1, tokens_per_min=2, max_concurrent=3)
+
+KEYS = Keys(
+    [
+        TenantConfig(id="acme", keys=("sk-acme-old", "sk-acme-new"), limits={}),
+        TenantConfig(id="beta", keys=("sk-beta-12",), limits={}),
+    ]
+)
+
+GOOD: list[tuple[dict[str, str], str]] = [
+    ({"authorization": "Bearer sk-acme-old"}, "acme"),
+    ({"authorization": "Bearer sk-acme-new"}, "acme"),
+    ({"authorization": "bearer  sk-beta-12 "}, "beta"),
+    ({"api-key": "sk-beta-12"}, "beta"),
+    ({"authorization": "Basic abc", "api-key": "sk-beta-12"}, "beta"),
+    ({"authorization": "Bearer ", "api-key": "sk-beta-12"}, "beta"),
+]
+
+
+@pytest.mark.parametrize(("headers", "tenant_id"), GOOD)
+def test_known_keys(headers: dict[str, str], tenant_id: str) -> None:
+    assert KEYS.tenant(headers, 0).id == tenant_id
+
+
+BAD: list[tuple[dict[str, str], str]] = [
+    ({}, "No API key"),
+    ({"authorization": ""}, "No API key"),
+    ({"authorization": "Bearer"}, "No API key"),
+    ({"authorization": "sk-acme-old"}, "No API key"),
+    ({"authorization": "Basic sk-acme-old"}, "No API key"),
+    ({"api-key": "  "}, "No API key"),
+    ({"authorization": "Bearer sk-acme-ol"}, "Incorrect"),
+    ({"authorization": "Bearer SK-ACME-OLD"}, "Incorrect"),
+    ({"authorization": "Bearer sk-secret-ü"}, "Incorrect"),
+    ({"authorization": "Bearer sk-wrong-1", "api-key": "sk-beta-12"}, "Incorrect"),
+]
+
+
+@pytest.mark.parametrize(("headers", "words"), BAD)
+def test_unknown_keys(headers: dict[str, str], words: str) -> None:
+    with pytest.raises(ProtocolError, match=words) as caught:
+        KEYS.tenant(headers, 0)
+    assert (caught.value.code, caught.value.kind.status) == ("invalid_api_key", 401)
+    assert "sk-" not in caught.value.message
+
+
+def managed(**changes: Any) -> tuple[Keys, str]:
+    """Keys with one of the roster, which holds until second 100, and that key."""
+    key_id, key = new_key("test", bytes(range(40)))
+    peppers = Peppers({"v1": b"x" * 32}, "v1")
+    fields = {"id": key_id, "tenant_id": "acme", "created_s": 0, "created_by": "ada"}
+    fields |= {"digest": digest_of(key, b"x" * 32), "pepper": "v1", "not_after_s": 100}
+    record = msgspec.convert(fields | changes, KeyRecord)
+    roster = Roster([TenantRecord(id="acme", tier="pro")], DEFAULT_TIERS)
+    roster.put({f"key:{key_id}": msgspec.json.encode(record)})
+    roster.is_current = True
+    return Keys([], roster, peppers), key
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_a_key_of_the_roster_says_whose_it_is_and_which() -> None:
+    keys, key = managed()
+    tenant = keys.tenant(bearer(key), 99)
+    assert (tenant.id, tenant.tier, tenant.key_id) == ("acme", "pro", key.split("_")[2])
+    assert set(tenant.limits) == {"fast", "deep"}
+    assert keys.used_s == {tenant.key_id: 99}
+    assert keys.refusal(tenant, 99) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "now_s", "words"),
+    [
+        ({}, 100, "expired"),
+        ({"revoked_s": 5}, 5, "revoked"),
+        ({"tenant_id": "gone"}, 5, "Incorrect"),
+        ({"digest": "0" * 64}, 5, "Incorrect"),
+        ({"pepper": "v0"}, 5, "Incorrect"),
+    ],
+)
+def test_keys_that_do_not_hold(changes: dict[str, Any], now_s: int, words: str) -> None:
+    keys, key = managed(**changes)
+    with pytest.raises(ProtocolError, match=words) as caught:
+        keys.tenant(bearer(key), now_s)
+    assert caught.value.code == "invalid_api_key"
+    assert key not in caught.value.message
+
+
+@pytest.mark.parametrize("place", [-1, 20, -10])
+def test_one_other_character_is_another_key(place: int) -> None:
+    keys, key = managed()
+    other = list(key)
+    other[place] = "a" if other[place] != "a" else "b"
+    with pytest.raises(ProtocolError, match="Incorrect"):
+        keys.tenant(bearer("".join(other)), 5)
+
+
+def test_while_keys_cannot_be_read_clients_are_told_to_try_again() -> None:
+    keys, key = managed()
+    keys.roster.is_current = False
+    tenant = Tenant(id="acme", tier="pro", limits={}, key_id=key.split("_")[2])
+    unknown = new_key("test", bytes(40))[1]
+    for shown in (key, unknown):
+        with pytest.raises(ProtocolError) as caught:
+            keys.tenant(bearer(shown), 5)
+        assert caught.value.code == "server_is_overloaded"
+    assert keys.refusal(tenant, 5) is None  # nobody is put out for it
+
+
+def test_who_works_is_put_out_with_the_key_and_limits_follow_the_tier() -> None:
+    keys, key = managed()
+    tenant = keys.tenant(bearer(key), 5)
+    tier = Tier(limits={"deep": LIMITS})
+    keys.roster.put({"tier:pro": msgspec.json.encode(tier)})
+    assert keys.latest(tenant).limits == {"deep": LIMITS}
+    assert keys.latest(tenant).key_id == tenant.key_id
+    keys.roster.put({f"key:{tenant.key_id}": None})
+    refusal = keys.refusal(tenant, 5)
+    assert refusal is not None
+    assert refusal.code == "invalid_api_key"
+    assert keys.refusal(msgspec.structs.replace(tenant, key_id="config-1"), 5) is None
+
+
+def test_holders_end_once_and_let_go() -> None:
+    keys, key = managed()
+    tenant = keys.tenant(bearer(key), 5)
+    holders, ended = Holders(), []
+    holders.add(tenant, lambda error: ended.append(("first", error.code)))
+    let_go = holders.add(tenant, lambda error: ended.append(("second", error.code)))
+    let_go()
+    for now_s in (99, 100, 101):
+        holders.end_refused(lambda who, now_s=now_s: keys.refusal(who, now_s))
+    assert ended == [("first", "invalid_api_key")]

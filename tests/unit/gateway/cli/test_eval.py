@@ -1,0 +1,96 @@
+"""`lanewise eval` and `lanewise route --batch`, from arguments to what is printed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.main import main
+
+DEEP = "Refactor the storage engine across the entire codebase"
+
+
+def write(path: Path, *records: dict[str, object]) -> str:
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return str(path)
+
+
+def test_eval_runs_on_records_with_few_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write(
+        tmp_path / "records.jsonl",
+        {"text": "fix the typo", "labels": {"lane": "interactive", "security": 0}},
+        {"text": DEEP, "labels": {"lane": "deep"}},
+        {"text": "Fix the sql injection", "source": "own", "labels": {"security": 1, "lane": None}},
+        {"text": ""},
+    )
+    assert main(["eval", "--data", data]) == 0
+    printed = capsys.readouterr().out
+    assert "AUC pooled                       1.000" in printed
+    assert "recall                           1.000" in printed
+    assert "too few measured outcomes" in printed
+    assert "double spaces" in printed
+
+
+def test_eval_without_any_label_or_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "--data", write(tmp_path / "a.jsonl", {"text": ""})]) == 0
+    assert "Lanes: no record has one." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ('{"id": "1"}\n', "data.jsonl:1: Object missing required field `text`"),
+        ('{"text": "a"}\n{', "data.jsonl:2: "),
+        ("", "no records found"),
+        (None, "No such file"),
+    ],
+)
+def test_eval_says_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, complaint: str
+) -> None:
+    data = tmp_path / "data.jsonl"
+    if content is not None:
+        data.write_text(content)
+    assert main(["eval", "--data", str(data)]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_curves_stand_beside_random_and_published_routers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records: list[dict[str, object]] = [
+        {
+            "source": "routellm_mmlu",
+            "text": f"question {number}",
+            "labels": {"small_ok": number % 2, "large_ok": 1},
+        }
+        for number in range(120)
+    ]
+    assert main(["eval", "--data", write(tmp_path / "a.jsonl", *records)]) == 0
+    printed = capsys.readouterr().out
+    assert "RouteLLM weighted Elo" in printed
+    assert "2406.18665" in printed
+    row = next(line for line in printed.splitlines() if line.startswith("  routellm_mmlu"))
+    assert row.split()[1:4] == ["120", "0.500", "1.000"]
+    assert row.split()[-1] == "0.500"
+
+
+def test_a_batch_follows_the_configured_policy(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    asks = write(tmp_path / "asks.jsonl", {"id": "a", "text": "fix the typo"})
+    assert main(["route", "--batch", asks]) == 0
+    assert json.loads(capfdbinary.readouterr().out)["lane"] == "interactive"
+    policy = tmp_path / "policy.toml"
+    policy.write_text('interactive = { route = "deep" }')
+    config = tmp_path / "lanewise.toml"
+    config.write_text(f'policy_path = "{policy}"')
+    assert main(["route", "--batch", asks, "--config", str(config)]) == 0
+    assert json.loads(capfdbinary.readouterr().out)["lane"] == "deep"
+
+
+def test_a_batch_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["route", "--batch", str(tmp_path / "none.jsonl")]) == 2
+    assert "none.jsonl: No such file" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""What the help of each command says, and that only what is called is loaded."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.cli.main import COMMANDS, make_parser
+
+
+def choices(parser: argparse.ArgumentParser) -> "argparse._SubParsersAction | None":  # type: ignore[type-arg]
+    found = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return next(found, None)
+
+
+def commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """All commands below a parser, theirs included."""
+    action = choices(parser)
+    for command in dict.fromkeys(action.choices.values()) if action is not None else ():
+        yield command
+        yield from commands(command)
+
+
+LOADED = {
+    command.prog: command
+    for name in COMMANDS
+    for command in commands(make_parser([name]))
+    if command.prog.split()[1] == name
+}
+
+
+def test_the_commands_are_there() -> None:
+    assert {f"lanewise {name}" for name in COMMANDS} <= set(LOADED)
+    assert {"lanewise engine wafer", "lanewise engine gpu"} <= set(LOADED)
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_every_command_has_help_with_an_example(name: str) -> None:
+    told = LOADED[name].format_help()
+    assert f"example: {name}" in " ".join(told.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_says_what_the_command_says(name: str) -> None:
+    """All are in the help of each, once, with one text wherever it stands."""
+    action = choices(make_parser([name]))
+    assert action is not None
+    helps = {choice.dest: choice.help for choice in action._choices_actions}
+    assert helps == {name: command.help for name, command in COMMANDS.items()}
+
+
+@pytest.mark.parametrize("given", [["keys"], ["--help", "keys"], ["unknown"], [], ["--version"]])
+def test_every_command_is_named_whatever_is_called(given: list[str]) -> None:
+    action = choices(make_parser(given))
+    assert action is not None
+    assert set(action.choices) == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("given", "loads"),
+    [("--help", ()), ("keys list", ()), ("tenants list", ()), ("policy list", ("numpy",))],
+)
+def test_nothing_heavy_is_loaded_for_a_quick_command(given: str, loads: tuple[str, ...]) -> None:
+    heavy = {
+        "numpy",
+        "litestar",
+        "uvicorn",
+        "redis",
+        "httptools",
+        "websockets",
+        "prometheus_client",
+    }
+    check = (
+        "import sys; from gateway.cli.main import make_parser; "
+        f"make_parser({given.split()!r}); print(*sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert heavy & set(told.stdout.split()) == set(loads)

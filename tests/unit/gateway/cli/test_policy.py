@@ -1,0 +1,33 @@
+"""What the policy commands print of the admin API's answers."""
+
+from typing import Any
+
+import pytest
+
+from gateway.cli.main import main
+
+ROW = {"version": 2, "at": 0.0, "author": "ada", "label": "", "comment": ""}
+
+
+@pytest.mark.parametrize(
+    ("active", "running", "marked", "warns"),
+    [(2, 2, 2, False), (0, 0, 0, False), (0, 2, 2, True), (2, 0, 0, True)],
+)
+def test_the_list_marks_what_runs_and_warns_where_redis_names_another(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    active: int,
+    running: int,
+    marked: int,
+    warns: bool,
+) -> None:
+    def ask(*_: Any, **__: Any) -> dict[str, Any]:
+        in_force = {"version": running, "source": "", "shadow": None}
+        return {"active": active, "shadow": None, "in_force": in_force, "versions": [ROW]}
+
+    monkeypatch.setattr("gateway.cli.policy.ask_admin", ask)
+    assert main(["policy", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (line for line in lines if "in force" in line)
+    assert line.split()[0] == str(marked)
+    assert ("Redis names" in lines[-1]) is warns

@@ -1,0 +1,198 @@
+"""The configuration: defaults, precedence, and errors that name the field and say what to do."""
+
+from typing import Any
+
+import pytest
+
+from gateway.config.config import (
+    Config,
+    ConfigError,
+    GpuBackendConfig,
+    WaferBackendConfig,
+    is_loopback,
+    load_config,
+    masked_url,
+)
+from gateway.config.development import DEVELOPMENT_KEY
+
+ACME = b"""
+[[tenants]]
+id = "acme"
+keys = ["sk-acme-1234"]
+tier = "gold"
+[tenants.limits.fast]
+requests_per_min = 1
+tokens_per_min = 2
+max_concurrent = 3
+"""
+
+
+def test_nothing_configured_is_the_development_setup() -> None:
+    config = load_config(b"", {})
+    assert config == Config()
+    assert config.server.host == "127.0.0.1"
+    assert [key for tenant in config.tenants for key in tenant.keys] == [DEVELOPMENT_KEY]
+    assert {backend.name for backend in config.backends} == {"wafer", "gpu"}
+
+
+def test_the_budget_of_redis() -> None:
+    far = b"[redis]\nbudget_ms = 200"
+    assert load_config(b"", {}).redis.budget_ms == 50
+    assert load_config(far, {}).redis.budget_ms == 200
+    assert load_config(far, {"LANEWISE_REDIS_BUDGET_MS": "300"}).redis.budget_ms == 300
+    for told in ("0", "soon", "9999999"):
+        with pytest.raises(ConfigError, match="LANEWISE_REDIS_BUDGET_MS"):
+            load_config(far, {"LANEWISE_REDIS_BUDGET_MS": told})
+
+
+def test_a_tenant() -> None:
+    (configured,) = load_config(ACME, {}).tenants
+    tenant = configured.tenant()
+    assert (tenant.id, tenant.tier, set(tenant.limits)) == ("acme", "gold", {"fast"})
+    assert tenant.limits["fast"].max_concurrent == 3
+
+
+def test_backends_are_told_by_their_kind() -> None:
+    toml = b'[[backends]]\nkind = "wafer"\nname = "w2"\n[[backends]]\nkind = "gpu"'
+    first, second = load_config(toml, {}).backends
+    assert isinstance(first, WaferBackendConfig)
+    assert first.name == "w2"
+    assert isinstance(second, GpuBackendConfig)
+
+
+FILE = b'[redis]\nurl = "redis://file"\n[server]\nport = 1\nhost = "::1"'
+ENVIRON = {"LANEWISE_REDIS_URL": "redis://environ"}
+
+# file, environment, arguments, redis url, host, port
+PRECEDENCE: list[tuple[bytes, dict[str, str], dict[str, Any], str | None, str, int]] = [
+    (b"", {}, {}, None, "127.0.0.1", 8080),
+    (FILE, {}, {}, "redis://file", "::1", 1),
+    (FILE, ENVIRON, {}, "redis://environ", "::1", 1),
+    (
+        FILE,
+        ENVIRON,
+        {"redis_url": "redis://argument", "host": "localhost", "port": 0},
+        "redis://argument",
+        "localhost",
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize(("toml", "environ", "arguments", "url", "host", "port"), PRECEDENCE)
+def test_the_last_word_wins(
+    toml: bytes,
+    environ: dict[str, str],
+    arguments: dict[str, Any],
+    url: str | None,
+    host: str,
+    port: int,
+) -> None:
+    config = load_config(toml, environ, **arguments)
+    assert (config.redis.url, config.server.host, config.server.port) == (url, host, port)
+
+
+SECOND = b"""
+[[tenants]]
+id = "%s"
+keys = ["%s"]
+limits = {}
+"""
+
+ADMIN = b"""
+[[admin.keys]]
+name = "%s"
+key = "%s"
+"""
+
+# file, arguments, what the message must hold
+ERRORS: list[tuple[bytes, dict[str, Any], tuple[str, ...]]] = [
+    (b"[server", {}, ("configuration",)),
+    (b"\xff", {}, ("configuration",)),
+    (b"[server]\nprot = 1", {}, ("prot",)),
+    (b"[server]\nport = 70000", {}, ("65535", "server.port")),
+    (b"", {"port": 70000}, ("65535", "70000")),
+    (b"[server]\nport = '80'", {}, ("server.port",)),
+    (b"[server]\nflush_interval_ms = -1", {}, ("flush_interval_ms",)),
+    (b"[[backends]]\nkind = 'tpu'", {}, ("tpu",)),
+    (b"[[backends]]\nkind = 'gpu'\n[[backends]]\nkind = 'gpu'", {}, ("unique", "gpu")),
+    (b"backends = []", {}, ("at least one",)),
+    (b"tenants = []", {}, ("at least one",)),
+    (ACME.replace(b"sk-acme-1234", b"short"), {}, ("tenants[0].keys[0]",)),
+    (ACME.replace(b"limits.fast", b"limits.warp"), {}, ("warp",)),
+    (ACME.replace(b'"acme"', b'"Acme Inc"'), {}, ("Acme Inc", "a-z")),
+    (ACME.replace(b'"acme"', b'"a:b"'), {}, ("a:b",)),
+    (ACME.replace(b'"acme"', b'""'), {}, ("1 to 64",)),
+    (ACME + SECOND % (b"acme", b"sk-other-1"), {}, ("unique", "acme")),
+    (ACME + SECOND % (b"beta", b"sk-acme-1234"), {}, ("same key", "acme", "beta")),
+    (b"", {"host": "0.0.0.0"}, ("0.0.0.0", DEVELOPMENT_KEY, "127.0.0.1")),
+    (b"", {"host": "::"}, (DEVELOPMENT_KEY,)),
+    (b"[server]\nhost = 'gateway.example.com'", {}, ("gateway.example.com", "'dev'")),
+    (b"", {"redis_url": "banana"}, ("redis.url", "banana", "rediss://", "unix://")),
+    (b"[redis]\nurl = 'http://localhost:6379'", {}, ("redis.url", "http://localhost:6379")),
+    (ACME + ADMIN % (b"a b", b"sk-of-admin"), {}, ("admin.keys", "a b")),
+    (ACME + 2 * (ADMIN % (b"a", b"sk-of-admin")), {}, ("admin.keys", "another")),
+    (ACME + ADMIN % (b"a", b"sk-acme-1234"), {}, ("admin.keys", "acme", "administer")),
+    (
+        ACME + ADMIN % (b"a", b"sk-lanewise-admin-dev"),
+        {"host": "0.0.0.0"},
+        ("0.0.0.0", "development admin key"),
+    ),
+    (b"", {"redis_url": "redis://localhost:port"}, ("redis.url", "localhost:port")),
+    (b"", {"redis_url": "redis://localhost?db=two"}, ("redis.url", "db=two")),
+    (b"", {"redis_url": "redis://me:sk-acme-1234/56@h:x"}, ("redis.url", "***@h:x")),
+]
+
+
+@pytest.mark.parametrize(("toml", "arguments", "words"), ERRORS)
+def test_errors(toml: bytes, arguments: dict[str, Any], words: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(toml, {}, **arguments)
+    for word in words:
+        assert word in str(caught.value)
+    assert "sk-acme-1234" not in str(caught.value), "keys are not for logs"
+
+
+def test_production_names_its_redis() -> None:
+    production = {"LANEWISE_ENV": "production"}
+    with pytest.raises(ConfigError, match="LANEWISE_REDIS_URL"):
+        load_config(b"", production)
+    assert load_config(FILE, production).redis.url == "redis://file"
+    assert load_config(b"", production | ENVIRON).redis.url == "redis://environ"
+    assert load_config(b"", {"LANEWISE_ENV": "staging"}).redis.url is None
+
+
+# URL, as the log may have it
+MASKED = [
+    ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+    ("redis://:secret@localhost", "redis://***@localhost"),
+    ("rediss://me:se/cr@t@host:1/2", "rediss://***@host:1/2"),
+    ("unix:///run/redis.sock?password=secret&db=1", "unix:///run/redis.sock?password=***&db=1"),
+]
+
+
+@pytest.mark.parametrize(("url", "masked"), MASKED)
+def test_passwords_are_not_for_logs(url: str, masked: str) -> None:
+    assert masked_url(url) == masked
+
+
+def test_keys_of_ones_own_may_be_public() -> None:
+    assert load_config(ACME, {}, host="0.0.0.0").server.host == "0.0.0.0"
+
+
+HOSTS = [
+    ("127.0.0.1", True),
+    ("127.8.9.1", True),
+    ("::1", True),
+    ("localhost", True),
+    ("0.0.0.0", False),
+    ("::", False),
+    ("192.168.1.4", False),
+    ("localhost.example.com", False),
+    ("", False),
+]
+
+
+@pytest.mark.parametrize(("host", "private"), HOSTS)
+def test_loopback(host: str, private: bool) -> None:
+    assert is_loopback(host) is private

@@ -1,0 +1,41 @@
+"""Batches over HTTP: how many at once, and that others have their turn in between."""
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.http.batch_route import MAX_AT_ONCE, RouteBatches
+from gateway.wire.errors import ProtocolError
+from router.policy.policy import DEFAULT_POLICY
+from router.record.batch import Desk
+from tests.unit.router.tasks import PRO
+
+NUM_LINES = 1_000  # far more than fit one slice on any machine
+LINES = [json.dumps({"id": str(n), "text": f"fix the typo {n}"}) for n in range(NUM_LINES)]
+BODY = "\n".join(LINES).encode()
+
+
+async def test_a_few_at_once_and_turns_for_others() -> None:
+    batches = RouteBatches(lambda tenant: Desk(policy=DEFAULT_POLICY, tenant=tenant))
+    running = [asyncio.create_task(batches.decide(PRO, BODY)) for _ in range(MAX_AT_ONCE)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in running)  # each let go after its first slice
+    with pytest.raises(ProtocolError) as refused:
+        await batches.decide(PRO, BODY)
+    assert refused.value.code == "server_is_overloaded"
+    assert refused.value.headers["retry-after"] == "1"
+    for one in running:
+        rows = [json.loads(line) for line in (await one).splitlines()]
+        assert [row["id"] for row in rows] == [str(n) for n in range(NUM_LINES)]
+    assert await batches.decide(PRO, b'{"id": "a", "text": "b"}')
+
+
+async def test_a_batch_that_is_cancelled_makes_room() -> None:
+    batches = RouteBatches(lambda tenant: Desk(policy=DEFAULT_POLICY, tenant=tenant))
+    for _ in range(MAX_AT_ONCE + 1):
+        one = asyncio.create_task(batches.decide(PRO, BODY))
+        await asyncio.sleep(0)
+        one.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await one

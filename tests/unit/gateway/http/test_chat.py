@@ -1,0 +1,502 @@
+"""Chat completions: requests into Responses' terms, answers back as chunks and as one object."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from backends.contract import (
+    ContextItem,
+    CustomTool,
+    CustomToolCall,
+    Delta,
+    DeltaKind,
+    FilePart,
+    FunctionCall,
+    FunctionCallOutput,
+    FunctionTool,
+    ImagePart,
+    Item,
+    Message,
+    RefusalPart,
+    TextFormat,
+    TextPart,
+    ToolChoice,
+    Usage,
+)
+from gateway.transport.flush_timer import Rounds
+from gateway.transport.outbox import Outbox
+from gateway.wire.chat_request import MAX_STOPS, parse_chat
+from gateway.wire.chat_stream import ChatStream
+from gateway.wire.errors import ProtocolError
+from gateway.wire.requests import ParsedCreate
+from gateway.wire.response import Ending
+from router.classify.task import Route
+from tests.unit.gateway.doubles import call, text
+
+USAGE = Usage(7, 3, 5, 2)
+DONE = Ending(status="completed", usage=USAGE)
+
+FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+CUSTOM = {"type": "custom", "custom": {"name": "c", "format": {"type": "grammar"}}}
+
+
+def body(*messages: dict[str, Any], **fields: Any) -> bytes:
+    sent = list(messages) or [{"role": "user", "content": "hi"}]
+    return json.dumps({"model": "auto", "messages": sent} | fields).encode()
+
+
+def parsed(*messages: dict[str, Any], **fields: Any) -> ParsedCreate:
+    return parse_chat(body(*messages, **fields), "resp_1")[1]
+
+
+# -- requests ----------------------------------------------------------------------------------
+
+MESSAGES: list[tuple[dict[str, Any], list[Item]]] = [
+    ({"role": "user", "content": "hi"}, [Message("user", (TextPart("hi"),))]),
+    ({"role": "system", "content": "rules"}, [Message("system", (TextPart("rules"),))]),
+    (
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "see"},
+                {"type": "image_url", "image_url": {"url": "http://x/a.png", "detail": "low"}},
+                {"type": "image_url", "image_url": "http://x/b.png"},
+                {"type": "file", "file": {"filename": "a.pdf", "file_data": "AA=="}},
+            ],
+        },
+        [
+            Message(
+                "user",
+                (
+                    TextPart("see"),
+                    ImagePart("http://x/a.png", None, "low"),
+                    ImagePart("http://x/b.png"),
+                    FilePart(None, None, "a.pdf", "AA=="),
+                ),
+            )
+        ],
+    ),
+    (
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+        [Message("assistant", (RefusalPart("no"),))],
+    ),
+    ({"role": "assistant"}, [Message("assistant", (TextPart(""),))]),
+    (
+        {
+            "role": "assistant",
+            "content": "wait",
+            "tool_calls": [
+                {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                {"id": "2", "type": "custom", "custom": {"name": "c", "input": "ls"}},
+            ],
+        },
+        [
+            Message("assistant", (TextPart("wait"),)),
+            FunctionCall("1", "f", "{}"),
+            CustomToolCall("2", "c", "ls"),
+        ],
+    ),
+    (
+        {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]},
+        [FunctionCall("1", "f", "")],
+    ),
+    (
+        {"role": "tool", "tool_call_id": "1", "content": "sun"},
+        [FunctionCallOutput("1", (TextPart("sun"),))],
+    ),
+]
+
+
+@pytest.mark.parametrize(("sent", "understood"), MESSAGES)
+def test_messages_become_items(sent: dict[str, Any], understood: list[Item]) -> None:
+    items = parsed(sent).input.items
+    assert [entry.item for entry in items if isinstance(entry, ContextItem)] == understood
+
+
+def test_settings_are_taken_over() -> None:
+    create = parsed(
+        max_completion_tokens=9,
+        max_tokens=8,
+        stop=["a", "b"],
+        seed=3,
+        temperature=0.5,
+        top_p=0.1,
+        parallel_tool_calls=False,
+        reasoning_effort="low",
+        metadata={"route": "deep"},
+        service_tier="flex",
+        prompt_cache_key="k",
+        safety_identifier="s",
+        user="u",
+        response_format={"type": "json_schema", "json_schema": {"schema": {"type": "object"}}},
+        tools=[FUNCTION, CUSTOM, {"type": "web_search"}],
+        tool_choice={"type": "function", "function": {"name": "f"}},
+        logprobs=True,
+    )
+    assert (create.stop, create.seed, create.store) == (("a", "b"), 3, False)
+    assert create.body.max_output_tokens == 9
+    assert (create.body.temperature, create.body.top_p) == (0.5, 0.1)
+    assert create.body.parallel_tool_calls is False
+    assert (create.hints.route, create.hints.reasoning_effort) == (Route.DEEP, "low")
+    assert create.text_format == TextFormat("json_schema", {"type": "object"})
+    assert create.tools == (
+        FunctionTool("f", "", {"type": "object"}),
+        CustomTool("c", "", {"type": "grammar"}),
+    )
+    assert create.tool_choice == ToolChoice("required", ("f",))
+    assert parsed(max_tokens=8).body.max_output_tokens == 8
+    assert parsed(stop="x").stop == ("x",)
+
+
+ALLOWED = {
+    "type": "allowed_tools",
+    "allowed_tools": {"mode": "required", "tools": [FUNCTION, {"type": "web_search"}]},
+}
+CHOICES: list[tuple[Any, ToolChoice]] = [
+    (None, ToolChoice()),
+    ("none", ToolChoice("none")),
+    ("required", ToolChoice("required")),
+    ({"type": "custom", "custom": {"name": "c"}}, ToolChoice("required", ("c",))),
+    (ALLOWED, ToolChoice("required", ("f",))),
+]
+
+
+@pytest.mark.parametrize(("sent", "understood"), CHOICES)
+def test_tool_choices(sent: Any, understood: ToolChoice) -> None:
+    assert parsed(tools=[FUNCTION, CUSTOM], tool_choice=sent).tool_choice == understood
+
+
+HELLO = {"role": "user", "content": "hi"}
+
+# messages, fields, code, param
+REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
+    ([HELLO], {"model": ""}, "invalid_value", "model"),
+    ([HELLO], {"messages": []}, "invalid_value", "messages"),
+    ([HELLO], {"messages": None}, "invalid_type", "messages"),
+    ([{"role": "king"}], {}, "invalid_value", "messages[0].role"),
+    ([HELLO, {"role": "user", "content": 5}], {}, "invalid_type", "messages[1].content"),
+    ([{"role": "user", "content": ["x"]}], {}, "invalid_type", "messages[0].content"),
+    ([{"role": "user"}], {}, "missing_required_parameter", "messages[0].content"),
+    (
+        [HELLO, {"role": "tool", "content": "x"}],
+        {},
+        "missing_required_parameter",
+        "messages[1].tool_call_id",
+    ),
+    (
+        [{"role": "assistant", "tool_calls": [{"id": "1"}]}],
+        {},
+        "missing_required_parameter",
+        "messages[0].tool_calls[0].function",
+    ),
+    (
+        [
+            {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}] * 3},
+            {"role": "user", "content": [{"type": "input_audio"}]},
+        ],
+        {},
+        "invalid_value",
+        "messages[1].content[0].type",
+    ),
+    (
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": 5}}]}],
+        {},
+        "invalid_type",
+        "messages[0].content[0].image_url",
+    ),
+    (
+        [{"role": "user", "content": [{"type": "text"}]}],
+        {},
+        "missing_required_parameter",
+        "messages[0].content[0].text",
+    ),
+    ([HELLO], {"n": 2}, "unsupported_parameter", "n"),
+    ([HELLO], {"stop": ["x"] * (MAX_STOPS + 1)}, "invalid_value", "stop"),
+    ([HELLO], {"stop": [""]}, "invalid_value", "stop"),
+    ([HELLO], {"stop": 5}, "invalid_type", "stop"),
+    ([HELLO], {"max_tokens": 0}, "invalid_value", "max_tokens"),
+    ([HELLO], {"temperature": 3}, "invalid_value", "temperature"),
+    ([HELLO], {"metadata": {"route": "warp"}}, "invalid_value", "metadata.route"),
+    ([HELLO], {"tools": ["f"]}, "invalid_type", "tools[0]"),
+    (
+        [HELLO],
+        {"tools": [{"type": "function", "function": {}}]},
+        "missing_required_parameter",
+        "tools[0].name",
+    ),
+    ([HELLO], {"tool_choice": "required"}, "invalid_value", "tool_choice"),
+    (
+        [HELLO],
+        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": None}}},
+        "invalid_type",
+        "tool_choice.tools",
+    ),
+    (
+        [HELLO],
+        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": 5}}},
+        "invalid_type",
+        "tool_choice.tools",
+    ),
+    ([HELLO], {"response_format": {"type": "yaml"}}, "invalid_value", "response_format.type"),
+    (
+        [HELLO],
+        {"response_format": {"type": "json_schema"}},
+        "missing_required_parameter",
+        "response_format",
+    ),
+    (
+        [HELLO],
+        {"response_format": {"type": "json_schema", "json_schema": "x"}},
+        "missing_required_parameter",
+        "response_format",
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "fields", "code", "param"), REFUSED)
+def test_refused(messages: list[Any], fields: dict[str, Any], code: str, param: str | None) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parsed(*messages, **fields)
+    assert (caught.value.code, caught.value.param) == (code, param)
+    assert "input[" not in caught.value.message, "in the client's own terms"
+
+
+def test_an_attached_file_of_a_wrong_type_is_none() -> None:
+    (entry,) = parsed({"role": "user", "content": [{"type": "file", "file": "x"}]}).input.items
+    assert isinstance(entry, ContextItem)
+    assert entry.item == Message("user", (FilePart(),))
+
+
+@pytest.mark.parametrize("sent", [b"", b"{", b"\xff", b'{"model":"' + b"\xff" * 3 + b'"}'])
+def test_what_is_no_json_is_refused(sent: bytes) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse_chat(sent, "resp_1")
+    assert caught.value.code == "invalid_json"
+
+
+# -- answers -----------------------------------------------------------------------------------
+
+
+class Chunks(Outbox):
+    """An outbox that keeps what it is sent, decoded; a stream that is marked waits for a flush."""
+
+    def __init__(self) -> None:
+        super().__init__(Rounds(1000.0))
+        self.frames: list[bytes] = []
+
+    def send(self, frame: bytes) -> None:
+        assert frame.startswith(b"data: ")
+        assert frame.endswith(b"\n\n")
+        self.frames.append(frame[6:-2])
+
+    @property
+    def chunks(self) -> list[dict[str, Any]]:
+        assert self.frames[-1] == b"[DONE]"
+        return [json.loads(frame) for frame in self.frames[:-1]]
+
+
+def answer(
+    deltas: list[Delta], ending: Ending = DONE, *, outbox: Outbox | None = None, **fields: Any
+) -> ChatStream:
+    chat, create = parse_chat(body(**fields), "resp_1")
+    sent = (outbox.send, outbox.mark) if outbox else ()
+    stream = ChatStream(create, chat, *sent)
+    stream.open(100, "wafer-model", {"route": "fast"})
+    for delta in deltas:
+        stream.push(delta, None)
+    stream.close_items(ending)
+    assert stream.finish(ending, 101, {"route": "fast"}) == stream.body
+    stream.send_terminal()
+    assert stream.ended
+    return stream
+
+
+def whole(deltas: list[Delta], ending: Ending = DONE) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(answer(deltas, ending).body)
+    ChatCompletion.model_validate(found, strict=True)
+    return found
+
+
+SHELL = Delta(1, DeltaKind.CUSTOM_CALL, "ls", 1, 0, "call_2", "shell")
+THOUGHT = Delta(0, DeltaKind.REASONING, "hm", 1, 0)
+
+# deltas, content, tool calls, finish reason
+ANSWERS: list[tuple[list[Delta], str | None, list[dict[str, Any]] | None, str]] = [
+    ([], "", None, "stop"),
+    ([THOUGHT, text("It ", 1), text("is.", 1)], "It is.", None, "stop"),
+    ([text("One."), text("Two.", 1)], "One.\n\nTwo.", None, "stop"),
+    (
+        [call("{"), call("}")],
+        None,
+        [{"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
+        "tool_calls",
+    ),
+    (
+        [SHELL],
+        None,
+        [{"id": "call_2", "type": "custom", "custom": {"name": "shell", "input": "ls"}}],
+        "tool_calls",
+    ),
+]
+
+
+@pytest.mark.parametrize(("deltas", "content", "calls", "reason"), ANSWERS)
+def test_a_whole_answer(
+    deltas: list[Delta], content: str | None, calls: list[dict[str, Any]] | None, reason: str
+) -> None:
+    found = whole(deltas)
+    (choice,) = found["choices"]
+    assert choice["message"]["content"] == content
+    assert choice["message"].get("tool_calls") == calls
+    assert choice["finish_reason"] == reason
+    assert found["id"].startswith("chatcmpl-")
+    assert (found["created"], found["model"]) == (100, "wafer-model")
+    assert found["usage"]["total_tokens"] == 12
+    assert found["usage"]["prompt_tokens_details"]["cached_tokens"] == 3
+    assert found["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2
+
+
+ENDINGS: list[tuple[Ending, str]] = [
+    (Ending(status="incomplete", reason="max_output_tokens", usage=USAGE), "length"),
+    (Ending(status="incomplete", reason="content_filter", usage=USAGE), "content_filter"),
+    (Ending(status="incomplete", reason="cancelled", usage=USAGE), "stop"),
+]
+
+
+@pytest.mark.parametrize(("ending", "reason"), ENDINGS)
+def test_finish_reasons(ending: Ending, reason: str) -> None:
+    assert whole([text("x")], ending)["choices"][0]["finish_reason"] == reason
+
+
+def joined(chunks: list[dict[str, Any]]) -> tuple[str, list[tuple[str, str, str]], str | None]:
+    """What a client puts together: the content, the calls (id, name, text), the finish reason."""
+    content, reason = "", None
+    calls: dict[int, tuple[str, str, str]] = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            assert reason is None, "nothing after the finish reason"
+            content += choice["delta"].get("content") or ""
+            for piece in choice["delta"].get("tool_calls", ()):
+                call_id, name, words = calls.get(piece["index"], ("", "", ""))
+                made = piece.get("function") or piece["custom"]
+                words += made.get("arguments", made.get("input"))
+                calls[piece["index"]] = (
+                    call_id or piece["id"],
+                    name or made["name"],
+                    words,
+                )
+            reason = choice["finish_reason"]
+    return content, [calls[number] for number in sorted(calls)], reason
+
+
+@pytest.mark.parametrize("include_usage", [False, True])
+async def test_chunks(include_usage: bool) -> None:
+    outbox = Chunks()
+    options = {"include_usage": include_usage}
+    answer([text("a"), text("b"), call("{}", 1)], outbox=outbox, stream_options=options)
+    chunks = outbox.chunks
+    for chunk in chunks:
+        ChatCompletionChunk.model_validate(chunk, strict=True)
+    assert {chunk["id"] for chunk in chunks} == {chunks[0]["id"]}
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert chunks[0]["routing"] == {"route": "fast"}
+    assert joined(chunks) == ("ab", [("call_1", "look", "{}")], "tool_calls")
+    if include_usage:
+        *rest, last = chunks
+        assert (last["choices"], last["usage"]["total_tokens"]) == ([], 12)
+        assert all(chunk["usage"] is None for chunk in rest)
+    else:
+        assert all("usage" not in chunk for chunk in chunks)
+
+
+async def test_text_gathers_between_flushes() -> None:
+    outbox = Chunks()
+    chat, create = parse_chat(body(stream=True), "resp_1")
+    stream = ChatStream(create, chat, outbox.send, outbox.mark)
+    stream.open(100, "m", {})
+    for word in "abc":
+        stream.push(text(word), None)
+    assert len(outbox.frames) == 2, "the role, and the first word at once"
+    stream.flush()
+    assert json.loads(outbox.frames[-1])["choices"][0]["delta"] == {"content": "bc"}
+    stream.heartbeat()
+    assert json.loads(outbox.frames[-1])["choices"][0]["delta"] == {}
+    assert stream.num_events == len(outbox.frames)
+    outbox.close()
+
+
+# (text, phase) -> content, commentary
+C, F = "commentary", "final_answer"
+PHASES: list[tuple[list[tuple[str, str | None]], str, str | None]] = [
+    ([("Draft.", C), ("Answer.", F)], "Answer.", "Draft."),
+    ([("One.", C), ("Two.", C), ("Best.", F)], "Best.", "One.\n\nTwo."),
+    ([("Hm.", None), ("Beside.", C), ("So.", F)], "Hm.\n\nSo.", "Beside."),
+    ([("One.", F), ("Two.", F)], "One.\n\nTwo.", None),
+    ([("Draft.", C)], "Draft.", "Draft."),  # it stands: nothing came to improve it
+]
+
+
+@pytest.mark.parametrize(("said", "content", "commentary"), PHASES)
+async def test_the_content_is_the_answer_and_commentary_is_apart(
+    said: list[tuple[str, str | None]], content: str, commentary: str | None
+) -> None:
+    outbox = Chunks()
+    chat, create = parse_chat(body(stream=True), "resp_1")
+    stream = ChatStream(create, chat, outbox.send, outbox.mark)
+    stream.open(100, "m", {})
+    for index, (words, phase) in enumerate(said):
+        for piece in words.partition("i"):
+            stream.push(text(piece, index), phase)
+    stream.close_items(DONE)
+    message = json.loads(stream.finish(DONE, 101, {}))["choices"][0]["message"]
+    stream.send_terminal()
+    outbox.close()
+    assert (message["content"], message.get("reasoning_content")) == (content, commentary)
+    deltas = [chunk["choices"][0]["delta"] for chunk in outbox.chunks]
+    assert "".join(delta.get("content") or "" for delta in deltas) == content
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == (commentary or "")
+
+
+async def test_a_failure_is_the_last_chunk() -> None:
+    outbox = Chunks()
+    error = {"code": "server_error", "message": "it broke"}
+    answer([text("x")], Ending(status="failed", error=error, usage=USAGE), outbox=outbox)
+    assert outbox.chunks[-1]["error"]["message"] == "it broke"
+    outbox.close()
+
+
+def test_the_output_as_context() -> None:
+    stream = answer([THOUGHT, text("Look:", 1), call("{}", 2)])
+    assert stream.output == (
+        Message("assistant", (TextPart("Look:"),)),
+        FunctionCall("call_1", "look", "{}"),
+    )
+    assert answer([SHELL]).output == (CustomToolCall("call_2", "shell", "ls"),)
+
+
+async def test_whatever_is_generated_chunks_and_object_agree() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for _ in range(60):
+        deltas: list[Delta] = []
+        for index in range(chance.randrange(4)):
+            kind = chance.choice(list(DeltaKind))
+            named = (f"call_{index}", "look") if kind >= DeltaKind.FUNCTION_CALL else ("", "")
+            for _ in range(chance.randrange(1, 4)):
+                words = chance.choice(["", "a", "\n", '"é'])
+                deltas.append(Delta(index, kind, words, 1, 0, *named))
+        outbox = Chunks()
+        stream = answer(deltas, outbox=outbox)
+        outbox.close()
+        message = json.loads(stream.body)["choices"][0]["message"]
+        content, calls, reason = joined(outbox.chunks)
+        assert content == (message["content"] or "")
+        told = [call.get("function") or call["custom"] for call in message.get("tool_calls", ())]
+        assert [words for _, _, words in calls] == [
+            made.get("arguments", made.get("input")) for made in told
+        ]
+        assert reason == ("tool_calls" if calls else "stop")

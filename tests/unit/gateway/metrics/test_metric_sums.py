@@ -1,0 +1,112 @@
+"""Several workers' metrics as one gateway's: sums, what all see alike, what outlives a worker."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from backends.contract import BackendInfo, BackendStats
+from gateway.metrics import metric_sums
+from gateway.metrics.fleet_metrics import rendered, taken
+from gateway.metrics.metric_sums import Snapshot, lasting, merged, rule_of
+from gateway.metrics.metrics import Metrics
+
+LINKED = frozenset({"wafer"})
+
+
+def stats(name: str, running: int) -> BackendStats:
+    info = BackendInfo(name=name, model=name, group="fast", window_tokens=1, max_output_tokens=1)
+    return BackendStats(
+        info=info,
+        healthy=True,
+        num_running=running,
+        num_waiting=0,
+        max_num_seqs=8,
+        kv_used_tokens=0,
+        kv_capacity_tokens=0,
+        num_prompt_tokens=10 * running,
+    )
+
+
+async def worker(tasks: int, running: int) -> Snapshot:
+    """A worker that ran so many tasks, and has one socket open."""
+    made = Metrics(
+        version="1", backends=lambda: [stats("wafer", running), stats("upstream", running)]
+    )
+    for _ in range(tasks):
+        made.task_started()
+        made.task_finished(
+            tenant_id="acme", route=None, outcome="ok", duration_us=20_000, usage_by_model={}
+        )
+    made.ws_opened()
+    return msgspec.msgpack.decode(await made.snapshot(), type=Snapshot)
+
+
+def value(snapshot: Snapshot, name: str, **labels: str) -> float:
+    samples = [
+        sample
+        for family in text_string_to_metric_families(rendered(snapshot).decode())
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    assert samples, name
+    return float(sum(sample.value for sample in samples))
+
+
+async def test_counts_add_up_and_what_all_see_alike_does_not() -> None:
+    both = merged([await worker(2, running=3), await worker(5, running=3)], LINKED)
+    assert value(both, "lanewise_requests_total", outcome="ok") == 7
+    assert value(both, "lanewise_request_duration_seconds_count") == 7
+    assert value(both, "lanewise_request_duration_seconds_bucket", le="+Inf") == 7
+    assert value(both, "lanewise_request_duration_seconds_sum") == pytest.approx(0.14)
+    assert value(both, "lanewise_ws_connections") == 2
+    assert value(both, "lanewise_gateways") == 1
+    assert value(both, "lanewise_build_info", version="1") == 1
+    # One engine that both are linked to, and an upstream that each uses by itself.
+    assert value(both, "lanewise_backend_inflight", backend="wafer") == 3
+    assert value(both, "lanewise_backend_inflight", backend="upstream") == 6
+    assert value(both, "vllm:prompt_tokens_total", engine="wafer") == 30
+    assert value(both, "vllm:prompt_tokens_total", engine="upstream") == 60
+
+
+async def test_a_worker_that_ended_leaves_its_counts_and_no_gauges() -> None:
+    gone, lives = await worker(2, running=3), await worker(5, running=4)
+    past = merged([[], lasting(gone, LINKED)], LINKED)
+    now = merged([past, lives], LINKED)
+    assert value(now, "lanewise_requests_total", outcome="ok") == 7
+    assert value(now, "lanewise_ws_opened_total") == 2
+    assert value(now, "lanewise_ws_connections") == 1
+    assert value(now, "lanewise_backend_inflight", backend="wafer") == 4
+    # The engine's own total is not the worker's to leave.
+    assert value(now, "vllm:prompt_tokens_total", engine="wafer") == 40
+    assert value(now, "vllm:prompt_tokens_total", engine="upstream") == 70
+    again = merged([merged([past, lasting(lives, LINKED)], LINKED)], LINKED)
+    assert value(again, "lanewise_requests_total", outcome="ok") == 7
+
+
+async def test_one_worker_s_metrics_come_back_as_they_were() -> None:
+    made = Metrics(version="1", backends=lambda: [stats("wafer", 1)])
+    made.ws_opened()
+    told = msgspec.msgpack.decode(await made.snapshot(), type=Snapshot)
+
+    def samples(text: bytes) -> set[tuple[Any, ...]]:
+        return {
+            (sample.name, tuple(sorted(sample.labels.items())), sample.value)
+            for family in text_string_to_metric_families(text.decode())
+            for sample in family.samples
+            if not sample.name.startswith("process_")
+        }
+
+    assert samples(rendered(merged([told], LINKED))) == samples(await made.render())
+
+
+def test_rules_name_metrics_that_exist() -> None:
+    known = {family.name for family in taken(Metrics(version="", backends=tuple).registry)}
+    named = metric_sums._SEEN_ALIKE.keys() | metric_sums._OF_ENGINES
+    assert named <= known, named - known
+
+
+def test_creation_times_and_strangers() -> None:
+    assert rule_of("lanewise_something_new", (), LINKED) == "sum"
+    assert rule_of("lanewise_backend_inflight", (("backend", "wafer"),), LINKED) == "max"

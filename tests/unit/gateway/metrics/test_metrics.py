@@ -1,0 +1,167 @@
+"""The metrics: what is reported can be read back, gauges return to zero, labels stay bounded."""
+
+import asyncio
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from backends.contract import BackendInfo, BackendStats, Usage
+from gateway.metrics.metrics import MAX_TENANT_SERIES, Metrics, metric_names
+from router.classify.task import Route
+from router.pools.pools import Demand
+
+INFO = BackendInfo(
+    name="wafer", model="fast-model", group="fast", window_tokens=1000, max_output_tokens=100
+)
+
+
+def snapshot(*, num_running: int = 0) -> tuple[BackendStats, ...]:
+    return (
+        BackendStats(
+            info=INFO,
+            healthy=True,
+            num_running=num_running,
+            num_waiting=2,
+            max_num_seqs=8,
+            kv_used_tokens=250,
+            kv_capacity_tokens=1000,
+            num_generated_tokens=70,
+            num_prompt_tokens=30,
+            num_cached_tokens=10,
+        ),
+    )
+
+
+async def scrape(metrics: Metrics) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Every sample by name and its label values, in the alphabetical order of the labels' names."""
+    text = (await metrics.render()).decode()
+    return {
+        (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_a_task_is_counted_once_everywhere() -> None:
+    metrics = Metrics(version="1.2.3", backends=snapshot)
+    metrics.task_started()
+    assert (await scrape(metrics))["lanewise_tasks_running", ()] == 1
+    metrics.task_finished(
+        tenant_id="acme",
+        route=Route.FAST,
+        outcome="ok",
+        duration_us=300_000,
+        usage_by_model={"fast-model": Usage(100, 40, 20, 5)},
+        first_model="fast-model",
+        ttft_us=50_000,
+        tpot_us=700.0,
+    )
+    seen = await scrape(metrics)
+    assert seen["lanewise_tasks_running", ()] == 0
+    assert seen["lanewise_requests_total", ("ok", "fast")] == 1
+    assert seen["lanewise_request_duration_seconds_sum", ("ok", "fast")] == pytest.approx(0.3)
+    assert seen["lanewise_ttft_seconds_sum", ("fast-model", "fast")] == pytest.approx(0.05)
+    assert seen["lanewise_time_per_output_token_seconds_bucket", ("0.001", "fast-model", "fast")]
+    assert not seen[
+        "lanewise_time_per_output_token_seconds_bucket", ("0.0005", "fast-model", "fast")
+    ]
+    kinds = {"input": 100, "cached_input": 40, "output": 20, "reasoning": 5}
+    for kind, count in kinds.items():
+        assert seen["lanewise_tokens_total", ("fast-model", "fast", kind)] == count
+    assert seen["lanewise_tenant_tokens_total", ("fast", "acme")] == 120
+    assert seen["lanewise_build_info", ("1.2.3",)] == 1
+
+
+async def test_a_refused_task_has_no_route_and_no_tokens() -> None:
+    metrics = Metrics(version="", backends=tuple)
+    metrics.task_started()
+    metrics.task_finished(
+        tenant_id="acme", route=None, outcome="rate_limited", duration_us=900, usage_by_model={}
+    )
+    seen = await scrape(metrics)
+    assert seen["lanewise_requests_total", ("rate_limited", "none")] == 1
+    assert seen["lanewise_tenant_rejected_total", ("none", "acme")] == 1
+    assert not [name for name, _ in seen if name.startswith("lanewise_ttft_seconds_")]
+
+
+async def test_reservations_return_to_zero() -> None:
+    metrics = Metrics(version="", backends=tuple)
+    both = (Demand(group="fast", tokens=500), Demand(group="deep", tokens=900))
+    metrics.reserved(both)
+    metrics.reserved(both[:1])
+    seen = await scrape(metrics)
+    assert seen["lanewise_ratelimit_leases", ("fast",)] == 2
+    assert seen["lanewise_ratelimit_reserved_tokens", ("fast",)] == 1000
+    metrics.settled(both, {"fast": 120})
+    metrics.settled(both[:1], {})
+    seen = await scrape(metrics)
+    for group, charged in (("fast", 120), ("deep", 0)):
+        assert seen["lanewise_ratelimit_leases", (group,)] == 0
+        assert seen["lanewise_ratelimit_reserved_tokens", (group,)] == 0
+        assert seen["lanewise_ratelimit_settled_tokens_total", (group,)] == charged
+
+
+async def test_an_ejected_backend_shows() -> None:
+    (healthy,) = snapshot()
+    now = [healthy]
+    metrics = Metrics(version="", backends=lambda: now)
+    for ejected in (True, False):
+        now[0] = msgspec.structs.replace(healthy, ejected=ejected)
+        seen = await scrape(metrics)
+        assert seen["lanewise_backend_ejected", ("wafer",)] == ejected
+
+
+async def test_backends_are_read_at_each_scrape() -> None:
+    running = [3]
+    metrics = Metrics(version="", backends=lambda: snapshot(num_running=running[0]))
+    seen = await scrape(metrics)
+    assert seen["lanewise_backend_inflight", ("wafer",)] == 3
+    assert seen["lanewise_backend_kv_usage_ratio", ("wafer",)] == 0.25
+    assert seen["vllm:num_requests_waiting", ("wafer", "fast-model")] == 2
+    assert seen["vllm:generation_tokens_total", ("wafer", "fast-model")] == 70
+    running[0] = 0
+    assert (await scrape(metrics))["lanewise_backend_inflight", ("wafer",)] == 0
+
+
+@pytest.mark.parametrize(("code", "label"), [(1000, "1000"), (1006, "1006"), (4242, "other")])
+async def test_close_codes_are_a_closed_set(code: int, label: str) -> None:
+    metrics = Metrics(version="", backends=tuple)
+    metrics.ws_opened()
+    metrics.ws_closed(code)
+    seen = await scrape(metrics)
+    assert seen["lanewise_ws_closed_total", (label,)] == 1
+    assert seen["lanewise_ws_connections", ()] == 0
+
+
+async def test_tenants_beyond_the_bound_share_a_series() -> None:
+    metrics = Metrics(version="", backends=tuple)
+    for number in range(MAX_TENANT_SERIES + 7):
+        metrics.task_started()
+        metrics.task_finished(
+            tenant_id=f"tenant-{number}",
+            route=None,
+            outcome="rate_limited",
+            duration_us=1,
+            usage_by_model={},
+        )
+    seen = await scrape(metrics)
+    assert seen["lanewise_tenant_rejected_total", ("none", "other")] == 7
+    rejected = [key for key in seen if key[0] == "lanewise_tenant_rejected_total"]
+    assert len(rejected) == MAX_TENANT_SERIES + 1
+
+
+async def test_the_loop_is_watched_until_cancelled() -> None:
+    metrics = Metrics(version="", backends=tuple)
+    watcher = asyncio.create_task(metrics.watch_loop())
+    while not (await scrape(metrics))["lanewise_event_loop_lag_seconds_count", ()]:
+        pass  # the scrape itself gives way to the watcher
+    watcher.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watcher
+
+
+async def test_names_of_a_scrape_are_the_published_ones() -> None:
+    metrics = Metrics(version="", backends=snapshot)
+    names = {name for name, _ in await scrape(metrics) if not name.endswith("_created")}
+    assert names <= metric_names()

@@ -1,0 +1,80 @@
+"""What is counted of tasks that ran on both engines."""
+
+import asyncio
+from typing import get_args
+
+import pytest
+
+from gateway.task.pipeline import handle_task
+from router.classify.task import Strategy
+from tests.unit.gateway.doubles import failure, stop, text, until
+from tests.unit.gateway.run.test_early_returns import Running
+from tests.unit.gateway.task.test_pipeline import ANSWER, Script, World
+
+# strategy, fast, deep -> outcome, who won (race and hedge only)
+ENDS: list[tuple[Strategy, Script, Script, str, str | None]] = [
+    ("brief", ANSWER, ANSWER, "ok", None),
+    ("brief", [failure()], ANSWER, "degraded", None),
+    ("brief", [failure()], [failure("gpu")], "error", None),
+    ("race", ANSWER, [*ANSWER[:2], *ANSWER], "ok", "fast"),
+    ("race", [failure()], ANSWER, "degraded", "deep"),
+    ("race", [failure()], [failure("gpu")], "error", None),
+    ("hedge", [], ANSWER, "ok", "deep"),
+    ("hedge", ANSWER, [failure("gpu")], "degraded", "fast"),
+    ("refine", ANSWER, [failure("gpu")], "degraded", None),
+    ("breadth", ANSWER, ANSWER, "ok", None),
+    ("delegate", ANSWER, [], "ok", None),
+]
+
+
+def told(world: World, strategy: str) -> dict[tuple[str, str], float]:
+    """(metric, label) -> value, of those that count anything."""
+    return {
+        (sample.name.removeprefix("lanewise_strategy_").removesuffix("_total"), label): sample.value
+        for family in world.gw.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name.startswith("lanewise_strategy_") and sample.labels["strategy"] == strategy
+        if sample.name.endswith("_total") and sample.value
+        for label in [sample.labels.get("outcome") or sample.labels["route"]]
+    }
+
+
+@pytest.mark.parametrize(("strategy", "fast", "deep", "outcome", "winner"), ENDS)
+async def test_each_task_is_counted_once(
+    strategy: Strategy, fast: Script, deep: Script, outcome: str, winner: str | None
+) -> None:
+    world = World(fast, deep)
+    await world.run("parallel", metadata={"strategy": strategy})
+    counted = told(world, strategy)
+    wasted = {key: counted.pop(key) for key in list(counted) if key[0] == "wasted_tokens"}
+    expected = {("tasks", outcome): 1.0}
+    assert counted == (expected if winner is None else expected | {("wins", winner): 1.0})
+    loses = winner == "fast" and outcome == "ok"
+    assert wasted == ({("wasted_tokens", "deep"): 9.0} if loses else {})
+
+
+@pytest.mark.parametrize("strategy", get_args(Strategy))
+async def test_what_a_client_cancels_has_not_lost(strategy: Strategy) -> None:
+    world = World([text("A.")], [text("B.")])
+    metadata = {"route": "parallel", "strategy": strategy, "hedge_after_ms": "0"}
+    pump = asyncio.create_task(handle_task(world.gw, world.job(metadata=metadata)))
+    await until(lambda: bool(world.fast.generations or world.deep.generations))
+    pump.cancel()
+    await asyncio.gather(pump, return_exceptions=True)
+    await world.check()
+    assert told(world, strategy) == {("tasks", "cancelled"): 1.0}
+
+
+async def test_a_lost_hedge_is_wasted() -> None:
+    running = Running("hedge", hedge_after_ms="0")
+    deep, fast = await running.deep(), await running.fast()
+    deep.sink.push(text("First."))
+    await running.free("fast")
+    deep.sink.finish(stop(3))
+    await running.end()
+    assert fast.num_cancels == 1
+    assert told(running.world, "hedge") == {
+        ("tasks", "ok"): 1.0,
+        ("wins", "deep"): 1.0,
+        ("wasted_tokens", "fast"): 9.0,
+    }

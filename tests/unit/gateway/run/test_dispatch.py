@@ -1,0 +1,460 @@
+"""Starting backends and merging what they push: one run, its ends, and what each backend used."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from backends.contract import (
+    BackendError,
+    BackendGroup,
+    CustomTool,
+    FinishReason,
+    FunctionTool,
+    GenerateRequest,
+    Message,
+    TextFormat,
+    TextPart,
+    ToolChoice,
+    Usage,
+)
+from backends.prompt import measure, prompt_size
+from gateway.run.branch import Pace
+from gateway.run.dispatch import Outcome, Run
+from gateway.run.side_reservations import Claim, SideReservation, SideReservations
+from gateway.wire.errors import ProtocolError
+from gateway.wire.response import ResponseStream
+from router.classify.task import Route, Strategy
+from router.decide.decision import RankedRoute, Reason
+from router.strategies.options import StrategyOptions
+from tests.unit.gateway.doubles import (
+    RecordingBackend,
+    Transcript,
+    call,
+    failure,
+    parsed_create,
+    stop,
+    text,
+    until,
+)
+
+# For `delegate` see tests/unit/gateway/task/test_delegation.py.
+STRATEGIES = tuple(s for s in get_args(Strategy) if s != "delegate")
+FULL = BackendError("wafer", "server_is_overloaded", "full", retryable=True)
+DOWN = BackendError("gpu", "server_error", "down", retryable=True)
+USED = Usage(num_input_tokens=7, num_output_tokens=2)  # of a cancelled recording generation
+
+
+def request(**fields: Any) -> GenerateRequest:
+    items = (measure(Message("user", (TextPart("Hi."),))),)
+    tools = (FunctionTool("look"), CustomTool("shell"))
+    instructions = fields.get("instructions")
+    num_prompt_tokens, prefix = prompt_size(instructions, tools, TextFormat(), items)
+    base: dict[str, Any] = {
+        "id": "resp_1",
+        "model": "auto",
+        "items": items,
+        "num_prompt_tokens": num_prompt_tokens,
+        "prefix": prefix,
+        "max_output_tokens": 1000,
+        "tools": tools,
+        "tool_choice": ToolChoice("required", ("look",)),
+        "reasoning_effort": "high",
+        "reasoning_summary": "auto",
+    }
+    return GenerateRequest(**(base | fields))
+
+
+def route(strategy: Strategy | None, **options: Any) -> RankedRoute:
+    both = strategy is not None
+    return RankedRoute(
+        route=Route.PARALLEL if both else Route.FAST,
+        backends=("wafer", "gpu") if both else ("wafer",),
+        strategy=strategy,
+        options=StrategyOptions(**options),
+        reason=Reason.CLASS,
+        why="A test says so.",
+    )
+
+
+class Held(SideReservation):
+    """A reservation that counts its settlements."""
+
+    def __init__(self) -> None:
+        self.settled: list[Usage] = []
+
+    def settle(self, usage: Usage) -> None:
+        self.settled.append(usage)
+
+
+class AtOnce(SideReservations):
+    """Grants everything, in the call itself."""
+
+    def __init__(self) -> None:
+        self.held: list[Held] = []
+
+    def take(
+        self,
+        name: str,
+        group: BackendGroup,
+        expected: Usage,
+        used: Callable[[], Usage],
+        granted: Callable[[SideReservation], None],
+        refused: Callable[[ProtocolError], None],
+    ) -> Claim:
+        self.held.append(Held())
+        granted(self.held[-1])
+        return Claim()
+
+
+class Stage:
+    """A run over two recording backends, and what its response said."""
+
+    def __init__(
+        self,
+        strategy: Strategy | None,
+        *,
+        fast_refuses: Exception | None = None,
+        deep_refuses: Exception | None = None,
+        **options: Any,
+    ) -> None:
+        self.fast = RecordingBackend("wafer", "fast", refusing=fast_refuses)
+        self.deep = RecordingBackend("gpu", "deep", refusing=deep_refuses)
+        self.heard = Transcript()
+        self.writer = ResponseStream(parsed_create(), self.heard.emit)
+        self.writer.open(100, "m", {})
+        self.now_us = 0
+        self.apart = AtOnce()
+        self.run = Run(route(strategy, **options), self.writer, lambda: self.now_us, self.apart)
+
+    def start(self) -> None:
+        self.run.start({"wafer": self.fast, "gpu": self.deep}, request())
+
+    @property
+    def said(self) -> list[tuple[str, str | None]]:
+        """Every delta's text with the phase of its item."""
+        phases = {
+            event["output_index"]: event["item"].get("phase")
+            for event in self.heard.events
+            if event["type"] == "response.output_item.added"
+        }
+        return [
+            (event["delta"], phases[event["output_index"]])
+            for event in self.heard.events
+            if event["type"].endswith(".delta")
+        ]
+
+    def outcome(self) -> Outcome:
+        return self.run.ended.result()
+
+
+async def test_one_backend_passes_through() -> None:
+    stage = Stage(None)
+    stage.start()
+    generation = stage.fast.only
+    assert generation.request.id == "resp_1"
+    stage.now_us = 40
+    generation.sink.push(text("a", at_us=10))
+    stage.now_us = 50
+    generation.sink.push(text("b", at_us=30))
+    assert not stage.run.ended.done()
+    generation.sink.finish(stop(3))
+    assert stage.outcome() == Outcome(stop(3))
+    assert stage.said == [("a", None), ("b", None)]
+    stage.run.close()
+    assert generation.num_cancels == 0, "it had finished"
+    assert stage.run.usages == [stop(3).usage]
+    assert stage.run.first == Pace(0, 10, 30, 40)
+    assert stage.deep.generations == []
+
+
+async def test_an_engines_error_is_the_outcome() -> None:
+    stage = Stage(None)
+    stage.start()
+    stage.fast.only.sink.push(text("a"))
+    stage.fast.only.sink.finish(failure())
+    outcome = stage.outcome()
+    assert outcome.finish is not None
+    assert outcome.finish.reason is FinishReason.ERROR
+    assert [error.backend for error in outcome.errors] == ["wafer"]
+    assert stage.run.usages == [failure().usage]
+
+
+async def test_a_refusal_of_the_only_backend_is_raised() -> None:
+    stage = Stage(None, fast_refuses=FULL)
+    with pytest.raises(BackendError) as caught:
+        stage.start()
+    assert caught.value is FULL
+    stage.run.close()
+    assert stage.run.usages == [Usage()]
+    assert stage.said == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_refusals_of_both_backends_are_raised(strategy: Strategy) -> None:
+    stage = Stage(strategy, fast_refuses=FULL, deep_refuses=DOWN)
+    with pytest.raises(BackendError) as caught:
+        stage.start()
+    assert caught.value is (FULL if strategy == "hedge" else DOWN), "whoever was asked last"
+    stage.run.close()
+    assert stage.run.usages == [Usage(), Usage()]
+
+
+REFUSALS: list[tuple[Strategy, int]] = [
+    *((strategy, 0) for strategy in STRATEGIES if strategy != "hedge"),
+    *((strategy, 1) for strategy in ("brief", "race", "hedge")),
+]
+
+
+@pytest.mark.parametrize(("strategy", "refusing"), REFUSALS)
+async def test_one_refusal_leaves_the_other_backend(strategy: Strategy, refusing: int) -> None:
+    refusals = [FULL, None] if refusing == 0 else [None, DOWN]
+    stage = Stage(strategy, fast_refuses=refusals[0], deep_refuses=refusals[1])
+    stage.start()
+    left = 1 - refusing
+    sink = (stage.fast, stage.deep)[left].generations[-1].sink
+    sink.push(text("alone"))
+    sink.finish(stop(4))
+    outcome = stage.outcome()
+    assert stage.said == [("alone", "final_answer")]
+    assert set(outcome.errors) == {(FULL, DOWN)[refusing]}
+    assert outcome.finish is not None
+    assert outcome.finish.error is None
+    stage.run.close()
+    assert stage.run.usages[left].num_output_tokens >= 4
+    assert stage.run.usages[refusing] == Usage()
+
+
+async def test_brief_comments_and_then_answers() -> None:
+    stage = Stage("brief")
+    stage.start()
+    fast, deep = stage.fast.only, stage.deep.only
+    fast.sink.push(text("soon"))
+    deep.sink.push(text("it "))
+    assert stage.said == [("soon", "commentary")]
+    fast.sink.push(call("{}", 1))
+    fast.sink.finish(stop(2))
+    assert stage.said == [("soon", "commentary"), ("it ", "final_answer")]
+    deep.sink.push(text("is"))
+    deep.sink.push(call("{}", 1))
+    deep.sink.finish(stop(5))
+    assert [words for words, _ in stage.said] == ["soon", "it ", "is", "{}"]
+    outcome = stage.outcome()
+    assert outcome.finish is not None
+    assert outcome.finish.usage == stop(2).usage + stop(5).usage
+    assert (fast.num_cancels, deep.num_cancels) == (0, 0)
+
+
+async def test_brief_cancels_commentary_that_comes_too_late() -> None:
+    stage = Stage("brief")
+    stage.start()
+    stage.deep.only.sink.push(text("done"))
+    stage.deep.only.sink.finish(stop())
+    assert stage.outcome().finish is not None
+    assert stage.fast.only.num_cancels == 1
+    stage.run.close()
+    assert stage.fast.only.num_cancels == 1
+    assert stage.run.usages == [USED, stop().usage], "what was cancelled is paid too"
+    assert stage.said == [("done", "final_answer")]
+
+
+async def test_race_is_won_by_the_first_complete_answer() -> None:
+    stage = Stage("race")
+    stage.start()
+    fast, deep = stage.fast.only, stage.deep.only
+    deep.sink.push(text("deep "))
+    fast.sink.push(text("fast"))
+    assert stage.said == [], "nothing may go out that could lose"
+    fast.sink.finish(stop(2))
+    assert stage.said == [("fast", "final_answer")]
+    assert (fast.num_cancels, deep.num_cancels) == (0, 1)
+    assert stage.run.usages == [stop(2).usage, USED]
+    assert stage.run.first is not None
+    assert stage.run.first.backend == 0, "the client saw the winner's token first"
+    assert stage.run.answerer == 0
+
+
+@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
+async def test_stop_ends_it_from_outside(strategy: Strategy | None) -> None:
+    stage = Stage(strategy)
+    stage.start()
+    generations = stage.fast.generations + stage.deep.generations
+    generations[0].sink.push(text("a"))
+    for _ in range(2):
+        stage.run.stop()
+        assert stage.outcome() == Outcome(None)
+        assert [generation.num_cancels for generation in generations] == [1] * len(generations)
+        assert sum(stage.run.usages, Usage()) == sum([USED] * len(generations), Usage())
+        stage.run.close()
+
+
+async def test_nothing_begins_after_a_stop() -> None:
+    for strategy in STRATEGIES:
+        stage = Stage(strategy)
+        stage.start()
+        generations = stage.fast.generations + stage.deep.generations
+        stage.run.stop()
+        for generation in generations:
+            generation.sink.finish(stop())  # as a backend might that hears of the cancel too late
+        await asyncio.sleep(0)
+        assert stage.fast.generations + stage.deep.generations == generations
+
+
+async def test_hedge_lets_the_fast_engine_join_in_time() -> None:
+    stage = Stage("hedge", hedge_after_ms=0)
+    stage.start()
+    assert stage.fast.generations == []
+    await until(lambda: bool(stage.fast.generations))
+    stage.fast.only.sink.push(text("quick"))
+    assert stage.deep.only.num_cancels == 1, "at once"
+    stage.fast.only.sink.finish(stop(2))
+    assert stage.said == [("quick", "final_answer")]
+    assert stage.outcome().finish is not None
+    assert [row["state"] for row in stage.run.branches.generations()] == ["cancelled", "finished"]
+    assert [held.settled for held in stage.apart.held] == [[stop(2).usage]]
+
+
+async def test_hedge_gives_the_fast_engine_back_the_moment_it_has_lost() -> None:
+    stage = Stage("hedge", hedge_after_ms=0)
+    stage.start()
+    await until(lambda: bool(stage.fast.generations))
+    stage.deep.only.sink.push(text("after all"))
+    assert stage.fast.only.num_cancels == 1
+    assert [held.settled for held in stage.apart.held] == [[USED]], "while deep goes on"
+    assert not stage.run.ended.done()
+    stage.deep.only.sink.finish(stop())
+    stage.run.close()
+    assert [held.settled for held in stage.apart.held] == [[USED]]
+
+
+async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
+    stage = Stage("refine")
+    stage.start()
+    assert stage.deep.generations == []
+    stage.fast.only.sink.push(text("a draft"))
+    stage.fast.only.sink.finish(stop(2))
+    assert stage.heard.types[-1] == "response.output_item.done", "whole, as its engine is"
+    said = [entry.item for entry in stage.deep.only.request.items]
+    assert Message("assistant", (TextPart("a draft"),), phase="commentary") in said
+    stage.deep.only.sink.push(text("better"))
+    stage.deep.only.sink.finish(stop(5))
+    assert stage.said == [("a draft", "commentary"), ("better", "final_answer")]
+    assert stage.run.usages == [stop(2).usage, stop(5).usage]
+    assert stage.run.answerer == 1
+    assert stage.run.branches.generations() == [
+        {"backend": "wafer", "part": "draft", "state": "finished", "output_tokens": 2},
+        {"backend": "gpu", "part": "revise", "state": "finished", "output_tokens": 5},
+    ]
+
+
+JSON = TextFormat("json_object")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_an_answer_in_json_is_one_message(strategy: Strategy) -> None:
+    stage = Stage(strategy, num_variations=2)
+    stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
+    for generation in stage.fast.generations:
+        generation.sink.push(text("{}"))
+        generation.sink.finish(stop())
+    for generation in stage.deep.generations:
+        generation.sink.push(text('{"a":1}'))
+        generation.sink.finish(stop())
+    assert stage.outcome().finish is not None
+    shown = "{}" if strategy == "race" else '{"a":1}'
+    assert stage.said == [(shown, "final_answer")]
+    assert len(stage.fast.generations) == (
+        0 if strategy in ("brief", "hedge") else 2 if strategy == "breadth" else 1
+    )
+
+
+@pytest.mark.parametrize("strategy", ["refine", "breadth"])
+async def test_a_hidden_draft_that_stands_is_shown(strategy: Strategy) -> None:
+    stage = Stage(strategy, num_variations=2, deep_refuses=DOWN)
+    stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
+    for generation in stage.fast.generations:
+        generation.sink.push(text("{"))
+        generation.sink.push(text("}"))
+        generation.sink.finish(stop())
+    assert stage.outcome().errors == (DOWN,)
+    assert "".join(words for words, _ in stage.said) == "{}", "one of them, once"
+    assert {phase for _, phase in stage.said} == {"final_answer"}
+    assert stage.run.answerer == 0
+    assert stage.run.first is not None
+
+
+async def test_a_brief_answer_in_json_comes_from_the_fast_engine_where_the_deep_one_fails() -> None:
+    stage = Stage("brief")
+    stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
+    stage.deep.only.sink.finish(failure("gpu"))
+    stage.fast.only.sink.push(text("{}"))
+    stage.fast.only.sink.finish(stop())
+    assert stage.said == [("{}", "final_answer")]
+    assert [error.backend for error in stage.outcome().errors] == ["gpu"]
+
+
+async def test_breadth_starts_all_variations_at_once_and_adds_their_usage_up() -> None:
+    stage = Stage("breadth", num_variations=3)
+    stage.start()
+    assert [g.request.id for g in stage.fast.generations] == ["resp_1-0", "resp_1-1", "resp_1-2"]
+    for number, generation in enumerate(stage.fast.generations):
+        generation.sink.push(text(f"v{number}"))
+        generation.sink.finish(stop(10))
+    stage.deep.only.sink.finish(stop(5))
+    assert stage.run.usages == [Usage(num_input_tokens=21, num_output_tokens=30), stop(5).usage]
+    assert stage.outcome().finish is not None
+
+
+async def test_a_fault_of_ours_in_the_timer_ends_the_run() -> None:
+    stage = Stage("hedge", hedge_after_ms=0, fast_refuses=RuntimeError("a fault of ours"))
+    stage.start()
+    await until(stage.run.ended.done)
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        stage.outcome()
+    assert stage.deep.only.num_cancels == 1
+
+
+async def test_stop_after_the_end_changes_nothing() -> None:
+    stage = Stage(None)
+    stage.start()
+    stage.fast.only.sink.finish(stop(3))
+    stage.run.stop()
+    assert stage.outcome() == Outcome(stop(3))
+    assert stage.fast.only.num_cancels == 0
+
+
+async def test_stop_before_the_start_of_a_backend_costs_nothing() -> None:
+    stage = Stage("race")
+    stage.run.close()
+    assert stage.run.usages == [Usage(), Usage()]
+
+
+async def test_a_finish_after_the_wait_was_cancelled_is_harmless() -> None:
+    stage = Stage(None)
+    stage.start()
+    stage.run.ended.cancel()
+    stage.fast.only.sink.finish(stop())
+    assert stage.run.ended.cancelled()
+
+
+@pytest.mark.parametrize(
+    ("num_output_tokens", "tpot_us"), [(0, None), (1, None), (2, 90.0), (10, 10.0)]
+)
+def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
+    usage = Usage(num_output_tokens=num_output_tokens)
+    assert Pace(0, 10, 100, 5).tpot_us(usage) == tpot_us
+
+
+async def test_a_fault_of_ours_ends_its_run_and_spares_the_engine() -> None:
+    stage = Stage(None)
+    stage.start()
+
+    def fails(delta: object, phase: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    stage.writer.push = fails  # type: ignore[method-assign,assignment]
+    stage.fast.only.sink.push(text("a"))  # raises nothing into the engine
+    with pytest.raises(RuntimeError, match="a fault of ours"):
+        stage.outcome()
+    assert stage.fast.only.num_cancels == 1

@@ -1,0 +1,303 @@
+"""What a part of a strategy held comes back when it ends, once, while the response goes on."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from backends.contract import BackendGroup
+from gateway.run.leases import extend_outgrown
+from gateway.run.side_reservations import SideReservations
+from gateway.task.context import load_task
+from gateway.task.pipeline import handle_task
+from router.classify.task import GroupLimits, Tenant
+from router.pools.pools import Reservation
+from router.pools.redis_pools import PoolsUnavailable
+from tests.unit.gateway.doubles import (
+    MANY,
+    AwaitedPools,
+    RecordingGeneration,
+    failure,
+    stop,
+    text,
+    until,
+)
+from tests.unit.gateway.task.test_pipeline import World
+
+FEW_PLACES = msgspec.structs.replace(MANY, max_concurrent=3)
+FEW_REQUESTS = msgspec.structs.replace(MANY, requests_per_min=4)
+FEW_TOKENS = msgspec.structs.replace(MANY, tokens_per_min=1_000)
+
+
+class Running:
+    """One parallel task whose generations a test drives by hand."""
+
+    def __init__(self, strategy: str, fast: GroupLimits = MANY, **metadata: str) -> None:
+        limits: dict[BackendGroup, GroupLimits] = {"fast": fast, "deep": MANY}
+        self.world = World([], [], tenant=Tenant(id="acme", tier="default", limits=limits))
+        metadata |= {"route": "parallel", "strategy": strategy}
+        job = self.world.job(metadata=metadata, max_output_tokens=100)
+        self.pump = asyncio.create_task(handle_task(self.world.gw, job))
+
+    async def fast(self, number: int = 0) -> RecordingGeneration:
+        await until(lambda: len(self.world.fast.generations) > number)
+        return self.world.fast.generations[number]
+
+    async def deep(self, number: int = 0) -> RecordingGeneration:
+        await until(lambda: len(self.world.deep.generations) > number)
+        return self.world.deep.generations[number]
+
+    def left(self, group: BackendGroup, unit: str) -> int:
+        """What the tenant could still take."""
+        pools = self.world.pools
+        balances = pools.memory.balances(self.world.tenant, pools.now_us)
+        return next(b.remaining for b in balances if (b.group, b.unit) == (group, unit))
+
+    def held(self, group: BackendGroup) -> int:
+        """Places."""
+        return MANY.max_concurrent - self.left(group, "concurrent")
+
+    async def free(self, group: BackendGroup) -> None:
+        """Until the group's places are free, while the response runs."""
+        await until(lambda: self.held(group) == 0)
+        assert not self.pump.done()
+
+    async def end(self) -> dict[str, Any]:
+        await self.pump
+        await self.world.check()
+        return self.world.terminal
+
+
+async def test_a_comment_gives_back_when_it_ends() -> None:
+    running = Running("brief")
+    fast, deep = await running.fast(), await running.deep()
+    assert (running.held("fast"), running.held("deep")) == (1, 1)
+    fast.sink.push(text("Briefly."))
+    fast.sink.finish(stop(3))
+    await running.free("fast")
+    assert running.left("fast", "tokens") == MANY.tokens_per_min - 10, "what it used, no more"
+    assert running.held("deep") == 1
+    await until(lambda: running.world.sample("lanewise_ratelimit_leases", route="fast") == 0)
+    assert running.world.sample("lanewise_ratelimit_reserved_tokens", route="fast") == 0
+    deep.sink.push(text("At length."))
+    deep.sink.finish(stop(5))
+    assert (await running.end())["status"] == "completed"
+    assert running.left("fast", "tokens") == MANY.tokens_per_min - 10
+    assert running.left("deep", "tokens") == MANY.tokens_per_min - 12
+
+
+async def test_a_draft_gives_back_when_the_revision_begins() -> None:
+    running = Running("refine")
+    fast = await running.fast()
+    fast.sink.push(text("A draft."))
+    fast.sink.finish(stop(3))
+    deep = await running.deep()
+    await running.free("fast")
+    assert running.held("deep") == 1
+    deep.sink.finish(stop(5))
+    await running.end()
+
+
+async def test_an_engine_that_fails_in_a_race_gives_back_then() -> None:
+    running = Running("race")
+    fast, deep = await running.fast(), await running.deep()
+    deep.sink.finish(failure("gpu"))
+    await running.free("deep")
+    fast.sink.push(text("Quick."))
+    fast.sink.finish(stop(3))
+    assert (await running.end())["status"] == "completed"
+
+
+async def test_a_hedge_that_was_lost_gives_back_while_the_winner_speaks() -> None:
+    running = Running("hedge", hedge_after_ms="0")
+    await running.deep()
+    fast = await running.fast()
+    assert (running.held("fast"), running.held("deep")) == (1, 1)
+    fast.sink.push(text("First."))
+    await running.free("deep")
+    assert running.held("fast") == 1
+    fast.sink.finish(stop(3))
+    await running.end()
+
+
+async def test_each_variation_has_a_place_and_gives_it_back_when_it_ends() -> None:
+    running = Running("breadth", n="4")
+    variations = [await running.fast(number) for number in range(4)]
+    assert running.held("fast") == 4
+    assert running.left("fast", "requests") == MANY.requests_per_min - 4
+    for number, variation in zip(range(4), (variations[i] for i in (2, 0, 3, 1)), strict=True):
+        variation.sink.push(text("One."))
+        variation.sink.finish(stop(3))
+        left = 3 - number
+        await until(lambda left=left: running.held("fast") == left)  # type: ignore[misc]
+    deep = await running.deep()
+    assert running.left("fast", "tokens") == MANY.tokens_per_min - 4 * 10
+    deep.sink.push(text("Judged."))
+    deep.sink.finish(stop(5))
+    terminal = await running.end()
+    assert terminal["routing"]["variations"] == {"asked": 4, "whole": 4}
+    assert "errors" not in terminal["routing"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit"),
+    [(FEW_PLACES, "concurrent tasks"), (FEW_REQUESTS, "requests"), (FEW_TOKENS, "tokens")],
+)
+async def test_as_many_variations_as_the_pools_give(limits: GroupLimits, limit: str) -> None:
+    running = Running("breadth", limits, n="10")
+    await until(lambda: len(running.world.fast.generations) > 1)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    number = len(running.world.fast.generations)
+    assert 1 < number < 10
+    for generation in running.world.fast.generations:
+        generation.sink.push(text("One."))
+        generation.sink.finish(stop(3))
+    deep = await running.deep()
+    deep.sink.push(text("Judged."))
+    deep.sink.finish(stop(5))
+    terminal = await running.end()
+    assert terminal["status"] == "completed"
+    routing = terminal["routing"]
+    assert routing["variations"] == {"asked": 10, "whole": number}
+    (error,) = routing["errors"]
+    assert f"rate limit reached for the fast engines on {limit}" in error
+    assert [row["state"] for row in routing["generations"]].count("failed") == 10 - number
+
+
+async def test_variations_without_a_judge_ask_nothing_of_the_deep_engines() -> None:
+    running = Running("breadth", n="2", judge="false")
+    variations = [await running.fast(number) for number in range(2)]
+    assert running.held("deep") == 0
+    for variation in variations:
+        variation.sink.finish(failure())
+    deep = await running.deep()
+    assert running.held("deep") == 1, "it stands in, and asks then"
+    deep.sink.push(text("After all."))
+    deep.sink.finish(stop(5))
+    assert (await running.end())["status"] == "completed"
+
+
+async def test_who_stands_in_for_a_failed_engine_asks_for_its_own() -> None:
+    running = Running("brief")
+    fast, deep = await running.fast(), await running.deep()
+    fast.sink.push(text("Briefly."))
+    deep.sink.finish(failure("gpu"))
+    await running.free("deep")
+    fast.sink.finish(stop(3))
+    stand_in = await running.fast(1)
+    assert running.held("fast") == 1
+    stand_in.sink.push(text("At length."))
+    stand_in.sink.finish(stop(4))
+    assert (await running.end())["status"] == "completed"
+    assert running.left("fast", "tokens") == MANY.tokens_per_min - 10 - 11
+
+
+async def test_pools_that_do_not_answer_are_asked_again_and_charged_once() -> None:
+    """The early return is in doubt when the task ends, or told a second time before."""
+
+    class Deaf(AwaitedPools):
+        deaf = True
+        arrives = True
+
+        async def extend(self, reservation: Reservation) -> bool:
+            if self.arrives:
+                await super().extend(reservation)
+            if self.deaf:
+                raise PoolsUnavailable("no answer")
+            return True
+
+    for arrives, repeated in itertools.product((True, False), repeat=2):
+        running = Running("brief")
+        pools = running.world.pools
+        pools.__class__ = Deaf
+        pools.arrives = arrives  # type: ignore[attr-defined]
+        fast, deep = await running.fast(), await running.deep()
+        fast.sink.finish(stop(3))
+        (live,) = running.world.gw.live.values()
+        await until(lambda live=live: live.reservation.former is not None)  # type: ignore[misc]
+        if repeated:
+            pools.__class__ = AwaitedPools
+            await extend_outgrown(running.world.gw)
+            assert live.reservation.former is None
+            assert running.held("fast") == 0
+        deep.sink.push(text("At length."))
+        deep.sink.finish(stop(5))
+        await running.end()
+        assert running.left("fast", "tokens") == MANY.tokens_per_min - 10
+        assert running.left("deep", "tokens") == MANY.tokens_per_min - 12
+
+
+async def test_it_may_end_at_any_moment_of_an_early_return() -> None:
+    for num_turns in range(12):
+        running = Running("brief")
+        fast, deep = await running.fast(), await running.deep()
+        fast.sink.finish(stop(3))
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        if num_turns % 2:
+            deep.sink.finish(stop(5))
+            await running.end()
+        else:
+            running.pump.cancel()
+            await asyncio.gather(running.pump, return_exceptions=True)
+            await running.world.check()
+        assert running.left("fast", "tokens") == MANY.tokens_per_min - 10, num_turns
+
+
+async def test_waiting_tasks_and_ceilings_learn_of_it_at_once() -> None:
+    running = Running("brief")
+    gw = running.world.gw
+    gw.gate.set_limit("fast", 1, {})
+    fast, deep = await running.fast(), await running.deep()
+    heard: list[tuple[str, ...]] = []
+    gw.waiting.released = lambda part: heard.append(  # type: ignore[method-assign]
+        tuple(demand.group for demand in part.demands)
+    )
+    fast.sink.finish(stop(3))
+    await running.free("fast")
+    await until(lambda: bool(heard))
+    assert heard == [("fast",)]
+    assert (gw.gate.num_running("fast"), gw.gate.num_running("deep")) == (0, 1)
+    deep.sink.finish(stop(5))
+    await running.end()
+    assert heard == [("fast",), ("deep",)]
+    assert gw.gate.num_running("deep") == 0
+
+
+async def test_a_full_group_of_engines_takes_no_further_variation() -> None:
+    running = Running("breadth", n="5")
+    running.world.gw.gate.set_limit("fast", 3, {})
+    await until(lambda: len(running.world.fast.generations) == 3)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(running.world.fast.generations) == 3
+    for generation in running.world.fast.generations:
+        generation.sink.push(text("One."))
+        generation.sink.finish(stop(3))
+    (await running.deep()).sink.finish(stop(5))
+    terminal = await running.end()
+    assert terminal["routing"]["variations"] == {"asked": 5, "whole": 3}
+    assert running.world.gw.gate.num_running("fast") == 0
+
+
+async def test_a_fault_of_ours_while_reserving_is_an_answer_too() -> None:
+    """Or what waits for it would wait for ever."""
+
+    class Broken(AwaitedPools):
+        async def reserve_first(self, *args: Any) -> Any:
+            raise ZeroDivisionError
+
+    world = World()
+    job = world.job()
+    apart = SideReservations(world.gw, job, await load_task(world.gw, job))
+    world.pools.__class__ = Broken
+    refused: list[str] = []
+    never: Callable[[Any], None] = refused.clear  # type: ignore[assignment]
+    usage = stop().usage
+    apart.take("a-1", "fast", usage, lambda: usage, never, lambda e: refused.append(e.code))
+    await apart.settled()
+    assert refused == ["server_error"]

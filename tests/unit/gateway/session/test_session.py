@@ -1,0 +1,921 @@
+"""A connection as a state machine: order, bounds, memory, steering in all its variants."""
+
+import json
+from typing import Any
+
+import pytest
+
+from backends.contract import (
+    ContextItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    Message,
+    TextPart,
+    Usage,
+)
+from backends.prompt import measure
+from gateway.core.job import Ended, Job
+from gateway.session.recent_responses import MAX_REMEMBERED, Memory, Remembered
+from gateway.session.session import (
+    MAX_NAMED_STREAMS,
+    MAX_PENDING_STEERS,
+    MAX_REDIRECTS,
+    MAX_RUNNING,
+    MAX_WAITING,
+    MAX_WAITING_BYTES,
+    Action,
+    Redirect,
+    Session,
+    Start,
+    Stop,
+)
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import BadFrameError, decode_event
+from gateway.wire.response import Ending, ResponseStream
+from gateway.wire.stored_response import Lineage
+from tests.e2e.events import Event, check_event, check_response
+from tests.unit.gateway.doubles import TENANT, Transcript, call, numbered_ids, text
+
+DONE = Ending(status="completed", usage=Usage(5, 0, 5, 0))
+STEERED = Ending(status="incomplete", reason="steered", usage=Usage())
+LENGTH = Ending(status="incomplete", reason="max_output_tokens", usage=Usage())
+FAILED = Ending(status="failed", error={"code": "server_error", "message": "x"}, usage=Usage())
+OVERLOADED = ProtocolError("server_is_overloaded", "Full.", retry_after_us=1)
+REFUSED: ProtocolError = ProtocolError("rate_limit_exceeded", "Wait.", retry_after_us=1)
+
+
+class Peer:
+    """Plays both sides of a session: the client's frames, and the pipeline that runs its jobs."""
+
+    def __init__(self) -> None:
+        self.heard = Transcript()
+        self.running: list[Job] = []
+        self.stops: list[Stop] = []
+        self.redirects: list[Redirect] = []
+        self.now_us = 0
+        self.session = Session(TENANT, self.heard.send, lambda stream: None, numbered_ids())
+
+    def send(self, num_bytes: int = 1, **frame: Any) -> list[Event]:
+        """One client frame; returns what was answered."""
+        self.heard.take()
+        try:
+            event = decode_event(json.dumps(frame))
+        except BadFrameError as bad:
+            self.session.reject(bad)
+        else:
+            self._act(self.session.receive(event, num_bytes, self.now_us))
+        return self._answered()
+
+    def create(self, ask: str = "Hi.", *, num_bytes: int = 1, **fields: Any) -> list[Event]:
+        frame = {"type": "response.create", "model": "auto", "input": ask, "store": False}
+        return self.send(num_bytes, **(frame | fields))
+
+    def steer(self, target: Any, value: Any = "Shorter.", **extra: Any) -> list[Event]:
+        return self.send(type="response.steer", previous_response_id=target, input=value, **extra)
+
+    def open(self, job: Job) -> None:
+        job.writer.open(100, "m", {})
+
+    def end(self, job: Job, ending: Ending = DONE, said: str | None = None) -> list[Event]:
+        """Run a job to its end; it says its own id, or ends in what was pushed before."""
+        self.heard.take()
+        if not job.writer.is_open:
+            self.open(job)
+        if said is not None:
+            job.writer.push(text(said), None)
+        job.writer.close_items(ending)
+        job.writer.finish(ending, 101, {})
+        job.writer.send_terminal()
+        output = tuple(measure(item) for item in job.writer.output)
+        own = tuple(item for item in job.parsed.input.items if isinstance(item, ContextItem))
+        calls = tuple(
+            {"type": "function_call_output", "call_id": entry.item.call_id, "name": entry.item.name}
+            for entry in output
+            if isinstance(entry.item, FunctionCall)
+        )
+        ended = Ended(
+            ending=ending,
+            items=(*(job.parent or ()), *own, *output),
+            backend="wafer",
+            lineage=Lineage(),
+            open_calls=calls,
+        )
+        self.running.remove(job)
+        self._act(self.session.ended(job, ended))
+        return self._answered()
+
+    def refuse(self, job: Job, error: ProtocolError = OVERLOADED) -> list[Event]:
+        self.heard.take()
+        job.refuse(error)
+        self.running.remove(job)
+        self._act(self.session.ended(job, None))
+        return self._answered()
+
+    def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Start):
+                self.running.append(action.job)
+            elif isinstance(action, Stop):
+                self.stops.append(action)
+            else:
+                self.redirects.append(action)
+
+    def _answered(self) -> list[Event]:
+        events = self.heard.take()
+        for event in events:
+            check_event(event)
+        return events
+
+    @property
+    def only(self) -> Job:
+        (job,) = self.running
+        return job
+
+
+def asks(job: Job) -> list[str]:
+    """The texts of a job's own input."""
+    return [_text(entry.item) for entry in job.parsed.input.items if isinstance(entry, ContextItem)]
+
+
+def context(job: Job) -> list[str]:
+    return [_text(entry.item) for entry in job.parent or ()]
+
+
+def _text(item: Item) -> str:
+    if isinstance(item, FunctionCallOutput):
+        return f"output {item.call_id}"
+    if not isinstance(item, Message):
+        return type(item).__name__
+    return "".join(part.text for part in item.content if isinstance(part, TextPart))
+
+
+def codes(events: list[Event]) -> list[str]:
+    return [event["error"]["code"] for event in events]
+
+
+# -- streams -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [{}, {"stream_id": "s"}])
+def test_a_stream_is_first_in_first_out(named: dict[str, Any]) -> None:
+    peer = Peer()
+    for ask in ("one", "two", "three"):
+        peer.create(ask, **named)
+    seen = []
+    while peer.running:
+        seen += asks(peer.only)
+        peer.end(peer.only)
+    assert seen == ["one", "two", "three"]
+
+
+def test_streams_run_side_by_side() -> None:
+    peer = Peer()
+    peer.create("default")
+    peer.create("a1", stream_id="a")
+    peer.create("a2", stream_id="a")
+    peer.create("b1", stream_id="b")
+    assert [asks(job) for job in peer.running] == [["default"], ["a1"], ["b1"]]
+    peer.end(peer.running[1])
+    assert [asks(job) for job in peer.running] == [["default"], ["b1"], ["a2"]]
+
+
+def test_events_name_their_stream_and_the_default_stream_has_none() -> None:
+    peer = Peer()
+    peer.create("x", stream_id="a")
+    peer.create("y")
+    named, default = peer.running
+    assert {event["stream_id"] for event in peer.end(named, said="x")} == {"a"}
+    assert all("stream_id" not in event for event in peer.end(default, said="y"))
+
+
+def test_at_most_16_run_and_those_that_wait_take_turns() -> None:
+    peer = Peer()
+    for number in range(MAX_RUNNING):
+        assert peer.create(f"{number}", stream_id=f"s{number}") == []
+    peer.create("again", stream_id="s0")
+    assert peer.create("late", stream_id="late") == []
+    assert peer.create("later", stream_id="late") == []
+    assert len(peer.running) == len(peer.session.jobs) == MAX_RUNNING
+    peer.end(peer.running[0])
+    assert asks(peer.running[-1]) == ["late"], "who waited for a place comes before the stream"
+    assert len(peer.running) == MAX_RUNNING
+    peer.end(peer.running[0])
+    assert asks(peer.running[-1]) == ["again"]
+    while peer.running:
+        peer.end(peer.running[0])
+    assert peer.session.jobs == []
+
+
+def test_the_33rd_named_stream_is_refused_and_the_others_go_on() -> None:
+    peer = Peer()
+    peer.create()
+    for number in range(MAX_NAMED_STREAMS):
+        assert peer.create(stream_id=f"s{number}") == []
+    (error,) = peer.create(stream_id="new")
+    assert (error["error"]["code"], error["stream_id"], error["status"]) == (
+        "websocket_stream_limit_reached",
+        "new",
+        400,
+    )
+    assert peer.create(stream_id="s3") == []
+    assert peer.create() == []
+    while peer.running:
+        peer.end(peer.running[0])
+    assert codes(peer.create(stream_id="new")) == ["websocket_stream_limit_reached"], "for life"
+
+
+def test_an_invalid_create_uses_no_name() -> None:
+    peer = Peer()
+    for number in range(MAX_NAMED_STREAMS + 1):
+        (error,) = peer.create(input=[], stream_id=f"s{number}")
+        assert error["stream_id"] == f"s{number}"
+    assert peer.create(stream_id="good") == []
+
+
+def test_waiting_creates_are_bounded_by_number() -> None:
+    peer = Peer()
+    peer.create("running")
+    for _ in range(MAX_WAITING):
+        assert peer.create("waiting") == []
+    (error,) = peer.create("too many")
+    assert error["error"]["code"] == "rate_limit_exceeded"
+    assert error["error"]["headers"]["retry-after"] == "1"
+    peer.end(peer.only)
+    assert peer.create("fits again") == []
+
+
+def test_waiting_creates_are_bounded_by_size() -> None:
+    peer = Peer()
+    peer.create("running", num_bytes=MAX_WAITING_BYTES)
+    assert peer.create("half", num_bytes=MAX_WAITING_BYTES // 2) == []
+    assert codes(peer.create("too big", num_bytes=MAX_WAITING_BYTES // 2 + 1)) == [
+        "rate_limit_exceeded"
+    ]
+    assert peer.create("fits", num_bytes=MAX_WAITING_BYTES // 2) == []
+    peer.end(peer.only)
+    assert codes(peer.create("too big", num_bytes=MAX_WAITING_BYTES // 2 + 1)) == [
+        "rate_limit_exceeded"
+    ]
+
+
+# fields, code, stream_id of the error
+BAD_CREATES: list[tuple[dict[str, Any], str, str | None]] = [
+    ({"stream_id": "no spaces"}, "invalid_stream_id", None),
+    ({"stream_id": "s", "background": True}, "unsupported_parameter", "s"),
+    ({"stream_id": "s", "conversation": "c"}, "unsupported_parameter", "s"),
+    ({"stream_id": "s", "input": 5}, "invalid_type", "s"),
+    ({"input": []}, "missing_required_parameter", None),
+    ({"stream_id": "s", "tool_choice": {"type": "function", "name": ["x"]}}, "invalid_type", "s"),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "stream_id"), BAD_CREATES)
+def test_bad_creates_are_answered_and_touch_nothing(
+    fields: dict[str, Any], code: str, stream_id: str | None
+) -> None:
+    peer = Peer()
+    (error,) = peer.create(**fields)
+    assert (error["error"]["code"], error.get("stream_id")) == (code, stream_id)
+    assert peer.running == []
+    peer.create("good")
+    assert asks(peer.only) == ["good"]
+
+
+def test_a_refused_job_lets_its_stream_go_on() -> None:
+    peer = Peer()
+    peer.create("one", stream_id="s")
+    peer.create("two", stream_id="s")
+    (error,) = peer.refuse(peer.only, REFUSED)
+    assert (error["error"]["code"], error["stream_id"]) == ("rate_limit_exceeded", "s")
+    assert asks(peer.only) == ["two"]
+
+
+@pytest.mark.parametrize("background", [False, None])
+def test_fields_without_meaning_on_a_socket_are_ignored(background: bool | None) -> None:
+    peer = Peer()
+    assert peer.create(stream=True, background=background, client_metadata={"x": 1}) == []
+    assert peer.only.parsed.generate
+
+
+def test_warm_ups() -> None:
+    peer = Peer()
+    peer.create(input=[], generate=False)
+    warm_up = peer.only
+    assert not warm_up.parsed.generate
+    peer.end(warm_up)
+    peer.create("go", previous_response_id=warm_up.parsed.id)
+    assert peer.only.parent == ()
+
+
+def test_a_turn_does_not_wait_for_its_own_warm_up() -> None:
+    peer = Peer()
+    peer.create(input=[], generate=False)
+    warm_up = peer.only
+    peer.create("another conversation", stream_id="elsewhere")
+    assert peer.stops == []
+    peer.create("go", previous_response_id=warm_up.parsed.id)
+    assert [(stop.job, stop.reason) for stop in peer.stops] == [(warm_up, "awaited")]
+    peer.end(warm_up)
+    assert [asks(job) for job in peer.running] == [["another conversation"], ["go"]]
+
+
+def test_what_older_clients_send_and_what_we_do_not_host() -> None:
+    peer = Peer()
+    assert peer.send(type="response.processed", response_id="r") == []
+    (failed,) = peer.send(type="response.inject", response_id="r", input=[OUTPUT])
+    assert failed["type"] == "response.inject.failed"
+    assert (failed["response_id"], failed["input"]) == ("r", [OUTPUT])
+    assert failed["error"]["code"] == "response_not_found"
+    assert codes(peer.send(type="response.append", stream_id="s")) == ["unknown_event_type"]
+
+
+# -- chaining ----------------------------------------------------------------------------------
+
+
+def test_a_chain_continues_from_memory() -> None:
+    peer = Peer()
+    peer.create("one")
+    first = peer.only
+    assert (first.parent, first.last_backend) == (None, None)
+    peer.end(first, said="eins")
+    peer.create("two", previous_response_id=first.parsed.id)
+    second = peer.only
+    assert context(second) == ["one", "eins"]
+    assert second.last_backend == "wafer"
+    peer.end(second, LENGTH, said="zwei")
+    peer.create("three", previous_response_id=second.parsed.id)
+    assert context(peer.only) == ["one", "eins", "two", "zwei"], "incomplete ones can be parents"
+
+
+def test_pipelined_turns_bind_the_parent_when_they_start() -> None:
+    peer = Peer()
+    peer.create("one")
+    first = peer.only
+    peer.create("two", previous_response_id=first.parsed.id)
+    peer.end(first, said="eins")
+    assert context(peer.only) == ["one", "eins"]
+
+
+def test_a_stream_is_no_memory_of_its_own() -> None:
+    peer = Peer()
+    peer.create("one", stream_id="s")
+    peer.end(peer.only)
+    peer.create("two", stream_id="s")
+    assert peer.only.parent is None
+
+
+def test_what_is_not_remembered_is_left_to_the_store() -> None:
+    peer = Peer()
+    peer.create("one", previous_response_id="resp_elsewhere")
+    assert peer.only.parent is None
+    assert peer.only.parsed.body.previous_response_id == "resp_elsewhere"
+
+
+def test_a_response_that_runs_on_another_stream_is_no_parent() -> None:
+    peer = Peer()
+    peer.create("one", stream_id="a")
+    peer.create("fork", stream_id="b", previous_response_id=peer.only.parsed.id)
+    assert peer.running[1].parent is None
+
+
+def test_a_fork_is_bound_at_its_start() -> None:
+    peer = Peer()
+    peer.create("one", stream_id="a")
+    first = peer.only
+    peer.end(first, said="eins")
+    peer.create("fork", stream_id="b", previous_response_id=first.parsed.id)
+    fork = peer.only
+    # The source stream moves on so far that it forgets the parent.
+    last = first.parsed.id
+    for _ in range(MAX_REMEMBERED + 1):
+        peer.create("more", stream_id="a", previous_response_id=last)
+        job = peer.running[-1]
+        last = job.parsed.id
+        peer.end(job)
+    assert context(fork) == ["one", "eins"]
+    peer.create("late fork", stream_id="c", previous_response_id=first.parsed.id)
+    assert peer.running[-1].parent is None, "and now it is gone"
+
+
+def test_instructions_and_tools_are_not_inherited_by_a_continuation() -> None:
+    peer = Peer()
+    peer.create("one", instructions="Sing.", tools=[{"type": "function", "name": "f"}])
+    peer.end(peer.only)
+    peer.create("two", previous_response_id=f"resp_{1:048x}")
+    assert peer.only.parsed.body.instructions is None
+    assert peer.only.parsed.tools == ()
+
+
+def test_a_continuation_that_fails_takes_its_parent_with_it() -> None:
+    peer = Peer()
+    peer.create("one", stream_id="a")
+    first = peer.only
+    peer.end(first)
+    peer.create("two", stream_id="a", previous_response_id=first.parsed.id)
+    second = peer.only
+    peer.end(second, FAILED)
+    for gone in (first, second):
+        peer.create("again", stream_id="a", previous_response_id=gone.parsed.id)
+        assert peer.only.parent is None
+        peer.end(peer.only)
+
+
+def test_a_fork_that_fails_leaves_the_parent_to_its_stream() -> None:
+    peer = Peer()
+    peer.create("one", stream_id="a")
+    first = peer.only
+    peer.end(first)
+    peer.create("fork", stream_id="b", previous_response_id=first.parsed.id)
+    peer.end(peer.only, FAILED)
+    peer.create("two", stream_id="a", previous_response_id=first.parsed.id)
+    assert context(peer.only) == ["one"]
+
+
+def test_a_continuation_that_is_refused_may_be_sent_again() -> None:
+    peer = Peer()
+    peer.create("one")
+    first = peer.only
+    peer.end(first)
+    peer.create("two", previous_response_id=first.parsed.id)
+    peer.refuse(peer.only)
+    peer.create("two", previous_response_id=first.parsed.id)
+    assert context(peer.only) == ["one"]
+
+
+# -- cancelling --------------------------------------------------------------------------------
+
+
+def test_cancel_stops_a_running_response() -> None:
+    peer = Peer()
+    peer.create("one", stream_id="s")
+    job = peer.only
+    assert peer.send(type="response.cancel", response_id=job.parsed.id) == []
+    assert peer.stops == [Stop(job, "cancelled")]
+    peer.end(job)
+    (error,) = peer.send(type="response.cancel", response_id=job.parsed.id)
+    assert error["error"]["code"] == "response_not_found"
+    assert (error["error"]["param"], "stream_id" in error) == ("response_id", False)
+
+
+# -- sub-tasks of a response ---------------------------------------------------------------------
+
+
+def handing(peer: Peer, **fields: Any) -> tuple[Job, str]:
+    """A response with its second sub-task under way, and that one's id."""
+    job = running(peer, **fields)
+    job.delegations = frozenset((2,))
+    return job, f"{job.parsed.id}-d2"
+
+
+def test_one_sub_task_is_cancelled() -> None:
+    peer = Peer()
+    job, subtask_id = handing(peer, stream_id="s")
+    assert peer.send(type="response.cancel", response_id=subtask_id) == []
+    assert peer.redirects == [Redirect(job, 2, None)]
+    assert peer.stops == []
+
+
+def test_one_sub_task_is_steered() -> None:
+    peer = Peer()
+    job, subtask_id = handing(peer, stream_id="s")
+    (accepted,) = peer.steer(subtask_id)
+    assert accepted["type"] == "response.steer.accepted"
+    assert accepted["steer"]["previous_response_id"] == subtask_id
+    assert accepted["stream_id"] == "s"
+    (redirect,) = peer.redirects
+    assert (redirect.job, redirect.number) == (job, 2)
+    assert redirect.items == (measure(Message("user", (TextPart("Shorter."),))),)
+    assert peer.stops == []
+    peer.end(job)
+    assert peer.running == [], "no successor: the response itself went on"
+
+
+@pytest.mark.parametrize("tail", ["-d1", "-d3", "-d", "-dx", "-d²", "-d99999", "-2", ""])
+def test_other_sub_tasks_are_not_found(tail: str) -> None:
+    peer = Peer()
+    handing(peer)
+    target = "resp_other-d2" if not tail else f"{peer.only.parsed.id}{tail}"
+    (failed,) = peer.steer(target)
+    assert failed["error"]["code"] == "response_not_found"
+    (error,) = peer.send(type="response.cancel", response_id=target)
+    assert error["error"]["code"] == "response_not_found"
+    assert peer.redirects == []
+
+
+def test_sub_tasks_are_steered_a_bounded_number_of_times() -> None:
+    peer = Peer()
+    _, subtask_id = handing(peer)
+    for _ in range(MAX_REDIRECTS):
+        (accepted,) = peer.steer(subtask_id)
+        assert accepted["type"] == "response.steer.accepted"
+    (failed,) = peer.steer(subtask_id)
+    assert failed["error"]["code"] == "too_many_pending_steers"
+    assert len(peer.redirects) == MAX_REDIRECTS
+
+
+def test_a_bad_steer_of_a_sub_task_is_refused() -> None:
+    peer = Peer()
+    _, subtask_id = handing(peer)
+    (failed,) = peer.steer(subtask_id, "")
+    assert failed["error"]["code"] == "invalid_input"
+    assert peer.redirects == []
+
+
+# -- steering ----------------------------------------------------------------------------------
+
+
+def running(peer: Peer, said: str | None = "Well", **fields: Any) -> Job:
+    """A response under way, having said something."""
+    peer.create(fields.pop("ask", "one"), **fields)
+    job = peer.running[-1]
+    peer.open(job)
+    if said is not None:
+        job.writer.push(text(said), None)
+    return job
+
+
+@pytest.mark.parametrize("named", [{}, {"stream_id": "s"}])
+def test_a_steer_is_accepted_and_followed_by_a_successor(named: dict[str, str]) -> None:
+    peer = Peer()
+    first = running(peer, instructions="Sing.", metadata={"a": "b"}, max_output_tokens=9, **named)
+    peer.now_us = 77
+    (accepted,) = peer.steer(first.parsed.id)
+    assert accepted["type"] == "response.steer.accepted"
+    assert accepted["steer"]["previous_response_id"] == first.parsed.id
+    assert accepted.get("stream_id") == named.get("stream_id")
+    assert peer.stops == [Stop(first, "steered")]
+    events = peer.end(first, STEERED)
+    assert events[-1]["type"] == "response.incomplete"
+    assert accepted["sequence_number"] < events[0]["sequence_number"]
+    second = peer.only
+    assert second.parsed.id != first.parsed.id
+    assert context(second) == ["one", "Well"]
+    assert asks(second) == ["Shorter."]
+    assert second.stream_id == named.get("stream_id")
+    assert second.arrived_us == 77, "its time runs from the steer"
+    for field in ("instructions", "metadata", "max_output_tokens", "store", "model"):
+        assert getattr(second.parsed.body, field) == getattr(first.parsed.body, field)
+    events = peer.end(second, said="ok")
+    assert events[0]["response"]["previous_response_id"] == first.parsed.id
+    check_response(events)
+    peer.create("three", previous_response_id=second.parsed.id)
+    assert context(peer.only) == ["one", "Well", "Shorter.", "ok"]
+
+
+def test_a_steered_response_may_end_by_itself() -> None:
+    peer = Peer()
+    first = running(peer)
+    peer.steer(first.parsed.id)
+    assert peer.end(first, DONE)[-1]["type"] == "response.completed"
+    assert asks(peer.only) == ["Shorter."]
+
+
+def test_several_steers_end_in_one_successor_in_order() -> None:
+    peer = Peer()
+    first = running(peer)
+    peer.now_us = 1
+    (one,) = peer.steer(first.parsed.id, "A")
+    peer.now_us = 2
+    (two,) = peer.steer(first.parsed.id, [{"role": "user", "content": "B"}])
+    assert one["steer"]["id"] != two["steer"]["id"]
+    assert two["sequence_number"] == one["sequence_number"] + 1
+    peer.end(first, STEERED)
+    assert asks(peer.only) == ["A", "B"]
+    assert peer.only.arrived_us == 1
+
+
+def test_the_successor_runs_before_what_waits() -> None:
+    peer = Peer()
+    first = running(peer, stream_id="s")
+    peer.create("queued", stream_id="s")
+    peer.steer(first.parsed.id)
+    peer.end(first, STEERED)
+    assert asks(peer.only) == ["Shorter."]
+    peer.end(peer.only)
+    assert asks(peer.only) == ["queued"]
+
+
+def test_the_successor_takes_the_place_of_the_steered_one() -> None:
+    peer = Peer()
+    for number in range(MAX_RUNNING):
+        running(peer, stream_id=f"s{number}")
+    peer.create("waiting", stream_id="w")
+    first = peer.running[0]
+    peer.steer(first.parsed.id)
+    peer.end(first, STEERED)
+    assert len(peer.running) == MAX_RUNNING
+    assert asks(peer.running[-1]) == ["Shorter."]
+
+
+def test_a_successor_can_be_steered_again() -> None:
+    peer = Peer()
+    first = running(peer)
+    peer.steer(first.parsed.id, "A")
+    peer.end(first, STEERED)
+    second = peer.only
+    peer.open(second)
+    peer.steer(second.parsed.id, "B")
+    peer.end(second, STEERED)
+    assert context(peer.only) == ["one", "Well", "A"]
+    assert asks(peer.only) == ["B"]
+
+
+USER: dict[str, Any] = {"role": "user", "content": "x"}
+
+# input, extra fields
+BAD_STEERS: list[tuple[Any, dict[str, Any]]] = [
+    ("", {}),
+    ([], {}),
+    (None, {}),
+    (5, {}),
+    ({}, {}),
+    (["x"], {}),
+    ([USER, {"role": "assistant", "content": "x"}], {}),
+    ([{"role": "user"}], {}),
+    ([{"role": "user", "content": ""}], {}),
+    ([{"role": "user", "content": []}], {}),
+    ([{"role": "user", "content": [{"type": "input_audio"}]}], {}),
+    ([{"type": None, "role": "user", "content": "x"}], {}),
+    ([{"type": "function_call_output", "call_id": "c", "output": "x"}], {}),
+    ([{"type": "item_reference", "id": "msg_1"}], {}),
+    ("x", {"stream_id": "s"}),
+    ("x", {"model": "auto"}),
+]
+
+
+@pytest.mark.parametrize(("value", "extra"), BAD_STEERS)
+@pytest.mark.parametrize("named", [{}, {"stream_id": "s"}])
+def test_bad_steers_fail_and_the_response_runs_on(
+    value: Any, extra: dict[str, Any], named: dict[str, str]
+) -> None:
+    peer = Peer()
+    job = running(peer, **named)
+    peer.heard.take()
+    frame = {"type": "response.steer", "previous_response_id": job.parsed.id, "input": value}
+    event = decode(frame | extra)
+    if isinstance(event, BadFrameError):
+        peer.session.reject(event)
+    else:
+        peer.session.receive(event, 1, 0)
+    (failed,) = peer.heard.take()
+    assert failed["type"] == "response.steer.failed"
+    assert failed["error"]["code"] == "invalid_input"
+    assert failed["error"]["message"]
+    (param,) = extra or ("input",)
+    assert failed["error"]["param"].startswith(param)
+    assert failed["steer"] == {"previous_response_id": job.parsed.id, "input": value}
+    assert failed.get("stream_id") == named.get("stream_id")
+    assert failed["sequence_number"] == job.writer.num_events - 1, "one of its target's events"
+    assert peer.stops == []
+    peer.end(job)
+    assert peer.running == []
+
+
+def decode(frame: dict[str, Any]) -> Any:
+    try:
+        return decode_event(json.dumps(frame))
+    except BadFrameError as bad:
+        return bad
+
+
+def test_steers_without_a_running_target_fail() -> None:
+    peer = Peer()
+    (failed,) = peer.steer("resp_unknown")
+    assert failed["error"]["code"] == "response_not_found"
+    assert (failed["sequence_number"], "stream_id" in failed) == (0, False)
+    (failed,) = peer.steer(5)
+    assert failed["error"]["code"] == "invalid_input"
+    (failed,) = peer.send(type="response.steer", input="x")
+    assert failed["error"]["code"] == "invalid_input"
+    job = running(peer, stream_id="s")
+    peer.end(job)
+    (failed,) = peer.steer(job.parsed.id)
+    assert (failed["error"]["code"], failed["stream_id"]) == ("response_already_completed", "s")
+
+
+def test_a_response_that_has_not_begun_cannot_be_steered() -> None:
+    peer = Peer()
+    peer.create("one")
+    (failed,) = peer.steer(peer.only.parsed.id)
+    assert failed["error"]["code"] == "response_not_found", "the client cannot know it yet"
+
+
+def test_steers_are_bounded() -> None:
+    peer = Peer()
+    job = running(peer)
+    for _ in range(MAX_PENDING_STEERS):
+        (event,) = peer.steer(job.parsed.id)
+        assert event["type"] == "response.steer.accepted"
+    (failed,) = peer.steer(job.parsed.id)
+    assert failed["error"]["code"] == "too_many_pending_steers"
+    peer.end(job, STEERED)
+    assert len(asks(peer.only)) == MAX_PENDING_STEERS
+
+
+def test_the_steers_of_a_response_that_failed_fail() -> None:
+    peer = Peer()
+    job = running(peer, stream_id="s")
+    (accepted,) = peer.steer(job.parsed.id, "A")
+    events = peer.end(job, FAILED)
+    assert [event["type"] for event in events[-2:]] == ["response.failed", "response.steer.failed"]
+    failed = events[-1]
+    assert failed["error"]["code"] == "successor_creation_failed"
+    assert failed["steer"] == accepted["steer"] | {"input": "A"}
+    assert failed["sequence_number"] == events[-2]["sequence_number"] + 1
+    assert failed["stream_id"] == "s"
+    assert peer.running == []
+
+
+def test_the_steers_of_a_successor_that_is_refused_fail() -> None:
+    peer = Peer()
+    first = running(peer)
+    peer.create("queued")
+    (one,) = peer.steer(first.parsed.id, "A")
+    (two,) = peer.steer(first.parsed.id, "B")
+    terminal = peer.end(first, STEERED)[-1]
+    events = peer.refuse(peer.only)
+    assert [event["type"] for event in events] == ["response.steer.failed"] * 2
+    assert [event["steer"]["id"] for event in events] == [one["steer"]["id"], two["steer"]["id"]]
+    assert [event["error"]["code"] for event in events] == ["successor_creation_failed"] * 2
+    assert "Full." in events[0]["error"]["message"]
+    numbers = [event["sequence_number"] for event in events]
+    assert numbers == [terminal["sequence_number"] + 1, terminal["sequence_number"] + 2]
+    assert asks(peer.only) == ["queued"], "and the stream goes on"
+    peer.end(peer.only)
+    peer.create("by hand", previous_response_id=first.parsed.id)
+    assert context(peer.only) == ["one", "Well"], "the steered one is still there"
+
+
+TOOL: dict[str, Any] = {"type": "function", "name": "look"}
+OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "sun"}
+
+
+def test_a_call_is_never_cut_by_a_steer() -> None:
+    peer = Peer()
+    job = running(peer, said=None, tools=[TOOL])
+    job.writer.push(call("{"), None)
+    (accepted,) = peer.steer(job.parsed.id)
+    assert accepted["type"] == "response.steer.accepted"
+    assert peer.stops == []
+
+
+def test_a_call_that_is_demanded_is_made_before_a_steer_counts() -> None:
+    peer = Peer()
+    job = running(peer, said=None, tools=[TOOL], tool_choice="required")
+    peer.steer(job.parsed.id)
+    assert peer.stops == []
+
+
+def calling(peer: Peer, **fields: Any) -> Job:
+    job = running(peer, said=None, tools=[TOOL], **fields)
+    job.writer.push(call("{}"), None)
+    return job
+
+
+def test_steers_wait_for_the_outputs_of_open_calls() -> None:
+    peer = Peer()
+    job = calling(peer, stream_id="s")
+    (one,) = peer.steer(job.parsed.id, "A")
+    (two,) = peer.steer(job.parsed.id, "B")
+    events = peer.end(job)
+    kinds = [event["type"] for event in events]
+    assert kinds[-3:] == ["response.completed", *["response.steer.pending"] * 2]
+    for event, accepted in zip(events[-2:], (one, two), strict=True):
+        assert event["steer"] == accepted["steer"]
+        assert event["reason"] == "waiting_for_required_input"
+        assert event["required_input"] == [
+            {"type": "function_call_output", "call_id": "call_1", "name": "look"}
+        ]
+        assert event["stream_id"] == "s"
+    numbers = [event["sequence_number"] for event in events[-3:]]
+    assert numbers == list(range(numbers[0], numbers[0] + 3))
+    assert peer.running == [], "it is the client's turn"
+    settings: dict[str, Any] = {"instructions": "Anew.", "stream_id": "s"}
+    peer.create(input=[OUTPUT], previous_response_id=job.parsed.id, **settings)
+    assert context(peer.only) == ["one", "FunctionCall"]
+    assert asks(peer.only) == ["A", "B", "output call_1"], "in front of the request's own input"
+    assert peer.only.parsed.body.instructions == "Anew."
+    peer.end(peer.only)
+    peer.create("x", previous_response_id=job.parsed.id, stream_id="s")
+    assert asks(peer.only) == ["x"], "they count once"
+
+
+def test_an_answer_that_waits_already_needs_no_pending() -> None:
+    peer = Peer()
+    job = calling(peer)
+    peer.steer(job.parsed.id, "A")
+    peer.create(input=[OUTPUT], previous_response_id=job.parsed.id)
+    events = peer.end(job)
+    assert events[-1]["type"] == "response.completed"
+    assert asks(peer.only) == ["A", "output call_1"]
+
+
+def test_steers_survive_an_answer_that_is_refused() -> None:
+    peer = Peer()
+    job = calling(peer)
+    peer.steer(job.parsed.id, "A")
+    peer.end(job)
+    for _ in range(2):
+        peer.create(input=[OUTPUT], previous_response_id=job.parsed.id)
+        assert asks(peer.only) == ["A", "output call_1"]
+        assert codes(peer.refuse(peer.only, REFUSED)) == ["rate_limit_exceeded"]
+    peer.create(input=[OUTPUT], previous_response_id=job.parsed.id)
+    assert asks(peer.only) == ["A", "output call_1"]
+    peer.end(peer.only)
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def remembered(stream_id: str | None) -> Remembered:
+    return Remembered(stream_id, (), None, Lineage())
+
+
+def test_memory_keeps_the_last_and_each_streams_latest() -> None:
+    memory = Memory(4)
+    for number in range(3):
+        memory.remember(f"a{number}", remembered("a"))
+    memory.remember("b0", remembered("b"))
+    for number in range(10):
+        memory.remember(f"c{number}", remembered(None))
+        assert sum(memory.get(f"{s}{n}") is not None for s in "abc" for n in range(10)) == 4
+    kept = [f"{s}{n}" for s in "abc" for n in range(10) if memory.get(f"{s}{n}") is not None]
+    assert kept == ["a2", "b0", "c8", "c9"]
+
+
+def test_forgetting_is_the_own_streams_affair() -> None:
+    memory = Memory(2)
+    memory.remember("a", remembered("a"))
+    memory.forget("a", only_from="b")
+    memory.forget("unknown", only_from="b")
+    assert memory.get("a") is not None
+    memory.forget("a", only_from="a")
+    assert memory.get("a") is None
+    for name in ("b", "c", "d"):
+        memory.remember(name, remembered("x"))
+    assert [memory.get(name) is None for name in "abcd"] == [True, True, False, False]
+
+
+def test_every_streams_latest_has_a_place() -> None:
+    assert MAX_REMEMBERED > MAX_NAMED_STREAMS + 1
+
+
+def test_writers_of_steered_chains_are_let_go() -> None:
+    """A conversation steered for an hour keeps two responses, not all of them."""
+    peer = Peer()
+    job = running(peer)
+    writers: list[ResponseStream] = []
+    for _ in range(3):
+        assert isinstance(job.writer, ResponseStream)
+        writers.append(job.writer)
+        peer.steer(job.parsed.id)
+        peer.end(job, STEERED)
+        job = peer.only
+        peer.open(job)
+    active = peer.session._active[job.parsed.id]
+    assert active.follows is not None
+    assert active.follows.writer is writers[-1]
+    assert active.follows.follows is None
+
+
+def test_memory_is_bounded_in_bytes_but_keeps_the_newest() -> None:
+    memory = Memory(max_remembered=8, max_bytes=100)
+    for number in range(3):
+        big = remembered(f"s{number}")
+        big.num_bytes = 60
+        memory.remember(f"r{number}", big)
+        assert memory.get(f"r{number}") is big
+        assert memory.get(f"r{number - 1}") is None
+    huge = remembered(None)
+    huge.num_bytes = 1000
+    memory.remember("huge", huge)
+    assert memory.get("huge") is huge
+
+
+def test_a_context_weighs_its_frames_and_its_output() -> None:
+    peer = Peer()
+    peer.create(num_bytes=100)
+    first = peer.running[0]
+    peer.end(first)
+    peer.create(num_bytes=10, previous_response_id=first.parsed.id)
+    second = peer.running[0]
+    peer.end(second)
+    kept = peer.session._memory.get(second.parsed.id)
+    assert kept is not None
+    assert kept.num_bytes == 100 + 10 + 2 * 5 * 4, "two answers of five tokens"
+
+
+def test_a_closing_session_begins_nothing_and_answers_what_waits() -> None:
+    peer = Peer()
+    peer.create(stream_id="a")
+    peer.create(stream_id="a")
+    running = peer.running[0]
+    peer.open(running)
+    peer.steer(running.parsed.id)
+    peer.heard.take()
+    peer.session.close(ProtocolError("websocket_connection_limit_reached", "Too old."))
+    assert codes(peer._answered()) == ["websocket_connection_limit_reached"]
+    events = peer.end(running, STEERED)
+    assert events[-1]["type"] == "response.steer.failed"
+    assert peer.running == []

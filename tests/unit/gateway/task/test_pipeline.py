@@ -1,0 +1,836 @@
+"""One task from request to settlement: on every path one settlement, one terminal, no leftovers."""
+
+import asyncio
+import gc
+import itertools
+import random
+import weakref
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from backends.contract import (
+    BackendError,
+    BackendGroup,
+    Delta,
+    Finish,
+    FinishReason,
+    FunctionCall,
+    GenerateRequest,
+    Message,
+    Sink,
+    TextPart,
+    Usage,
+)
+from backends.prompt import measure
+from gateway.core.gateway import Gateway
+from gateway.core.job import Ended, Job
+from gateway.core.waiting_room import WaitingRoom
+from gateway.metrics.metrics import Metrics
+from gateway.store.ledger_entry import LedgerEntry
+from gateway.task.pipeline import handle_task
+from gateway.wire.errors import ProtocolError
+from gateway.wire.response import Ending, ResponseStream
+from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
+from router.classify.task import GroupLimits, Strategy, Tenant
+from router.policy.policy import DEFAULT_POLICY
+from router.pools.failover_pools import FailoverPools
+from router.waiting.rules import WaitingConfig
+from tests.e2e.events import TERMINALS, check_event, check_response
+from tests.unit.gateway.doubles import (
+    TENANT,
+    AwaitedPools,
+    DictStore,
+    RecordingBackend,
+    RecordingGeneration,
+    Transcript,
+    call,
+    failure,
+    parsed_create,
+    stop,
+    text,
+    until,
+)
+
+FULL = BackendError("wafer", "server_is_overloaded", "full", retryable=True)
+DOWN = BackendError("gpu", "server_error", "down", retryable=True)
+
+Script = list[Delta | Finish]
+ANSWER: Script = [text("It "), text("is."), stop(5)]
+
+
+class PlayingBackend(RecordingBackend):
+    """Plays a script into each generation, one piece per turn of the loop, until cancelled."""
+
+    def __init__(self, name: str, group: BackendGroup, script: Script, **options: Any) -> None:
+        super().__init__(name, group, **options)
+        self.script = script
+
+    def start(self, request: GenerateRequest, sink: Sink) -> RecordingGeneration:
+        generation = super().start(request, sink)
+        self._play(generation, list(self.script), at_once=False)
+        return generation
+
+    def _play(self, generation: RecordingGeneration, left: Script, *, at_once: bool = True) -> None:
+        if at_once and generation.num_cancels == 0 and left:
+            piece = left.pop(0)
+            if isinstance(piece, Finish):
+                generation.sink.finish(piece)
+            else:
+                generation.sink.push(piece)
+        if left and generation.num_cancels == 0:
+            asyncio.get_running_loop().call_soon(lambda: self._play(generation, left))
+
+
+class World:
+    """A gateway over doubles, and the checks that hold after every task, however it went."""
+
+    def __init__(
+        self,
+        fast: Script = ANSWER,
+        deep: Script = ANSWER,
+        *,
+        fast_refuses: Exception | None = None,
+        deep_refuses: Exception | None = None,
+        tenant: Tenant = TENANT,
+        waiting: WaitingConfig = WaitingConfig(),  # noqa: B008 - frozen
+        pools: AwaitedPools | None = None,
+        clock_us: Callable[[], int] | None = None,
+    ) -> None:
+        self.fast = PlayingBackend("wafer", "fast", fast, refusing=fast_refuses)
+        self.deep = PlayingBackend("gpu", "deep", deep, refusing=deep_refuses)
+        self.pools = pools or AwaitedPools()
+        self.store = DictStore()
+        self.tenant = tenant
+        clock = itertools.count(1_000_000, 10)
+        clock_us = clock_us or (lambda: next(clock))
+        self.clock_us = clock_us
+        metrics = Metrics(version="", backends=tuple)
+        self.failover = FailoverPools(
+            self.pools,
+            clock_us=clock_us,
+            on_call=metrics.pools_call,
+            on_report=metrics.pools_stand,
+            on_settled=lambda reservation: self.gw.released(reservation),
+        )
+        self.gw = Gateway(
+            backends={"wafer": self.fast, "gpu": self.deep},
+            pools=self.failover,
+            waiting=WaitingRoom(
+                waiting,
+                clock_us=clock_us,
+                policy_wait_ms=lambda: self.gw.policy.wait_ms,
+                give_back=lambda reservation: self.failover.settle(reservation, {}),
+                spawn=lambda coroutine: self.gw.spawn(coroutine),
+                metrics=metrics.waiting,
+            ),
+            store=self.store,
+            policy=DEFAULT_POLICY,
+            metrics=metrics,
+            clock_us=clock_us,
+            wall_s=lambda: 100,
+            record_usage=lambda entry: self.entries.append(entry),
+        )
+        self.entries: list[LedgerEntry] = []
+        self.heard = Transcript()
+        self.refusals: list[ProtocolError] = []
+        self._ids = itertools.count(1)
+
+    def job(self, *, parent: Ended | None = None, **fields: Any) -> Job:
+        parsed = parsed_create(f"resp_{next(self._ids):048x}", **fields)
+        return Job(
+            parsed,
+            ResponseStream(parsed, self.heard.emit),
+            self.tenant,
+            arrived_us=self.clock_us(),
+            refuse=self.refusals.append,
+            parent=parent.items if parent else None,
+            last_backend=parent.backend if parent else None,
+            lineage=parent.lineage if parent else Lineage(),
+        )
+
+    async def run(self, route: str = "fast", **fields: Any) -> Ended | None:
+        """One whole task; metadata names its route."""
+        metadata = {"route": route} | fields.pop("metadata", {})
+        ended = await handle_task(self.gw, self.job(metadata=metadata, **fields))
+        await self.check()
+        return ended
+
+    async def check(self) -> None:
+        """Nothing is left over, and everything that began has ended once."""
+        await self.gw.settled()
+        granted = [reservation.id for reservation in self.pools.granted]
+        if self.pools.available:
+            settled = sorted(name for name, _ in self.pools.settled)
+            assert sorted(granted + self.pools.adopted) == settled, "each once"
+        assert len(set(granted)) == len(granted)
+        assert self.pools.held(self.tenant) == 0
+        self.check_entries()
+        assert self.gw.live == {}
+        assert self.gw.num_tasks == 0
+        assert self.sample("lanewise_tasks_running") == 0
+        for group in ("fast", "deep"):
+            assert self.sample("lanewise_ratelimit_leases", route=group) == 0
+            assert self.sample("lanewise_ratelimit_reserved_tokens", route=group) == 0
+        for generation in self.fast.generations + self.deep.generations:
+            assert generation.num_cancels <= 1
+        for event in self.heard.events:
+            check_event(event)
+
+    def check_entries(self) -> None:
+        """What was charged is in the usage ledger, in one entry for each task."""
+        costs: dict[str, dict[str, int]] = {}
+        for entry in self.entries:
+            assert entry.task_id not in costs, "one entry for each task"
+            cost = costs.setdefault(entry.task_id, {})
+            for line in entry.lines:
+                cost[line.group] = cost.get(line.group, 0) + line.cost_units
+        charged: dict[str, dict[str, int]] = {}
+        for name, tokens in self.pools.settled:
+            total = charged.setdefault(name.partition("-")[0], {})  # sub-tasks are named after it
+            for group, count in tokens.items():
+                total[group] = total.get(group, 0) + count
+        for name, total in charged.items():
+            if any(total.values()):
+                entered = {group: cost for group, cost in costs[name].items() if cost}
+                assert entered == {group: count for group, count in total.items() if count}
+
+    def sample(self, name: str, **labels: str) -> float:
+        return self.gw.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    def outcomes(self) -> dict[tuple[str, str], float]:
+        """(route, outcome) -> tasks that ended so."""
+        return {
+            (sample.labels["route"], sample.labels["outcome"]): sample.value
+            for family in self.gw.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == "lanewise_requests_total"
+        }
+
+    @property
+    def charged(self) -> list[dict[BackendGroup, int]]:
+        return [tokens for _, tokens in self.pools.settled]
+
+    @property
+    def charged_in_all(self) -> dict[BackendGroup, int]:
+        """Group -> tokens, over all settlements."""
+        total: dict[BackendGroup, int] = {}
+        for tokens in self.charged:
+            for group, count in tokens.items():
+                total[group] = total.get(group, 0) + count
+        return total
+
+    @property
+    def refusal(self) -> ProtocolError:
+        (error,) = self.refusals
+        return error
+
+    @property
+    def terminal(self) -> dict[str, Any]:
+        (event,) = (event for event in self.heard.events if event["type"] in TERMINALS)
+        found: dict[str, Any] = event["response"]
+        return found
+
+
+async def test_an_answer() -> None:
+    world = World()
+    ended = await world.run()
+    assert ended is not None
+    check_response(world.heard.events)
+    assert world.terminal["status"] == "completed"
+    assert world.terminal["output"][0]["content"][0]["text"] == "It is."
+    assert world.terminal["model"] == "wafer-model"
+    assert world.terminal["usage"]["total_tokens"] == 12
+    routing = world.terminal["routing"]
+    assert (routing["route"], routing["reason"]) == ("fast", "hint")
+    assert routing["usage"]["wafer"]["output_tokens"] == 5
+    assert world.charged == [{"fast": 12}]
+    assert world.outcomes() == {("fast", "ok"): 1}
+    assert ended.backend == "wafer"
+    assert [type(entry.item) for entry in ended.items] == [Message, Message]
+    assert world.sample("lanewise_ttft_seconds_count", route="fast", model="wafer-model") == 1
+    assert world.sample("lanewise_queue_wait_seconds_count", route="fast") == 1
+    assert world.sample("lanewise_ratelimit_settled_tokens_total", route="fast") == 12
+
+
+@pytest.mark.parametrize(
+    ("route", "metadata"),
+    [("fast", {}), ("parallel", {"strategy": "brief"}), ("parallel", {"strategy": "delegate"})],
+)
+async def test_what_a_task_leaves_is_freed_without_the_garbage_collector(
+    route: str, metadata: dict[str, str]
+) -> None:
+    world = World()
+    await world.run(route, metadata=metadata)  # caches of the first one
+    world.fast.generations.clear()
+    world.deep.generations.clear()
+    gc.collect()
+    gc.disable()
+    try:
+        job = world.job(metadata={"route": route} | metadata)
+        its_writer = weakref.finalize(job.writer, lambda: None)
+        itself = weakref.finalize(job, lambda: None)
+        await handle_task(world.gw, job)
+        await world.gw.settled()
+        world.fast.generations.clear()
+        world.deep.generations.clear()
+        del job
+        await asyncio.sleep(0)
+        assert not world.refusals
+        assert not itself.alive, "a cycle holds the job"
+        assert not its_writer.alive, "a cycle holds the response"
+    finally:
+        gc.enable()
+
+
+async def test_the_terminal_comes_after_the_settlement_and_the_store() -> None:
+    world = World()
+    seen: list[tuple[int, int]] = []
+    emit = world.heard.emit
+
+    def watching(event_type: str, frame: bytes) -> None:
+        if event_type in TERMINALS:
+            seen.append((len(world.pools.settled), len(world.store.records)))
+        emit(event_type, frame)
+
+    world.heard.emit = watching  # type: ignore[method-assign]
+    await world.run()
+    assert seen == [(1, 1)], "what a client does next finds both done"
+
+
+# fast script, deep script, route, strategy, status, details or error code, outcome, charged
+ENDS: list[tuple[Script, Script, str, str, str, str | None, str, dict[BackendGroup, int]]] = [
+    (ANSWER, [], "fast", "", "completed", None, "ok", {"fast": 12}),
+    ([], ANSWER, "deep", "", "completed", None, "ok", {"deep": 12}),
+    ([stop(0)], [], "fast", "", "completed", None, "ok", {"fast": 7}),
+    (ANSWER, ANSWER, "parallel", "brief", "completed", None, "ok", {"fast": 12, "deep": 12}),
+    ([], ANSWER, "parallel", "hedge", "completed", None, "ok", {"deep": 12}),
+    (ANSWER, ANSWER, "parallel", "refine", "completed", None, "ok", {"fast": 12, "deep": 12}),
+    (ANSWER, ANSWER, "parallel", "breadth", "completed", None, "ok", {"fast": 60, "deep": 12}),
+    (ANSWER, [], "parallel", "race", "completed", None, "ok", {"fast": 12, "deep": 9}),
+    ([text("x"), failure()], [], "fast", "", "failed", "server_error", "error", {"fast": 8}),
+    ([failure()], ANSWER, "parallel", "race", "completed", None, "ok", {"fast": 8, "deep": 12}),
+    (
+        [failure()],
+        [failure("gpu")],
+        "parallel",
+        "brief",
+        "failed",
+        "server_error",
+        "error",
+        {"fast": 8, "deep": 8},
+    ),
+    (
+        [text("x"), Finish(FinishReason.LENGTH, Usage(7, 0, 1), 0)],
+        [],
+        "fast",
+        "",
+        "incomplete",
+        "max_output_tokens",
+        "ok",
+        {"fast": 8},
+    ),
+    (
+        [Finish(FinishReason.CONTENT_FILTER, Usage(7), 0)],
+        [],
+        "fast",
+        "",
+        "incomplete",
+        "content_filter",
+        "ok",
+        {"fast": 7},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("fast", "deep", "route", "strategy", "status", "why", "outcome", "charged"), ENDS
+)
+async def test_ends(
+    fast: Script,
+    deep: Script,
+    route: str,
+    strategy: str,
+    status: str,
+    why: str | None,
+    outcome: str,
+    charged: dict[BackendGroup, int],
+) -> None:
+    world = World(fast, deep)
+    ended = await world.run(route, metadata={"strategy": strategy} if strategy else {})
+    assert ended is not None
+    assert ended.ending.status == status
+    check_response(world.heard.events)
+    assert world.terminal["status"] == status
+    told = (world.terminal["incomplete_details"] or {}).get("reason")
+    assert (world.terminal["error"] or {"code": told})["code"] == why
+    assert world.charged_in_all == charged
+    assert world.outcomes() == {(route, outcome): 1}
+    assert world.refusals == []
+    (stored,) = world.store.records.values()
+    assert stored.can_continue == (status != "failed")
+
+
+NO_FAST: dict[BackendGroup, GroupLimits] = {
+    "fast": GroupLimits(requests_per_min=0, tokens_per_min=0, max_concurrent=0),
+    "deep": TENANT.limits["deep"],
+}
+
+
+async def test_hedge_reserves_for_each_engine_by_itself() -> None:
+    world = World([failure()], [failure("gpu")])
+    await world.run("parallel", metadata={"strategy": "hedge"})
+    assert world.terminal["status"] == "failed"
+    response_id = world.terminal["id"]
+    settled = [(f"{response_id}-0", {"fast": 8}), (response_id, {"deep": 8})]
+    assert sorted(world.pools.settled) == sorted(settled)
+    world = World(ANSWER, [failure("gpu")], tenant=Tenant(id="a", tier="b", limits=NO_FAST))
+    await world.run("parallel", metadata={"strategy": "hedge"})
+    assert world.terminal["status"] == "failed", "nobody is left to answer"
+    assert len(world.terminal["routing"]["errors"]) == 2
+
+
+TINY = GroupLimits(requests_per_min=1, tokens_per_min=1_000_000, max_concurrent=8)
+
+
+async def test_a_refusal_by_the_pools() -> None:
+    world = World(tenant=Tenant(id="tiny", tier="default", limits={"fast": TINY}))
+    await world.run()
+    world.heard.take()
+    assert await world.run() is None
+    assert world.heard.events == []
+    assert world.refusal.code == "rate_limit_exceeded"
+    headers = world.refusal.headers
+    assert (headers["retry-after"], headers["x-ratelimit-remaining-requests"]) == ("60", "0")
+    assert world.outcomes() == {("fast", "ok"): 1, ("none", "rate_limited"): 1}
+    refused = {"route": "fast", "tier": "default", "result": "reject", "limit": "rpm"}
+    refused["mode"] = "redis"
+    assert world.sample("lanewise_ratelimit_decisions_total", **refused) == 1
+
+
+async def test_pools_that_never_answered() -> None:
+    world = World()
+    world.pools.available = False
+    await world.failover.greet()
+    num_calls = world.pools.num_calls
+    assert await world.run() is None
+    assert world.pools.num_calls == num_calls, "nobody waits for what is known to be away"
+    headers = world.refusal.headers
+    assert (world.refusal.code, headers["retry-after"]) == ("server_is_overloaded", "1")
+    assert headers["x-lanewise-ratelimit-mode"] == "degraded"
+    assert world.fast.generations == []
+    assert world.outcomes() == {("none", "shed"): 1}
+    assert world.sample("lanewise_ratelimit_degraded") == 1
+
+
+async def test_without_its_pools_a_gateway_limits_tasks_by_itself() -> None:
+    world = World()
+    await world.run()
+    world.heard.take()
+    world.pools.available = False
+    ended = await world.run()
+    assert ended is not None
+    assert world.terminal["status"] == "completed"
+    assert world.terminal["routing"]["ratelimit_mode"] == "degraded"
+    admitted = {"route": "fast", "tier": "default", "result": "admit", "limit": "none"}
+    for mode in ("redis", "degraded"):
+        assert world.sample("lanewise_ratelimit_decisions_total", **admitted, mode=mode) == 1
+    assert world.sample("lanewise_ratelimit_redis_seconds_count", op="settle", status="error") == 1
+    assert world.failover.report.num_unsettled == 1
+    world.pools.available = True
+    await world.failover.check()
+    assert world.failover.report.num_unsettled == 0
+    assert len(world.pools.adopted) == 1
+    assert world.charged == [{"fast": 12}, {"fast": 12}], "each once"
+
+
+REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str | None, str]] = [
+    ({}, {"model": "unknown"}, "model_not_found", "model", "invalid"),
+    ({}, {"previous_response_id": "resp_x"}, "previous_response_not_found", None, "invalid"),
+    ({}, {"input": [{"id": "msg_x"}]}, "item_not_found", "input", "invalid"),
+    ({}, {"input": "word " * 200_000}, "context_length_exceeded", "input", "invalid"),
+    ({"fast_refuses": FULL}, {}, "server_is_overloaded", None, "shed"),
+    ({"fast_refuses": RuntimeError("a bug")}, {}, "server_error", None, "error"),
+    (
+        {"fast_refuses": FULL, "deep_refuses": DOWN},
+        {"route": "parallel"},
+        "server_is_overloaded",
+        None,
+        "shed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("backends", "fields", "code", "param", "outcome"), REFUSALS)
+async def test_refusals(
+    backends: dict[str, Any],
+    fields: dict[str, Any],
+    code: str,
+    param: str | None,
+    outcome: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(**backends)
+    if "model" in fields:
+        assert await handle_task(world.gw, world.job(**fields)) is None
+        await world.check()
+    else:
+        assert await world.run(**fields) is None
+    assert world.refusal.code == code
+    assert world.heard.events == [], "no response was opened"
+    assert param is None or world.refusal.param == param
+    assert {kind for _, kind in world.outcomes()} == {outcome}
+    assert all(tokens == 0 for charge in world.charged for tokens in charge.values())
+    assert bool(caplog.records) == (code == "server_error"), "our own faults are logged"
+
+
+async def test_one_backend_that_refuses_leaves_the_other() -> None:
+    world = World(fast_refuses=FULL)
+    await world.run("parallel")
+    check_response(world.heard.events)
+    assert world.charged == [{"fast": 0, "deep": 12}]
+    assert world.terminal["routing"]["errors"] == [str(FULL)]
+    labels = {"backend": "wafer", "reason": "server_is_overloaded"}
+    assert world.sample("lanewise_backend_errors_total", **labels) == 1
+
+
+async def test_draining_takes_nothing_new() -> None:
+    world = World()
+    world.gw.draining = True
+    assert await world.run() is None
+    assert (world.refusal.code, world.refusal.headers["retry-after"]) == ("server_draining", "1")
+    assert world.outcomes() == {("none", "shed"): 1}
+
+
+@pytest.mark.parametrize("reason", ["steered", "cancelled"])
+@pytest.mark.parametrize("route", ["fast", "parallel"])
+async def test_stops(reason: Any, route: str) -> None:
+    world = World([text("Half")], [])
+    job = world.job(metadata={"route": route})
+    pump = asyncio.create_task(handle_task(world.gw, job))
+    await until(lambda: job.writer.num_events > 3)
+    job.stop(reason)
+    job.stop("steered" if reason == "cancelled" else "cancelled")
+    ended = await pump
+    await world.check()
+    check_response(world.heard.events)
+    assert world.terminal["incomplete_details"] == {"reason": reason}
+    assert ended is not None
+    assert ended.ending.reason == reason
+    said = ended.items[-1].item
+    assert isinstance(said, Message)
+    assert said.content == (TextPart("Half"),)
+    assert world.charged == [{"fast": 9} if route == "fast" else {"fast": 9, "deep": 9}]
+    assert world.outcomes() == {(route, "ok" if reason == "steered" else "cancelled"): 1}
+
+
+async def test_a_stop_before_the_start_ends_it_at_its_first_token() -> None:
+    world = World([text("never said")])
+    job = world.job(metadata={"route": "fast"})
+    job.stop("cancelled")
+    await handle_task(world.gw, job)
+    await world.check()
+    check_response(world.heard.events)
+    assert world.terminal["output"] == []
+
+
+async def test_a_cancelled_background_response() -> None:
+    world = World([text("Half")])
+    job = world.job(metadata={"route": "fast"}, background=True)
+    job.stop("cancelled")
+    ended = await handle_task(world.gw, job)
+    await world.check()
+    assert ended is not None
+    assert ended.ending.status == "cancelled"
+    (stored,) = world.store.records.values()
+    assert not stored.can_continue
+    assert world.outcomes() == {("fast", "cancelled"): 1}
+
+
+async def test_open_calls_are_named() -> None:
+    custom = Delta(1, call("").kind.__class__.CUSTOM_CALL, "ls", 1, 0, "call_2", "shell")
+    world = World([call("{}"), custom, stop()])
+    ended = await world.run()
+    assert ended is not None
+    assert ended.open_calls == (
+        {"type": "function_call_output", "call_id": "call_1", "name": "look"},
+        {"type": "custom_tool_call_output", "call_id": "call_2"},
+    )
+    assert isinstance(ended.items[1].item, FunctionCall)
+
+
+# -- faults of ours ----------------------------------------------------------------------------
+
+
+class Faulty(ResponseStream):
+    """A writer with one broken method."""
+
+    broken = ""
+
+    def open(self, created_at: int, model: str, routing: dict[str, Any]) -> None:
+        if self.broken == "open":
+            raise RuntimeError("a bug")
+        super().open(created_at, model, routing)
+
+    def finish(self, ending: Ending, completed_at: int, routing: dict[str, Any]) -> bytes:
+        if self.broken == "finish" and ending.status != "failed":
+            raise RuntimeError("a bug")
+        return super().finish(ending, completed_at, routing)
+
+
+@pytest.mark.parametrize("broken", ["open", "finish"])
+async def test_a_fault_of_ours_is_told_and_leaves_nothing(
+    broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    job = world.job(metadata={"route": "fast"})
+    writer = Faulty(job.parsed, world.heard.emit)
+    writer.broken = broken
+    job.writer = writer
+    ended = await handle_task(world.gw, job)
+    await world.check()
+    assert world.outcomes() == {("fast", "error"): 1}
+    assert "failed inside the gateway" in caplog.text
+    if broken == "open":
+        assert ended is None
+        assert world.refusal.code == "server_error"
+        assert world.fast.only.num_cancels == 1, "nobody would hear it"
+    else:
+        assert ended is not None
+        assert ended.ending.status == "failed"
+        assert world.terminal["error"]["code"] == "server_error"
+        check_response(world.heard.events)
+
+
+async def test_a_fault_behind_the_grant_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any) -> None:
+        raise RuntimeError("a bug")
+
+    world = World()
+    monkeypatch.setattr("gateway.task.admit.decide", broken)
+    assert await world.run() is None
+    await world.check()
+    assert world.refusal.code == "server_error"
+    assert world.pools.held(world.tenant) == 0
+
+
+async def test_a_store_that_fails_costs_only_the_memory(caplog: pytest.LogCaptureFixture) -> None:
+    class Unavailable(DictStore):
+        """A store whose Redis is away."""
+
+        async def save(
+            self, tenant_id: str, response_id: str, stored: StoredResponse, **options: Any
+        ) -> None:
+            raise ProtocolError("server_is_overloaded", "The response store does not answer.")
+
+    world = World()
+    world.gw.store = Unavailable()
+    ended = await world.run()
+    assert ended is not None
+    assert world.terminal["status"] == "completed"
+    assert ended.lineage == Lineage()
+    assert "could not be stored" in caplog.text
+
+
+# -- the client leaves -------------------------------------------------------------------------
+
+CASES: dict[str, dict[str, Any]] = {
+    "fast": {"metadata": {"route": "fast"}},
+    "brief": {"metadata": {"route": "parallel", "strategy": "brief"}},
+    "race": {"metadata": {"route": "parallel", "strategy": "race"}},
+    "hedge": {"metadata": {"route": "parallel", "strategy": "hedge"}},
+    "hedge, joined": {
+        "metadata": {"route": "parallel", "strategy": "hedge", "hedge_after_ms": "0"}
+    },
+    "refine": {"metadata": {"route": "parallel", "strategy": "refine"}},
+    "breadth": {"metadata": {"route": "parallel", "strategy": "breadth"}},
+    "unstored": {"metadata": {"route": "deep"}, "store": False},
+    "continued": {"metadata": {"route": "fast"}, "previous_response_id": f"resp_{1:048x}"},
+    "warm-up": {"input": [], "prompt_cache_options": {"prewarm": True}},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_client_that_leaves_at_any_moment_leaves_nothing(case: str) -> None:
+    """Cancelled after every possible number of turns of the loop, up to its natural end."""
+    for num_turns in itertools.count():
+        assert num_turns < 100
+        world = World()
+        if case == "continued":
+            await world.run()
+            world.heard.take()
+        num_before, num_settled = len(world.fast.generations), len(world.charged)
+        pump = asyncio.create_task(handle_task(world.gw, world.job(**CASES[case])))
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        if pump.done():
+            break
+        pump.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pump
+        await world.check()
+        assert world.refusals == []
+        kinds = world.heard.types
+        assert sum(kind in TERMINALS for kind in kinds) == 0, "it had not come so far"
+        started = world.fast.generations[num_before:] + world.deep.generations
+        charged = [sum(tokens.values()) for tokens in world.charged[num_settled:]]
+        assert not started or sum(charged) > 0, "what was generated is paid"
+    assert num_turns > (1 if case == "warm-up" else 5)
+
+
+async def test_whatever_interrupts_it_nothing_is_left() -> None:
+    """Stops and departures at random moments, several tasks at a time."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    scripts: list[Script] = [ANSWER, [text("x")], [failure()], [call("{}"), stop()], [stop(0)]]
+    for _ in range(25):
+        world = World(
+            chance.choice(scripts),
+            [piece for piece in chance.choice(scripts) if not isinstance(piece, Finish)],
+            fast_refuses=chance.choice([None, None, FULL]),
+        )
+        jobs = [
+            world.job(
+                metadata={
+                    "route": chance.choice(["fast", "deep", "parallel"]),
+                    "strategy": chance.choice(get_args(Strategy)),
+                },
+                store=chance.random() < 0.5,
+            )
+            for _ in range(4)
+        ]
+        pumps = [asyncio.create_task(handle_task(world.gw, job)) for job in jobs]
+        for _ in range(chance.randrange(30)):
+            await asyncio.sleep(0)
+            which = chance.randrange(4)
+            act = chance.random()
+            if act < 0.1:
+                jobs[which].stop("steered")
+            elif act < 0.2:
+                jobs[which].stop("cancelled")
+            elif act < 0.25:
+                pumps[which].cancel()
+        for job in jobs:
+            job.stop("cancelled")
+        await asyncio.gather(*pumps, return_exceptions=True)
+        await world.check()
+        own: dict[str, list[str]] = {}
+        for event in world.heard.events:
+            if "response" in event:
+                own.setdefault(event["response"]["id"], []).append(event["type"])
+        for job, pump in zip(jobs, pumps, strict=True):
+            terminals = [kind for kind in own.get(job.parsed.id, []) if kind in TERMINALS]
+            assert len(terminals) <= 1
+            if not pump.cancelled():
+                assert len(terminals) == (pump.result() is not None)
+
+
+# -- contexts and the store --------------------------------------------------------------------
+
+
+async def test_a_warm_up_is_held_and_can_be_continued() -> None:
+    world = World()
+    job = world.job(
+        input=[{"role": "developer", "content": "rules"}], prompt_cache_options={"prewarm": True}
+    )
+    ended = await handle_task(world.gw, job)
+    await world.check()
+    assert ended is not None
+    assert world.heard.types == ["response.created", "response.in_progress", "response.completed"]
+    assert world.terminal["output"] == []
+    assert world.terminal["usage"]["output_tokens"] == 0
+    assert world.terminal["usage"]["input_tokens"] == ended.items[0].num_tokens
+    (reservation,) = world.pools.granted
+    assert [demand.tokens for demand in reservation.demands] == [0], "a request, and no tokens"
+    assert world.charged == [{"fast": 7}], "what the engine says that it computed"
+    assert world.sample("lanewise_warm_ups_total", backend="wafer", state="held") == 1
+    (warm,) = world.terminal["routing"]["warm"]
+    assert (warm["backend"], warm["state"], warm["held_tokens"]) == ("wafer", "held", 7)
+    assert ended.backend == "wafer", "the next turn stays there"
+    world.heard.take()
+    await world.run(previous_response_id=job.parsed.id)
+    warm, turn = (generation.request for generation in world.fast.generations)
+    assert (warm.generate, turn.generate) == (False, True)
+    assert len(turn.items) == 2
+
+
+async def test_chains_are_continued_from_the_store() -> None:
+    world = World()
+    first = await world.run(input="one")
+    assert first is not None
+    second = await world.run(input="two", previous_response_id=f"resp_{1:048x}")
+    assert second is not None
+    third = world.job(
+        input="three", previous_response_id=f"resp_{2:048x}", metadata={"route": "fast"}
+    )
+    await handle_task(world.gw, third)
+    await world.check()
+    request = world.fast.generations[-1].request
+    assert request.items[: len(second.items)] == second.items
+    assert len(request.items) == 5
+    assert third.last_backend == "wafer"
+    record = world.store.records["acme", third.parsed.id]
+    assert record.ancestors == (f"resp_{1:048x}", f"resp_{2:048x}")
+    assert [type(entry.item) for entry in record.input] == [Message]
+    assert record.num_own == 1
+
+
+async def test_a_failed_response_cannot_be_continued() -> None:
+    world = World([failure()])
+    await world.run()
+    await world.run(previous_response_id=f"resp_{1:048x}")
+    assert world.refusal.code == "previous_response_not_found"
+
+
+async def test_another_tenant_finds_nothing() -> None:
+    world = World()
+    await world.run()
+    world.tenant = Tenant(id="other", tier="default", limits=TENANT.limits)
+    await world.run(previous_response_id=f"resp_{1:048x}")
+    assert world.refusal.code == "previous_response_not_found"
+
+
+async def test_an_unstored_turn_is_part_of_the_next_stored_record() -> None:
+    world = World()
+    first = await handle_task(world.gw, world.job(input="one", store=False, model="wafer-model"))
+    assert first is not None
+    assert world.store.records == {}
+    job = world.job(input="two", parent=first, previous_response_id="resp_1", model="wafer-model")
+    second = await handle_task(world.gw, job)
+    assert second is not None
+    record = world.store.records["acme", job.parsed.id]
+    assert (record.ancestors, len(record.input), record.num_own) == ((), 3, 1)
+    assert second.lineage == Lineage((job.parsed.id,), 4)
+
+
+async def test_a_long_chain_starts_a_new_record() -> None:
+    world = World()
+    items = tuple(measure(Message("user", (TextPart(str(n)),))) for n in range(9))
+    parent = Ended(
+        ending=Ending(status="completed", usage=Usage()),
+        items=items,
+        backend=None,
+        lineage=Lineage(tuple(f"resp_{n}" for n in range(MAX_ANCESTORS)), len(items)),
+    )
+    job = world.job(input="x", parent=parent, model="wafer-model")
+    ended = await handle_task(world.gw, job)
+    assert ended is not None
+    record = world.store.records["acme", job.parsed.id]
+    assert (record.ancestors, len(record.input), record.num_own) == ((), 10, 1)
+    assert ended.lineage == Lineage((job.parsed.id,), 11)
+
+
+async def test_items_are_referred_to_by_id() -> None:
+    world = World()
+    first = await world.run(input="one")
+    assert first is not None
+    said = first.items[-1].item
+    assert said.id is not None
+    await world.run(input=[{"type": "item_reference", "id": said.id}, {"role": "user"}])
+    assert world.fast.generations[-1].request.items[0].item == said
+    await world.run(
+        input=[{"id": said.id}, {"role": "user"}], previous_response_id=f"resp_{1:048x}"
+    )
+    assert [entry.item for entry in world.fast.generations[-1].request.items].count(said) == 2

@@ -1,0 +1,79 @@
+"""Turns in a storm, and the wheel of pings."""
+
+import asyncio
+
+from gateway.transport.keepalive import NUM_PLACES, KeepAlive, Line
+from router.redis.cancelling import cancelled
+
+
+class Watch:
+    """A clock that only work moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+async def test_a_line_takes_only_so_much_per_turn_and_keeps_the_order() -> None:
+    watch = Watch()
+    line = Line(turn_s=0.010, clock_s=watch)
+    done: list[int] = []
+
+    def work(number: int) -> None:
+        done.append(number)
+        watch.now_s += 0.004
+
+    for number in range(8):
+        line.join(lambda number=number: work(number))  # type: ignore[misc]
+    assert done == [], "nobody is called by joining"
+    per_turn = []
+    while len(done) < 8:
+        before = len(done)
+        await asyncio.sleep(0)
+        per_turn.append(len(done) - before)
+    assert done == list(range(8))
+    assert max(per_turn) == 3, "the third begins within the turn's time"
+    line.join(lambda: work(8))
+    await asyncio.sleep(0)
+    assert done[-1] == 8, "it moves again after it was empty"
+
+
+async def test_one_that_fails_holds_nobody_up() -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    line = Line()
+    done: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    line.join(fail)
+    line.join(lambda: done.append("next"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert done == ["next"]
+    assert len(told) == 1
+
+
+class Socket:
+    def __init__(self) -> None:
+        self.num_pings = 0
+
+    def keep_alive(self) -> None:
+        self.num_pings += 1
+
+
+async def test_each_socket_is_asked_once_a_round_until_it_leaves() -> None:
+    keep_alive = KeepAlive(round_s=0.0)
+    sockets = [Socket() for _ in range(3 * NUM_PLACES)]
+    places = [keep_alive.add(socket) for socket in sockets]
+    assert len({id(place) for place in places}) > NUM_PLACES / 2, "they are spread"
+    places[0].discard(sockets[0])
+    wheel = asyncio.ensure_future(keep_alive.run())
+    while sockets[1].num_pings < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await cancelled(wheel)
+    assert sockets[0].num_pings == 0
+    assert {socket.num_pings for socket in sockets[1:]} <= {2, 3}

@@ -1,0 +1,340 @@
+"""The way out: the first delta at once, text that gathers, order, closing, a slow reader."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from backends.contract import Usage
+from gateway.transport.flush_timer import Rounds
+from gateway.transport.outbox import MAX_QUEUED_BYTES, Outbox
+from gateway.wire.response import Ending, ResponseStream
+from tests.unit.gateway.doubles import parsed_create, text, until
+
+INTERVAL_S = 0.003
+NEVER_S = 1000.0  # an interval that never ends within a test
+
+
+class Written:
+    """What a writer wrote; it can be held up like a full transport."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.room = asyncio.Event()
+        self.room.set()
+
+    async def write(self, frames: list[bytes]) -> None:
+        await self.room.wait()
+        self.frames += frames
+
+
+class Counted:
+    """A stream that sends how often it was marked since its last flush."""
+
+    def __init__(self, outbox: Outbox, name: str) -> None:
+        self._outbox = outbox
+        self._name = name
+        self.num_marks = 0
+
+    def mark(self) -> None:
+        self.num_marks += 1
+        self._outbox.mark(self)
+
+    def flush(self) -> None:
+        if self.num_marks:
+            self._outbox.send(f"{self._name}{self.num_marks}".encode())
+        self.num_marks = 0
+
+
+async def turns(number: int = 5) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_frames_go_out_in_order_without_waiting_for_the_interval() -> None:
+    outbox, written = Outbox(Rounds(NEVER_S)), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    for number in range(3):
+        outbox.send(str(number).encode())
+    await turns()
+    assert written.frames == [b"0", b"1", b"2"]
+    outbox.send(b"3")
+    await turns()
+    assert written.frames[-1] == b"3"
+    outbox.close()
+    await writer
+
+
+async def test_what_is_held_leaves_with_what_follows() -> None:
+    outbox, written = Outbox(Rounds(NEVER_S)), Written()
+    writes: list[int] = []
+
+    async def write(frames: list[bytes]) -> None:
+        writes.append(len(frames))
+        await written.write(frames)
+
+    writer = asyncio.create_task(outbox.run(write))
+    outbox.hold(b"created")
+    outbox.hold(b"in progress")
+    await turns()
+    assert written.frames == []
+    outbox.send(b"first token")
+    await turns()
+    assert written.frames == [b"created", b"in progress", b"first token"]
+    assert writes == [3]
+    outbox.ripen()  # its round, when nothing is left
+    await turns()
+    assert writes == [3]
+    outbox.hold(b"created again")
+    outbox.close()
+    await writer
+    assert written.frames[-1] == b"created again"
+
+
+async def test_what_is_held_waits_no_longer_than_a_round() -> None:
+    outbox, written = Outbox(Rounds(INTERVAL_S)), Written()
+    writer = asyncio.create_task(outbox.run(written.write, lambda frames: False))
+    outbox.hold(b"created")
+    await until(lambda: written.frames == [b"created"])
+    outbox.hold(b"and again")
+    await until(lambda: len(written.frames) == 2)
+    outbox.close()
+    await writer
+
+
+async def test_marks_gather_until_the_interval_ends() -> None:
+    outbox, written = Outbox(Rounds(NEVER_S)), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    stream = Counted(outbox, "s")
+    for _ in range(4):
+        stream.mark()
+    await turns()
+    outbox.send(b"other")
+    await turns()
+    assert written.frames == [b"other"], "a frame does not drag unripe text along"
+    outbox.close()
+    await writer
+    assert written.frames == [b"other", b"s4"]
+
+
+async def test_every_interval_ends() -> None:
+    outbox, written = Outbox(Rounds(INTERVAL_S)), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    stream = Counted(outbox, "s")
+    for number in range(1, 4):
+        for _ in range(number):
+            stream.mark()
+        await until(lambda: not stream.num_marks)
+    outbox.close()
+    await writer
+    assert written.frames == [b"s1", b"s2", b"s3"]
+
+
+async def test_closing_writes_what_is_left() -> None:
+    outbox, written = Outbox(Rounds(NEVER_S)), Written()
+    one, two = Counted(outbox, "a"), Counted(outbox, "b")
+    one.mark()
+    two.mark()
+    one.mark()
+    outbox.send(b"frame")
+    outbox.close()
+    await outbox.run(written.write)
+    assert written.frames == [b"frame", b"a2", b"b1"]
+
+
+async def test_a_closed_empty_outbox_is_done_at_once() -> None:
+    outbox = Outbox(Rounds(NEVER_S))
+    outbox.close()
+    await outbox.run(Written().write)
+
+
+async def test_a_slow_reader_makes_text_gather_and_shows_as_blocked() -> None:
+    outbox, written = Outbox(Rounds(0.0)), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    stream = Counted(outbox, "s")
+    assert outbox.blocked_since_s is None
+    written.room.clear()
+    outbox.send(b"stuck")
+    await turns()
+    assert outbox.blocked_since_s is not None
+    for _ in range(1000):
+        stream.mark()
+        await asyncio.sleep(0)
+    assert written.frames == []
+    written.room.set()
+    await until(lambda: len(written.frames) == 2)
+    assert written.frames == [b"stuck", b"s1000"], "one frame, however long it took"
+    assert outbox.blocked_since_s is None
+    outbox.close()
+    await writer
+
+
+async def test_a_write_that_fails_ends_the_writer() -> None:
+    async def broken(frame: bytes) -> None:
+        raise ConnectionResetError
+
+    outbox = Outbox(Rounds(NEVER_S))
+    outbox.send(b"x")
+    with pytest.raises(ConnectionResetError):
+        await outbox.run(broken)
+
+
+async def test_text_marked_while_a_closing_writer_is_stuck_still_goes_out() -> None:
+    outbox, written = Outbox(Rounds(0.0)), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    written.room.clear()
+    outbox.send(b"stuck")
+    await turns()
+    outbox.close()
+    Counted(outbox, "s").mark()
+    written.room.set()
+    await asyncio.wait_for(writer, 20)
+    assert written.frames == [b"stuck", b"s1"]
+
+
+@pytest.mark.parametrize("interval_s", [0.0, INTERVAL_S])
+async def test_a_response_through_an_outbox(interval_s: float) -> None:
+    """The first delta at once, then few frames for many tokens, and nothing lost or reordered."""
+    outbox, written = Outbox(Rounds(interval_s)), Written()
+    writer = asyncio.create_task(outbox.run(written.write))
+    stream = ResponseStream(
+        parsed_create(), lambda _, frame: outbox.send(frame), on_dirty=outbox.mark
+    )
+    stream.open(100, "m", {})
+    stream.push(text("0 "))
+    await turns()
+    assert b'"delta":"0 "' in written.frames[-1]
+    for number in range(1, 300):
+        stream.push(text(f"{number} "))
+        if number % 10 == 0:
+            await asyncio.sleep(0)
+    ending = Ending(status="completed", usage=Usage())
+    stream.close_items(ending)
+    stream.finish(ending, 101, {})
+    stream.send_terminal()
+    outbox.close()
+    await writer
+    whole = "".join(f"{number} " for number in range(300))
+    assert whole.encode() in written.frames[-1]
+    assert len(written.frames) < 100
+    numbers = [json.loads(frame)["sequence_number"] for frame in written.frames]
+    assert numbers == list(range(len(numbers)))
+
+
+async def test_too_much_that_waits_holds_the_reader_back() -> None:
+    outbox = Outbox(Rounds(0))
+    for _ in range(5):
+        outbox.send(bytes(MAX_QUEUED_BYTES // 4))
+    waiting = asyncio.create_task(outbox.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    written: list[bytes] = []
+
+    async def write(frame: bytes) -> None:
+        written.append(frame)
+
+    outbox.close()
+    await outbox.run(write)
+    await waiting
+    assert len(written) == 5
+
+
+class Transport:
+    """Takes what is written at once, while it has room."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.is_broken = False
+        self.has_room = True
+        self.num_writes = 0
+
+    def write_now(self, frames: Sequence[bytes]) -> bool:
+        if self.is_broken:
+            raise ConnectionResetError
+        if not self.has_room:
+            return False
+        self.num_writes += 1
+        self.frames += frames
+        return True
+
+
+async def test_a_round_writes_by_itself_and_in_order() -> None:
+    outbox, written, transport = Outbox(Rounds(0.0)), Written(), Transport()
+    writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
+    stream = Counted(outbox, "s")
+    await turns()
+    stream.mark()
+    stream.mark()
+    await until(lambda: bool(transport.frames))
+    assert (transport.frames, written.frames) == ([b"s2"], [])
+    outbox.send(b"frame")
+    stream.mark()
+    outbox.ripen()  # in the same turn, behind a frame that waits for its end
+    assert (transport.frames, written.frames) == ([b"s2", b"frame", b"s1"], [])
+    outbox.close()
+    stream.mark()
+    await asyncio.wait_for(writer, 20)
+    assert written.frames == [b"s1"], "what comes behind the close is the writer's"
+
+
+async def test_what_a_turn_queues_goes_out_at_its_end_in_one_write() -> None:
+    outbox, written, transport = Outbox(Rounds(NEVER_S)), Written(), Transport()
+    writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
+    await turns()
+    stream = Counted(outbox, "s")
+    stream.mark()
+    outbox.send(b"one")
+    outbox.send(b"two")
+    assert transport.frames == [], "the turn goes on"
+    await turns(1)
+    assert (transport.frames, transport.num_writes) == ([b"one", b"two"], 1)
+    assert stream.num_marks == 1, "text waits for its round"
+    transport.is_broken = True
+    outbox.send(b"three")
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(writer, 20)
+    assert written.frames == []
+
+
+async def test_while_the_writer_is_stuck_a_round_writes_nothing() -> None:
+    outbox, written, transport = Outbox(Rounds(0.0)), Written(), Transport()
+    writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
+    written.room.clear()
+    transport.has_room = False
+    outbox.send(b"stuck")
+    await turns()
+    transport.has_room = True  # but what waits for it comes before
+    stream = Counted(outbox, "s")
+    for _ in range(3):
+        stream.mark()
+        outbox.ripen()
+        await turns()
+    assert (transport.frames, stream.num_marks) == ([], 3), "text gathers in its stream"
+    written.room.set()
+    await until(lambda: len(written.frames) == 2)
+    assert written.frames == [b"stuck", b"s3"]
+    outbox.close()
+    await writer
+
+
+async def test_a_full_transport_leaves_a_round_to_the_writer() -> None:
+    outbox, written = Outbox(Rounds(0.0)), Written()
+    writer = asyncio.create_task(outbox.run(written.write, lambda frames: False))
+    stream = Counted(outbox, "s")
+    await turns()
+    stream.mark()
+    await until(lambda: written.frames == [b"s1"])
+    outbox.close()
+    await writer
+
+
+async def test_a_round_that_fails_ends_the_writer() -> None:
+    outbox, transport = Outbox(Rounds(0.0)), Transport()
+    writer = asyncio.create_task(outbox.run(Written().write, transport.write_now))
+    await turns()
+    transport.is_broken = True
+    Counted(outbox, "s").mark()
+    outbox.ripen()
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(writer, 20)

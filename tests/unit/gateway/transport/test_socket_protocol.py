@@ -1,0 +1,191 @@
+"""A plain upgrade and the long way through `websockets` come to the same."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from uvicorn.server import ServerState
+from websockets.frames import Frame, Opcode
+
+from gateway.config.config import ServerConfig
+from gateway.process.server import uvicorn_config
+from gateway.transport import socket_protocol
+from gateway.transport.keepalive import KeepAlive
+from gateway.transport.socket_handshake import plain_key
+from gateway.transport.socket_protocol import ABORT, TAKE_BY, WRITE, WRITE_NOW
+
+KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 1.3
+ACCEPT = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+PLAIN = {
+    "Host": "gateway",
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": KEY,
+    "Sec-WebSocket-Version": "13",
+    "Authorization": "Bearer k",
+}
+
+
+def head(line: str = "GET /v1/responses HTTP/1.1", more: str = "", **changed: str | None) -> bytes:
+    """A request; a header that is None is left out."""
+    wanted = PLAIN | {name.replace("_", "-"): value for name, value in changed.items()}
+    headers = "".join(f"{name}: {value}\r\n" for name, value in wanted.items() if value is not None)
+    return f"{line}\r\n{headers}{more}\r\n".encode("latin-1")
+
+
+PLAIN_ONES = {
+    "as libraries send it": head(),
+    "of a browser": head(
+        Connection="keep-alive, Upgrade",
+        Origin="https://example.com",
+        Sec_WebSocket_Extensions="permessage-deflate; client_max_window_bits",
+    ),
+    "in other cases": head(Connection="UPGRADE", Upgrade="WebSocket"),
+    "with a query and escapes": head("GET /v1%2Fresponses?a=%20b&c HTTP/1.1"),
+    "with a header twice": head(more="Cookie: a\r\nCookie: b\r\n"),
+    "with letters beyond ASCII": head(Cookie="caf\xe9"),
+}
+LONG_ONES = {
+    "no key": head(Sec_WebSocket_Key=None),
+    "a short key": head(Sec_WebSocket_Key="dGhl"),
+    "a key that is no base64": head(Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZ!=="),
+    "two keys": head(more=f"Sec-WebSocket-Key: {KEY}\r\n"),
+    "another version": head(Sec_WebSocket_Version="8"),
+    "a subprotocol": head(Sec_WebSocket_Protocol="chat"),
+    "two origins": head(more="Origin: a\r\nOrigin: b\r\n"),
+    "another token": head(Connection="Upgrade, TE"),
+    "a body": head(Content_Length="0"),
+    "a POST": head("POST /v1/responses HTTP/1.1"),
+    "many headers": head(more="X: y\r\n" * 130),
+    "a long line": head(Cookie="x" * 9_000),
+}
+
+
+class Wire(asyncio.Transport):
+    """What the other side would get."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.1", 99), "sockname": ("10.0.0.2", 80)})
+        self.written = b""
+        self.is_closed = False
+        self.protocol: Any = None
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self.protocol
+        return protocol
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+async def conversation(request: bytes) -> dict[str, Any]:
+    """All that the application and the client see of an upgrade and of one message."""
+    seen: dict[str, Any] = {}
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen["scope"] = {name: value for name, value in scope.items() if name != "state"}
+        seen["scope"]["headers"] = list(scope["headers"])
+        seen["ways"] = sorted(scope["state"])
+        seen["first"] = await receive()
+        await send({"type": "websocket.accept", "headers": [(b"x-request-id", b"req_1")]})
+        seen["headers left"] = list(scope["headers"])
+        seen["message"] = await receive()
+        seen["end"] = await receive()
+
+    config = uvicorn_config(app, ServerConfig(), KeepAlive(20.0))
+    config.load()
+    state = ServerState()
+    state.default_headers = [(b"date", b"now")]
+    wire = Wire()
+    protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
+    wire.protocol = protocol
+    protocol.connection_made(wire)
+    protocol.data_received(request)
+    for _ in range(4):
+        await asyncio.sleep(0)
+    seen["answer"], wire.written = wire.written, b""
+    if "message" not in seen and not wire.is_closed:
+        wire.protocol.data_received(Frame(Opcode.TEXT, b"{}").serialize(mask=True))
+        wire.protocol.data_received(Frame(Opcode.PING, b"?").serialize(mask=True))
+        seen["pong"] = wire.written
+        await asyncio.sleep(0)
+    seen["closed"] = wire.is_closed
+    wire.protocol.connection_lost(None)
+    await asyncio.gather(*state.tasks)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not state.connections
+    return seen
+
+
+@pytest.mark.parametrize("request_", PLAIN_ONES.values(), ids=PLAIN_ONES)
+async def test_a_plain_upgrade_is_what_the_long_way_makes_of_it(
+    request_: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = await conversation(request_)
+    monkeypatch.setattr(socket_protocol, "plain_key", lambda *_: None)
+    assert short == await conversation(request_)
+    assert short["answer"].startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+    assert ACCEPT in short["answer"]
+    assert short["message"] == {"type": "websocket.receive", "text": "{}"}
+    assert short["pong"] == b"\x8a\x01?"
+    assert short["ways"] == sorted([ABORT, TAKE_BY, WRITE, WRITE_NOW])
+    assert short["headers left"] == []
+
+
+@pytest.mark.parametrize("request_", LONG_ONES.values(), ids=LONG_ONES)
+async def test_what_is_not_plain_goes_the_long_way(
+    request_: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: list[bytes | None] = []
+
+    def noted(*upgrade: Any) -> bytes | None:
+        keys.append(plain_key(*upgrade))
+        return keys[-1]
+
+    monkeypatch.setattr(socket_protocol, "plain_key", noted)
+    seen = await conversation(request_)
+    assert keys == [None]
+    assert seen["answer"].startswith(b"HTTP/1.1 ")
+    assert seen["closed"] == (b" 101 " not in seen["answer"])
+
+
+async def test_one_that_went_while_it_was_let_in_is_told_of_as_gone() -> None:
+    gone: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        wire.protocol.connection_lost(None)
+        try:
+            await send({"type": "websocket.accept"})
+        except OSError:
+            gone.append("accept")
+            raise
+
+    config = uvicorn_config(app, ServerConfig(), KeepAlive(20.0))
+    config.load()
+    state = ServerState()
+    wire = Wire()
+    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
+    wire.protocol.connection_made(wire)
+    wire.protocol.data_received(head())
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert gone == ["accept"]
+    assert wire.written == b""
+    assert not state.connections

@@ -1,0 +1,401 @@
+"""One response: the order of its events, and the identities that hold whatever is generated."""
+
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from backends.contract import (
+    CustomToolCall,
+    Delta,
+    DeltaKind,
+    FunctionCall,
+    Item,
+    Message,
+    Reasoning,
+    TextPart,
+    Usage,
+)
+from gateway.wire.response import Ending, ResponseStream
+from tests.e2e.events import Event, check_event, check_response
+from tests.unit.gateway.doubles import Transcript, call, parsed_create, text
+
+TEXT, REASONING, FUNCTION, CUSTOM = DeltaKind
+USAGE = Usage(7, 3, 5, 2)
+DONE = Ending(status="completed", usage=USAGE)
+LENGTH = Ending(status="incomplete", reason="max_output_tokens", usage=USAGE)
+STEERED = Ending(status="incomplete", reason="steered", usage=USAGE)
+CANCELLED = Ending(status="incomplete", reason="cancelled", usage=USAGE)
+FAILED = Ending(status="failed", error={"code": "server_error", "message": "it broke"}, usage=USAGE)
+
+
+def write(
+    deltas: list[tuple[Delta, str | None]],
+    ending: Ending,
+    *,
+    stream_id: str | None = None,
+    **fields: Any,
+) -> tuple[list[Event], ResponseStream]:
+    """A whole response, each delta flushed at once; checked against the SDK and the protocol."""
+    heard = Transcript()
+    stream = ResponseStream(parsed_create(**fields), heard.emit, stream_id=stream_id)
+    stream.open(100, "wafer-model", {"route": "fast"})
+    for delta, phase in deltas:
+        stream.push(delta, phase)
+    finish(stream, ending)
+    check(heard.events, stream_id)
+    return heard.events, stream
+
+
+def finish(stream: ResponseStream, ending: Ending) -> None:
+    stream.close_items(ending)
+    assert stream.finish(ending, 101, {"route": "fast"}) == stream.body
+    stream.send_terminal()
+
+
+def check(events: list[Event], stream_id: str | None) -> None:
+    for event in events:
+        check_event(event)
+        assert event.get("stream_id", None) == stream_id
+        assert ("stream_id" in event) == (stream_id is not None)
+    check_response(events)
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event["type"].removeprefix("response.") for event in events]
+
+
+BEGIN = ["created", "in_progress"]
+
+ORDERS: list[tuple[str, list[tuple[Delta, str | None]], list[str]]] = [
+    ("nothing", [], []),
+    (
+        "text",
+        [(text("Hel"), None), (text("lo"), None)],
+        [
+            "output_item.added",
+            "content_part.added",
+            "output_text.delta",
+            "output_text.delta",
+            "output_text.done",
+            "content_part.done",
+            "output_item.done",
+        ],
+    ),
+    (
+        "reasoning, then a call",
+        [
+            (Delta(0, REASONING, "Hm", 1, 0), None),
+            (call("{", 1), None),
+            (call("}", 1), None),
+        ],
+        [
+            "output_item.added",
+            "reasoning_summary_part.added",
+            "reasoning_summary_text.delta",
+            "reasoning_summary_text.done",
+            "reasoning_summary_part.done",
+            "output_item.done",
+            "output_item.added",
+            "function_call_arguments.delta",
+            "function_call_arguments.delta",
+            "function_call_arguments.done",
+            "output_item.done",
+        ],
+    ),
+    (
+        "reasoning kept to itself",
+        [(Delta(0, REASONING, "", 4, 0), None), (Delta(0, REASONING, "", 4, 0), None)],
+        ["output_item.added", "output_item.done"],
+    ),
+    (
+        "a custom call",
+        [(Delta(3, CUSTOM, "ls", 1, 0, "call_9", "shell"), None)],
+        [
+            "output_item.added",
+            "custom_tool_call_input.delta",
+            "custom_tool_call_input.done",
+            "output_item.done",
+        ],
+    ),
+    (
+        "a call without arguments",
+        [(call(""), None)],
+        ["output_item.added", "function_call_arguments.done", "output_item.done"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("_", "deltas", "middle"), ORDERS)
+def test_the_order_of_events(
+    _: str, deltas: list[tuple[Delta, str | None]], middle: list[str]
+) -> None:
+    events, _stream = write(deltas, DONE)
+    assert kinds(events) == [*BEGIN, *middle, "completed"]
+
+
+# ending, terminal, status, incomplete_details, the last item's status
+ENDINGS: list[tuple[Ending, str, str, dict[str, str] | None, str]] = [
+    (DONE, "completed", "completed", None, "completed"),
+    (LENGTH, "incomplete", "incomplete", {"reason": "max_output_tokens"}, "incomplete"),
+    (STEERED, "incomplete", "incomplete", {"reason": "steered"}, "completed"),
+    (CANCELLED, "incomplete", "incomplete", {"reason": "cancelled"}, "incomplete"),
+    (FAILED, "failed", "failed", None, "incomplete"),
+]
+
+
+@pytest.mark.parametrize(("ending", "terminal", "status", "details", "item_status"), ENDINGS)
+def test_endings(
+    ending: Ending,
+    terminal: str,
+    status: str,
+    details: dict[str, str] | None,
+    item_status: str,
+) -> None:
+    events, _ = write([(text("One."), None), (text("Two", 1), None)], ending, stream_id="s")
+    assert kinds(events)[-1] == terminal
+    response = events[-1]["response"]
+    assert response["status"] == status
+    assert response["incomplete_details"] == details
+    assert response["error"] == ending.error
+    assert [item["status"] for item in response["output"]] == ["completed", item_status]
+    assert response["usage"]["total_tokens"] == 12
+
+
+def test_a_cancelled_background_response_is_cancelled() -> None:
+    heard = Transcript()
+    stream = ResponseStream(parsed_create(background=True), heard.emit)
+    stream.open(100, "m", {})
+    stream.push(text("Half"))
+    finish(stream, Ending(status="cancelled", usage=USAGE))
+    assert heard.types[-1] == "response.incomplete"
+    assert heard.events[-1]["response"]["status"] == "cancelled"
+    assert heard.events[-1]["response"]["output"][0]["status"] == "incomplete"
+
+
+def test_phases_are_those_an_item_began_with() -> None:
+    deltas = [(text("Soon."), "commentary"), (text("Late."), "final_answer"), (text("X", 1), None)]
+    events, stream = write([*deltas, (text("It is.", 2), "final_answer")], DONE)
+    output = events[-1]["response"]["output"]
+    assert [item.get("phase") for item in output] == ["commentary", None, "final_answer"]
+    assert [item.phase for item in stream.output if isinstance(item, Message)] == [
+        "commentary",
+        None,
+        "final_answer",
+    ]
+
+
+def test_calls_show_their_namespace() -> None:
+    nested = [{"type": "function", "name": "look"}]
+    tools = [{"type": "namespace", "name": "n", "description": "d", "tools": nested}]
+    events, stream = write([(call("{}"), None)], DONE, tools=tools)
+    (item,) = events[-1]["response"]["output"]
+    assert item["namespace"] == "n"
+    (kept,) = stream.output
+    assert isinstance(kept, FunctionCall)
+    assert kept.namespace == "n", "the next turn's prompt is what the client would replay"
+
+
+def test_the_response_echoes_the_request() -> None:
+    tools = [{"type": "function", "name": "f", "x-own": {"a": [1]}}, {"type": "web_search"}]
+    sent: dict[str, Any] = {
+        "instructions": "Be nice.",
+        "max_output_tokens": 9,
+        "metadata": {"route": "fast"},
+        "parallel_tool_calls": False,
+        "previous_response_id": "resp_0",
+        "prompt_cache_key": "k",
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "safety_identifier": "u",
+        "store": False,
+        "temperature": 0.5,
+        "text": {"format": {"type": "json_object"}, "verbosity": "low"},
+        "tool_choice": {"type": "function", "name": "f"},
+        "tools": tools,
+        "top_logprobs": 1,
+        "top_p": 0.1,
+        "truncation": "auto",
+        "user": "me",
+    }
+    heard = Transcript()
+    stream = ResponseStream(parsed_create(**sent), heard.emit)
+    stream.open(100, "wafer-model", {"route": "fast"})
+    response = heard.events[0]["response"]
+    assert {name: response[name] for name in sent} == sent
+    assert response["model"] == "wafer-model"
+    assert response["routing"] == {"route": "fast"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (None, "default"),
+        ("auto", "default"),
+        ("default", "default"),
+        ("fast", "priority"),
+        ("priority", "priority"),
+        ("flex", "flex"),
+        ("ultrafast", "ultrafast"),
+    ],
+)
+def test_the_service_tier_is_the_one_used(asked: str | None, told: str) -> None:
+    events, _ = write([], DONE, service_tier=asked)
+    assert events[-1]["response"]["service_tier"] == told
+
+
+def test_text_gathers_between_flushes() -> None:
+    heard = Transcript()
+    dirty: list[ResponseStream] = []
+    stream = ResponseStream(parsed_create(), heard.emit, on_dirty=dirty.append)
+    stream.open(100, "m", {})
+    heard.take()
+    for word in ("a", "b", "c"):
+        stream.push(text(word))
+    assert [event.get("delta") for event in heard.take()] == [None, None, "a"], "the first at once"
+    assert dirty == [stream], "marked once, however much gathers"
+    stream.flush()
+    assert [event["delta"] for event in heard.take()] == ["bc"]
+    stream.flush()
+    assert heard.take() == []
+    stream.push(text("d"))
+    stream.push(text("e", 1))
+    assert [event["type"] for event in heard.events][:2] == [
+        "response.output_text.delta",
+        "response.output_text.done",
+    ], "an item that ends is flushed first"
+    assert heard.events[-1]["delta"] == "e"
+
+
+def test_heartbeats_repeat_the_response_while_it_runs() -> None:
+    heard = Transcript()
+    stream = ResponseStream(parsed_create(), heard.emit, stream_id="s")
+    stream.heartbeat()
+    assert heard.events == []
+    stream.open(100, "m", {})
+    stream.heartbeat()
+    stream.push(text("x"))
+    stream.heartbeat()
+    finish(stream, DONE)
+    stream.heartbeat()
+    check(heard.events, "s")
+    assert heard.types.count("response.in_progress") == 3
+    assert heard.types[-1] == "response.completed"
+    assert stream.num_events == len(heard.events)
+
+
+def test_states() -> None:
+    heard = Transcript()
+    stream = ResponseStream(parsed_create(), heard.emit)
+    assert (stream.is_open, stream.ended, stream.num_events, stream.body) == (False, False, 0, b"")
+    stream.open(100, "m", {})
+    assert (stream.is_open, stream.ended, stream.num_events) == (True, False, 2)
+    assert json.loads(stream.body) == heard.events[0]["response"]
+    assert not stream.has_calls
+    stream.push(call("{}"))
+    assert stream.has_calls
+    finish(stream, DONE)
+    assert (stream.is_open, stream.ended) == (True, True)
+    with pytest.raises(AssertionError):
+        stream.send_terminal()
+
+
+# -- whatever is generated -------------------------------------------------------------------
+
+WORDS = ["a", " word", "\n", '"', "\\", "é", "日本", "\u2028", "{", "😀", "\x00", "</s>"]
+
+
+def random_script(chance: random.Random) -> list[tuple[Delta, str | None]]:
+    script: list[tuple[Delta, str | None]] = []
+    index = 0
+    for _ in range(chance.randrange(5)):
+        index += chance.randrange(1, 3)
+        kind = chance.choice(list(DeltaKind))
+        call_id, name = (f"call_{index}", "look") if kind >= FUNCTION else ("", "")
+        phase = chance.choice([None, "commentary", "final_answer"]) if kind is TEXT else None
+        for _ in range(chance.randrange(1, 6)):
+            words = "".join(chance.choices(WORDS, k=chance.randrange(3)))
+            script.append((Delta(index, kind, words, 1, 0, call_id, name), phase))
+    return script
+
+
+def expected_output(script: list[tuple[Delta, str | None]]) -> list[Item]:
+    """The script's items, ids left out."""
+    items: list[Item] = []
+    for index in sorted({delta.index for delta, _ in script}):
+        own = [(delta, phase) for delta, phase in script if delta.index == index]
+        first, phase = own[0]
+        whole = "".join(delta.text for delta, _ in own)
+        if first.kind is TEXT:
+            items.append(Message("assistant", (TextPart(whole),), phase=phase))
+        elif first.kind is REASONING:
+            items.append(Reasoning(None, (whole,) if whole else ()))
+        elif first.kind is FUNCTION:
+            items.append(FunctionCall(first.call_id, first.name, whole))
+        else:
+            items.append(CustomToolCall(first.call_id, first.name, whole))
+    return items
+
+
+def without_id(item: Item) -> Item:
+    return type(item)(
+        **{name: getattr(item, name) for name in item.__struct_fields__ if name != "id"}
+    )
+
+
+def test_whatever_is_generated_the_protocol_holds() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for _ in range(150):
+        script = random_script(chance)
+        ending = chance.choice([DONE, LENGTH, STEERED, CANCELLED, FAILED])
+        stream_id = chance.choice([None, "main"])
+        heard = Transcript()
+        gathers = chance.random() < 0.7
+        stream = ResponseStream(
+            parsed_create(),
+            heard.emit,
+            stream_id=stream_id,
+            on_dirty=(lambda stream: None) if gathers else None,
+        )
+        stream.open(100, "m", {"route": "fast"})
+        for delta, phase in script:
+            stream.push(delta, phase)
+            act = chance.random()
+            if act < 0.3:
+                stream.flush()
+            elif act < 0.35:
+                stream.heartbeat()
+            elif act < 0.4:
+                steer = b'"steer":{"id":"steer_1","previous_response_id":"resp_1"}'
+                stream.send_about("response.steer.accepted", steer)
+        finish(stream, ending)
+        check(heard.events, stream_id)
+        assert [without_id(item) for item in stream.output] == expected_output(script)
+        shown = heard.events[-1]["response"]["output"]
+        assert [item.id for item in stream.output] == [item["id"] for item in shown]
+        assert len({item.id for item in stream.output}) == len(shown)
+        assert stream.has_calls == any(delta.kind >= FUNCTION for delta, _ in script)
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "shown"),
+    [
+        ("", None, None),
+        ("commentary", None, "commentary"),  # the engine's word stands
+        ("commentary", "final_answer", "final_answer"),  # unless a strategy gave it another part
+    ],
+)
+def test_an_engines_own_phase(own: str, given: str | None, shown: str | None) -> None:
+    heard = Transcript()
+    stream = ResponseStream(parsed_create(), heard.emit)
+    stream.open(1, "ours", {})
+    stream.push(msgspec.structs.replace(text("Hm."), phase=own), given)
+    stream.end_item()
+    items = [event["item"] for event in heard.events if "item" in event]
+    assert [item.get("phase") for item in items] == [shown, shown]
+    (kept,) = stream.output
+    assert isinstance(kept, Message)
+    assert kept.phase == shown

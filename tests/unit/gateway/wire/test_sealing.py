@@ -1,0 +1,74 @@
+"""Sealed compactions: back as they were, for their tenant and with the fleet's secrets only."""
+
+import base64
+
+import pytest
+
+from backends.contract import FunctionCall, FunctionCallOutput, Message, TextPart
+from gateway.config.keys import Peppers, parse_peppers
+from gateway.wire.sealing import Folded, SealError, is_sealed_here, make_seals
+
+NEW, OLD = "n1:" + "n" * 32, "o1:" + "o" * 32
+FOLDED = Folded(
+    number=2,
+    summary="é日本😀\x00 " + "line\n" * 1000,
+    covers_all=True,
+    pinned=(Message("user", (TextPart("My goal."),), "msg_1"),),
+    tail=(FunctionCall("c", "look", "{}"), FunctionCallOutput("c", (TextPart("sun"),))),
+)
+SEALS = make_seals(parse_peppers(NEW), ["sk-one", "sk-two"])
+SEALED = SEALS.seal("acme", FOLDED)
+
+
+def test_round_trips() -> None:
+    assert SEALED.isascii()
+    assert is_sealed_here(SEALED)
+    assert "goal" not in SEALED
+    assert len(SEALED) < 1_000, "it is compressed"
+    assert SEALS.open("acme", SEALED) == FOLDED
+    empty = Folded(number=0, summary="", covers_all=False)
+    assert SEALS.open("acme", SEALS.seal("acme", empty)) == empty
+
+
+def test_any_gateway_of_a_fleet_opens_it() -> None:
+    """With a newer pepper in front, and from before there were peppers at all."""
+    rotated = make_seals(parse_peppers(f"{OLD} {NEW}"), ["sk-other"])
+    assert rotated.open("acme", SEALED) == FOLDED
+    before = make_seals(Peppers(), ["sk-two", "sk-one"]).seal("acme", FOLDED)
+    assert SEALS.open("acme", before) == FOLDED
+
+
+def damaged() -> list[str]:
+    head, _, body = SEALED.rpartition(".")
+    whole = bytearray(base64.urlsafe_b64decode(body))
+    found = []
+    for place in (0, 31, 32, len(whole) - 1):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        found.append(f"{head}.{base64.urlsafe_b64encode(changed).decode()}")
+    return [*found, f"{head}.{body[: len(body) // 8 * 4]}", f"{head}.", f"{head}.!é", "lw2.", head]
+
+
+@pytest.mark.parametrize("content", damaged())
+def test_what_was_changed_does_not_open(content: str) -> None:
+    with pytest.raises(SealError):
+        SEALS.open("acme", content)
+
+
+@pytest.mark.parametrize(
+    ("tenant_id", "seals"),
+    [
+        ("globex", SEALS),
+        ("acme", make_seals(parse_peppers(OLD), ["sk-one", "sk-two"])),
+        ("acme", make_seals(Peppers(), ["sk-one", "sk-two"])),
+        ("acme", make_seals(parse_peppers("n1:" + "x" * 32), ["sk-one"])),
+    ],
+)
+def test_nobody_else_opens_it(tenant_id: str, seals: object) -> None:
+    with pytest.raises(SealError):
+        seals.open(tenant_id, SEALED)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("content", ["", "elsewhere", "lw1.aGVsbG8=", "gAAAAABl"])
+def test_other_servers_content_is_not_ours(content: str) -> None:
+    assert not is_sealed_here(content)

@@ -1,0 +1,157 @@
+"""The classifier: labels, signals in words, bounded reading, determinism."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from router.classify import signals
+from router.classify.classify import Band, classify, features
+from router.classify.task import Hints, TaskClass
+from tests.unit.router.tasks import TOOL, task
+
+ROOT = Path(__file__).parents[4]
+SIGNAL = re.compile(r"(.+) ([+-][\d.]+) \((\d+) %\)")
+
+
+@pytest.mark.parametrize(
+    ("ask", "label"),
+    [
+        ("fix the typo in the README heading", "interactive"),
+        ("How do I parse an ISO date in JavaScript?", "interactive"),
+        ("Why does my loop never end?", "interactive"),
+        ("thanks!", "interactive"),
+        ("", "interactive"),
+        ("Prove that the scheduler is starvation free or give a counterexample trace", "deep"),
+        (
+            "Design a multi-tenant architecture for our billing platform: services, data model, "
+            "isolation strategy, migration plan and rollout",
+            "deep",
+        ),
+        ("Refactor the storage engine across the entire codebase", "deep"),
+        ("Write a parser for arithmetic expressions in Python", "uncertain"),
+    ],
+)
+def test_label(ask: str, label: str) -> None:
+    assert classify(features(task(ask))).label == label
+
+
+@pytest.mark.parametrize(
+    ("ask", "sensitive"),
+    [
+        ("Our JWT verification accepts alg=none, please fix", True),
+        ("Review our login flow for vulnerabilities", True),
+        ("Patch the path traversal in the file download handler", True),
+        ("Explain the term exploit in reinforcement learning", False),
+        ("Write an attack animation for the player sprite in Pygame", False),
+        ("Count vowels in a string and inject the count into the template", False),
+        ("Which tokens does the tokenizer split at a comma?", False),
+    ],
+)
+def test_security(ask: str, sensitive: bool) -> None:
+    assert classify(features(task(ask))).security_sensitive is sensitive
+
+
+def test_hints_shift_and_are_named() -> None:
+    def of(hints: Hints) -> TaskClass:
+        return classify(features(task("Add caching to the client", hints=hints)))
+
+    plain = of(Hints())
+    high = of(Hints(reasoning_effort="high"))
+    hurried = of(Hints(service_tier="priority"))
+    assert hurried.p_deep < plain.p_deep < high.p_deep
+    assert any(signal.startswith("reasoning effort high +1.2 (") for signal in high.signals)
+    assert any(signal.startswith("service tier priority -0.7 (") for signal in hurried.signals)
+
+
+def test_unknown_hints_count_for_nothing() -> None:
+    odd = Hints(reasoning_effort="cosmic", service_tier="default")
+    assert classify(features(task("Hi", hints=odd))) == classify(features(task("Hi")))
+
+
+def test_a_trivial_ask_in_front_of_a_long_context_stays_trivial() -> None:
+    assert classify(features(task("fix the typo", prompt_tokens=100_000))).label == "interactive"
+
+
+def test_signals_come_strongest_first_with_their_share() -> None:
+    ask = "Prove the theorem, then refactor the scheduler"
+    task_class = classify(features(task(ask, hints=Hints(reasoning_effort="low"))))
+    found = [SIGNAL.fullmatch(signal) for signal in task_class.signals]
+    sizes = [abs(float(match[2])) for match in found if match]
+    assert len(sizes) == len(task_class.signals) == 5
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(float(match[3]) for match in found if match) <= 101
+    assert any('"refactor"' in signal for signal in task_class.signals)
+
+
+def test_the_band_decides_the_label() -> None:
+    found = features(task("Implement a small cache, the tests and the docs"))
+    assert classify(found, Band(low=0.0, high=0.0)).label == "deep"
+    assert classify(found, Band(low=1.0, high=1.0)).label == "interactive"
+    assert classify(found, Band(security=0.0)).security_sensitive
+
+
+def test_only_head_and_tail_are_read() -> None:
+    filler = "x " * 400_000
+    plain = classify(features(task(f"fix the typo {filler}")))
+    middle = classify(features(task(f"fix the typo {filler} prove the theorem {filler}")))
+    tail = classify(features(task(f"{filler}\n\nprove the theorem")))
+    assert middle == plain
+    assert '"prove"' in " ".join(tail.signals)
+
+
+def test_features_hold_what_the_request_says_besides_the_ask() -> None:
+    hints = Hints(reasoning_effort="low", service_tier="flex")
+    found = features(
+        task(
+            "Fix a",
+            prompt_tokens=900,
+            tools=(TOOL, TOOL),
+            num_turns=3,
+            has_images=True,
+            hints=hints,
+        )
+    )
+    assert (found.num_context_tokens, found.num_tools, found.num_turns) == (900, 2, 3)
+    assert (found.reasoning_effort, found.service_tier) == ("low", "flex")
+    assert found.has_images
+    assert found.reading.words == [b"fix", b"a"]
+
+
+def test_expected_output_grows_with_depth_and_shrinks_when_asked_to_be_brief() -> None:
+    small = classify(features(task("fix the typo"))).expected_output_tokens
+    deep = classify(features(task("Refactor the entire codebase"))).expected_output_tokens
+    brief = classify(features(task("Refactor the entire codebase, briefly"))).expected_output_tokens
+    assert small < brief < deep <= 2 * signals.DEEP_OUTPUT_TOKENS
+
+
+def test_the_same_in_every_process() -> None:
+    """Sets of strings iterate differently from process to process; the result must not."""
+    program = (
+        "from tests.unit.router.tasks import task\n"
+        "from router.classify.classify import classify, features\n"
+        "ask = 'refactor, migrate, redesign and prove the protocol; fix the docs, the readme'\n"
+        "print(features(task(ask)), classify(features(task(ask))))\n"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+@pytest.mark.parametrize("term", sorted(signals.STRONG_SECURITY_TERMS))
+def test_strong_terms_can_be_found(term: str) -> None:
+    """A term the reader could never produce would be a silent typo."""
+    task_class = classify(features(task(f"now {term} here")))
+    assert task_class.p_security >= signals.STRONG_SECURITY
+    assert f'security: "{term}"' in task_class.signals

@@ -1,0 +1,68 @@
+"""What a backend's past tasks say about the next one."""
+
+import pytest
+
+from router.decide.backend_speed import MIN_SAMPLES, NOISE, Estimate, Paces, extra_wait
+from tests.unit.router.tasks import backend
+
+
+def measured(name: str, *, ttft_us: float, tpot_us: float, times: int = MIN_SAMPLES) -> Paces:
+    paces = Paces()
+    for _ in range(times):
+        paces.note(name, ttft_us, tpot_us)
+    return paces
+
+
+def test_nothing_is_said_before_enough_was_measured() -> None:
+    paces = measured("gpu", ttft_us=500_000, tpot_us=20_000, times=MIN_SAMPLES - 1)
+    assert paces.estimate(backend("gpu", "deep"), 100) is None
+    paces.note("gpu", 500_000, 20_000)
+    assert paces.estimate(backend("gpu", "deep"), 100) == Estimate(2_500_000, 2_500_000)
+    assert paces.estimate(backend("other", "deep"), 100) is None
+
+
+def test_waiting_tasks_and_slower_tokens_show() -> None:
+    paces = measured("gpu", ttft_us=500_000, tpot_us=20_000)
+    queued = paces.estimate(backend("gpu", "deep", waiting=10), 100)
+    assert queued == Estimate(5_000_000, 2_500_000)  # as many wait as fit: twice as long
+    for _ in range(60):
+        paces.note("gpu", 500_000, 60_000)
+    slow = paces.estimate(backend("gpu", "deep"), 100)
+    assert slow is not None
+    assert slow.now_us > 2 * slow.usual_us
+
+
+def test_a_lasting_pace_becomes_the_usual_one() -> None:
+    paces = measured("gpu", ttft_us=500_000, tpot_us=20_000)
+    for _ in range(500):
+        paces.note("gpu", 500_000, 60_000)
+    estimate = paces.estimate(backend("gpu", "deep"), 100)
+    assert estimate is not None
+    assert estimate.usual_us == pytest.approx(estimate.now_us)
+
+
+def test_the_quickest_of_a_group_counts_and_an_unknown_one_keeps_it_open() -> None:
+    paces = measured("gpu-1", ttft_us=0, tpot_us=20_000)
+    for _ in range(MIN_SAMPLES):
+        paces.note("gpu-2", 0, 10_000)
+    stats = [backend("gpu-1", "deep"), backend("gpu-2", "deep")]
+    assert paces.quickest(stats, "deep", 100) == Estimate(1_000_000, 1_000_000)
+    assert paces.quickest([*stats, backend("gpu-3", "deep")], "deep", 100) is None
+    down = backend("gpu-3", "deep", healthy=False)
+    assert paces.quickest([*stats, down], "deep", 100) is not None
+    assert paces.quickest(stats, "fast", 100) is None
+
+
+@pytest.mark.parametrize(
+    ("fast_now_us", "deep_now_us", "expected"),
+    [
+        (1e6, 10e6, 1.0),  # as usual
+        (1e6, 1e6 + 9e6 * NOISE, 1.0),  # within the noise
+        (1e6, 1e6 + 9e6 * 3, 2.0),
+        (7e6, 10e6, 0.5),  # the fast engine is the one that is busy
+        (20e6, 10e6, 0.0),
+    ],
+)
+def test_extra_wait(fast_now_us: float, deep_now_us: float, expected: float) -> None:
+    fast, deep = Estimate(fast_now_us, 1e6), Estimate(deep_now_us, 10e6)
+    assert extra_wait(fast, deep) == pytest.approx(expected)

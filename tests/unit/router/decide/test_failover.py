@@ -1,0 +1,75 @@
+"""Who takes over from a backend that failed, and when nobody may."""
+
+import pytest
+
+from backends.contract import BackendError
+from router.classify.task import Hints, Route, Task
+from router.decide.failover import MAX_SPARES, replacement
+from router.policy.policy import Policy, Rule
+from tests.unit.router.decide.test_ranking import ranked
+from tests.unit.router.tasks import backend, of_class, task
+
+
+@pytest.mark.parametrize(
+    ("spares", "failed", "retryable", "has_tokens", "down", "expected"),
+    [
+        (("b", "c"), {"a"}, True, False, set(), "b"),
+        (("b", "c"), {"a", "b"}, True, False, set(), "c"),
+        (("b", "c"), {"a"}, True, False, {"b"}, "c"),
+        (("b", "c"), {"a", "b", "c"}, True, False, set(), None),
+        (("b", "c"), {"a"}, True, False, {"b", "c"}, None),
+        (("b", "c"), {"a"}, False, False, set(), None),  # another would refuse it as well
+        (("b", "c"), {"a"}, True, True, set(), None),  # somebody may have seen its words
+        ((), {"a"}, True, False, set(), None),
+    ],
+)
+def test_replacement(
+    spares: tuple[str, ...],
+    failed: set[str],
+    retryable: bool,
+    has_tokens: bool,
+    down: set[str],
+    expected: str | None,
+) -> None:
+    error = BackendError("a", "server_error", "it broke", retryable=retryable)
+    found = replacement(
+        spares, failed, error, has_tokens=has_tokens, healthy=lambda name: name not in down
+    )
+    assert found == expected
+
+
+GROUP = (
+    backend("gpu-0", "deep"),
+    backend("gpu-1", "deep", running=3),
+    backend("gpu-2", "deep", running=2),
+    backend("gpu-3", "deep", running=1),
+    backend("big-0", "deep", running=5, window_tokens=262_144, images=True),
+    backend("big-1", "deep", running=6, window_tokens=262_144, images=True),
+    backend("wafer-0", "fast"),
+)
+
+
+def test_spares_are_the_next_best_of_each_group() -> None:
+    first = ranked(task(), of_class("uncertain"), GROUP)[0]
+    assert first.backends == ("wafer-0", "gpu-0")
+    assert first.spares == ((), ("gpu-3", "gpu-2"))
+    assert MAX_SPARES == 2
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        task(hints=Hints(model="big-model")),
+        task(prompt_tokens=200_000),
+        task(has_images=True),
+    ],
+)
+def test_spares_can_take_the_task(asked: Task) -> None:
+    first = ranked(asked, of_class("deep"), GROUP)[0]
+    assert (first.backends, first.spares) == (("big-0",), (("big-1",),))
+
+
+def test_spares_keep_to_the_backends_that_a_policy_names() -> None:
+    rule = Rule(name="two", route=Route.DEEP, backends=("gpu-1", "gpu-2"))
+    first = ranked(task(), stats=GROUP, policy=Policy(rules=(rule,)))[0]
+    assert (first.backends, first.spares) == (("gpu-2",), (("gpu-1",),))

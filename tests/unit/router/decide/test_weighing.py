@@ -1,0 +1,179 @@
+"""From what is known of a task to its label, and the words for it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from router.classify.classify import Band
+from router.classify.task import Hints, TaskClass
+from router.decide.backend_speed import Paces
+from router.decide.continuity import Course
+from router.decide.weighing import NO_FACTS, Facts, explored, weigh
+from router.policy.tradeoff import Tradeoff
+from tests.unit.router.tasks import backend, task
+
+BAND = Band()
+STATS = (backend("wafer", "fast"), backend("gpu", "deep"))
+
+
+def of(p_deep: float, *, security: bool = False) -> TaskClass:
+    label = "interactive" if p_deep < BAND.low else "deep" if p_deep >= BAND.high else "uncertain"
+    return TaskClass(
+        label=label,  # type: ignore[arg-type]
+        p_deep=p_deep,
+        p_security=0.9 if security else 0.01,
+        security_sensitive=security,
+        expected_output_tokens=500,
+        signals=(),
+    )
+
+
+def weighed(p_deep: float, facts: Facts = NO_FACTS, **options: Any) -> TaskClass:
+    asked = options.pop("task", None) or task()
+    return weigh(Tradeoff(**options), BAND, asked, of(p_deep), STATS, facts)
+
+
+@pytest.mark.parametrize("p_deep", [0.0, 0.149, 0.15, 0.3, 0.599, 0.6, 1.0])
+def test_with_nothing_known_the_class_is_the_classifiers(p_deep: float) -> None:
+    assert weighed(p_deep) == of(p_deep)
+
+
+def held(by: Any, tokens: int = 8_192, **fields: Any) -> Facts:
+    return Facts(course=Course(holder=by, held_tokens=tokens, **fields))
+
+
+ROWS: tuple[tuple[str, float, Facts, str, str], ...] = (
+    ("fast keeps what is nearly uncertain", 0.2, held("fast"), "interactive", "class"),
+    ("fast keeps longer contexts harder", 0.3, held("fast", 10**6), "interactive", "class"),
+    ("a short one moves", 0.3, held("fast", 100), "uncertain", "class"),
+    ("deep keeps what is nearly sure", 0.5, held("deep"), "deep", "class"),
+    ("deep lets go of small asks", 0.01, held("deep"), "interactive", "class"),
+    (
+        "but not in the middle of its tool calls",
+        0.01,
+        held("deep", answers_tools=True),
+        "deep",
+        "sticky",
+    ),
+    ("nor for a few words", 0.01, held("deep", goes_on=True), "deep", "sticky"),
+    ("nor what was sensitive", 0.01, held("deep", was_sensitive=True), "deep", "sticky"),
+    ("fast is not kept by few words", 0.95, held("fast", goes_on=True), "deep", "class"),
+    ("fast may be left in the middle", 0.95, held("fast", answers_tools=True), "deep", "class"),
+    (
+        "a complaint escalates",
+        0.05,
+        held("fast", evidence=1.5, signs=("a complaint",)),
+        "deep",
+        "evidence",
+    ),
+    (
+        "one failing report only leans",
+        0.2,
+        held("fast", 0, evidence=0.75, signs=("1 failure",)),
+        "uncertain",
+        "class",
+    ),
+    ("outcomes say that fast does", 0.3, Facts(gain_correction=-0.3), "interactive", "class"),
+    ("outcomes say that it does not", 0.3, Facts(gain_correction=0.35), "deep", "class"),
+    ("drift leaves more open, below", 0.12, Facts(alarms=("x",)), "uncertain", "class"),
+    ("and above", 0.7, Facts(alarms=("x",)), "uncertain", "class"),
+    ("the deep pools are low", 0.2, Facts(shares_left={"deep": 0.05}), "interactive", "class"),
+)
+
+
+@pytest.mark.parametrize(("why", "p_deep", "facts", "label", "by"), ROWS, ids=[r[0] for r in ROWS])
+def test_labels(why: str, p_deep: float, facts: Facts, label: str, by: str) -> None:
+    found = weighed(p_deep, facts)
+    assert (found.label, found.decided_by) == (label, by), found.because
+    assert found.because
+    assert found.cautious == bool(facts.alarms)
+
+
+GAINS = (
+    # p_deep, p_gain + correction, told -> label
+    (0.77, -0.1, 0.0, "deep"),  # hints lean, and no more
+    (0.77, -0.1, 0.375, "uncertain"),  # 240 outcomes that clients told
+    (0.77, -0.1, 0.67, "interactive"),  # 800
+    (0.10, 0.5, 0.0, "uncertain"),
+    (0.10, 0.5, 0.83, "uncertain"),  # 2,000: as likely as not that fast does not do
+    (0.05, 0.88, 0.83, "deep"),
+)
+
+
+@pytest.mark.parametrize(("p_deep", "correction", "told", "label"), GAINS)
+def test_what_clients_told_takes_the_place_of_the_classifier(
+    p_deep: float, correction: float, told: float, label: str
+) -> None:
+    facts = Facts(gain_correction=correction, num_outcomes=240, told=told)
+    assert weighed(p_deep, facts).label == label
+
+
+def test_it_says_what_counted() -> None:
+    facts = Facts(
+        course=Course(holder="fast", held_tokens=8_192), gain_correction=0.2, num_outcomes=240
+    )
+    assert weighed(0.3, facts).because == (
+        "Classified as uncertain (p_deep 0.30 -> 0.24; band 0.15 to 0.60; "
+        "240 outcomes +0.8; fast holds 8192 tokens of it -1.1)"
+    )
+
+
+def test_a_policy_may_do_without_load_and_learning() -> None:
+    facts = Facts(gain_correction=0.4, shares_left={"deep": 0.0})
+    assert weighed(0.3, facts, learn=False, follow_load=False) == of(0.3)
+
+
+def test_a_policy_may_do_without_widening() -> None:
+    assert weighed(0.12, Facts(alarms=("x",)), widen_on_drift=False) == of(0.12)
+
+
+def paces(deep_tpot_us: float) -> Paces:
+    made = Paces()
+    for _ in range(9):
+        made.note("wafer", 50_000, 1_000)
+        made.note("gpu", 500_000, deep_tpot_us)
+    return made
+
+
+DEADLINES = (
+    (2_000, 0.9, "interactive", "deadline"),  # deep: 0.5 + 500 x 0.02 = 10.5 s
+    (2_000, 0.3, "interactive", "deadline"),
+    (2_000, 0.01, "interactive", "class"),
+    (30_000, 0.9, "deep", "class"),
+    (100, 0.9, "deep", "class"),  # nobody makes it: then the better answer
+)
+
+
+@pytest.mark.parametrize(("deadline_ms", "p_deep", "label", "by"), DEADLINES)
+def test_a_deadline_that_deep_cannot_meet(
+    deadline_ms: int, p_deep: float, label: str, by: str
+) -> None:
+    asked = task(hints=Hints(deadline_us=deadline_ms * 1_000))
+    found = weighed(p_deep, Facts(paces=paces(20_000)), task=asked)
+    assert (found.label, found.decided_by) == (label, by)
+
+
+def test_a_queue_at_the_deep_engine_sends_fewer_to_it() -> None:
+    stats = (STATS[0], msgspec.structs.replace(STATS[1], num_waiting=40))
+    facts = Facts(paces=paces(20_000))
+    found = weigh(Tradeoff(), BAND, task(), of(0.2), stats, facts)
+    assert found.label == "interactive"
+    assert "times as long as usual" in found.because
+    assert weigh(Tradeoff(), BAND, task(), of(0.2), STATS, facts) == of(0.2)
+
+
+def test_a_small_share_of_the_uncertain_tries_one_engine_alone() -> None:
+    ids = [f"resp_{n}" for n in range(20_000)]
+    tried = [label for number in ids if (label := explored(number, 0.02)) is not None]
+    assert 300 < len(tried) < 500
+    assert 0.4 < tried.count("deep") / len(tried) < 0.6
+    lucky = next(number for number in ids if explored(number, 0.02))
+    asked = task(id=lucky)
+    found = weighed(0.3, task=asked, exploration=0.02)
+    assert (found.label, found.decided_by) == (explored(lucky, 0.02), "explore")
+    for sure in (0.05, 0.9):
+        assert weighed(sure, task=asked, exploration=0.02).decided_by == "class"
+    risky = weigh(Tradeoff(exploration=0.02), BAND, asked, of(0.3, security=True), STATS)
+    assert risky.decided_by == "class"
+    assert weighed(0.3, task=asked).decided_by == "class"

@@ -1,0 +1,142 @@
+"""From tasks and outcomes to the facts of the next task."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from backends.contract import ContextItem, Message, TextPart
+from backends.prompt import measure
+from router.classify.classify import Band, classify, features
+from router.classify.task import Task
+from router.decide.weighing import weigh
+from router.learn.experience import MAX_LEARNERS, MAX_TENANTS, STALE_US, Experience
+from router.learn.learning import MIN_OUTCOMES
+from router.learn.pending_outcomes import Trial
+from router.policy.tradeoff import Tradeoff
+from router.pools.pools import Balance
+from tests.unit.router.tasks import backend, task
+
+STATS = (backend("wafer", "fast"), backend("gpu", "deep"))
+ASK = "Explain what this function does and why it takes two locks"
+
+
+def message(role: str, text: str) -> ContextItem:
+    return measure(Message(role, (TextPart(text),)))  # type: ignore[arg-type]
+
+
+ANSWER = message("assistant", "It takes them in order.")
+
+
+def answered(experience: Experience, ask: str = ASK, response_id: str = "resp_1") -> Trial:
+    first = task(ask, id=response_id, items=(message("user", ask),))
+    return experience.note_answer(
+        first,
+        classify(features(first)),
+        (ANSWER,),
+        answered_by="fast",
+        others=(),
+        backend="wafer",
+        pinned=False,
+    )
+
+
+def next_task(ask: str) -> Task:
+    items = (message("user", ASK), ANSWER, message("user", ask))
+    return task(ask, id="resp_2", items=items, num_turns=2)
+
+
+MOVES = (("Now write a test for it", "accepted", 1.0), (ASK, "retried", 0.0))
+
+
+@pytest.mark.parametrize(("ask", "source", "success"), MOVES)
+def test_the_next_ask_teaches_once(ask: str, source: str, success: float) -> None:
+    experience = Experience()
+    trial = answered(experience)
+    assert experience.holder_of(next_task(ask)) == "wafer"  # though the client named no parent
+    experience.arrival(next_task(ask), STATS)
+    assert (trial.taught_by, trial.taught) == (source, {"fast": success})
+    experience.arrival(next_task(ask), STATS)  # a fork of the same conversation
+    assert experience.num_outcomes == {source: 1}
+
+
+def test_feedback_replaces_a_hint() -> None:
+    experience = Experience()
+    trial = answered(experience)
+    experience.arrival(next_task("Now write a test for it"), STATS)
+    assert experience.teach(trial, "feedback", {"fast": 0.0})
+    known = experience.learner("acme").known["fast"]
+    assert known.num_outcomes == pytest.approx(1.0)
+    assert known.moment[0] < 0
+
+
+def test_a_trial_of_another_version_teaches_nothing() -> None:
+    experience = Experience()
+    assert not experience.teach(
+        Trial(tenant_id="acme", answered_by="fast", p_gain=0.1, traits=b"", version="old"),
+        "feedback",
+        {"fast": 1.0},
+    )
+    assert not experience.num_outcomes
+
+
+def test_enough_outcomes_reach_the_next_decision() -> None:
+    experience = Experience()
+    asked = next_task("Rename it")
+    seen = features(asked)
+    task_class = classify(seen)
+
+    def correction() -> float:
+        course = experience.arrival(asked, STATS)
+        return experience.facts(asked, task_class, seen.reading, course, 0).gain_correction
+
+    for number in range(2 * MIN_OUTCOMES):
+        assert number > MIN_OUTCOMES or correction() == 0
+        trial = answered(experience, f"Rename {number} of them", f"resp_{number + 10}")
+        experience.teach(trial, "feedback", {"fast": 1.0, "deep": 0.2})
+    assert correction() < -0.2
+
+
+def test_alarms_reach_the_next_decision_in_words() -> None:
+    experience = Experience()
+    odd = task("1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ((((( ?")
+    for number in range(300):
+        answered(experience, odd.ask, f"resp_{number}")
+    seen = features(odd)
+    task_class = classify(seen)
+    facts = experience.facts(odd, task_class, seen.reading, experience.arrival(odd, STATS), 0)
+    assert facts.alarms
+    weighed = weigh(Tradeoff(), Band(), odd, task_class, STATS, facts)
+    assert weighed.cautious
+    assert f"drift: {facts.alarms[0]}" in weighed.because
+    assert "PSI" in weighed.because
+
+
+def balances(remaining: int) -> Iterator[Balance]:
+    for unit, left in (("requests", 90), ("tokens", remaining)):
+        yield Balance(group="deep", unit=unit, limit=100, remaining=left, reset_us=0)  # type: ignore[arg-type]
+
+
+def test_what_is_left_is_the_tightest_pools_share_and_grows_stale() -> None:
+    experience = Experience()
+    asked = task()
+    seen = features(asked)
+
+    def left(now_us: int) -> dict[str, float]:
+        course = experience.arrival(asked, STATS)
+        facts = experience.facts(asked, classify(seen), seen.reading, course, now_us)
+        return dict(facts.shares_left)
+
+    assert left(0) == {}
+    experience.note_balances("acme", balances(10), 1_000)
+    assert left(2_000) == {"deep": 0.1}
+    assert left(1_000 + STALE_US) == {}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    experience = Experience()
+    for number in range(MAX_TENANTS + 10):
+        experience.note_balances(f"t-{number}", balances(10), 0)
+    for number in range(MAX_LEARNERS + 10):
+        experience.learner(f"t-{number}")
+    assert len(experience.learners) == MAX_LEARNERS
+    assert len(experience._left) == MAX_TENANTS

@@ -1,0 +1,98 @@
+"""Outcomes: what clients show of an answer, what two answers say of each other, and the bounds."""
+
+import numpy as np
+import pytest
+
+from backends.contract import Message, TextPart
+from backends.prompt import measure
+from router.decide.continuity import Course
+from router.learn.learning import NUM_TRAITS, USUAL_SUCCESS
+from router.learn.pending_outcomes import WEIGHTS, Trial, Trials, agreement, pack_traits, shown
+from tests.unit.router.tasks import task
+
+
+def trial(**fields: object) -> Trial:
+    plain = {
+        "tenant_id": "acme",
+        "answered_by": "fast",
+        "p_gain": 0.2,
+        "traits": pack_traits(np.linspace(-3, 3, NUM_TRAITS)),
+    }
+    return Trial(**(plain | fields))  # type: ignore[arg-type]
+
+
+AGAIN = Course(holder="fast", dissatisfied=True)
+ROWS = (
+    ("it goes on", trial(), Course(holder="fast"), False, ("accepted", 1.0)),
+    ("it asks again", trial(), AGAIN, False, ("retried", 0.0)),
+    ("and asks the deep engine", trial(), AGAIN, True, ("escalated", 0.0)),
+    ("which had answered", trial(answered_by="deep"), AGAIN, True, ("retried", 0.0)),
+    ("fast was its own choice", trial(pinned=True), AGAIN, True, ("retried", 0.0)),
+    ("new work for the deep engine", trial(), Course(holder="fast"), True, ("accepted", 1.0)),
+    ("a tool's output", trial(), Course(holder="fast", answers_tools=True), False, None),
+)
+
+
+@pytest.mark.parametrize(("why", "before", "course", "wants_deep", "expected"), ROWS)
+def test_what_the_next_task_shows(
+    why: str, before: Trial, course: Course, wants_deep: bool, expected: object
+) -> None:
+    assert shown(before, task(num_turns=2), course, wants_deep=wants_deep) == expected, why
+
+
+def test_a_first_ask_shows_nothing() -> None:
+    assert shown(trial(), task(num_turns=1), Course(), wants_deep=False) is None
+
+
+AGREEMENTS = (
+    ("Use `asyncio.Lock`, 3 retries and 250 ms.", "So asyncio.Lock: 3 tries of 250 ms", None),
+    ("Set pool_size to 3 and wait 250 ms.", "pool_size is 3, and 250 ms will do.", USUAL_SUCCESS),
+    ("It is 42, from lines 7 to 19.", "The answer is 8; see line 1.", 0.0),
+    ("It is 42, from lines 7 to 19.", "42, as line 7 says.", None),
+    ("Looks fine to me.", "It is wrong in 3 places.", None),
+    ("", "", None),
+)
+
+
+@pytest.mark.parametrize(("fast", "deep", "expected"), AGREEMENTS)
+def test_agreement_speaks_only_where_it_is_clear(
+    fast: str, deep: str, expected: float | None
+) -> None:
+    found = agreement(fast, deep)
+    assert (None if found is None else found["fast"]) == expected
+
+
+def test_a_lesson_is_the_trial_and_no_more_sure_than_its_source() -> None:
+    lesson = trial().lesson("accepted", {"fast": 1.0})
+    np.testing.assert_allclose(lesson.traits, np.linspace(-3, 3, NUM_TRAITS), atol=2e-3)
+    assert lesson.weight == WEIGHTS["accepted"] < WEIGHTS["retried"] < WEIGHTS["feedback"]
+    assert not trial(version="other").usable
+    assert not trial(traits=b"").usable
+
+
+def answer(text: str, **fields: str) -> Message:
+    return Message("assistant", (TextPart(text),), **fields)
+
+
+def test_a_resent_context_is_known_by_its_last_answer() -> None:
+    trials = Trials()
+    said = measure(answer("Done.", id="msg_1"))
+    trials.add("resp_1", trial(), said.digest)
+    ask = measure(Message("user", (TextPart("And now?"),)))
+    follows = task(items=(measure(answer("Done.")), ask))
+    assert trials.before(follows) is trials.get("acme", "resp_1")
+    assert trials.before(task(items=(measure(answer("Other.")), ask))) is None
+    assert trials.before(task()) is None
+    assert trials.get("someone-else", "resp_1") is None
+
+
+def test_the_oldest_trials_go() -> None:
+    trials = Trials(max_trials=3)
+    for number in range(10):
+        trials.add(f"resp_{number}", trial(), number)
+    assert [trials.get("acme", f"resp_{n}") is None for n in range(10)] == [True] * 7 + [False] * 3
+
+
+def test_packed_traits_are_numpys_half_floats() -> None:
+    traits = np.random.default_rng(5).uniform(-3, 3, NUM_TRAITS)
+    assert pack_traits(traits.tolist()) == traits.astype("<f2").tobytes()

@@ -1,0 +1,275 @@
+"""One turn of the SDK: what it sends, what it tells, and what it does about a lost socket."""
+
+from typing import Any
+
+import pytest
+
+from lanewise.turn import (
+    Done,
+    LanewiseError,
+    Response,
+    Restarted,
+    Started,
+    TextDelta,
+    Turn,
+    as_items,
+    create_fields,
+    retry_delay_s,
+    socket_url,
+)
+
+PARENT = Response(
+    id="resp_0",
+    output=[{"type": "message", "role": "assistant", "content": [{"text": "noted"}]}],
+    asked=as_items("The code word is opal."),
+)
+
+
+def turn(after: Response | str | None = None) -> Turn:
+    return Turn({"model": "auto"}, "Which word?", after)
+
+
+def created(response_id: str) -> dict[str, Any]:
+    return {"type": "response.created", "response": {"id": response_id, "status": "in_progress"}}
+
+
+def delta(text: str) -> dict[str, Any]:
+    return {"type": "response.output_text.delta", "item_id": "msg_1", "delta": text}
+
+
+def ended(response_id: str, status: str = "completed", **fields: Any) -> dict[str, Any]:
+    return {
+        "type": f"response.{status}",
+        "response": {"id": response_id, "status": status, **fields},
+    }
+
+
+def error(code: str, **headers: str) -> dict[str, Any]:
+    told = {"code": code, "message": "no", "headers": headers}
+    return {"type": "error", "status": 400, "error": told}
+
+
+def accepted(target: str) -> dict[str, Any]:
+    steer = {"id": "steer_1", "previous_response_id": target}
+    return {"type": "response.steer.accepted", "steer": steer}
+
+
+def test_a_turn_from_its_frame_to_its_end() -> None:
+    asked = turn(PARENT)
+    assert asked.frame("s3") == {
+        "type": "response.create",
+        "stream_id": "s3",
+        "model": "auto",
+        "previous_response_id": "resp_0",
+        "input": as_items("Which word?"),
+    }
+    told = [*asked.receive(created("resp_1")), *asked.receive(delta("opal"))]
+    assert isinstance(told[0], Started)
+    assert told[1] == TextDelta("opal", None, "msg_1")
+    (done,) = asked.receive(ended("resp_1"))
+    assert isinstance(done, Done)
+    assert asked.over
+    assert done.response.context() == [
+        *as_items("The code word is opal."),
+        *PARENT.output,
+        *as_items("Which word?"),
+    ]
+
+
+def test_a_parent_that_is_forgotten_is_sent_whole_and_once() -> None:
+    asked = turn(PARENT)
+    asked.frame("s0")
+    asked.receive(error("previous_response_not_found"))
+    assert asked.again is not None
+    assert not asked.again.counts
+    frame = asked.frame("s0")
+    assert "previous_response_id" not in frame
+    assert frame["input"] == [*PARENT.asked, *PARENT.output, *as_items("Which word?")]
+    asked.receive(error("previous_response_not_found"))
+    assert asked.over
+
+
+@pytest.mark.parametrize("after", ["resp_0", Response(id="resp_1", after="resp_0")])
+def test_a_parent_whose_content_is_unknown_cannot_be_sent(after: Response | str) -> None:
+    asked = turn(after)
+    asked.receive(error("previous_response_not_found"))
+    assert asked.error is not None
+    assert asked.error.code == "previous_response_not_found"
+
+
+def test_a_loss_voids_only_text_that_was_told() -> None:
+    asked = turn()
+    assert asked.lost("gone") == []
+    asked.frame("s0")
+    asked.receive(created("resp_1"))
+    asked.receive(delta("half"))
+    assert asked.lost("gone") == [Restarted("gone")]
+    assert asked.frame("s1")["input"] == as_items("Which word?")
+
+
+@pytest.mark.parametrize(
+    ("code", "resent"),
+    [
+        ("server_draining", True),
+        ("websocket_connection_limit_reached", True),
+        ("rate_limit_exceeded", False),
+        ("model_not_found", False),
+    ],
+)
+def test_which_refusals_are_sent_again(code: str, resent: bool) -> None:
+    asked = turn()
+    asked.receive(error(code, **{"retry-after": "2", "retry-after-ms": "1500"}))
+    assert (asked.again is not None) is resent
+    assert asked.over is not resent
+    after_s = (
+        asked.again.retry_after_s if asked.again else asked.error and asked.error.retry_after_s
+    )
+    assert after_s == 1.5
+
+
+def test_a_steered_answer_goes_on_in_its_successor() -> None:
+    asked = turn()
+    asked.receive(created("resp_1"))
+    steer = asked.steer("resp_1", "Shorter.")
+    asked.receive(accepted("resp_1"))
+    assert steer.outcome is True
+    assert asked.receive(ended("resp_1", "incomplete")) == []
+    assert not asked.over
+    asked.receive(created("resp_2"))
+    (done,) = asked.receive(ended("resp_2"))
+    assert isinstance(done, Done)
+    assert done.response.asked == as_items("Shorter.")
+    assert isinstance(done.response.after, Response)
+    assert done.response.after.id == "resp_1"
+
+
+@pytest.mark.parametrize("phase", ["sent", "accepted", "ended", "succeeded"])
+def test_a_steer_survives_a_loss(phase: str) -> None:
+    asked = turn()
+    asked.receive(created("resp_1"))
+    steer = asked.steer("resp_1", "Shorter.")
+    if phase != "sent":
+        asked.receive(accepted("resp_1"))
+    if phase in ("ended", "succeeded"):
+        asked.receive(ended("resp_1", "incomplete"))
+    if phase == "succeeded":
+        asked.receive(created("resp_2"))
+    asked.lost("gone")
+    assert steer.outcome is True
+    frame = asked.frame("s0")
+    if phase in ("ended", "succeeded"):
+        assert frame["previous_response_id"] == "resp_1"
+        assert frame["input"] == as_items("Shorter.")
+    else:
+        assert frame["input"] == [*as_items("Which word?"), *as_items("Shorter.")]
+
+
+def test_a_steer_that_comes_too_late() -> None:
+    asked = turn()
+    asked.receive(created("resp_1"))
+    before, _ = asked.steer("resp_1", "Shorter."), asked.receive(ended("resp_1"))
+    after = asked.steer("resp_1", "Shorter.")
+    for steer in (before, after):
+        assert isinstance(steer.outcome, LanewiseError)
+        assert steer.outcome.code == "response_already_completed"
+
+
+def test_a_cancelled_turn_is_not_sent_again() -> None:
+    asked = turn()
+    asked.cancelled = True
+    asked.lost("gone")
+    assert asked.error is not None
+    assert asked.error.code == "response_cancelled"
+
+
+def test_a_failed_response_is_an_error() -> None:
+    asked = turn()
+    asked.receive(ended("resp_1", "failed", error={"code": "server_error", "message": "cut"}))
+    assert str(asked.error) == "server_error: cut"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [{}, {"type": "response.created"}, {"type": "response.completed", "response": {"id": 7}}],
+)
+def test_an_event_that_makes_no_sense_ends_the_turn(event: dict[str, Any]) -> None:
+    asked = turn()
+    assert asked.receive(event) == []
+    assert asked.error is not None
+    assert asked.error.code == "invalid_event"
+
+
+def test_hints_go_into_metadata() -> None:
+    fields = create_fields(
+        route="deep",
+        strategy=None,
+        deadline_ms=2000,
+        fields={"metadata": {"a": "b"}, "store": False},
+    )
+    assert fields == {
+        "model": "auto",
+        "store": False,
+        "metadata": {"route": "deep", "deadline_ms": "2000", "a": "b"},
+    }
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:1", "http://h:1/", "http://h:1/v1", "ws://h:1/v1/responses", "ws://h:1"]
+)
+def test_any_address_leads_to_the_socket(url: str) -> None:
+    assert socket_url(url) == "ws://h:1/v1/responses"
+    assert socket_url(url.replace("://", "s://")) == "wss://h:1/v1/responses"
+
+
+@pytest.mark.parametrize("url", ["h:1", "ftp://h", ""])
+def test_what_is_no_address(url: str) -> None:
+    with pytest.raises(ValueError, match="expected an http"):
+        socket_url(url)
+
+
+@pytest.mark.parametrize(
+    ("num_retries", "chance", "retry_after_s", "delay_s"),
+    [
+        (0, 0.0, None, 0.5),
+        (0, 1.0, None, 0.25),
+        (3, 0.0, None, 4.0),
+        (60, 0.0, None, 8.0),
+        (0, 0.0, 2.0, 2.0),
+        (0, 0.0, 900.0, 8.0),
+    ],
+)
+def test_pauses(
+    num_retries: int, chance: float, retry_after_s: float | None, delay_s: float
+) -> None:
+    assert retry_delay_s(num_retries, chance, retry_after_s) == delay_s
+
+
+def test_the_text_of_a_response_is_its_final_answer() -> None:
+    def message(text: str, phase: str | None) -> dict[str, Any]:
+        return {"type": "message", "phase": phase, "content": [{"text": text}]}
+
+    both = [message("on it", "commentary"), message("42", "final_answer")]
+    assert Response(id="r", output=both).text == "42"
+    assert Response(id="r", output=[message("a", None), message("b", None)]).text == "ab"
+
+
+def test_a_steer_of_a_sub_task_is_lost_with_its_connection() -> None:
+    """The task is sent again whole: the sub-task has another id by then, or never comes."""
+    asked = turn()
+    asked.receive(created("resp_1"))
+    sent, taken = asked.steer("resp_1-d1", "Shorter."), asked.steer("resp_1-d2", "Longer.")
+    asked.receive(accepted("resp_1-d2"))
+    asked.lost("gone")
+    assert taken.outcome is True
+    assert isinstance(sent.outcome, LanewiseError)
+    assert asked.frame("s0")["input"] == as_items("Which word?")
+
+
+def test_a_steer_of_a_sub_task_that_comes_too_late_is_told_so() -> None:
+    """Or whoever waits for its outcome would wait for ever."""
+    asked = turn()
+    asked.receive(created("resp_1"))
+    steer = asked.steer("resp_1-d1", "Shorter.")
+    asked.receive(ended("resp_1"))
+    assert isinstance(steer.outcome, LanewiseError)
+    assert steer.outcome.code == "response_already_completed"

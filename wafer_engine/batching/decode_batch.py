@@ -1,0 +1,107 @@
+"""The decoding sequences of an engine, kept as sums.
+
+Every decoding sequence gets one token in every step, so nothing per sequence changes but by the
+step count. Advancing by k steps therefore costs the same for one sequence as for a thousand, and
+for one step as for a million.
+"""
+
+from heapq import heappop, heappush
+
+from wafer_engine.batching.sequence import Sequence, SequenceStatus
+
+
+class DecodeBatch:
+    """Sequences in status DECODING, their contexts and KV blocks, summed."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self.num_steps = 0  # since the engine's start; mixed steps included
+        self.num_seqs = 0
+        self.sum_context_tokens = 0  # attended to in the next step, the token fed in included
+        self._block_tokens = block_tokens
+        # How many sequences have KV tokens congruent to (index + num_steps) modulo the block size:
+        # a sequence keeps its place while it decodes. Those at index -num_steps begin a block next.
+        self._phases = [0] * block_tokens
+        # (finish_step, order of joining, sequence); an entry is stale once the sequence left.
+        self._finishes: list[tuple[int, int, Sequence]] = []
+        self._num_joined = 0
+
+    def generated(self, sequence: Sequence) -> int:
+        """Tokens a decoding sequence has generated as of now."""
+        return sequence.num_generated + self.num_steps - sequence.joined_step
+
+    def kv_tokens(self, sequence: Sequence) -> int:
+        """Tokens of a decoding sequence whose KV exists: all but the newest, which is fed next."""
+        return sequence.num_prompt_tokens + self.generated(sequence) - 1
+
+    def join(self, sequence: Sequence) -> None:
+        """Take in a sequence that has just had a token from prefill and needs more."""
+        sequence.status = SequenceStatus.DECODING
+        sequence.joined_step = self.num_steps
+        sequence.finish_step = self.num_steps + sequence.num_output_tokens - sequence.num_generated
+        self._num_joined += 1
+        heappush(self._finishes, (sequence.finish_step, self._num_joined, sequence))
+        self._count(sequence, 1)
+
+    def leave(self, sequence: Sequence) -> None:
+        """Let a sequence go: finished, cancelled or preempted. Its `num_generated` is settled."""
+        self._count(sequence, -1)
+        sequence.num_generated = self.generated(sequence)
+        sequence.finish_step = -1
+
+    def _count(self, sequence: Sequence, sign: int) -> None:
+        kv_tokens = self.kv_tokens(sequence)
+        self.num_seqs += sign
+        self.sum_context_tokens += sign * (kv_tokens + 1)
+        self._phases[(kv_tokens - self.num_steps) % self._block_tokens] += sign
+
+    @property
+    def blocks_for_next(self) -> int:
+        """KV blocks the next step will take."""
+        return self._phases[-self.num_steps % self._block_tokens]
+
+    def blocks_for(self, num_steps: int) -> int:
+        """KV blocks the next so many steps will take."""
+        if num_steps == 1:
+            return self.blocks_for_next
+        cycles, rest = divmod(num_steps, self._block_tokens)
+        num_blocks = cycles * self.num_seqs
+        for step in range(rest):
+            num_blocks += self._phases[-(self.num_steps + step) % self._block_tokens]
+        return num_blocks
+
+    def steps_ahead(self, num_blocks: int) -> int:
+        """Steps until a sequence finishes, or so many KV blocks run out; there must be one."""
+        to_finish = self.steps_to_finish()
+        # Most often blocks abound: no sequence begins more of them than this.
+        if self.num_seqs * (to_finish // self._block_tokens + 1) <= num_blocks:
+            return to_finish
+        return min(to_finish, self.steps_within(num_blocks))
+
+    def steps_within(self, num_blocks: int) -> int:
+        """The most steps that take no more than so many KV blocks; there must be a sequence."""
+        cycles, left = divmod(num_blocks, self.num_seqs)
+        for step in range(self._block_tokens):
+            left -= self._phases[-(self.num_steps + step) % self._block_tokens]
+            if left < 0:
+                return cycles * self._block_tokens + step
+        raise AssertionError("one cycle crosses num_seqs blocks, more than were left")
+
+    def steps_to_finish(self) -> int:
+        """Steps until the next sequence finishes; there must be one."""
+        while self._finishes[0][0] != self._finishes[0][2].finish_step:
+            heappop(self._finishes)
+        return self._finishes[0][0] - self.num_steps
+
+    def advance(self, num_steps: int) -> list[Sequence]:
+        """Run steps; returns the sequences that now have all their tokens, in order of joining.
+
+        They are still in the batch: let them `leave`.
+        """
+        self.num_steps += num_steps
+        self.sum_context_tokens += num_steps * self.num_seqs
+        finished = []
+        while self._finishes and self._finishes[0][0] <= self.num_steps:
+            finish_step, _, sequence = heappop(self._finishes)
+            if finish_step == sequence.finish_step:
+                finished.append(sequence)
+        return finished

@@ -1,0 +1,300 @@
+"""The engine: sequences in, tokens out, on a clock that somebody else holds.
+
+    add, cancel          what the caller wants, and when
+    next_event_us        when there will be something to fetch
+    advance              fetch everything due by now
+
+The engine alternates between two states: idle, and a *run* of equal steps. A run ends when the
+batch must change: a sequence finishes, a prompt chunk is done, KV blocks run out, or somebody who
+could be admitted arrives, which cuts it at the end of the step under way. A decode run of q steps
+is one closed-form jump, so the cost of simulating follows arrivals and finishes, not tokens. All
+timestamps are the engine's own: calling late changes nothing but when the caller learns of them.
+
+The same class is the wafer, the GPU and the digital twin; the `CostModel` makes the difference.
+"""
+
+from collections import deque
+from math import ceil, sqrt
+
+import msgspec
+
+from wafer_engine.batching.scheduler import ScheduledStep, Scheduler
+from wafer_engine.batching.sequence import Sequence, SequenceStatus
+from wafer_engine.batching.step import CostModel
+
+
+class EngineOutput(msgspec.Struct, gc=False):
+    """Tokens that came out, as columns: one row for each sequence that advanced.
+
+    The first token of a sequence is a row of its own, so its time is known to the microsecond;
+    those after it are summed up to one row, stamped with the last one's time.
+    """
+
+    sequence_ids: list[int]
+    num_tokens: list[int]
+    at_us: list[int]
+    finished: list[bool]  # whether that was its last token
+
+    def append(self, sequence_id: int, num_tokens: int, at_us: int, finished: bool) -> None:
+        self.sequence_ids.append(sequence_id)
+        self.num_tokens.append(num_tokens)
+        self.at_us.append(at_us)
+        self.finished.append(finished)
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot; the sums run from the engine's start."""
+
+    num_running: int
+    num_waiting: int
+    num_warming: int  # warm-ups, none of which counts as running or waiting
+    kv_used_tokens: int  # by live sequences, in whole blocks
+    kv_kept_tokens: int  # by prefixes kept for reuse, those of live sequences included
+    kv_capacity_tokens: int
+    num_generated_tokens: int
+    num_prompt_tokens: int
+    num_cached_tokens: int
+    num_preemptions: int
+    num_steps: int
+
+
+class Engine:
+    """See the module's docstring. `now_us` must never go back; it may stand still."""
+
+    def __init__(self, cost: CostModel, *, max_run_steps: int = 2**31) -> None:
+        """Start idle.
+
+        Args:
+            cost: Step times and limits.
+            max_run_steps: The longest run to jump over; 1 computes every step, for comparison.
+        """
+        self._cost = cost
+        self._overhead_us = cost.limits.overhead_us
+        self._max_run_steps = max_run_steps
+        self._scheduler = Scheduler(cost.limits)
+        self._sequences: dict[int, Sequence] = {}  # until the caller has heard of the finish
+        self._arriving: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, it)
+        self._output = _empty_output()  # rows not yet fetched
+        # The present is `origin + offset`: whole and fractional microseconds apart, so that long
+        # runs of short steps lose no precision however large the clock's reading is.
+        self._origin_us = 0
+        self._offset_us = 0.0
+        self._last_step_us = 0  # when the last completed step ended
+        # The run under way, if any, and how far it is.
+        self._run: ScheduledStep | None = None
+        self._run_steps = 0
+        self._run_done = 0
+        self._run_end_us = 0
+        self._step_end_us = 0  # of the step under way
+        self._first_step_us = 0.0
+        self._growth_us = 0.0
+
+    def add(self, sequence: Sequence, now_us: int) -> None:
+        """Queue a sequence.
+
+        Raises:
+            ValueError: It exceeds the KV cache by itself, or its id is taken.
+        """
+        assert sequence.num_prompt_tokens > 0, sequence
+        assert sequence.num_output_tokens >= 0, sequence
+        self._scheduler.check_fits(sequence)
+        if sequence.id in self._sequences:
+            raise ValueError(f"sequence {sequence.id} is already here")
+        self._sequences[sequence.id] = sequence
+        self._arriving.append((now_us + self._overhead_us, sequence))
+        self._catch_up(now_us)
+
+    def cancel(self, sequence_id: int, now_us: int) -> int:
+        """Drop a sequence at once; nothing more is reported of it.
+
+        Returns:
+            The tokens it had generated, reported or not; 0 if it is not here.
+        """
+        self._catch_up(now_us)
+        sequence = self._sequences.pop(sequence_id, None)
+        if sequence is None:
+            return 0
+        if any(arriving is sequence for _, arriving in self._arriving):
+            self._arriving = deque(a for a in self._arriving if a[1] is not sequence)
+        else:
+            self._cut_run()
+            self._scheduler.remove(sequence)
+        if sequence_id in self._output.sequence_ids:
+            self._drop_rows(sequence_id)
+        return sequence.num_generated
+
+    def advance(self, now_us: int, *, progress: bool = True) -> EngineOutput:
+        """Compute everything due by now and hand out what came of it.
+
+        Args:
+            now_us: The caller's clock.
+            progress: False leaves sequences out that neither started nor finished; their tokens
+                are in a later row. That spares the caller looking at every sequence each time.
+        """
+        self._catch_up(now_us)
+        output, self._output = self._output, _empty_output()
+        for sequence_id, finished in zip(output.sequence_ids, output.finished, strict=True):
+            if finished:
+                del self._sequences[sequence_id]
+        if progress:
+            self._report_progress(output)
+        return output
+
+    def next_event_us(self) -> int | None:
+        """When to call `advance` next so as to miss no start and no finish; None while idle.
+
+        It may turn out that nothing happened then (a prompt's chunk was done, say).
+        """
+        if self._output.sequence_ids:
+            return self._last_step_us
+        run_end_us = self._run_end_us if self._run is not None else None
+        if not self._arriving:
+            return run_end_us
+        arrival_us = self._arriving[0][0]
+        return arrival_us if run_end_us is None else min(arrival_us, run_end_us)
+
+    def next_token_us(self) -> int | None:
+        """When the step under way ends; None between steps, which means none is needed."""
+        return self._step_end_us if self._run is not None else None
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that have no place yet, warm-ups aside."""
+        arriving = sum(not sequence.is_warm_up for _, sequence in self._arriving)
+        return len(self._scheduler.waiting) + arriving
+
+    @property
+    def num_warming(self) -> int:
+        """Warm-ups, whether they are being computed or not."""
+        arriving = sum(sequence.is_warm_up for _, sequence in self._arriving)
+        return len(self._scheduler.warming) + arriving
+
+    def stats(self) -> EngineStats:
+        """What the engine holds and has done, as of the last call that told it the time."""
+        scheduler = self._scheduler
+        kv = scheduler.kv
+        return EngineStats(
+            num_running=len(scheduler.running),
+            num_waiting=self.num_waiting,
+            num_warming=self.num_warming,
+            kv_used_tokens=kv.pinned_blocks * kv.block_tokens,
+            kv_kept_tokens=kv.kept_blocks * kv.block_tokens,
+            kv_capacity_tokens=kv.num_blocks * kv.block_tokens,
+            num_generated_tokens=scheduler.num_generated_tokens,
+            num_prompt_tokens=scheduler.num_prompt_tokens,
+            num_cached_tokens=scheduler.num_cached_tokens,
+            num_preemptions=scheduler.num_preemptions,
+            num_steps=scheduler.batch.num_steps,
+        )
+
+    def _catch_up(self, now_us: int) -> None:
+        """Do everything due by now, in order of time; where they tie, steps end before arrivals."""
+        while self._arriving and self._arriving[0][0] <= now_us:
+            at_us, sequence = self._arriving.popleft()
+            self._run_until(at_us)
+            if self._scheduler.admits_newcomer:
+                self._cut_run()
+            self._scheduler.enqueue(sequence)
+            if self._run is None:
+                self._origin_us, self._offset_us = at_us, 0.0
+                self._begin_run()
+        self._run_until(now_us)
+
+    def _run_until(self, now_us: int) -> None:
+        while self._run is not None and now_us >= self._step_end_us:
+            self._complete(self._run, self._steps_by(now_us))
+            if self._run_done < self._run_steps:
+                self._step_end_us = self._end_us(self._run_done + 1)
+                return
+            self._offset_us += self._elapsed_us(self._run_steps)
+            whole_us = int(self._offset_us)
+            self._origin_us += whole_us
+            self._offset_us -= whole_us
+            self._begin_run()
+
+    def _begin_run(self) -> None:
+        self._run = run = self._scheduler.plan()
+        if run is None:
+            return
+        for sequence in run.preempted:
+            self._report(sequence, self._last_step_us, finished=False)
+        self._run_done = 0
+        self._run_steps = min(run.max_steps, self._max_run_steps)
+        self._first_step_us = self._cost.step_us(run.shape)
+        assert self._first_step_us > 0, run.shape
+        self._growth_us = 0.0
+        self._step_end_us = self._run_end_us = self._end_us(1)
+        if self._run_steps > 1:
+            self._growth_us = self._cost.growth_us(run.shape.num_decode_seqs)
+            self._run_end_us = self._end_us(self._run_steps)
+
+    def _complete(self, run: ScheduledStep, num_done: int) -> None:
+        started, finished = self._scheduler.complete(run, num_done - self._run_done)
+        self._run_done = num_done
+        self._last_step_us = at_us = self._end_us(num_done)
+        for sequence in started:
+            is_last = sequence.status is SequenceStatus.FINISHED
+            self._report(sequence, at_us, finished=is_last)
+        for sequence in finished:
+            if sequence.num_reported < sequence.num_generated or sequence.is_warm_up:
+                self._report(sequence, at_us, finished=True)
+
+    def _cut_run(self) -> None:
+        """End the run with the step under way: the batch is about to change."""
+        if self._run is not None:
+            self._run_steps = min(self._run_steps, self._run_done + 1)
+            self._run_end_us = self._step_end_us
+
+    def _elapsed_us(self, num_steps: int) -> float:
+        """From the run's start to the end of its step of that number, counted from 1."""
+        growth = self._growth_us * (num_steps * (num_steps - 1) / 2)
+        return num_steps * self._first_step_us + growth
+
+    def _end_us(self, num_steps: int) -> int:
+        return self._origin_us + ceil(self._offset_us + self._elapsed_us(num_steps))
+
+    def _steps_by(self, now_us: int) -> int:
+        """How many of the run's steps, one at least, have ended by now: inverts `_end_us`."""
+        if self._run_end_us <= now_us:
+            return self._run_steps
+        elapsed = now_us - self._origin_us - self._offset_us
+        half = self._growth_us / 2
+        linear = self._first_step_us - half
+        if half > 0:
+            # The positive root of half n^2 + linear n - elapsed, in the form that keeps precision.
+            root = 2 * elapsed / (linear + sqrt(linear * linear + 4 * half * max(elapsed, 0.0)))
+        else:
+            root = elapsed / linear
+        num_steps = min(max(int(root), self._run_done), self._run_steps)
+        while num_steps > self._run_done and self._end_us(num_steps) > now_us:
+            num_steps -= 1
+        while num_steps < self._run_steps and self._end_us(num_steps + 1) <= now_us:
+            num_steps += 1
+        return num_steps
+
+    def _report(self, sequence: Sequence, at_us: int, *, finished: bool) -> None:
+        num_tokens = sequence.num_generated - sequence.num_reported
+        if num_tokens or finished:
+            sequence.num_reported = sequence.num_generated
+            self._output.append(sequence.id, num_tokens, at_us, finished)
+
+    def _report_progress(self, output: EngineOutput) -> None:
+        generated = self._scheduler.batch.generated
+        for sequence in self._scheduler.running.values():
+            if sequence.status is SequenceStatus.DECODING:
+                num_generated = generated(sequence)
+                if num_generated > sequence.num_reported:
+                    num_tokens = num_generated - sequence.num_reported
+                    sequence.num_reported = num_generated
+                    output.append(sequence.id, num_tokens, self._last_step_us, False)
+
+    def _drop_rows(self, sequence_id: int) -> None:
+        rows, self._output = self._output, _empty_output()
+        columns = zip(rows.sequence_ids, rows.num_tokens, rows.at_us, rows.finished, strict=True)
+        for row in columns:
+            if row[0] != sequence_id:
+                self._output.append(*row)
+
+
+def _empty_output() -> EngineOutput:
+    return EngineOutput([], [], [], [])

@@ -1,0 +1,288 @@
+"""Continuous batching: which sequences run in the next step, and with how many tokens.
+
+Running sequences come first: each decoding one gets a token, then prompts under way get chunks of
+what is left of the step's token budget. Waiting sequences are admitted first come, first served,
+until one does not fit; it needs KV blocks for its whole prompt. When the decoding sequences have
+no block left to grow into, the last admitted one is preempted: its KV is dropped and, once it is
+admitted again, computed anew. A step that preempts admits nobody.
+
+Warm-ups (sequences without output) take nothing from the others: no place in the batch, and only
+what is left of a step in which nobody waits and no prompt is computed. One at a time holds KV
+blocks, until somebody else needs them; what was computed by then is kept as long as there is room.
+
+The scheduler knows no time. `plan` says what runs; when it has run, `complete` is told.
+"""
+
+from collections import OrderedDict
+
+import msgspec
+
+from wafer_engine.batching.decode_batch import DecodeBatch
+from wafer_engine.batching.kv_cache import KvCache
+from wafer_engine.batching.sequence import Sequence, SequenceStatus
+from wafer_engine.batching.step import EngineLimits, StepShape
+
+# Prompt tokens of warm-ups in one step: on an idle engine as many as a newcomer may wait for (60 ms
+# on the GPU engine, 2 ms on the wafer); beside decoding sequences so few that their tokens hardly
+# come later (by a quarter on the GPU engine beside one of them, not at all on the wafer). Computed
+# from the default cost models, 2026-11.
+IDLE_WARM_TOKENS = 512
+BESIDE_WARM_TOKENS = 64
+
+
+class ScheduledStep(msgspec.Struct, frozen=True, gc=False):
+    """What runs next: one step, or a run of equal ones."""
+
+    shape: StepShape  # of the first step
+    max_steps: int  # how many such steps may follow one another; 1 if it prefills or preempted
+    chunks: tuple[tuple[Sequence, int], ...]  # sequence, prompt tokens computed for it
+    preempted: tuple[Sequence, ...]
+
+
+class Scheduler:
+    """The waiting and the running, and the KV cache between them."""
+
+    def __init__(self, limits: EngineLimits) -> None:
+        if limits.max_num_batched_tokens <= limits.max_num_seqs:
+            raise ValueError(
+                "max_num_batched_tokens must exceed max_num_seqs, or prompts starve: "
+                f"got {limits.max_num_batched_tokens} and {limits.max_num_seqs}"
+            )
+        self.limits = limits
+        self.kv = KvCache(limits.kv_capacity_tokens, limits.kv_block_tokens)
+        self.batch = DecodeBatch(limits.kv_block_tokens)
+        self.waiting: OrderedDict[int, Sequence] = OrderedDict()
+        self.running: dict[int, Sequence] = {}  # in order of admission
+        self._prefilling: dict[int, Sequence] = {}  # those of the running, in the same order
+        self.warming: OrderedDict[int, Sequence] = OrderedDict()  # the first may hold KV
+        self.num_preemptions = 0
+        self.num_prompt_tokens = 0  # admitted so far, cached ones included
+        self.num_cached_tokens = 0
+        self.num_generated_tokens = 0
+
+    def check_fits(self, sequence: Sequence) -> None:
+        """Refuse what could never finish.
+
+        Raises:
+            ValueError: Prompt and output exceed the whole KV cache.
+        """
+        num_tokens = sequence.num_prompt_tokens + sequence.num_output_tokens
+        if self.kv.blocks(num_tokens, None) > self.kv.num_blocks:
+            capacity_tokens = self.kv.num_blocks * self.kv.block_tokens
+            raise ValueError(f"{num_tokens} tokens exceed the KV cache's {capacity_tokens}")
+
+    def enqueue(self, sequence: Sequence) -> None:
+        queue = self.warming if sequence.is_warm_up else self.waiting
+        queue[sequence.id] = sequence
+        sequence.prefill_tokens = sequence.num_prompt_tokens
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running or self.waiting or self.warming)
+
+    @property
+    def admits_newcomer(self) -> bool:
+        """Whether a sequence that arrives now might be admitted before the batch changes."""
+        return not self.waiting and len(self.running) < self.limits.max_num_seqs
+
+    def plan(self) -> ScheduledStep | None:
+        """Decide the next step; None if there is no work.
+
+        Work never stands still: every sequence fits into the KV cache alone (`check_fits`), so
+        the first one running never has to be preempted, nor the first one waiting refused.
+        """
+        preempted = self._preempt_for_growth()
+        chunks = self._prefill_chunks(admit=not preempted)
+        batch = self.batch
+        if not chunks and not preempted:
+            chunks = self._warm_chunk()
+        if not chunks:
+            if not batch.num_seqs:
+                return None
+            max_steps = 1 if preempted else batch.steps_ahead(self.kv.available_blocks)
+            shape = StepShape(batch.num_seqs, batch.sum_context_tokens)
+            return ScheduledStep(shape, max_steps, (), tuple(preempted))
+        num_tokens = num_pairs = 0
+        for sequence, chunk in chunks:
+            num_tokens += chunk
+            # Each token attends to all before it and to itself.
+            num_pairs += chunk * sequence.num_computed + chunk * (chunk + 1) // 2
+        shape = StepShape(batch.num_seqs, batch.sum_context_tokens, num_tokens, num_pairs)
+        return ScheduledStep(shape, 1, tuple(chunks), tuple(preempted))
+
+    def complete(
+        self, step: ScheduledStep, num_steps: int
+    ) -> tuple[list[Sequence], list[Sequence]]:
+        """Take note that steps of this plan have run.
+
+        Returns:
+            Sequences that got their first token, and those that now have all of theirs. A sequence
+            may be in both.
+        """
+        self.kv.take(self.batch.blocks_for(num_steps))
+        self.num_generated_tokens += self.batch.num_seqs * num_steps
+        finished = self.batch.advance(num_steps)
+        for sequence in finished:
+            self._finish_decode(sequence)
+        started = []
+        for sequence, num_tokens in step.chunks:
+            if sequence.status is not SequenceStatus.PREFILLING:
+                continue  # cancelled meanwhile
+            sequence.num_computed += num_tokens
+            if sequence.num_computed < sequence.prefill_tokens:
+                continue
+            is_last = self._end_prefill(sequence)
+            if sequence.is_warm_up:
+                del self.warming[sequence.id]
+            if sequence.num_generated == 1:
+                started.append(sequence)
+            if is_last:
+                finished.append(sequence)
+        return started, finished
+
+    def remove(self, sequence: Sequence) -> None:
+        """Drop a sequence that was cancelled; its `num_generated` is settled."""
+        if sequence.is_warm_up:
+            if self.warming.pop(sequence.id, None) is not None:
+                self._set_aside(sequence)
+        elif sequence.status is SequenceStatus.WAITING:
+            del self.waiting[sequence.id]
+        elif sequence.status is not SequenceStatus.FINISHED:
+            self._release(sequence)
+        sequence.status = SequenceStatus.FINISHED
+
+    def _preempt_for_growth(self) -> list[Sequence]:
+        preempted: list[Sequence] = []
+        while self.batch.blocks_for_next > self.kv.available_blocks:
+            if self._warm_up_yields():
+                continue
+            sequence = next(reversed(self.running.values()))
+            self._release(sequence)
+            sequence.status = SequenceStatus.WAITING
+            sequence.prefill_tokens = sequence.num_prompt_tokens + sequence.num_generated
+            sequence.num_preemptions += 1
+            self.num_preemptions += 1
+            self.waiting[sequence.id] = sequence
+            self.waiting.move_to_end(sequence.id, last=False)
+            preempted.append(sequence)
+        return preempted
+
+    def _prefill_chunks(self, admit: bool) -> list[tuple[Sequence, int]]:
+        budget = self.limits.max_num_batched_tokens - self.batch.num_seqs
+        chunks: list[tuple[Sequence, int]] = []
+        for sequence in self._prefilling.values():
+            if budget == 0:
+                return chunks
+            chunk = min(budget, sequence.prefill_tokens - sequence.num_computed)
+            chunks.append((sequence, chunk))
+            budget -= chunk
+        while admit and budget and self.waiting and self._admit_first():
+            sequence = next(reversed(self.running.values()))
+            chunk = min(budget, sequence.prefill_tokens - sequence.num_computed)
+            chunks.append((sequence, chunk))
+            budget -= chunk
+        return chunks
+
+    def _admit_first(self) -> bool:
+        """Move the first waiting sequence to the running ones, if there is room."""
+        if len(self.running) >= self.limits.max_num_seqs:
+            return False
+        sequence = next(iter(self.waiting.values()))
+        while not self._take_blocks(sequence):
+            if not self._warm_up_yields():
+                return False
+        del self.waiting[sequence.id]
+        self.running[sequence.id] = self._prefilling[sequence.id] = sequence
+        return True
+
+    def _take_blocks(self, sequence: Sequence) -> bool:
+        """Begin a sequence's prefill, on the longest kept prefix, if its whole prompt has room."""
+        kv = self.kv
+        kept = kv.find(reversed(sequence.prefix)) if sequence.prefix else None
+        num_blocks = kv.blocks(sequence.prefill_tokens, kept)
+        if num_blocks + self.batch.blocks_for_next > kv.available_if_pinned(kept):
+            return False
+        kv.pin(kept)
+        kv.take(num_blocks)
+        sequence.kept = kept
+        # The last token must be computed in any case: the next one is sampled from it.
+        sequence.num_computed = min(kv.reusable_tokens(kept), sequence.prefill_tokens - 1)
+        if sequence.num_preemptions == 0:
+            sequence.num_cached_tokens = sequence.num_computed
+            self.num_prompt_tokens += sequence.num_prompt_tokens
+            self.num_cached_tokens += sequence.num_cached_tokens
+        sequence.status = SequenceStatus.PREFILLING
+        return True
+
+    def _warm_chunk(self) -> list[tuple[Sequence, int]]:
+        """What of a warm-up fits into a step that has no other prompt to compute."""
+        if self.waiting or not self.warming:
+            return []
+        sequence = next(iter(self.warming.values()))
+        if sequence.status is SequenceStatus.WAITING and not self._take_blocks(sequence):
+            return []
+        num_decoding = self.batch.num_seqs
+        limit = BESIDE_WARM_TOKENS if num_decoding else IDLE_WARM_TOKENS
+        limit = min(limit, self.limits.max_num_batched_tokens - num_decoding)
+        return [(sequence, min(limit, sequence.prefill_tokens - sequence.num_computed))]
+
+    def _warm_up_yields(self) -> bool:
+        """Take its KV from the warm-up that holds any; it goes on once there is room again."""
+        sequence = next(iter(self.warming.values()), None)
+        if sequence is None or sequence.status is not SequenceStatus.PREFILLING:
+            return False
+        self._set_aside(sequence)
+        sequence.num_preemptions += 1
+        return True
+
+    def _set_aside(self, sequence: Sequence) -> None:
+        """Let a warm-up's blocks go; what it has computed stays for as long as there is room."""
+        if sequence.status is SequenceStatus.PREFILLING:
+            whole = [entry for entry in sequence.prefix if entry[1] <= sequence.num_computed]
+            computed = sequence.prefix[: len(whole) + 1]  # the last of them in part
+            if sequence.num_computed >= self.kv.block_tokens:
+                sequence.kept = self.kv.keep(sequence.kept, computed, sequence.num_computed)
+            self._leave_cache(sequence, sequence.prefill_tokens, finished=False)
+        sequence.status = SequenceStatus.WAITING
+
+    def _end_prefill(self, sequence: Sequence) -> bool:
+        """Give a sequence the token its prompt ends in; returns whether it was its last one."""
+        if not sequence.is_warm_up:
+            del self._prefilling[sequence.id]
+            sequence.num_generated += 1
+            self.num_generated_tokens += 1
+        if sequence.prefix:
+            sequence.kept = self.kv.keep(sequence.kept, sequence.prefix, sequence.num_prompt_tokens)
+        if sequence.num_generated < sequence.num_output_tokens:
+            self.batch.join(sequence)
+            return False
+        self._leave_cache(sequence, sequence.prefill_tokens, finished=True)
+        self.running.pop(sequence.id, None)  # a warm-up never was among them
+        sequence.status = SequenceStatus.FINISHED
+        return True
+
+    def _finish_decode(self, sequence: Sequence) -> None:
+        kv_tokens = self.batch.kv_tokens(sequence)
+        self.batch.leave(sequence)
+        self._leave_cache(sequence, kv_tokens, finished=True)
+        del self.running[sequence.id]
+        sequence.status = SequenceStatus.FINISHED
+
+    def _release(self, sequence: Sequence) -> None:
+        """Take a sequence off the running ones before it is finished."""
+        if sequence.status is SequenceStatus.DECODING:
+            kv_tokens = self.batch.kv_tokens(sequence)
+            self.batch.leave(sequence)
+        else:
+            kv_tokens = sequence.prefill_tokens  # its blocks were taken at admission
+            del self._prefilling[sequence.id]
+        self._leave_cache(sequence, kv_tokens, finished=False)
+        del self.running[sequence.id]
+
+    def _leave_cache(self, sequence: Sequence, kv_tokens: int, *, finished: bool) -> None:
+        kv = self.kv
+        if finished and sequence.end_prefix is not None:
+            sequence.kept = kv.keep(sequence.kept, (sequence.end_prefix,), kv_tokens)
+        kv.give_back(kv.blocks(kv_tokens, sequence.kept))
+        kv.unpin(sequence.kept)
+        sequence.kept = None

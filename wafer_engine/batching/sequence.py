@@ -1,0 +1,47 @@
+"""A sequence: one generation as the engine sees it, in counts alone."""
+
+import enum
+
+import msgspec
+
+from wafer_engine.batching.kv_cache import KeptPrefix
+
+
+class SequenceStatus(enum.IntEnum):
+    """Where a sequence is in its life; preemption takes it from running back to WAITING."""
+
+    WAITING = 0
+    PREFILLING = 1  # running; its prompt is not yet computed
+    DECODING = 2  # running; one token per step
+    FINISHED = 3
+
+
+class Sequence(msgspec.Struct, kw_only=True, eq=False):
+    """One generation: what the caller asks, then what the engine keeps of it.
+
+    `num_output_tokens` is how many tokens it will generate: the caller knows, as it holds the
+    text. One of none is a warm-up: its prompt is computed and kept, and nothing comes out. Prefix
+    entries are (hash of the prompt so far, its tokens), shortest first.
+    """
+
+    id: int  # unique among the engine's live sequences
+    num_prompt_tokens: int  # at least 1
+    num_output_tokens: int  # 0: a warm-up
+    prefix: tuple[tuple[int, int], ...] = ()
+    end_prefix: tuple[int, int] | None = None  # prompt and output, as the next turn's prefix
+
+    # The engine's own, from here on.
+    status: SequenceStatus = SequenceStatus.WAITING
+    num_cached_tokens: int = 0  # of the prompt, found in the KV cache when first admitted
+    num_generated: int = 0  # while decoding, as of step `joined_step`
+    num_reported: int = 0  # generated tokens the caller has heard of
+    num_preemptions: int = 0
+    prefill_tokens: int = 0  # to compute before the next token: prompt, and output if preempted
+    num_computed: int = 0  # of those
+    joined_step: int = 0  # the decode batch's step count when it joined
+    finish_step: int = 0  # the step count at which its last token is due
+    kept: KeptPrefix | None = None  # the kept prefix it stands on; its other KV is its own
+
+    @property
+    def is_warm_up(self) -> bool:
+        return self.num_output_tokens == 0

@@ -1,0 +1,297 @@
+"""Fit the wafer's constants to reference rows.
+
+Each group of constants is fitted to rows of its own kind and generation, and keeps their ids.
+Which constants are free is said here; the others stay at zero because the rows do not support
+them: on the WSE-2 vector starts hide the multiply-accumulates, on the WSE-3 it is the other way
+round. A constant that cannot be told from zero by leaving rows out one at a time is left out.
+
+An edge: it calls other edges.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from wafer_engine.calibration.fit import Vector, fit_positive, soft_l1
+from wafer_engine.calibration.report import Row
+from wafer_engine.calibration.rows import LAUNCH_DATE, WaferRows
+from wafer_engine.calibration.validate import LeftOut
+from wafer_engine.hardware.constants import (
+    SERVICE_CONSTANTS,
+    WSE3_CONSTANTS,
+    DecodeConstants,
+    GemmConstants,
+    GemvConstants,
+    PipelineGemvConstants,
+    PrefillConstants,
+    ServiceConstants,
+    SramConstants,
+    WaferConstants,
+)
+from wafer_engine.hardware.models import ModelShape, find_model
+
+Fit = TypeVar("Fit", bound=msgspec.Struct)
+
+# generation, group -> first guesses of the free constants
+_FREE: dict[tuple[str, str], dict[str, float]] = {
+    ("WSE-2", "decode"): {"start": 30.0, "allreduce": 300.0, "hop": 2.0},
+    ("WSE-3", "decode"): {"mac": 0.5, "allreduce": 300.0, "hop": 2.0},
+    ("WSE-2", "prefill"): {"mac": 0.3, "vector": 50.0, "step": 200.0},
+    ("WSE-3", "prefill"): {"mac": 0.3, "start": 5.0, "step": 200.0},
+    ("WSE-3", "gemv"): {"mac": 0.2, "start": 3.0, "allreduce": 300.0, "hop": 2.0},
+    ("WSE-3", "gemm"): {"mac": 0.2, "start": 5.0, "step": 200.0},
+    ("WSE-3", "summa"): {"start": 5.0, "step": 200.0},
+    ("WSE-3", "pipeline_gemv"): {"row": 10.0, "element": 10.0, "fixed": 1000.0},
+}
+_METRICS = {
+    "decode": "decode_tpr",
+    "prefill": "prefill_tpr",
+    "gemv": "meshgemv_cycles",
+    "gemm": "meshgemm_cycles",
+    "summa": "summa_cycles",
+    "pipeline_gemv": "pipeline_allreduce_gemv_cycles",
+}
+# Of 1, 2, 4 and 8, what fits best; the hardware's vectors are 4 (WSE-2) and 8 (WSE-3) wide.
+_LANES = {"WSE-2": 1, "WSE-3": 4}
+
+_DRAFT_TOKENS = 4  # assumed: only the product of length and acceptance shows in a speed
+_NETWORK_US = 40_000.0  # published with the rows: 30-50 ms one way
+
+
+def calibrate(rows: Sequence[Row]) -> tuple[WaferConstants, WaferConstants, ServiceConstants]:
+    """Fit everything to the rows given: both generations, then the service on top.
+
+    Raises:
+        ValueError: A group of constants has no rows at all.
+    """
+    wse2, wse3 = (_fit_generation(name, rows) for name in ("WSE-2", "WSE-3"))
+    return wse2, wse3, _fit_service(wse3, rows)
+
+
+def write_constants(
+    folder: Path, fitted: tuple[WaferConstants, WaferConstants, ServiceConstants]
+) -> list[Path]:
+    """Write `wse2.json`, `wse3.json` and `service.json` into a folder."""
+    paths = []
+    for name, constants in zip(("wse2", "wse3", "service"), fitted, strict=True):
+        path = folder / f"{name}.json"
+        text = msgspec.json.format(msgspec.json.encode(constants), indent=2)
+        path.write_bytes(text + b"\n")
+        paths.append(path)
+    return paths
+
+
+def _blank(generation: str) -> WaferConstants:
+    lanes = _LANES[generation]
+    blank = WaferConstants(
+        generation=generation,
+        decode=DecodeConstants(0.0, 0.0, 0.0, 0.0, ()),
+        prefill=PrefillConstants(0.0, 0.0, 0.0, 0.0, lanes, ()),
+    )
+    if generation != "WSE-3":
+        return blank
+    return msgspec.structs.replace(
+        blank,
+        gemv=GemvConstants(0.0, 0.0, 0.0, 0.0, ()),
+        gemm=GemmConstants(0.0, 0.0, 0.0, lanes, ()),
+        summa=GemmConstants(0.0, 0.0, 0.0, lanes, ()),
+        pipeline_gemv=PipelineGemvConstants(0.0, 0.0, 0.0, ()),
+    )
+
+
+def _fit_generation(generation: str, rows: Sequence[Row]) -> WaferConstants:
+    constants = _blank(generation)
+    own = [row for row in rows if row["hardware"] == generation]
+    for (name, group), free in _FREE.items():
+        if name == generation:
+            chosen = [row for row in own if row["metric"] == _METRICS[group]]
+            constants = _fit_group(constants, group, free, chosen)
+    if generation == "WSE-2":
+        return _fit_sram(constants, own)
+    return constants
+
+
+def _fit_group(
+    constants: WaferConstants, group: str, free: dict[str, float], rows: Sequence[Row]
+) -> WaferConstants:
+    if not rows:
+        raise ValueError(f"no rows to fit {constants.generation} {group} to")
+
+    def with_values(values: Sequence[float]) -> WaferConstants:
+        fitted = msgspec.structs.replace(
+            getattr(constants, group),
+            rows=tuple(row["id"] for row in rows),
+            **dict(zip(free, (_rounded(value) for value in values), strict=True)),
+        )
+        return msgspec.structs.replace(constants, **{group: fitted})
+
+    def log_errors(values: Vector) -> Vector:
+        exact = msgspec.structs.replace(
+            getattr(constants, group), **dict(zip(free, values.tolist(), strict=True))
+        )
+        trial = msgspec.structs.replace(constants, **{group: exact})
+        return _log_errors(_rows_with(trial), rows)
+
+    start = np.array(list(free.values()))
+    return with_values(fit_positive(log_errors, start).tolist())
+
+
+def _rounded(value: float) -> float:
+    """Four digits: more would claim more than the rows hold."""
+    return float(f"{value:.4g}")
+
+
+def _rows_with(constants: WaferConstants) -> WaferRows:
+    if constants.generation == "WSE-2":
+        return WaferRows(wse2=constants)
+    return WaferRows(wse3=constants)
+
+
+def _predict(predictor: WaferRows, rows: Sequence[Row]) -> Vector:
+    values = []
+    for row in rows:
+        prediction = predictor.predict(row)
+        if prediction.value is None:
+            raise ValueError(f"cannot fit to row {row['id']}: {prediction.reason}")
+        values.append(prediction.value)
+    return np.array(values)
+
+
+def _log_errors(predictor: WaferRows, rows: Sequence[Row]) -> Vector:
+    published = np.array([float(row["value"]) for row in rows])
+    return np.asarray(np.log(_predict(predictor, rows) / published))
+
+
+def _fit_sram(constants: WaferConstants, rows: Sequence[Row]) -> WaferConstants:
+    chosen = [row for row in rows if row["metric"].startswith("max_decode_len")]
+    ids = _ids(chosen)
+
+    def errors(fraction: float) -> Vector:
+        trial = msgspec.structs.replace(constants, sram=SramConstants(fraction, ids))
+        return _log_errors(_rows_with(trial), chosen)
+
+    best = _best_fraction(errors, 700, 950)
+    return msgspec.structs.replace(constants, sram=SramConstants(best, ids))
+
+
+def _best_fraction(errors: Callable[[float], Vector], first: int, last: int) -> float:
+    """The number of thousandths between two bounds whose errors have the least soft-L1 loss.
+
+    Relative errors, as the bars are: these few rows disagree with each other by 40 %, and it is the
+    relative error of a prediction that a reader meets.
+    """
+    candidates = [step / 1000 for step in range(first, last + 1)]
+    return min(candidates, key=lambda fraction: soft_l1(np.expm1(errors(fraction))))
+
+
+def _fit_service(wse3: WaferConstants, rows: Sequence[Row]) -> ServiceConstants:
+    """One factor for the first software, one acceptance per kind of model, one overhead."""
+    speeds = [row for row in rows if row["metric"] == "output_speed_per_user"]
+    plain = ServiceConstants(
+        launch_factor=1.0,
+        acceptance_dense=0.0,
+        acceptance_moe=0.0,
+        draft_tokens=_DRAFT_TOKENS,
+        overhead_us=0.0,
+        network_us=_NETWORK_US,
+        launch_rows=(),
+        dense_rows=(),
+        moe_rows=(),
+        overhead_rows=(),
+    )
+    kinds = _kinds_of(speeds, WaferRows(wse3=wse3, service=plain))
+    launch = kinds["launch"]
+    ratios = [
+        float(row["value"]) / value
+        for row, value in zip(
+            launch, _predict(WaferRows(wse3=wse3, service=plain), launch), strict=True
+        )
+    ]
+    service = msgspec.structs.replace(
+        plain,
+        launch_factor=_rounded(statistics.geometric_mean(ratios)),
+        launch_rows=_ids(launch),
+    )
+    for kind in ("dense", "moe"):
+        service = _fit_acceptance(wse3, service, kind, kinds[kind])
+    return _fit_overhead(wse3, service, rows)
+
+
+def _ids(rows: Sequence[Row]) -> tuple[str, ...]:
+    return tuple(row["id"] for row in rows)
+
+
+def _kinds_of(speeds: Sequence[Row], predictor: WaferRows) -> dict[str, list[Row]]:
+    """Service speed rows by what they can be fitted to; the rest are left for validation."""
+    kinds: dict[str, list[Row]] = {"launch": [], "dense": [], "moe": []}
+    for row in speeds:
+        if predictor.predict(row).value is None:
+            continue
+        if row.get("note", "").startswith(LAUNCH_DATE):
+            kinds["launch"].append(row)
+            continue
+        cost = predictor.service_cost(row)
+        if cost.speculation.draft_tokens:
+            kinds["moe" if cost.model.moe else "dense"].append(row)
+    return kinds
+
+
+def _fit_acceptance(
+    wse3: WaferConstants, service: ServiceConstants, kind: str, rows: Sequence[Row]
+) -> ServiceConstants:
+    def with_acceptance(value: float) -> ServiceConstants:
+        return msgspec.structs.replace(
+            service, **{f"acceptance_{kind}": value, f"{kind}_rows": _ids(rows)}
+        )
+
+    def errors(value: float) -> Vector:
+        return _log_errors(WaferRows(wse3=wse3, service=with_acceptance(value)), rows)
+
+    return with_acceptance(_best_fraction(errors, 100, 990))
+
+
+def leave_models_out(
+    rows: Sequence[Row],
+    wse3: WaferConstants = WSE3_CONSTANTS,
+    service: ServiceConstants = SERVICE_CONSTANTS,
+) -> list[LeftOut]:
+    """Fit each acceptance again without one model's rows, and predict those.
+
+    Models of the same dimensions are left out together. A kind with a single such model has nothing
+    left to fit to and gives no entry.
+    """
+    speeds = [row for row in rows if row.get("metric") == "output_speed_per_user"]
+    kinds = _kinds_of(speeds, WaferRows(wse3=wse3, service=service))
+    left_out = []
+    for kind in ("dense", "moe"):
+        for shape in dict.fromkeys(_dimensions(row) for row in kinds[kind]):
+            others = [row for row in kinds[kind] if _dimensions(row) != shape]
+            if not others:
+                continue
+            fitted = _fit_acceptance(wse3, service, kind, others)
+            own = [row for row in kinds[kind] if _dimensions(row) == shape]
+            values = _predict(WaferRows(wse3=wse3, service=fitted), own).tolist()
+            acceptance = getattr(fitted, f"acceptance_{kind}")
+            left_out += [
+                LeftOut(kind, row["id"], row["model"], acceptance, value, float(row["value"]))
+                for row, value in zip(own, values, strict=True)
+            ]
+    return left_out
+
+
+def _dimensions(row: Row) -> ModelShape:
+    return msgspec.structs.replace(find_model(row["model"]), name="")
+
+
+def _fit_overhead(
+    wse3: WaferConstants, service: ServiceConstants, rows: Sequence[Row]
+) -> ServiceConstants:
+    chosen = [row for row in rows if row["metric"] == "ttft_ms" and row["input_len"]]
+    predicted = _predict(WaferRows(wse3=wse3, service=service), chosen)
+    gaps_ms = [float(row["value"]) - value for row, value in zip(chosen, predicted, strict=True)]
+    overhead_us = _rounded(statistics.fmean(gaps_ms) * 1e3)
+    return msgspec.structs.replace(service, overhead_us=overhead_us, overhead_rows=_ids(chosen))

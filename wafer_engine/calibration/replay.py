@@ -1,0 +1,166 @@
+"""Requests through an engine on virtual time: the production engine, run from event to event."""
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from wafer_engine.batching import sequence as seq
+from wafer_engine.batching.engine import Engine
+from wafer_engine.batching.step import CostModel
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request of a trace."""
+
+    arrived_us: int
+    num_prompt_tokens: int
+    num_output_tokens: int
+
+
+class RequestTimes(msgspec.Struct, frozen=True):
+    """When a request's first and last tokens came out."""
+
+    request: Request
+    first_token_us: int
+    last_token_us: int
+
+    @property
+    def ttft_us(self) -> int:
+        """Time to the first token."""
+        return self.first_token_us - self.request.arrived_us
+
+    @property
+    def tpot_us(self) -> float:
+        """Mean time per output token after the first; 0 where there is only one."""
+        further = self.request.num_output_tokens - 1
+        return (self.last_token_us - self.first_token_us) / further if further else 0.0
+
+    @property
+    def latency_us(self) -> int:
+        return self.last_token_us - self.request.arrived_us
+
+
+class ReplaySummary(msgspec.Struct, frozen=True):
+    """Means over a replay, as benchmark reports give them."""
+
+    num_requests: int
+    mean_ttft_us: float
+    mean_tpot_us: float  # over requests with two tokens or more
+    mean_latency_us: float
+    output_tokens_per_s: float  # from the first arrival to the last token
+
+    @staticmethod
+    def of(times: Sequence[RequestTimes]) -> "ReplaySummary":
+        first_us = min(time.request.arrived_us for time in times)
+        last_us = max(time.last_token_us for time in times)
+        num_tokens = sum(time.request.num_output_tokens for time in times)
+        tpots = [time.tpot_us for time in times if time.request.num_output_tokens > 1]
+        return ReplaySummary(
+            len(times),
+            statistics.fmean(time.ttft_us for time in times),
+            statistics.fmean(tpots) if tpots else math.nan,
+            statistics.fmean(time.latency_us for time in times),
+            num_tokens / (last_us - first_us) * 1e6,
+        )
+
+
+def replay(
+    cost: CostModel, requests: Iterable[Request], *, max_run_steps: int = 2**31
+) -> list[RequestTimes]:
+    """Run requests through a fresh engine, each arriving at its own time.
+
+    Args:
+        cost: The engine's step times and limits.
+        requests: In order of arrival.
+        max_run_steps: 1 computes every step by itself, for comparison.
+
+    Returns:
+        One entry per request, in the given order.
+
+    Raises:
+        ValueError: A request exceeds the KV cache by itself.
+    """
+    run = _Run(Engine(cost, max_run_steps=max_run_steps))
+    for request in requests:
+        run.add(request)
+    run.drain()
+    return run.times()
+
+
+def replay_closed(
+    cost: CostModel, template: Request, num_users: int, num_requests: int, spread_us: int = 0
+) -> list[RequestTimes]:
+    """Keep `num_users` requests of one shape under way until `num_requests` were sent.
+
+    Users start evenly spread over `spread_us`; each sends its next request the moment the last one
+    ended.
+    """
+    run = _Run(Engine(cost))
+    left = num_requests - num_users
+
+    def next_request(at_us: int) -> None:
+        nonlocal left
+        if left > 0:
+            left -= 1
+            run.add(msgspec.structs.replace(template, arrived_us=at_us))
+
+    run.on_finish = next_request
+    for user in range(min(num_users, num_requests)):
+        arrived_us = template.arrived_us + spread_us * user // num_users
+        run.add(msgspec.structs.replace(template, arrived_us=arrived_us))
+    run.drain()
+    return run.times()
+
+
+class _Run:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._requests: list[Request] = []
+        self._first_us: list[int] = []
+        self._last_us: list[int] = []
+        self.on_finish: Callable[[int], None] | None = None
+
+    def add(self, request: Request) -> None:
+        self._fetch_until(request.arrived_us)
+        number = len(self._requests)
+        self._requests.append(request)
+        self._first_us.append(-1)
+        self._last_us.append(-1)
+        sequence = seq.Sequence(
+            id=number,
+            num_prompt_tokens=request.num_prompt_tokens,
+            num_output_tokens=request.num_output_tokens,
+        )
+        self._engine.add(sequence, request.arrived_us)
+
+    def drain(self) -> None:
+        while (event_us := self._engine.next_event_us()) is not None:
+            self._fetch(event_us)
+
+    def times(self) -> list[RequestTimes]:
+        rows = zip(self._requests, self._first_us, self._last_us, strict=True)
+        return [RequestTimes(*row) for row in rows]
+
+    def _fetch_until(self, now_us: int) -> None:
+        """Fetch only where a finish must be answered in time; else outputs can wait."""
+        if self.on_finish is None:
+            return
+        while (event_us := self._engine.next_event_us()) is not None and event_us < now_us:
+            self._fetch(event_us)
+
+    def _fetch(self, now_us: int) -> None:
+        output = self._engine.advance(now_us, progress=False)
+        ended: list[int] = []
+        for number, at_us, finished in zip(
+            output.sequence_ids, output.at_us, output.finished, strict=True
+        ):
+            if self._first_us[number] < 0:
+                self._first_us[number] = at_us
+            if finished:
+                self._last_us[number] = at_us
+                ended.append(at_us)
+        if self.on_finish is not None:
+            for at_us in ended:
+                self.on_finish(at_us)

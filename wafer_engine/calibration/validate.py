@@ -1,0 +1,105 @@
+"""Predicted against published, row by row, and which constants were fitted to which rows."""
+
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from wafer_engine.calibration.report import Row, outcomes_of, summary, table
+from wafer_engine.calibration.rows import WaferRows
+from wafer_engine.hardware.constants import (
+    SERVICE_CONSTANTS,
+    WSE2_CONSTANTS,
+    WSE3_CONSTANTS,
+    WaferConstants,
+)
+
+_GROUPS = ("decode", "prefill", "gemv", "gemm", "summa", "pipeline_gemv", "sram")
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A service speed predicted by an acceptance that its own model had no part in."""
+
+    kind: str  # dense or moe
+    row_id: str
+    model: str
+    acceptance: float
+    predicted: float  # tokens/s
+    published: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.published - 1.0
+
+
+def validation_report(
+    rows: Sequence[Row],
+    predictor: WaferRows | None = None,
+    left_out: Sequence[LeftOut] = (),
+) -> str:
+    """The whole report as text: every row, each group's errors, every fitted constant.
+
+    Args:
+        rows: What was published.
+        predictor: The shipped constants where not given.
+        left_out: What `calibrate.leave_models_out` found, to print beside the fit's errors.
+    """
+    predictor = predictor or WaferRows()
+    outcomes = outcomes_of(rows, [predictor.predict(row) for row in rows])
+    parts = [
+        table(outcomes),
+        "",
+        summary(outcomes),
+        "",
+        *_left_out_lines(left_out),
+        "Constants and the rows they were fitted to",
+    ]
+    for constants in (WSE2_CONSTANTS, WSE3_CONSTANTS):
+        parts += _generation_lines(constants)
+    return "\n".join([*parts, *_service_lines()])
+
+
+def _left_out_lines(left_out: Sequence[LeftOut]) -> list[str]:
+    """Service speeds by an acceptance fitted without the model: what a new model must expect."""
+    if not left_out:
+        return []
+    lines = ["Service speeds, each model predicted by the acceptance that the others give"]
+    lines += [
+        f"  {one.kind:5} {one.model:30} {one.row_id:12} acceptance {one.acceptance:.3f}  "
+        f"{one.predicted:7,.0f}  {one.published:7,.0f}  {one.error:+7.1%}"
+        for one in left_out
+    ]
+    for kind in dict.fromkeys(one.kind for one in left_out):
+        errors = [abs(one.error) for one in left_out if one.kind == kind]
+        lines.append(f"  {kind}: mean {statistics.fmean(errors):.1%}, worst {max(errors):.1%}")
+    return [*lines, ""]
+
+
+def _generation_lines(constants: WaferConstants) -> list[str]:
+    lines = []
+    for group in _GROUPS:
+        fitted = getattr(constants, group)
+        if fitted is None:
+            continue
+        values = " ".join(
+            f"{name}={getattr(fitted, name):g}"
+            for name in fitted.__struct_fields__
+            if name != "rows"
+        )
+        lines.append(f"  {constants.generation} {group}: {values}")
+        lines.append(f"    {' '.join(fitted.rows)}")
+    return lines
+
+
+def _service_lines() -> list[str]:
+    service = SERVICE_CONSTANTS
+    named = (
+        ("launch_factor", service.launch_factor, service.launch_rows),
+        ("acceptance_dense", service.acceptance_dense, service.dense_rows),
+        ("acceptance_moe", service.acceptance_moe, service.moe_rows),
+        ("overhead_us", service.overhead_us, service.overhead_rows),
+    )
+    lines = [f"  service, assumed: draft_tokens={service.draft_tokens}"]
+    for name, value, rows in named:
+        lines += [f"  service {name}={value:g}", f"    {' '.join(rows)}"]
+    return lines

@@ -1,0 +1,292 @@
+"""How long the hosted wafer service takes for a batch: layers resident as regions on many wafers.
+
+Every layer owns a rectangle of PEs for good; a token's activations pass from region to region, over
+wafer boundaries where they must. So sequences form a pipeline: each advances one token per pass,
+and a pass takes as long for one sequence as for as many as the pipeline holds. Beyond that,
+sequences wait for each other. A draft's tokens take pipeline slots like any others.
+
+The time of a layer uses the WSE-3 decode constants (measured); what a region holds, how drafts fare
+and what surrounds the wafers are assumptions, each one a parameter. Speeds of models without a
+published row are good to about 30 % (dense) and 45 % (mixtures of experts). docs/engines.md.
+"""
+
+import functools
+import math
+
+import msgspec
+
+from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
+from wafer_engine.batching.step import EngineLimits, StepShape
+from wafer_engine.hardware.constants import (
+    SERVICE_CONSTANTS,
+    ServiceConstants,
+    WaferConstants,
+    constants_of,
+)
+from wafer_engine.hardware.models import ModelShape, find_model
+from wafer_engine.hardware.placement import Placement, place
+from wafer_engine.hardware.spec import WSE3, WaferSpec, find_wafer
+
+ALLREDUCES_DENSE = 10  # per layer, as the measured code
+ALLREDUCES_MOE = 12  # assumed: two more to dispatch to experts and gather from them
+ALLREDUCES_HEAD = 2  # the final norm's and the output product's, as `transformer.py` does them
+WEIGHT_FRACTION = 0.85  # of SRAM that weights may fill; assumed
+DRAFTED_PARAMS = 20e9  # smaller models, which one CS-3 holds (published), run without a draft: [A]
+LINK_LATENCY_US = 1.0  # per crossing between wafers; assumed, no published figure
+
+# Published at 1,400-1,500 tokens/s (Cerebras, 2025); computed here, at 1,024 tokens of context:
+# 1,147 on the 13 wafers its weights take, 1,127 on the 14 that also hold a window of 131,072
+# tokens. Not among the rows that anything was fitted to.
+DEFAULT_MODEL = "Qwen3-235B-A22B"
+
+
+@functools.lru_cache(maxsize=256)
+def _placed(
+    model: ModelShape,
+    wafer: WaferSpec,
+    num_wafers: int | None,
+    weight_bits: float,
+    kv_bits: float,
+    kv_tokens: int,
+) -> Placement:
+    return place(
+        model,
+        wafer=wafer,
+        num_wafers=num_wafers,
+        weight_bits=weight_bits,
+        kv_bits=kv_bits,
+        kv_tokens=kv_tokens,
+    )
+
+
+def wafers_needed(
+    model: ModelShape,
+    weight_bits: float = 16.0,
+    wafer: WaferSpec = WSE3,
+    kv_bits: float = 16.0,
+    kv_tokens: int = 0,
+) -> int:
+    """Wafers the service is assumed to give a model.
+
+    As many as hold its weights with `WEIGHT_FRACTION` of their SRAM, and no fewer than its layers
+    can be placed on whole, beside `kv_tokens` of KV cache.
+    """
+    by_bytes = math.ceil(model.weight_bytes(weight_bits) / (wafer.sram_bytes * WEIGHT_FRACTION))
+    return max(by_bytes, _placed(model, wafer, None, weight_bits, kv_bits, kv_tokens).num_wafers)
+
+
+def published_speculation(
+    model: ModelShape, service: ServiceConstants = SERVICE_CONSTANTS
+) -> Speculation:
+    """The draft the hosted service is assumed to run for a model, on however many wafers.
+
+    A small model runs without: the published Llama-3.1-8B speed needs none.
+    """
+    if model.num_params < DRAFTED_PARAMS:
+        return NO_SPECULATION
+    acceptance = service.acceptance_moe if model.moe else service.acceptance_dense
+    return Speculation(service.draft_tokens, acceptance)
+
+
+def _check_positive(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and not 0 < number < math.inf:
+            raise ValueError(f"{name} {number:g}: expected a number above 0")
+
+
+def _check_not_negative(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and not 0 <= number < math.inf:
+            raise ValueError(f"{name} {number:g}: expected 0 or more")
+
+
+def _check_window(window_tokens: int, kv_tokens: int) -> None:
+    if window_tokens > kv_tokens:
+        raise ValueError(
+            f"attention window of {window_tokens:,} tokens: no context reaches it, the KV cache "
+            f"holds {kv_tokens:,}"
+        )
+
+
+class WaferCost:
+    """The wafer engine's cost model, for one model on as many wafers as it needs.
+
+    Satisfies `wafer_engine.batching.step.CostModel`.
+    """
+
+    def __init__(
+        self,
+        model: str | ModelShape = DEFAULT_MODEL,
+        *,
+        wafer: str | WaferSpec = WSE3,
+        num_wafers: int | None = None,
+        weight_bits: float = 16.0,
+        kv_bits: float = 16.0,
+        kv_tokens: int = 0,
+        speculation: Speculation | None = None,
+        attention_window_tokens: int | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int = 2048,
+        overhead_us: float | None = None,
+        link_latency_us: float = LINK_LATENCY_US,
+        clock_hz: float | None = None,
+        constants: WaferConstants | None = None,
+        service: ServiceConstants = SERVICE_CONSTANTS,
+    ) -> None:
+        """Lay the model out and derive what a step costs.
+
+        Args:
+            model: A name from `models.py`, or a shape of one's own.
+            wafer: Generation or system name.
+            num_wafers: How many; `wafers_needed` where not given.
+            weight_bits: 16, 8 or 4. Fewer bits need fewer wafers, so fewer cores share a layer:
+                shorter allreduces, longer products. Arithmetic stays 16 bits wide (assumed).
+            kv_bits: Width of a cached key or value.
+            kv_tokens: KV cache that the wafers must hold at least, where their number is not given.
+            speculation: The hosted service's assumed draft where not given; `NO_SPECULATION` for
+                none.
+            attention_window_tokens: Sparse attention: tokens any layer attends to at most. The
+                whole KV cache is kept. Steps count it in full from the first token.
+            max_num_seqs: Running sequences; as many as the pipeline serves at full speed where not
+                given. More than that share it: each runs slower.
+            max_num_batched_tokens: Prompt tokens computed in one step at most.
+            overhead_us: Arrival to first scheduling; the fitted service overhead where not given.
+            link_latency_us: Added to each crossing between wafers.
+            clock_hz: Instead of the wafer's.
+
+        Raises:
+            ValueError: Unknown model or wafer, a number out of range, a window wider than the KV
+                cache, or a model that does not fit on `num_wafers`; says by how much.
+        """
+        self.model = find_model(model) if isinstance(model, str) else model
+        self.wafer = find_wafer(wafer) if isinstance(wafer, str) else wafer
+        _check_positive(num_wafers=num_wafers, clock_hz=clock_hz, window=attention_window_tokens)
+        _check_positive(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
+        _check_not_negative(link_latency_us=link_latency_us, overhead_us=overhead_us)
+        if clock_hz is not None:
+            self.wafer = msgspec.structs.replace(self.wafer, clock_hz=clock_hz)
+        self.weight_bits = weight_bits
+        self.kv_bits = kv_bits
+        self.num_wafers = num_wafers or wafers_needed(
+            self.model, weight_bits, self.wafer, kv_bits, kv_tokens
+        )
+        placed = _placed(self.model, self.wafer, self.num_wafers, weight_bits, kv_bits, 0)
+        self.speculation = speculation or published_speculation(self.model, service)
+        self._window_tokens = attention_window_tokens or 0
+        self._span = self.model.attention_span(attention_window_tokens)
+        _check_window(self._window_tokens, placed.kv_tokens)
+        self._fit = (constants or constants_of(self.wafer.name)).decode
+        self._link_latency_us = link_latency_us
+        self._derive_times()
+        self.limits = EngineLimits(
+            max_num_seqs=max_num_seqs or self._pipeline_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            kv_capacity_tokens=placed.kv_tokens,
+            overhead_us=round(service.overhead_us if overhead_us is None else overhead_us),
+        )
+
+    def _derive_times(self) -> None:
+        """Affine pieces of a pass, all in microseconds."""
+        model, fit, wafer = self.model, self._fit, self.wafer
+        self.layer_cores = min(
+            self.num_wafers * wafer.num_cores / model.num_layers, wafer.num_cores
+        )
+        self.region_side = math.sqrt(self.layer_cores)
+        mac_us = wafer.cycles_to_us(fit.mac / self.layer_cores)
+        allreduce_us = wafer.cycles_to_us(fit.allreduce + fit.hop * self.region_side)
+        num_moe = model.moe.num_layers if model.moe else 0
+        num_allreduces = (
+            ALLREDUCES_DENSE * (model.num_layers - num_moe)
+            + ALLREDUCES_MOE * num_moe
+            + ALLREDUCES_HEAD
+        )
+        fixed_tokens, context_fraction = self._span
+        # Vector starts, as in `kernels.Tiling.vectors_per_row`: what bounds the WSE-2.
+        start_us = wafer.cycles_to_us(fit.start / self.region_side)
+        starts_us = start_us * (7 * model.hidden + model.active_ffn)
+        pair_us = mac_us * model.attention_macs_per_pair + start_us
+        crossing_us = model.hidden * 2 / wafer.io_bytes_per_s * 1e6 + self._link_latency_us
+        self._pass_us = (
+            mac_us * model.matmul_params
+            + model.num_layers * starts_us
+            + num_allreduces * allreduce_us
+            + (self.num_wafers - 1) * crossing_us
+            + model.num_layers * pair_us * fixed_tokens
+        )
+        # What a token of a window that the context does not yet fill is counted with.
+        sliding = model.sliding_layers / model.num_layers
+        self._unused_token_us = model.num_layers * pair_us * (1.0 - sliding)
+        self._pass_per_token_us = model.num_layers * pair_us * context_fraction
+        # A prompt's tokens stream through the resident weights; successive tokens overlap their
+        # allreduces, so a layer's products alone bound the rate (assumed; agrees with the hosted
+        # service's TTFT at two prompt lengths).
+        self._prefill_token_us = (
+            mac_us * model.layer_active_params + starts_us + pair_us * fixed_tokens
+        )
+        self._prefill_pair_us = pair_us * context_fraction
+        draft = self.speculation
+        self._pipeline_seqs = max(1, model.num_layers // (draft.draft_tokens + 1))
+        latency = 1.0 + draft.draft_tokens * (1.0 / model.num_layers + draft.draft_cost)
+        self._latency_passes = latency / draft.tokens_per_pass
+        self._occupancy_passes = (draft.draft_tokens + 1) / model.num_layers / draft.tokens_per_pass
+
+    def full_speed_seqs(self, context_tokens: int) -> int:
+        """Sequences of a context that all run at full speed: bounded by pipeline and KV cache.
+
+        0 where the KV cache does not hold even one.
+        """
+        block = self.limits.kv_block_tokens
+        blocks_each = -(-max(context_tokens, 1) // block)
+        fit = self.limits.kv_capacity_tokens // block // blocks_each
+        return min(self.limits.max_num_seqs, self._pipeline_seqs, fit)
+
+    def pass_us(self, context_tokens: float) -> float:
+        """One token of one sequence through all layers, before any draft's gain."""
+        return self._pass_us + self._pass_per_token_us * context_tokens
+
+    def tokens_per_s(self, context_tokens: float, num_seqs: int = 1) -> float:
+        """Output speed of each of `num_seqs` sequences at a context length.
+
+        A window counts as far as the context goes, which an engine's steps, affine as they must
+        be, cannot tell.
+        """
+        step_us = self.step_us(StepShape(num_seqs, round(num_seqs * context_tokens)))
+        unused_tokens = max(0.0, self._window_tokens - context_tokens)
+        return 1e6 / (
+            step_us - unused_tokens * self._unused_token_us * self._decode_factor(num_seqs)
+        )
+
+    def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
+        """Energy of one output token, all systems at rated power, shared by the sequences."""
+        system_tokens_per_s = num_seqs * self.tokens_per_s(context_tokens, num_seqs)
+        return self.wafer.power_w * self.num_wafers / system_tokens_per_s
+
+    def _decode_factor(self, num_seqs: int) -> float:
+        """Passes' worth of time that one output token of each of `num_seqs` sequences takes.
+
+        The first term is the latency of a pass with its draft in tow, the second the pipeline's
+        occupancy.
+        """
+        return max(self._latency_passes, num_seqs * self._occupancy_passes)
+
+    def step_us(self, shape: StepShape) -> float:
+        """Duration of a step: the pass's latency, or the pipeline's work where that is longer.
+
+        Prompt tokens fill slots that decoding leaves free before they slow it.
+        """
+        num_seqs = shape.num_decode_seqs
+        prefill_us = (
+            shape.num_prefill_tokens * self._prefill_token_us
+            + shape.num_prefill_pairs * self._prefill_pair_us
+        )
+        if num_seqs == 0:
+            return self._pass_us + prefill_us
+        pass_us = self._pass_us + self._pass_per_token_us * (shape.sum_context_tokens / num_seqs)
+        decode_us = pass_us * self._decode_factor(num_seqs)
+        if not prefill_us:
+            return decode_us
+        return max(decode_us, pass_us * num_seqs * self._occupancy_passes + prefill_us)
+
+    def growth_us(self, num_decode_seqs: int) -> float:
+        """Growth of a pure-decode step per token of context that each sequence gains."""
+        return self._pass_per_token_us * self._decode_factor(num_decode_seqs)
