@@ -1,4 +1,4 @@
-"""Who may use this gateway, kept up to date: keys, the directory behind them, and who works now.
+"""Who may use this gateway, kept up to date: keys, their store, and who works now.
 
 An edge: it uses the event loop, Redis and the log.
 """
@@ -16,9 +16,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gateway.access.auth import Keys
-from gateway.access.key_sessions import Holders
-from gateway.access.tenant_store import FLUSH_USED_S, Directory
-from gateway.access.tenant_view import Roster
+from gateway.access.key_sessions import KeySessions
+from gateway.access.tenant_store import FLUSH_USED_S, TenantStore
+from gateway.access.tenant_view import TenantsView
 from gateway.config.config import Config, ConfigError, peppers
 from gateway.config.keys import Peppers
 from router.redis.cancelling import cancelled
@@ -34,13 +34,13 @@ class Access:
     """What the routes and the admin API need."""
 
     keys: Keys
-    directory: Directory
+    tenant_store: TenantStore
     peppers: Peppers
 
 
 @asynccontextmanager
 async def follow_access(
-    redis: Redis, config: Config, holders: Holders, wall_s: Callable[[], int]
+    redis: Redis, config: Config, key_sessions: KeySessions, wall_s: Callable[[], int]
 ) -> AsyncIterator[Access]:
     """The keys, followed until the context ends; whoever works under one that ends is ended.
 
@@ -48,28 +48,30 @@ async def follow_access(
         ConfigError: The peppers' file cannot be read.
     """
     known = peppers(config, _pepper_file(config))
-    roster = Roster((tenant.record() for tenant in config.tenants), config.tiers)
-    keys = Keys(config.tenants, roster, known, secrets.token_bytes(SALT_BYTES))
+    tenant_view = TenantsView((tenant.record() for tenant in config.tenants), config.tiers)
+    keys = Keys(config.tenants, tenant_view, known, secrets.token_bytes(SALT_BYTES))
 
     def check() -> None:
         now_s = wall_s()
-        num_ended = holders.end_refused(lambda tenant: keys.refusal(tenant, now_s))
+        num_ended = key_sessions.end_refused(lambda tenant: keys.refusal(tenant, now_s))
         if num_ended:
             logger.info("%d connections and responses ended with their keys", num_ended)
 
-    directory = Directory(redis, roster, max_stale_s=config.auth.max_stale_s, on_change=check)
+    tenant_store = TenantStore(
+        redis, tenant_view, max_stale_s=config.auth.max_stale_s, on_change=check
+    )
     with contextlib.suppress(RedisError, OSError):  # `follow` says so, and goes on trying
-        await directory.refresh()
+        await tenant_store.refresh()
     duties = [
-        asyncio.create_task(directory.follow()),
+        asyncio.create_task(tenant_store.follow()),
         asyncio.create_task(_check_often(check)),
-        asyncio.create_task(_note_used(directory, keys)),
+        asyncio.create_task(_note_used(tenant_store, keys)),
     ]
     try:
-        yield Access(keys, directory, known)
+        yield Access(keys, tenant_store, known)
     finally:
         await cancelled(*duties)
-        await _store_used(directory, keys)
+        await _store_used(tenant_store, keys)
 
 
 def _pepper_file(config: Config) -> str | None:
@@ -88,15 +90,15 @@ async def _check_often(check: Callable[[], None]) -> None:
         check()
 
 
-async def _note_used(directory: Directory, keys: Keys) -> None:
+async def _note_used(tenant_store: TenantStore, keys: Keys) -> None:
     while True:
         await asyncio.sleep(FLUSH_USED_S)
-        await _store_used(directory, keys)
+        await _store_used(tenant_store, keys)
 
 
-async def _store_used(directory: Directory, keys: Keys) -> None:
+async def _store_used(tenant_store: TenantStore, keys: Keys) -> None:
     used_s, keys.used_s = keys.used_s, {}
     try:
-        await directory.note_used(used_s)
+        await tenant_store.note_used(used_s)
     except (RedisError, OSError):
         keys.used_s = used_s | keys.used_s  # at the next time

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gateway.access.tenant_view import Roster
+from gateway.access.tenant_view import TenantsView
 from gateway.config.config import TenantConfig
 from gateway.config.keys import KeyRecord, Peppers, is_key_of, key_id_of
 from gateway.wire.errors import ProtocolError
@@ -20,7 +20,7 @@ _INCORRECT = "Incorrect API key. Ask who runs this gateway."
 
 
 class Keys:
-    """Every key there is: those of the configuration, and those of the roster.
+    """Every key there is: those of the configuration, and those of the tenants in view.
 
     Neither kind is kept in clear: a configured key is found by its HMAC under a salt of this
     process, so that the time of a lookup tells nothing of any key.
@@ -29,13 +29,13 @@ class Keys:
     def __init__(
         self,
         tenants: Iterable[TenantConfig],
-        roster: Roster | None = None,
+        tenant_view: TenantsView | None = None,
         peppers: Peppers = Peppers(),  # noqa: B008 - frozen
         salt: bytes = b"",
     ) -> None:
-        """`salt`: random bytes of this process. Without a roster the configuration is all."""
+        """`salt`: random bytes of this process. Without a view the configuration is all."""
         tenants = tuple(tenants)
-        self.roster = roster or Roster(config.record() for config in tenants)
+        self.tenant_view = tenant_view or TenantsView(config.record() for config in tenants)
         self.used_s: dict[str, int] = {}  # key id -> last use; who stores it clears
         self._peppers = peppers
         self._salt = salt
@@ -62,16 +62,16 @@ class Keys:
         key_id = key_id_of(key)
         if key_id is None:
             return self._configured_tenant(key)
-        record = self.roster.keys.get(key_id)
+        record = self.tenant_view.keys.get(key_id)
         if not is_key_of(record, key, self._peppers):
-            if record is None and not self.roster.is_current:
+            if record is None and not self.tenant_view.is_current:
                 raise _unreadable()
             raise ProtocolError("invalid_api_key", _INCORRECT)
         assert record is not None  # or it would not have matched
         refusal = self._refusal(record, now_s)
         if refusal is not None:
             raise refusal
-        if not self.roster.is_current:
+        if not self.tenant_view.is_current:
             raise _unreadable()
         self.used_s[key_id] = now_s
         return self._named(record.tenant_id, key_id)
@@ -81,7 +81,7 @@ class Keys:
 
         While Redis is away nobody is put out: a key can be revoked only through it.
         """
-        record = self.roster.keys.get(tenant.key_id)
+        record = self.tenant_view.keys.get(tenant.key_id)
         if record is None:
             managed = tenant.key_id and not tenant.key_id.startswith("config-")
             return ProtocolError("invalid_api_key", _WORDS["revoked"]) if managed else None
@@ -89,7 +89,7 @@ class Keys:
 
     def latest(self, tenant: Tenant) -> Tenant:
         """The tenant with the limits it has now."""
-        if self.roster.tenant(tenant.id) is None:
+        if self.tenant_view.tenant(tenant.id) is None:
             return tenant
         return self._named(tenant.id, tenant.key_id)
 
@@ -97,7 +97,7 @@ class Keys:
         state = record.state(now_s)
         if state != "active":
             return ProtocolError("invalid_api_key", _WORDS[state])
-        if self.roster.tenant(record.tenant_id) is None:
+        if self.tenant_view.tenant(record.tenant_id) is None:
             return ProtocolError("invalid_api_key", _INCORRECT)
         return None
 
@@ -108,7 +108,7 @@ class Keys:
         return self._named(*found)
 
     def _named(self, tenant_id: str, key_id: str) -> Tenant:
-        tenant = self.roster.tenant(tenant_id)
+        tenant = self.tenant_view.tenant(tenant_id)
         assert tenant is not None  # asked before
         return msgspec.structs.replace(tenant, key_id=key_id)
 

@@ -8,7 +8,7 @@ from router.classify.task import Tenant
 End = Callable[[ProtocolError], None]
 
 
-class Holders:
+class KeySessions:
     """Connections and responses, by their key; each removes itself when it is over."""
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """The records of keys, tenants and tiers in Redis, and this process's copy of them.
 
-Every gateway has the whole of them in memory (`Roster`; there are at most `MAX_RECORDS`), so that
-no request waits for Redis to learn whose key it has, and strangers cannot make us ask it. A change
-is published, and the version is looked at twice a second besides, in case a message was lost.
+Every gateway has the whole of them in memory (`TenantsView`; there are at most `MAX_RECORDS`), so
+that no request waits for Redis to learn whose key it has, and those without a key cannot make us
+ask it. A change is published, and the version is looked at twice a second besides, in case a
+message was lost.
 
 When Redis is away the copy goes on being used for `max_stale_s`. After that keys made at run time
 are answered with 503, never with 401: clients give up for good on that. If Redis comes back without
@@ -25,7 +26,7 @@ import msgspec
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import NoScriptError, RedisError
 
-from gateway.access.tenant_view import Roster
+from gateway.access.tenant_view import TenantsView
 from gateway.wire.errors import ProtocolError
 from router.redis.cancelling import cancelled
 
@@ -64,20 +65,20 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""  # the entry's own, as it is read
 
 
-class Directory:
-    """Keeps a roster up to date (`follow`) and writes records."""
+class TenantStore:
+    """Keeps a view of the tenants up to date (`follow`) and writes records."""
 
     def __init__(
         self,
         redis: Redis,
-        roster: Roster,
+        tenant_view: TenantsView,
         *,
         max_stale_s: float,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called whenever the roster may say something else than before."""
+        """`on_change` is called whenever the view may say something else than before."""
         self._redis = redis
-        self._roster = roster
+        self._tenant_view = tenant_view
         self._max_stale_s = max_stale_s
         self._on_change = on_change
         self._epoch = b""
@@ -104,15 +105,15 @@ class Directory:
             return
         if epoch != self._epoch or version < self._version:
             found: Any = await self._redis.hgetall(_RECORDS)
-            self._take(self._roster.replace(_records(list(found), list(found.values()))))
+            self._take(self._tenant_view.replace(_records(list(found), list(found.values()))))
         elif version > self._version:
             changed: Any = await self._redis.zrangebyscore(_CHANGED, f"({self._version}", "+inf")
             if changed:
                 found = await self._redis.hmget(_RECORDS, changed)
-                self._take(self._roster.put(_records(changed, found)))
+                self._take(self._tenant_view.put(_records(changed, found)))
         self._epoch, self._version = epoch, version
         self._read_at_s = asyncio.get_running_loop().time()
-        self._roster.is_current = True
+        self._tenant_view.is_current = True
         if self._complained:
             self._complained = False
             logger.info("keys, tenants and tiers are read again")
@@ -136,7 +137,7 @@ class Directory:
         """Stop trusting a copy that is too old."""
         now_s = asyncio.get_running_loop().time()
         if self._read_at_s is not None and now_s - self._read_at_s > self._max_stale_s:
-            self._roster.is_current = False
+            self._tenant_view.is_current = False
 
     async def follow(self) -> None:
         """Keep the copy up to date for ever; cancel it to stop."""
@@ -228,7 +229,7 @@ class Directory:
         Raises:
             RedisError, OSError: Redis does not answer.
         """
-        known = self._roster.keys
+        known = self._tenant_view.keys
         times: dict[Any, Any] = {key: at_s for key, at_s in used_s.items() if key in known}
         if times:
             await self._redis.hset(_USED, mapping=times)

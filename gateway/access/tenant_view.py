@@ -22,7 +22,7 @@ _DECODERS: dict[str, "msgspec.json.Decoder[Record]"] = {
 }
 
 
-class Roster:
+class TenantsView:
     """The records by their names in Redis: `key:<id>`, `tenant:<id>`, `tier:<name>`."""
 
     def __init__(

@@ -73,15 +73,15 @@ class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
 
 def record_change(services: Services, name: str, after: bytes) -> Change:
     """A record to be written instead of what this process knows."""
-    return Change(name, services.access.keys.roster.raw(name), after)
+    return Change(name, services.access.keys.tenant_view.raw(name), after)
 
 
 @get("/keys")
 async def list_keys(request: AnyRequest, tenant: str | None = None) -> list[KeyView]:
     """Keys, the newest first: of one tenant, or of all. Those that ended are listed for 30 days."""
     services = services_of(request)
-    roster = services.access.keys.roster
-    records = roster.keys.values() if tenant is None else roster.keys_of(tenant)
+    tenant_view = services.access.keys.tenant_view
+    records = tenant_view.keys.values() if tenant is None else tenant_view.keys_of(tenant)
     newest = sorted(records, key=lambda record: record.created_s, reverse=True)[:MAX_LISTED]
     return await _views(services, newest)
 
@@ -90,13 +90,13 @@ async def list_keys(request: AnyRequest, tenant: str | None = None) -> list[KeyV
 async def create_key(request: AnyRequest, data: NewKey) -> MadeKey:
     """Make a key for a tenant."""
     services = services_of(request)
-    if services.access.keys.roster.tenant(data.tenant) is None:
+    if services.access.keys.tenant_view.tenant(data.tenant) is None:
         raise ProtocolError("not_found", f"No tenant '{data.tenant[:80]}'. Create it first.")
     record, key = _make(
         request, data.tenant, name=data.name, expires_in_s=data.expires_in_s, replaces=None
     )
-    others = _sweep(services, record.created_s)
-    tenant = services.access.keys.roster.raw(f"tenant:{data.tenant}")
+    others = _reap(services, record.created_s)
+    tenant = services.access.keys.tenant_view.raw(f"tenant:{data.tenant}")
     if tenant:  # it must still be there when the key is written
         others.append(Change(f"tenant:{data.tenant}", tenant, tenant))
     await _write(request, "keys.create", record, others)
@@ -153,8 +153,8 @@ def _make(
             "version:secret on every gateway, and start it again."
         )
         raise ProtocolError("conflict", message)
-    roster = services.access.keys.roster
-    num_active = sum(key.state(now_s) == "active" for key in roster.keys_of(tenant_id))
+    tenant_view = services.access.keys.tenant_view
+    num_active = sum(key.state(now_s) == "active" for key in tenant_view.keys_of(tenant_id))
     if num_active >= MAX_KEYS:
         message = f"Tenant '{tenant_id}' has {num_active} keys that hold. Revoke one first."
         raise ProtocolError("conflict", message)
@@ -175,17 +175,17 @@ def _make(
 
 
 def _find(services: Services, key_id: str) -> KeyRecord:
-    record = services.access.keys.roster.keys.get(key_id)
+    record = services.access.keys.tenant_view.keys.get(key_id)
     if record is None:
         message = f"No key '{key_id[:80]}'. Configured keys are changed in the configuration."
         raise ProtocolError("not_found", message)
     return record
 
 
-def _sweep(services: Services, now_s: int) -> list[Change]:
+def _reap(services: Services, now_s: int) -> list[Change]:
     """Forgets keys that ended long ago, some at a time, so that records do not pile up."""
-    roster = services.access.keys.roster
-    ends = {key.id: key.revoked_s or key.not_after_s for key in roster.keys.values()}
+    tenant_view = services.access.keys.tenant_view
+    ends = {key.id: key.revoked_s or key.not_after_s for key in tenant_view.keys.values()}
     dead = [key_id for key_id, end_s in ends.items() if end_s and end_s + DEAD_KEPT_S < now_s]
     return [record_change(services, f"key:{key_id}", b"") for key_id in dead[:MAX_FORGOTTEN]]
 
@@ -202,13 +202,13 @@ async def _write(request: AnyRequest, action: str, record: KeyRecord, others: li
         action=action,
         subject=f"{record.tenant_id}/{record.id}",
     )
-    await services.access.directory.write([*others, _changed(services, record)], audit)
+    await services.access.tenant_store.write([*others, _changed(services, record)], audit)
 
 
 async def _views(services: Services, records: list[KeyRecord]) -> list[KeyView]:
     now_s = services.gw.wall_s()
     access = services.access
-    used_s = await access.directory.last_used_s([record.id for record in records])
+    used_s = await access.tenant_store.last_used_s([record.id for record in records])
     used_s |= {r.id: access.keys.used_s[r.id] for r in records if r.id in access.keys.used_s}
     return [
         KeyView(

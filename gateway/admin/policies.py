@@ -24,7 +24,7 @@ from gateway.wire.events import CreateBody
 from gateway.wire.requests import make_task, parse_create
 from router.policy.diff import PolicyChange, policy_changes
 from router.policy.document import Problem
-from router.policy.policy import Policy, PolicyError, parse_policy, policy_strangers
+from router.policy.policy import Policy, PolicyError, parse_policy, unknown_policy_names
 from router.policy.store import (
     MAX_LISTED,
     AuditLine,
@@ -195,11 +195,11 @@ async def check_policy(request: AnyRequest, data: Submission) -> CheckView:
 
 async def _warnings(services: Services, policy: Policy, data: Submission) -> tuple[Problem, ...]:
     return await asyncio.to_thread(
-        policy_strangers,
+        unknown_policy_names,
         policy,
         data.document.encode(),
         data.name,
-        tenant_ids=services.access.keys.roster.tenants,
+        tenant_ids=services.access.keys.tenant_view.tenants,
         backends=services.gw.backends,
     )
 
@@ -340,11 +340,11 @@ async def shadow_policy(request: AnyRequest, data: Shadowing) -> ChangeView:
 async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
     """Which rule takes a prompt, why each other does not, and where it would go now."""
     services = services_of(request)
-    roster = services.access.keys.roster
-    tenant_id = data.tenant or next(iter(roster.tenants), "")
-    tenant = roster.tenant(tenant_id)
+    tenant_view = services.access.keys.tenant_view
+    tenant_id = data.tenant or next(iter(tenant_view.tenants), "")
+    tenant = tenant_view.tenant(tenant_id)
     if tenant is None:
-        known = ", ".join(sorted(roster.tenants)[:20])
+        known = ", ".join(sorted(tenant_view.tenants)[:20])
         raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
     try:
         policy = services.gw.policy

@@ -112,10 +112,10 @@ async def get_backends(request: AnyRequest) -> list[BackendView]:
 async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
     """A tenant's pools."""
     services = services_of(request)
-    roster = services.access.keys.roster
-    tenant = roster.tenant(tenant_id)
+    tenant_view = services.access.keys.tenant_view
+    tenant = tenant_view.tenant(tenant_id)
     if tenant is None:
-        known = ", ".join(list(roster.tenants)[:20])
+        known = ", ".join(list(tenant_view.tenants)[:20])
         raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
     try:
         balances = await services.gw.pools.balances(tenant)

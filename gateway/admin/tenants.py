@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from backends.contract import BackendGroup
 from gateway.access.tenant_store import AuditEntry, Change
-from gateway.access.tenant_view import Roster
+from gateway.access.tenant_view import TenantsView
 from gateway.admin.guard import admin_of, services_of
 from gateway.admin.keys import record_change
 from gateway.config.tenants import (
@@ -77,7 +77,7 @@ class TierView(msgspec.Struct, frozen=True, kw_only=True):
 @get("/tenants")
 async def list_tenants(request: AnyRequest) -> list[TenantView]:
     """All tenants by their ids."""
-    tenants = sorted(_roster(request).tenants.values(), key=lambda record: record.id)
+    tenants = sorted(_tenant_view(request).tenants.values(), key=lambda record: record.id)
     return [_view(request, record) for record in tenants[:MAX_LISTED]]
 
 
@@ -90,7 +90,7 @@ async def get_tenant(request: AnyRequest, tenant_id: str) -> TenantView:
 @post("/tenants")
 async def create_tenant(request: AnyRequest, data: NewTenant) -> TenantView:
     """Make a tenant; it has no keys yet."""
-    if data.id in _roster(request).tenants:
+    if data.id in _tenant_view(request).tenants:
         raise ProtocolError("conflict", f"There is a tenant '{data.id}' already. Change that one.")
     record = TenantRecord(
         id=data.id,
@@ -127,10 +127,10 @@ async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange)
 async def delete_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
     """Delete a tenant, its keys and its pools; what runs under them ends."""
     services = services_of(request)
-    await services.access.directory.catch_up()  # no key of it may be left behind
+    await services.access.tenant_store.catch_up()  # no key of it may be left behind
     _find(request, tenant_id)
     _check_not_configured(request, tenant_id)
-    names = [f"key:{key.id}" for key in _roster(request).keys_of(tenant_id)]
+    names = [f"key:{key.id}" for key in _tenant_view(request).keys_of(tenant_id)]
     gone = [record_change(services, name, b"") for name in [*names, f"tenant:{tenant_id}"]]
     await _write(request, "tenants.delete", tenant_id, gone)
     await services.gw.pools.forget(tenant_id)
@@ -140,7 +140,7 @@ async def delete_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
 @get("/tiers")
 async def list_tiers(request: AnyRequest) -> list[TierView]:
     """All tiers."""
-    return [_tier_view(request, name, tier) for name, tier in _roster(request).tiers.items()]
+    return [_tier_view(request, name, tier) for name, tier in _tenant_view(request).tiers.items()]
 
 
 @put("/tiers/{name:str}")
@@ -157,12 +157,12 @@ async def set_tier(request: AnyRequest, name: str, data: TierConfig) -> TierView
 @delete("/tiers/{name:str}", status_code=200)
 async def delete_tier(request: AnyRequest, name: str) -> dict[str, Any]:
     """Delete a tier; one of the configuration is as it is configured again."""
-    roster = _roster(request)
-    if not roster.raw(f"tier:{name}"):
+    tenant_view = _tenant_view(request)
+    if not tenant_view.raw(f"tier:{name}"):
         message = f"No tier '{name[:80]}' was made here. Configured ones stay."
         raise ProtocolError("not_found", message)
-    users = [record.id for record in roster.tenants.values() if record.tier == name]
-    if users and not roster.is_configured_tier(name):
+    users = [record.id for record in tenant_view.tenants.values() if record.tier == name]
+    if users and not tenant_view.is_configured_tier(name):
         message = f"Tier '{name}' has {len(users)} tenants, such as '{users[0]}'. Move them first."
         raise ProtocolError("conflict", message)
     await _write(
@@ -176,7 +176,7 @@ async def get_audit(
     request: AnyRequest, limit: Annotated[int, Meta(ge=1, le=MAX_LISTED)] = 100
 ) -> list[AuditEntry]:
     """The latest changes of keys, tenants and tiers, the newest first."""
-    return await services_of(request).access.directory.audit(limit)
+    return await services_of(request).access.tenant_store.audit(limit)
 
 
 HANDLERS: list[Any] = [
@@ -185,19 +185,19 @@ HANDLERS: list[Any] = [
 ]
 
 
-def _roster(request: AnyRequest) -> Roster:
-    return services_of(request).access.keys.roster
+def _tenant_view(request: AnyRequest) -> TenantsView:
+    return services_of(request).access.keys.tenant_view
 
 
 def _find(request: AnyRequest, tenant_id: str) -> TenantRecord:
-    record = _roster(request).tenants.get(tenant_id)
+    record = _tenant_view(request).tenants.get(tenant_id)
     if record is None:
         raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'.")
     return record
 
 
 def _check_not_configured(request: AnyRequest, tenant_id: str) -> None:
-    if tenant_id in _roster(request).configured:
+    if tenant_id in _tenant_view(request).configured:
         message = f"Tenant '{tenant_id}' stands in the configuration. Change it there."
         raise ProtocolError("conflict", message)
 
@@ -215,7 +215,7 @@ def _merged(
 
 
 async def _keep(request: AnyRequest, action: str, record: TenantRecord) -> None:
-    fault = fault_of(record, _roster(request).tiers)
+    fault = fault_of(record, _tenant_view(request).tiers)
     if fault is not None:
         raise ProtocolError("invalid_value", fault)
     content = msgspec.json.encode(record)
@@ -228,12 +228,12 @@ async def _write(request: AnyRequest, action: str, subject: str, changes: list[C
     audit = AuditEntry(
         at_s=services.gw.wall_s(), author=admin_of(request).name, action=action, subject=subject
     )
-    await services.access.directory.write(changes, audit)
+    await services.access.tenant_store.write(changes, audit)
 
 
 def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
-    roster = _roster(request)
-    tenant = roster.tenant(record.id)
+    tenant_view = _tenant_view(request)
+    tenant = tenant_view.tenant(record.id)
     assert tenant is not None  # it was found, or just written
     now_s = services_of(request).gw.wall_s()
     return TenantView(
@@ -243,12 +243,12 @@ def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
         weight=tenant.weight,
         own_limits=record.limits,
         access=record.access,
-        configured=record.id in roster.configured,
-        active_keys=sum(key.state(now_s) == "active" for key in roster.keys_of(record.id)),
+        configured=record.id in tenant_view.configured,
+        active_keys=sum(key.state(now_s) == "active" for key in tenant_view.keys_of(record.id)),
         created_at=record.created_s,
     )
 
 
 def _tier_view(request: AnyRequest, name: str, tier: Tier) -> TierView:
-    users = sum(record.tier == name for record in _roster(request).tenants.values())
+    users = sum(record.tier == name for record in _tenant_view(request).tenants.values())
     return TierView(name=name, limits=tier.limits, weight=tier.weight, tenants=users)

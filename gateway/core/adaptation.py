@@ -13,9 +13,9 @@ from statistics import median
 from backends.contract import BackendGroup, BackendStats
 from gateway.core.waiting_room import WaitingRoom
 from gateway.metrics.adaptation_metrics import AdaptationMetrics
-from router.decide.concurrency_limiter import GroupGate
+from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.waiting.capacity import Capacity, Load, first_capacity, step
-from router.waiting.fair_share import Claim, stepped, water_fill
+from router.waiting.fair_share import ShareClaim, stepped, water_fill
 from router.waiting.rules import AdaptationConfig, weight_of
 
 SHARE_STEP = 0.25  # of a share, per second
@@ -24,13 +24,13 @@ SAMPLE_AGE_US = 10_000_000
 
 
 class Adaptation:
-    """Reads the load and moves the gate's limits; `tick` once a second."""
+    """Reads the load and moves the limiter's limits; `tick` once a second."""
 
     def __init__(
         self,
         config: AdaptationConfig,
         *,
-        gate: GroupGate,
+        limiter: ConcurrencyLimiter,
         waiting: WaitingRoom,
         stats: Callable[[], Sequence[BackendStats]],
         clock_us: Callable[[], int],
@@ -38,7 +38,7 @@ class Adaptation:
     ) -> None:
         """Sets the first limits at once, so that no burst comes before them."""
         self._config = config
-        self._gate = gate
+        self._limiter = limiter
         self._waiting = waiting
         self._stats = stats
         self._clock_us = clock_us
@@ -75,7 +75,7 @@ class Adaptation:
         oldest_us = self._clock_us() - SAMPLE_AGE_US
         recent = [us for at_us, us in self._token_us.get(group, ()) if at_us >= oldest_us]
         return Load(
-            num_in_flight=self._gate.num_running(group),
+            num_in_flight=self._limiter.num_running(group),
             num_running=sum(stats.num_running for stats in mine),
             num_waiting=sum(stats.num_waiting for stats in mine),
             max_num_seqs=sum(stats.max_num_seqs for stats in mine),
@@ -87,9 +87,9 @@ class Adaptation:
     def _apply(self, group: BackendGroup) -> None:
         """Share the group's limit between the tenants that want it now."""
         limit = int(self._capacities[group].limit)
-        demand = self._gate.running_by_tenant(group) + self._waiting.wanting(group)
+        demand = self._limiter.running_by_tenant(group) + self._waiting.wanting(group)
         claims = {
-            name: Claim(
+            name: ShareClaim(
                 demand=count,
                 weight=weight_of(self._waiting.config, name, tier),
                 floor=self._config.floors.get(tier, 0),
@@ -103,5 +103,5 @@ class Adaptation:
             for name, share in water_fill(limit, claims).items()
         }
         self._shares[group] = shares
-        self._gate.set_limit(group, limit, shares)
-        self._metrics.stands(group, limit, self._gate.num_running(group))
+        self._limiter.set_limit(group, limit, shares)
+        self._metrics.stands(group, limit, self._limiter.num_running(group))

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
-from gateway.access.key_sessions import Holders
+from gateway.access.key_sessions import KeySessions
 from gateway.config.keys import Peppers
 from gateway.core.adaptation import Adaptation
 from gateway.core.job import Job
@@ -22,11 +22,11 @@ from gateway.metrics.metrics import Metrics
 from gateway.store.decision_log import Recorder
 from gateway.store.ledger_entry import LedgerEntry
 from gateway.store.response_store import ResponseStore
-from gateway.transport.flush_timer import Rounds
+from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.gc_freeze import SocketAges
 from gateway.transport.outbox import Outbox
 from gateway.wire.sealing import Seals, make_seals
-from router.decide.concurrency_limiter import GroupGate
+from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.learn.experience import Experience
 from router.policy.policy import Policy
 from router.pools.cost import Weights
@@ -47,7 +47,7 @@ class Gateway:
     clock_us: Callable[[], int]  # monotonic: the engines' clock
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
     unix_s: Callable[[], float] = time.time  # the same with its fractions: when a task came
-    holders: Holders = field(default_factory=Holders)  # who works under which key
+    key_sessions: KeySessions = field(default_factory=KeySessions)  # who works under which key
     experience: Experience = field(default_factory=Experience)
     record_usage: Callable[[LedgerEntry], None] = lambda _: None  # into the usage ledger
     weights: Weights = field(default_factory=dict)  # what tokens cost, by group
@@ -55,14 +55,14 @@ class Gateway:
     # What compactions are sealed with; a secret of this process until the fleet's is known.
     seals: Seals = field(default_factory=lambda: make_seals(Peppers(), [secrets.token_hex(32)]))
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
-    rounds: Rounds = field(default_factory=Rounds)  # when gathered text goes out
+    flush_timer: FlushTimer = field(default_factory=FlushTimer)  # when gathered text goes out
     # Those that may stand still, and how to cut each.
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)
     socket_ages: SocketAges = field(default_factory=SocketAges)
     num_tasks: int = 0  # between arrival and terminal event
     draining: bool = False
     shadow: Policy | None = None  # decides too, without effect
-    gate: GroupGate = field(default_factory=GroupGate)
+    limiter: ConcurrencyLimiter = field(default_factory=ConcurrencyLimiter)
     adaptation: Adaptation | None = None  # where any group's capacity follows demand
     recorder: Recorder | None = None  # the decision log
     warm_up_timeout_s: float = 10.0  # then a warm-up ends with what it has; 0: none does anything
@@ -84,12 +84,12 @@ class Gateway:
 
     def released(self, reservation: Reservation) -> None:
         """A task has given its places back: others may go on."""
-        self.gate.leave(reservation.id)
+        self.limiter.leave(reservation.id)
         self.waiting.released(reservation)
 
     def gave_back(self, kept: Reservation, demands: tuple[Demand, ...]) -> None:
         """A task has given back these places, and goes on with what it kept."""
-        self.gate.keep(kept.id, [demand.group for demand in kept.demands])
+        self.limiter.keep(kept.id, [demand.group for demand in kept.demands])
         self.waiting.released(msgspec.structs.replace(kept, demands=demands))
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":

@@ -25,7 +25,7 @@ from router.classify.task import Task, Tenant
 from router.decide.decision import RankedRoute
 from router.pools.pools import GROUPS, Grant, Reservation
 from router.waiting.fair_queue import FairQueue, Place, Waiter
-from router.waiting.retry_after import Promises
+from router.waiting.retry_after import RetryAfter
 from router.waiting.rules import WaitingConfig, Waits, block_of, longest_wait_us, weight_of
 
 logger = logging.getLogger("lanewise")
@@ -109,7 +109,7 @@ class WaitingRoom:
         self._give_back = give_back
         self._spawn = spawn
         self._metrics = metrics
-        self._promises = Promises()
+        self._promises = RetryAfter()
         self._rooms = {
             group: _Room(group, FairQueue(config.max_waiting, config.max_waiting_per_tenant))
             for group in GROUPS

@@ -67,7 +67,7 @@ class BackgroundRuns:
     def __init__(self, gw: Gateway) -> None:
         self._gw = gw
         self._runs: OrderedDict[str, _Run] = OrderedDict()
-        self._flusher = Outbox(gw.rounds)  # flushes the streams; has no frames of its own
+        self._flusher = Outbox(gw.flush_timer)  # flushes the streams; has no frames of its own
         self._flushing = asyncio.create_task(self._flusher.run(_nothing))
         self._keeping = asyncio.create_task(self._keep())
 
@@ -168,7 +168,7 @@ class BackgroundRuns:
         return self._follow(run, starting_after + 1)
 
     def _follow(self, run: _Run, first: int) -> ASGIApp:
-        outbox = Outbox(self._gw.rounds)
+        outbox = Outbox(self._gw.flush_timer)
         run.stream.flush()
         for event_type, data in run.events[first:]:
             outbox.send(sse_event(event_type, data))

@@ -28,7 +28,7 @@ async def create_chat_completion(
         exchange = Exchange(gw, tenant, parsed, whole)
         await exchange.whole(receive)
         return Answer(JSON.encode(), exchange.headers(), whole.body)
-    outbox = Outbox(gw.rounds)
+    outbox = Outbox(gw.flush_timer)
     exchange = Exchange(gw, tenant, parsed, ChatStream(parsed, chat, outbox.send, outbox.mark))
     await exchange.until_open()
     return EventStream(gw, outbox, exchange.pump, exchange.headers())

@@ -87,7 +87,7 @@ async def delete_response(request: AnyRequest, response_id: str) -> ASGIResponse
     services = _services(request)
     tenant = _tenant(services, request)
     await services.background.cancel(tenant, response_id)
-    services.gw.experience.trials.forget(tenant.id, response_id)
+    services.gw.experience.pending_outcomes.forget(tenant.id, response_id)
     if not await services.gw.store.delete(tenant.id, response_id):
         raise _not_found(response_id)
     return json_response({"id": response_id, "object": "response", "deleted": True})

@@ -111,7 +111,7 @@ class Exchange:
         )
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
-        let_go = gw.holders.add(tenant, lambda _: self.job.stop("cancelled"))
+        let_go = gw.key_sessions.add(tenant, lambda _: self.job.stop("cancelled"))
         self.pump.add_done_callback(lambda _: let_go())
 
     def _refuse(self, error: ProtocolError) -> None:
@@ -249,7 +249,7 @@ async def create_response(
     """
     parsed = parse_create(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
     if body.stream:
-        outbox = Outbox(gw.rounds)
+        outbox = Outbox(gw.flush_timer)
         put = emitting(outbox.send, outbox.hold)
         stream = ResponseStream(
             parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark

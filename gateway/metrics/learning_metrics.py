@@ -16,7 +16,7 @@ from router.learn.experience import Experience
 from router.learn.pending_outcomes import OutcomeSource
 
 
-class Lessons(msgspec.Struct, frozen=True):
+class Observations(msgspec.Struct, frozen=True):
     """A snapshot of what was learned, for metrics."""
 
     outcomes: Mapping[OutcomeSource, int] = {}
@@ -26,7 +26,7 @@ class Lessons(msgspec.Struct, frozen=True):
     largest_psi: Mapping[str, float] = {}  # by signal
 
 
-def lessons_of(experience: Experience) -> Lessons:
+def observations_of(experience: Experience) -> Observations:
     """Taken on the event loop: the text is made elsewhere."""
     trusted = [learner for learner in experience.learners.values() if learner.trust]
     num_alarms: Counter[Sign] = Counter()
@@ -35,7 +35,7 @@ def lessons_of(experience: Experience) -> Lessons:
         num_alarms.update(monitor.standing.alarms.keys())  # a mapping would bring its values
         for signal, index in monitor.standing.psi.items():
             largest_psi[signal] = max(index, largest_psi[signal])
-    return Lessons(
+    return Observations(
         dict(experience.num_outcomes),
         len(trusted),
         max((learner.distance for learner in trusted), default=0.0),
@@ -48,7 +48,7 @@ class LearningCollector(Collector):
     """Turns the latest snapshot into series."""
 
     def __init__(self) -> None:
-        self.lessons = Lessons()
+        self.observations = Observations()
 
     def describe(self) -> Iterable[Metric]:
         return self.collect()
@@ -60,29 +60,29 @@ class LearningCollector(Collector):
             labels=("source",),
         )
         for source in get_args(OutcomeSource):
-            outcomes.add_metric((source,), self.lessons.outcomes.get(source, 0))
+            outcomes.add_metric((source,), self.observations.outcomes.get(source, 0))
         yield outcomes
         yield GaugeMetricFamily(
             "lanewise_learning_tenants",
             "Tenants whose outcomes move their tasks' routes.",
-            self.lessons.num_trusted,
+            self.observations.num_trusted,
         )
         yield GaugeMetricFamily(
             "lanewise_learning_distance",
             "The largest root mean square by which a tenant's outcomes moved the gain.",
-            self.lessons.largest_distance,
+            self.observations.largest_distance,
         )
         alarms = GaugeMetricFamily(
             "lanewise_drift_alarms", "Tenants whose traffic has moved, by sign.", labels=("sign",)
         )
         for sign in get_args(Sign):
-            alarms.add_metric((sign,), self.lessons.num_alarms.get(sign, 0))
+            alarms.add_metric((sign,), self.observations.num_alarms.get(sign, 0))
         yield alarms
         indexes = GaugeMetricFamily(
             "lanewise_drift_psi",
             "The largest population stability index of a tenant's asks, by signal.",
             labels=("signal",),
         )
-        for signal, index in self.lessons.largest_psi.items():
+        for signal, index in self.observations.largest_psi.items():
             indexes.add_metric((signal,), index)
         yield indexes

@@ -29,7 +29,7 @@ from gateway.metrics.backend_metrics import BackendCollector, BackendFailures
 from gateway.metrics.compaction_metrics import CompactionMetrics
 from gateway.metrics.counters import Tallies
 from gateway.metrics.fleet_metrics import taken
-from gateway.metrics.learning_metrics import LearningCollector, lessons_of
+from gateway.metrics.learning_metrics import LearningCollector, observations_of
 from gateway.metrics.ledger_metrics import LedgerCollector
 from gateway.metrics.outage_metrics import OutageCollector
 from gateway.metrics.policy_metrics import PolicyMetrics
@@ -430,7 +430,7 @@ class Metrics:
     def _look(self) -> None:
         self._snapshot.stats = tuple(self._backends())
         if self.experience is not None:
-            self._learning.lessons = lessons_of(self.experience)
+            self._learning.observations = observations_of(self.experience)
 
     def _tenant_label(self, tenant_id: str) -> str:
         if tenant_id in self._tenants:

@@ -46,18 +46,18 @@ from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.http.services import Services
 from gateway.metrics.metrics import Metrics
 from gateway.process.embedded_redis import EmbeddedRedis
-from gateway.process.maintenance import every, standing_duties
+from gateway.process.maintenance import every, maintenance
 from gateway.store.decision_log import LogInUse, Recorder
 from gateway.store.ledger import open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch
 from gateway.store.response_store import ResponseStore
-from gateway.transport.flush_timer import Rounds
+from gateway.transport.flush_timer import FlushTimer
 from gateway.wire.sealing import make_seals
 from router.learn.learned_store import LearnedStore
 from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.policy.store import PolicyStore
 from router.pools.capped_pools import CappedPools
-from router.pools.ceiling_leases import Slices
+from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
 from router.pools.heartbeat import Heartbeat
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
@@ -110,7 +110,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             on_report=metrics.pools_stand,
             on_settled=lambda reservation: gw.released(reservation),
         )
-        pools.slices = _slices(config, url, budget_us)
+        pools.ceiling_leases = _ceiling_leases(config, url, budget_us)
         stack.push_async_callback(pools.close)
         gw = Gateway(
             backends=backends,
@@ -124,7 +124,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             record_usage=ledger.add,
             recorder=await stack.enter_async_context(_recording(config, metrics)),
             weights=config.cost_weights,
-            rounds=Rounds(config.server.flush_interval_ms / 1e3),
+            flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
             warm_up_timeout_s=config.server.warm_up_timeout_s,
         )
         stack.push_async_callback(gw.settled)
@@ -145,7 +145,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             policies=policies,
             route_batches=RouteBatches(partial(live_desk, gw)),
         )
-        for duty in standing_duties(config, gw, pools):
+        for duty in maintenance(config, gw, pools):
             stack.push_async_callback(cancelled, asyncio.create_task(duty))
         yield made
 
@@ -176,10 +176,10 @@ async def _sharing(redis: Redis, gw: Gateway) -> AsyncIterator[LearnedStore]:
         await learned.share()
 
 
-def _slices(config: Config, url: str, budget_us: int) -> Slices | None:
+def _ceiling_leases(config: Config, url: str, budget_us: int) -> CeilingLeases | None:
     if not config.ceilings:
         return None
-    return Slices(url, secrets.token_hex(8), config.ceilings, budget_us=budget_us)
+    return CeilingLeases(url, secrets.token_hex(8), config.ceilings, budget_us=budget_us)
 
 
 def _waiting_room(
@@ -198,7 +198,7 @@ def _waiting_room(
 @asynccontextmanager
 async def _follow_access(config: Config, gw: Gateway, redis: Redis) -> AsyncIterator[Access]:
     """Keeps the keys up to date; compactions are sealed with what all gateways know of them."""
-    async with follow_access(redis, config, gw.holders, wall_s) as access:
+    async with follow_access(redis, config, gw.key_sessions, wall_s) as access:
         keys = (key for tenant in config.tenants for key in tenant.keys)
         gw.seals = make_seals(access.peppers, keys)
         gw.max_compactions = config.context.max_compactions

@@ -29,7 +29,7 @@ from backends.link.frames import (
     gateway_frames,
 )
 from gateway.transport.asgi_socket import AsgiSocket
-from gateway.transport.flush_timer import Rounds
+from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import Outbox
 
 MAX_GENERATIONS = 16_384  # per link
@@ -44,7 +44,7 @@ class EngineLink:
     def __init__(self, backend: Backend, socket: AsgiSocket) -> None:
         self._backend = backend
         self._socket = socket
-        self._outbox = Outbox(Rounds(0, LONGEST_S))
+        self._outbox = Outbox(FlushTimer(0, LONGEST_S))
         self._steps = StepBuilder()
         self._generations: dict[int, Generation] = {}
         self._stats_due_us = 0

@@ -25,7 +25,7 @@ TEND_INTERVAL_S = 0.4  # so that what a crash left is back within a lease and a 
 ADAPT_INTERVAL_S = 1.0
 
 
-def standing_duties(
+def maintenance(
     config: Config, gw: Gateway, pools: CappedPools
 ) -> tuple[Coroutine[Any, Any, None], ...]:
     """What goes on for ever beside the tasks."""
@@ -49,7 +49,7 @@ def _duties_of_adaptation(config: Config, gw: Gateway) -> list[Coroutine[Any, An
         return []
     adaptation = gw.adaptation = Adaptation(
         config.adaptation,
-        gate=gw.gate,
+        limiter=gw.limiter,
         waiting=gw.waiting,
         stats=gw.backend_stats,
         clock_us=gw.clock_us,

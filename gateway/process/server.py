@@ -28,12 +28,12 @@ from gateway.config.config import (
     ServerConfig,
 )
 from gateway.config.development import DEVELOPMENT_KEY
-from gateway.http.fast_routes import DirectPosts
+from gateway.http.fast_routes import FastRoutes
 from gateway.http.services import Services
 from gateway.process.app import make_app, services
 from gateway.process.direct_sockets import DirectSockets
 from gateway.transport.ids import request_id_header
-from gateway.transport.keepalive import KeepAlive, Line
+from gateway.transport.keepalive import AcceptQueue, KeepAlive
 from gateway.transport.socket_protocol import HttpProtocol, SocketProtocol
 from router.redis.cancelling import cancelled
 
@@ -237,7 +237,7 @@ async def serve_on(
     """Serve until stopped, or until `stop_after` ends: then others serve beside this process."""
     keep_alive = KeepAlive(PING_INTERVAL_S)
     pages = make_app(made)
-    app = DirectSockets(StandardHeaders(DirectPosts(pages, made)), made)
+    app = DirectSockets(StandardHeaders(FastRoutes(pages, made)), made)
     config = uvicorn_config(app, made.config.server, keep_alive)
     server = Server(config, made, on_serving, is_one_of_many=stop_after is not None)
     turning = asyncio.create_task(keep_alive.run())
@@ -296,7 +296,7 @@ def check_tls(server: ServerConfig) -> None:
 
 def uvicorn_config(app: Any, server: ServerConfig, keep_alive: KeepAlive) -> uvicorn.Config:
     """How an ASGI application is served, whichever it is."""
-    line = Line()
+    line = AcceptQueue()
     return uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", partial(HttpProtocol, line)),

@@ -23,7 +23,7 @@ class Listener(Protocol):
     def break_off(self, error: Exception) -> None: ...
 
 
-class Pace(msgspec.Struct):
+class TokenTimes(msgspec.Struct):
     """When a branch's tokens came, by its engine's time; and when the client saw the first."""
 
     backend: int  # place in the route's backends
@@ -57,7 +57,7 @@ class Branch:
         self.claim: Claim | None = None  # to a reservation of its own, where it asks for one
         self.reservation: SideReservation | None = None  # its own, once it has that
         self.usage: Usage | None = None  # once it is over
-        self.pace: Pace | None = None  # once it has a token
+        self.pace: TokenTimes | None = None  # once it has a token
         self.num_prompt_tokens = 0
         self.num_streamed_tokens = 0
         self.cancelled = False

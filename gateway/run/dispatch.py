@@ -24,7 +24,7 @@ from backends.contract import (
     GenerateRequest,
     Usage,
 )
-from gateway.run.branch import Branch, Branches, Pace
+from gateway.run.branch import Branch, Branches, TokenTimes
 from gateway.run.side_reservations import SideReservation, SideReservations
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import ResponseWriter
@@ -78,7 +78,7 @@ class Run:
         self._expected_output_tokens = expected_output_tokens
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Outcome] = self._loop.create_future()
-        self.first: Pace | None = None  # of the branch whose token the client saw first
+        self.first: TokenTimes | None = None  # of the branch whose token the client saw first
         self.answerer = len(chosen.backends) - 1  # whose words came last: the answer's
         self._clock_us = clock_us
         self._writer = writer
@@ -265,7 +265,7 @@ class Run:
     def on_delta(self, branch: Branch, delta: Delta) -> None:
         pace = branch.pace
         if pace is None:
-            branch.pace = pace = Pace(branch.begin.backend, delta.at_us, delta.at_us)
+            branch.pace = pace = TokenTimes(branch.begin.backend, delta.at_us, delta.at_us)
         pace.last_at_us = delta.at_us
         branch.num_streamed_tokens += delta.num_tokens
         if self._merge.transparent:

@@ -155,16 +155,16 @@ class SideReservations:
         others_wait = partial(gw.waiting.others_wait, tenant.id)
 
         async def attempt(_has_waited: bool) -> Attempt:
-            if gw.gate.shed(group, tenant.id, others_wait) is not None:
-                return Attempt((), gw.gate.refusal((group,), tenant.id, others_wait))
-            gw.gate.enter(name, tenant, (group,))  # while it asks, too
+            if gw.limiter.shed(group, tenant.id, others_wait) is not None:
+                return Attempt((), gw.limiter.refusal((group,), tenant.id, others_wait))
+            gw.limiter.enter(name, tenant, (group,))  # while it asks, too
             try:
                 grant = await gw.pools.reserve_first(tenant, name, ((demand,),))
             except BaseException:
-                gw.gate.leave(name)
+                gw.limiter.leave(name)
                 raise
             if grant.reservation is None:
-                gw.gate.leave(name)
+                gw.limiter.leave(name)
             return Attempt((), grant)
 
         part = part_of(self._task, name, gw.clock_us())

@@ -58,7 +58,7 @@ class Connection:
         self._keys = keys
         self._tenant = tenant
         self._socket = socket
-        self._outbox = Outbox(gw.rounds)
+        self._outbox = Outbox(gw.flush_timer)
         self._session = Session(
             tenant,
             self._outbox.send,
@@ -83,7 +83,7 @@ class Connection:
         reader = asyncio.ensure_future(self._read())
         writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
-        let_go = self._gw.holders.add(self._tenant, partial(self._lose_key, reader))
+        let_go = self._gw.key_sessions.add(self._tenant, partial(self._lose_key, reader))
         self._socket.take_by(partial(self._take_now, reader))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)

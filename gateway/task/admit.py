@@ -55,7 +55,7 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
         if has_waited:
             routes = rank_routes(policy, task, task_class, gw.backend_stats())
         started_us = gw.clock_us()
-        if gw.gate.is_on:
+        if gw.limiter.is_on:
             made = await _reserve_within_capacity(gw, task, task_class, routes)
         else:
             is_same = routes is ranked
@@ -199,20 +199,22 @@ async def _reserve_within_capacity(
 ) -> Attempt:
     """Reserve on routes whose groups take one more; while asking it counts for all of them."""
     others_wait = partial(gw.waiting.others_wait, task.tenant.id)
-    routes = gw.gate.open_routes(ranked, task.tenant.id, others_wait)
+    routes = gw.limiter.open_routes(ranked, task.tenant.id, others_wait)
     if not routes:
-        return Attempt(ranked, gw.gate.refusal(ranked[0].route.groups, task.tenant.id, others_wait))
+        return Attempt(
+            ranked, gw.limiter.refusal(ranked[0].route.groups, task.tenant.id, others_wait)
+        )
     groups = tuple({group for route in routes for group in route.route.groups})
-    gw.gate.enter(task.id, task.tenant, groups)
+    gw.limiter.enter(task.id, task.tenant, groups)
     try:
         grant = await _reserve(gw, task, demands(task, task_class, routes, gw.weights))
     except BaseException:
-        gw.gate.leave(task.id)
+        gw.limiter.leave(task.id)
         raise
     if grant.index is None:
-        gw.gate.leave(task.id)
+        gw.limiter.leave(task.id)
     else:
-        gw.gate.enter(task.id, task.tenant, routes[grant.index].route.groups)
+        gw.limiter.enter(task.id, task.tenant, routes[grant.index].route.groups)
     return Attempt(routes, grant)
 
 

@@ -22,7 +22,7 @@ from gateway.wire.response import Ending
 from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
 from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Task
-from router.learn.pending_outcomes import Trial
+from router.learn.pending_outcomes import PendingOutcome
 
 logger = logging.getLogger("lanewise")
 
@@ -93,7 +93,7 @@ async def store_response(
     body: bytes,
     backend: str | None,
     ending: Ending,
-    trial: Trial | None = None,
+    pending: PendingOutcome | None = None,
 ) -> Lineage:
     """Keep the response if it is to be kept; returns what of its context is stored now."""
     lineage = job.lineage
@@ -110,7 +110,7 @@ async def store_response(
         num_own=len(job.parsed.input.items),
         backend=backend,
         can_continue=ending.status in ("completed", "incomplete"),
-        trial=trial,
+        pending=pending,
     )
     try:
         await gw.store.save(task.tenant.id, task.id, stored)

@@ -16,7 +16,7 @@ from gateway.wire.errors import ProtocolError, from_validation
 from gateway.wire.events import not_json
 from router.classify.task import Task, Tenant
 from router.decide.decision import Reason
-from router.learn.pending_outcomes import Trial, agreement
+from router.learn.pending_outcomes import PendingOutcome, agreement
 
 MAX_BODY_BYTES = 4_096
 
@@ -36,7 +36,7 @@ _DECODER = msgspec.json.Decoder(Feedback)
 
 def note_end(
     gw: Gateway, task: Task, admitted: Admitted, run: Run, output: tuple[ContextItem, ...]
-) -> Trial | None:
+) -> PendingOutcome | None:
     """Remember a whole answer until its outcome is known; None where nothing is to be learned."""
     if not gw.policy.for_tenant(task.tenant.id).tradeoff.learn:
         return None
@@ -46,7 +46,7 @@ def note_end(
     answered_by = infos[backend].group
     finished = {infos[name].group for name, _, _ in run.branches.timings()}
     others: tuple[BackendGroup, ...] = tuple(sorted(finished - {answered_by}))
-    trial = gw.experience.note_answer(
+    pending = gw.experience.note_answer(
         task,
         admitted.decision.task_class,
         output,
@@ -60,8 +60,8 @@ def note_end(
         texts = {phase: _text_of(output, phase) for phase in ("commentary", "final_answer")}
         agreed = agreement(texts["commentary"], texts["final_answer"])
         if agreed is not None:
-            gw.experience.teach(trial, "pair", agreed)
-    return trial
+            gw.experience.teach(pending, "pair", agreed)
+    return pending
 
 
 async def take_feedback(gw: Gateway, tenant: Tenant, response_id: str, body: bytes) -> Feedback:
@@ -72,23 +72,23 @@ async def take_feedback(gw: Gateway, tenant: Tenant, response_id: str, body: byt
             feedback; or the store does not answer.
     """
     feedback = _decode(body)
-    trial = gw.experience.trials.get(tenant.id, response_id)
-    if trial is None:
+    pending = gw.experience.pending_outcomes.get(tenant.id, response_id)
+    if pending is None:
         stored = await gw.store.load(tenant.id, response_id)
-        trial = None if stored is None else stored.trial
-    if trial is None:
+        pending = None if stored is None else stored.pending
+    if pending is None:
         message = (
             f"Nothing can be learned of response '{response_id[:80]}': it is unknown or too old, "
             "it did not complete, or the policy does not learn."
         )
         raise ProtocolError("response_not_found", message, param="response_id")
-    if feedback.fast_success is not None and "fast" not in trial.others:
+    if feedback.fast_success is not None and "fast" not in pending.others:
         message = "'fast_success' is about a response that both engines answered. Leave it out."
         raise ProtocolError("invalid_value", message, param="fast_success")
     said = msgspec.json.encode(feedback)
     is_first, kept = await gw.store.note_feedback(tenant.id, response_id, said)
     if is_first:
-        gw.experience.teach(trial, "feedback", _success(trial, feedback))
+        gw.experience.teach(pending, "feedback", _success(pending, feedback))
     elif kept != said:
         message = "This response has had other feedback. The first word counts."
         raise ProtocolError("conflict", message, param="response_id")
@@ -106,10 +106,10 @@ def _decode(body: bytes) -> Feedback:
         raise not_json(error) from None
 
 
-def _success(trial: Trial, feedback: Feedback) -> dict[BackendGroup, float]:
+def _success(pending: PendingOutcome, feedback: Feedback) -> dict[BackendGroup, float]:
     """Success by engine."""
     rating = float(feedback.success) if feedback.rating is None else feedback.rating
-    success: dict[BackendGroup, float] = {trial.answered_by: rating}
+    success: dict[BackendGroup, float] = {pending.answered_by: rating}
     if feedback.fast_success is not None:
         success["fast"] = float(feedback.fast_success)
     return success

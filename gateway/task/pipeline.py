@@ -20,7 +20,7 @@ from gateway.task.ending import ending_of, open_calls, store_response, unavailab
 from gateway.task.outcomes import note_end
 from gateway.task.routing import ended_view, routing_view
 from gateway.task.summary_run import SummaryRun, admit_planned, plan_of
-from gateway.task.task_record import Account, costs, decided, group_at
+from gateway.task.task_record import TaskRecord, costs, decided, group_at
 from gateway.task.warming import Warming
 from gateway.wire.compaction import Plan
 from gateway.wire.context_usage import CONTEXT_EVENT, context_event
@@ -42,7 +42,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     gw.metrics.task_started()
     gw.num_tasks += 1
     started_us = gw.clock_us()
-    account = Account()
+    account = TaskRecord()
     try:
         task = account.task = await load_task(gw, job)
         account.queued_us = started_us - job.arrived_us
@@ -86,7 +86,9 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         account.let_go(job)
 
 
-async def _compact(gw: Gateway, job: Job, task: Task, admitted: Admitted, account: Account) -> Task:
+async def _compact(
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: TaskRecord
+) -> Task:
     """The task with a shorter context; where that fails, as it was, if it fits so.
 
     Raises:
@@ -110,7 +112,7 @@ async def _compact(gw: Gateway, job: Job, task: Task, admitted: Admitted, accoun
 
 
 def _open(
-    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: Account
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: TaskRecord
 ) -> dict[str, Any]:
     """Begin the response, or say what is new of one that a compaction began; its `routing`."""
     job.decision = admitted.decision
@@ -124,7 +126,7 @@ def _open(
 
 
 def _dispatch(
-    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: Account
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: TaskRecord
 ) -> dict[str, Any]:
     """Start the backends and open the response; returns the `routing` that it begins with.
 
@@ -155,7 +157,7 @@ def _dispatch(
     return routing
 
 
-def _routing(gw: Gateway, task: Task, admitted: Admitted, account: Account) -> dict[str, Any]:
+def _routing(gw: Gateway, task: Task, admitted: Admitted, account: TaskRecord) -> dict[str, Any]:
     """`routing` as the run stands."""
     run = account.run
     assert run is not None
@@ -173,7 +175,7 @@ def _routing(gw: Gateway, task: Task, admitted: Admitted, account: Account) -> d
 
 
 def _ended_routing(
-    gw: Gateway, task: Task, account: Account, begun: dict[str, Any] | None = None
+    gw: Gateway, task: Task, account: TaskRecord, begun: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """`routing` once it is over; `begun` is how it began, where nothing has changed since."""
     run, admitted, summary = account.run, account.admitted, account.summary
@@ -193,7 +195,7 @@ async def _finish(
     job: Job,
     task: Task,
     outcome: Outcome,
-    account: Account,
+    account: TaskRecord,
     begun: dict[str, Any],
 ) -> Ended:
     """Store, then say that it is over: what a client does next finds it stored and settled.
@@ -209,7 +211,7 @@ async def _finish(
     account.ended(ending)
     account.is_degraded = bool(outcome.errors)
     for name, ttft_us, tpot_us in account.run.branches.timings():
-        gw.experience.paces.note(name, ttft_us, tpot_us)
+        gw.experience.backend_speeds.note(name, ttft_us, tpot_us)
     for error in outcome.errors:
         gw.metrics.failures.failed(error)
     job.writer.close_items(ending)
@@ -244,7 +246,7 @@ async def _finish(
     )
 
 
-async def _finish_compaction(gw: Gateway, job: Job, task: Task, account: Account) -> Ended:
+async def _finish_compaction(gw: Gateway, job: Job, task: Task, account: TaskRecord) -> Ended:
     """The end of what was a compaction and nothing else.
 
     Raises:
@@ -267,7 +269,7 @@ async def _finish_compaction(gw: Gateway, job: Job, task: Task, account: Account
     return Ended(ending=ending, items=items, backend=backend, lineage=job.lineage)
 
 
-async def _refuse(gw: Gateway, job: Job, account: Account, error: ProtocolError) -> Ended | None:
+async def _refuse(gw: Gateway, job: Job, account: TaskRecord, error: ProtocolError) -> Ended | None:
     """Tell the client what hinders its task; as a failed response where that had begun."""
     account.refused(error)
     if not job.writer.is_open:
@@ -288,11 +290,11 @@ async def _refuse(gw: Gateway, job: Job, account: Account, error: ProtocolError)
 
 
 async def _warm_up(
-    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: Account
+    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: TaskRecord
 ) -> Ended:
     """Take a context in without generating, and have it ready where the next turn will go."""
     job.decision = admitted.decision
-    gw.gate.leave(task.id)  # it takes none of the places of tasks that answer
+    gw.limiter.leave(task.id)  # it takes none of the places of tasks that answer
     routing = routing_view(task, admitted.decision, gw.infos)
     warming = account.warming = Warming(gw, task, admitted.decision)
     held = TaskReservation(

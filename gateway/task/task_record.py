@@ -23,11 +23,11 @@ from gateway.wire.response import Ending
 from router.classify.task import Strategy, Task
 from router.decide.decision import RouteDecision
 from router.pools.cost import cost_by_group
-from router.record.recording import Course, record_of
+from router.record.recording import TaskOutcome, record_of
 
 
 @dataclass(slots=True)
-class Account:
+class TaskRecord:
     """What a task's metrics are made from, on every path."""
 
     outcome: OutcomeLabel = "cancelled"  # until something else is known
@@ -151,7 +151,7 @@ class Account:
         usages = ran.usages if ran else []
         if self.summary is not None and ran is not None:
             usages = self.summary.added_to(usages)
-        course = Course(
+        course = TaskOutcome(
             outcome=self.outcome,
             error=self.error,
             answered_by=self.answered_by,

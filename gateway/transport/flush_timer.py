@@ -1,8 +1,8 @@
 """When gathered text goes out: in rounds, for all connections of the process together.
 
-Events cost by their number, hardly by their length. So text gathers between two rounds, and rounds
-move apart as they cost more: with few streams every few milliseconds, with a thousand fast ones at
-most `LONGEST_S`. A round gives way to other work every few milliseconds.
+Events cost by their number, hardly by their length. So text gathers between two rounds, and
+rounds move apart as they cost more: with few streams every few milliseconds, with a thousand
+fast ones at most `LONGEST_S`. A round gives way to other work every few milliseconds.
 
 An edge: it uses the event loop and the clock.
 """
@@ -15,33 +15,33 @@ from typing import Protocol
 from backends.drive.pacing import pause
 
 INTERVAL_S = 0.008
-LONGEST_S = 0.04  # between two rounds, unless the configured interval is longer
-COST_RATIO = 9  # of the pause to what the round took: rounds take at most a tenth of the time
+LONGEST_S = 0.04  # between two flush_timer, unless the configured interval is longer
+COST_RATIO = 9  # of the pause to what the round took: flush_timer take at most a tenth of the time
 SLICE_S = 0.004  # of a round, before other work has its turn
 
 
-class Ripening(Protocol):
+class Flushing(Protocol):
     """Somebody with text that waits for a round."""
 
-    def ripen(self) -> None:
+    def flush_due(self) -> None:
         """The round has come."""
         ...
 
 
-class Rounds:
+class FlushTimer:
     """See the module. Works on the loop that `add` is called in."""
 
     def __init__(self, interval_s: float = INTERVAL_S, longest_s: float = LONGEST_S) -> None:
         """`interval_s`: how long text gathers at least, the first of a response excepted."""
         self._interval_s = interval_s
         self._longest_s = max(interval_s, longest_s)
-        self._waiting: dict[Ripening, None] = {}  # for the next round
-        self._current: deque[Ripening] = deque()  # not yet reached by this one
+        self._waiting: dict[Flushing, None] = {}  # for the next round
+        self._current: deque[Flushing] = deque()  # not yet reached by this one
         self._is_scheduled = False
         self._began_s = self._cost_s = 0.0  # of the last round
         self._next_s = 0.0  # the earliest time of the next
 
-    def add(self, ripening: Ripening) -> None:
+    def add(self, ripening: Flushing) -> None:
         """Include it in the next round; harmless if it is."""
         self._waiting[ripening] = None
         if not self._is_scheduled:
@@ -62,7 +62,7 @@ class Rounds:
         """A slice of the round."""
         began_s = now_s = perf_counter()
         while self._current and now_s - began_s < SLICE_S:
-            self._current.popleft().ripen()
+            self._current.popleft().flush_due()
             now_s = perf_counter()
         self._cost_s += now_s - began_s
         if self._current:

@@ -51,7 +51,7 @@ class KeepAlive:
                     socket.keep_alive()
 
 
-class Line:
+class AcceptQueue:
     """Calls that wait their turn: first come, first served, `turn_s` per turn of the event loop.
 
     It is bounded by who joins: a socket does once when it comes and once when it goes.

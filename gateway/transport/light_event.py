@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 _Message = TypeVar("_Message")
 
 
-class Latch:
+class LightEvent:
     """An `asyncio.Event` that is small while nobody waits."""
 
     __slots__ = ("_is_set", "_waiters")
@@ -56,7 +56,7 @@ class Latch:
             raise
 
 
-class Mailbox(Generic[_Message]):
+class LightQueue(Generic[_Message]):
     """An `asyncio.Queue` for one reader, small while it is empty; who fills it bounds it."""
 
     __slots__ = ("_messages", "_reader")

@@ -2,9 +2,10 @@
 
 Producers never wait: a frame is appended, a stream with new text is marked. The one writer wakes,
 drains, and sleeps again. What only says that something begins leaves with what follows, or with the
-next round, so that a quick first token is one write and not two. Between two rounds text gathers in
-its stream, so a slow reader costs what its responses hold and no more. Where the transport has
-room, a round and the end of a turn of the loop write by themselves, and no task wakes.
+next round, so that a quick first token is one write and not two. Between two flush_timer text
+gathers in its stream, so a slow reader costs what its responses hold and no more. Where the
+transport has room, a round and the end of a turn of the loop write by themselves, and no task
+wakes.
 
 An edge: it uses the event loop.
 """
@@ -14,8 +15,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from gateway.transport.flush_timer import Rounds
-from gateway.transport.light_event import Latch
+from gateway.transport.flush_timer import FlushTimer
+from gateway.transport.light_event import LightEvent
 
 # Finished frames a connection may have queued before its client's next frame is read. Text that
 # still gathers is not among them: it is bounded by its responses.
@@ -35,20 +36,20 @@ class Flushable(Protocol):
 class Outbox:
     """Frames for one writer. All methods but `run` are synchronous."""
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, flush_timer: FlushTimer) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rounds = rounds
+        self._flush_timer = flush_timer
         self._frames: deque[bytes] = deque()
         self._dirty: dict[Flushable, None] = {}
         self._is_gathering = False
         self._is_leaving = False  # what this turn of the loop queues goes out at its end
-        self._is_ripe = False  # a round has come that the writer is to carry out
+        self._is_due = False  # a round has come that the writer is to carry out
         self._fault: Exception | None = None  # of a round; the writer ends with it
         self._write_now: WriteNow | None = None  # while the writer runs
-        self._wake = Latch()
+        self._wake = LightEvent()
         self._closed = False
         self._queued_bytes = 0
-        self._room = Latch(is_set=True)
+        self._room = LightEvent(is_set=True)
         self.blocked_since_s: float | None = None  # a write that has not come back yet
 
     def send(self, frame: bytes) -> None:
@@ -61,7 +62,7 @@ class Outbox:
     def hold(self, frame: bytes) -> None:
         """Queue a finished frame that may wait for the next one, but no longer than text does."""
         self._append(frame)
-        self._rounds.add(self)
+        self._flush_timer.add(self)
 
     def _append(self, frame: bytes) -> None:
         self._frames.append(frame)
@@ -81,7 +82,7 @@ class Outbox:
     def mark(self, stream: Flushable) -> None:
         """Note that a stream has text: flushed in the next round, or when the reader can."""
         if not self._dirty:
-            self._rounds.add(self)
+            self._flush_timer.add(self)
         self._dirty[stream] = None
 
     def close(self) -> None:
@@ -94,11 +95,11 @@ class Outbox:
         self._gather()
         self._wake.set()
 
-    def ripen(self) -> None:
+    def flush_due(self) -> None:
         """The round has come: write what has gathered, or have the writer do it in its time."""
         if not self._dirty and not self._frames:
             return  # what was held has left
-        self._is_ripe = True
+        self._is_due = True
         self._write_queued()
 
     def _leave(self) -> None:
@@ -112,7 +113,7 @@ class Outbox:
         write_now = self._write_now
         if write_now is not None and self.blocked_since_s is None and not self._closed:
             try:
-                if self._is_ripe:
+                if self._is_due:
                     self._gather()
                 if self._queued_bytes <= MAX_WRITE_BYTES and write_now(self._frames):
                     self._frames.clear()
@@ -124,7 +125,7 @@ class Outbox:
 
     def _gather(self) -> None:
         """Turn gathered text into frames."""
-        self._is_ripe = False
+        self._is_due = False
         dirty, self._dirty = self._dirty, {}
         self._is_gathering = True
         try:
@@ -156,7 +157,7 @@ class Outbox:
                 self._wake.clear()
                 if self._fault is not None:
                     raise self._fault
-                if self._is_ripe or self._closed:
+                if self._is_due or self._closed:
                     self._gather()
                 while self._frames:
                     self.blocked_since_s = self._loop.time()

@@ -25,8 +25,8 @@ from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
-from gateway.transport.keepalive import KeepAlive, Line, Pinged
-from gateway.transport.light_event import Latch, Mailbox
+from gateway.transport.keepalive import AcceptQueue, KeepAlive, Pinged
+from gateway.transport.light_event import LightEvent, LightQueue
 from gateway.transport.socket_frames import BINARY, TEXT, framed
 from gateway.transport.socket_handshake import answer, plain_key
 from gateway.wire.errors import too_large
@@ -47,7 +47,7 @@ Taker = Callable[[str], bool]
 class HttpProtocol(HttpToolsProtocol):
     """Adds `write_now` to each request's state; upgrades stand in line."""
 
-    def __init__(self, line: Line, **options: Any) -> None:
+    def __init__(self, line: AcceptQueue, **options: Any) -> None:
         super().__init__(**options)
         self._line = line
 
@@ -111,13 +111,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     _until_s = 0.0  # how long that is read
 
     def __init__(
-        self, keep_alive: KeepAlive, line: Line, max_message_bytes: int, **options: Any
+        self, keep_alive: KeepAlive, line: AcceptQueue, max_message_bytes: int, **options: Any
     ) -> None:
         """`max_message_bytes`: the limit that clients are told."""
         super().__init__(**options)
         self._max_message_bytes = max_message_bytes
-        self.queue = Mailbox()  # type: ignore[assignment]
-        self.writable = Latch(is_set=True)  # type: ignore[assignment]
+        self.queue = LightQueue()  # type: ignore[assignment]
+        self.writable = LightEvent(is_set=True)  # type: ignore[assignment]
         self._line = line
         self._keep_alive = keep_alive
         self._place: set[Pinged] | None = None

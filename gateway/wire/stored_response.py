@@ -3,7 +3,7 @@
 import msgspec
 
 from backends.contract import ContextItem
-from router.learn.pending_outcomes import Trial
+from router.learn.pending_outcomes import PendingOutcome
 
 # A chain longer than this starts over with a record that holds the whole context.
 MAX_ANCESTORS = 64
@@ -26,7 +26,8 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     num_own: int  # of `input`, how many the request itself brought: the last ones
     backend: str | None = None
     can_continue: bool = True
-    trial: Trial | None = None  # until its outcome is known
+    # Until its outcome is known; stored under the name that it had first.
+    pending: PendingOutcome | None = msgspec.field(default=None, name="trial")
 
 
 class Context(msgspec.Struct, frozen=True):

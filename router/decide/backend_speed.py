@@ -6,13 +6,13 @@ import msgspec
 
 from backends.contract import BackendGroup, BackendStats
 
-MIN_SAMPLES = 5  # before a backend's measured pace counts
+MIN_SAMPLES = 5  # before a backend's measured speed counts
 RECENT = 0.1  # of an average that a new sample makes up
-FORGETTING = 1.003  # per sample that the quickest pace known is forgotten by
+FORGETTING = 1.003  # per sample that the quickest speed known is forgotten by
 NOISE = 1.5  # a slowdown below this is what prompts' lengths do, not load
 
 
-class Pace(msgspec.Struct):
+class BackendSpeed(msgspec.Struct):
     """One backend's times: lately, and at its quickest."""
 
     ttft_us: float = 0.0
@@ -41,23 +41,23 @@ class Estimate(msgspec.Struct, frozen=True):
     usual_us: float  # with an idle engine
 
 
-class Paces:
-    """The paces of all backends; as many as are configured."""
+class BackendSpeeds:
+    """The speeds of all backends; as many as are configured."""
 
     def __init__(self) -> None:
-        self._paces: dict[str, Pace] = {}
+        self._speeds: dict[str, BackendSpeed] = {}
 
     def note(self, backend: str, ttft_us: float, tpot_us: float) -> None:
         """Take in how a task went on a backend."""
-        self._paces.setdefault(backend, Pace()).note(ttft_us, tpot_us)
+        self._speeds.setdefault(backend, BackendSpeed()).note(ttft_us, tpot_us)
 
     def estimate(self, stats: BackendStats, num_output_tokens: int) -> Estimate | None:
         """The time to a whole answer; None until enough tasks were measured there."""
-        pace = self._paces.get(stats.info.name)
-        if pace is None or pace.num_samples < MIN_SAMPLES:
+        speed = self._speeds.get(stats.info.name)
+        if speed is None or speed.num_samples < MIN_SAMPLES:
             return None
-        usual_us = pace.quick_ttft_us + num_output_tokens * pace.quick_tpot_us
-        now_us = pace.ttft_us + num_output_tokens * pace.tpot_us
+        usual_us = speed.quick_ttft_us + num_output_tokens * speed.quick_tpot_us
+        now_us = speed.ttft_us + num_output_tokens * speed.tpot_us
         # As many as run leave in the time that one takes, and make room for those who wait.
         return Estimate(now_us * (1 + stats.num_waiting / max(1, stats.max_num_seqs)), usual_us)
 

@@ -15,7 +15,7 @@ from router.pools.pools import Balance, Grant, Shed
 SHED_WAIT_US = 1_000_000  # nobody knows when a place falls free
 
 
-class GroupGate:
+class ConcurrencyLimiter:
     """See the module."""
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ _FAILURES = (
 )
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a conversation stands."""
 
     holder: BackendGroup | None = None  # whose backend answered last
@@ -84,7 +84,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
         return min(MAX_HOLDING, HOLDING + PER_DOUBLING * doublings)
 
 
-NEW = Course()
+NEW = ConversationState()
 
 
 def course_of(
@@ -92,7 +92,7 @@ def course_of(
     num_prompt_tokens: int,
     holder: BackendGroup | None,
     held_tokens: int = 0,
-) -> Course:
+) -> ConversationState:
     """Read the course of a conversation off its items.
 
     Args:
@@ -128,7 +128,7 @@ def course_of(
         dissatisfied = bool(signs)
         goes_on = bool(earlier) and len(_words(ask)) < MIN_ASK_WORDS
     brought = takewhile(lambda entry: _is_user(entry) or _is_output(entry), recent)
-    return Course(
+    return ConversationState(
         holder=holder,
         held_tokens=max(
             held_tokens if holder else 0,

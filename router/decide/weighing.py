@@ -16,8 +16,8 @@ import msgspec
 from backends.contract import BackendGroup, BackendStats
 from router.classify.classify import Band
 from router.classify.task import Decider, Label, Task, TaskClass
-from router.decide.backend_speed import Paces, extra_wait
-from router.decide.continuity import DECISIVE, NEW, Course
+from router.decide.backend_speed import BackendSpeeds, extra_wait
+from router.decide.continuity import DECISIVE, NEW, ConversationState
 from router.policy.tradeoff import USUAL, Conditions, Tradeoff, band_at, scarcity
 
 PER_GAIN = 4.0  # log-odds for a gain that is higher by 1: the logistic's slope at even odds
@@ -27,12 +27,12 @@ MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and by what clien
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known besides the task and its class."""
 
-    course: Course = NEW
+    course: ConversationState = NEW
     gain_correction: float = 0.0  # what outcomes add to `p_gain`
     num_outcomes: int = 0  # behind it
     told: float = 0.0  # how much the learned gain counts as it is, 0 to 1
     shares_left: dict[BackendGroup, float] = {}  # of the tenant's pools, the emptiest of a group
-    paces: Paces | None = None
+    backend_speeds: BackendSpeeds | None = None
     alarms: tuple[str, ...] = ()  # of drift, in words
 
 
@@ -90,7 +90,7 @@ def weigh(
     return _relabelled(task_class, label, because)
 
 
-def _kept_deep(course: Course) -> str:
+def _kept_deep(course: ConversationState) -> str:
     """Why a conversation that the deep engine holds does not leave it; empty if it may."""
     if course.holder != "deep":
         return ""
@@ -165,10 +165,10 @@ def _conditions(
         if prices[group] > 1:
             words.append(f"{share_left:.0%} left in the {group} pools")
     wait = 1.0
-    if facts.paces is not None:
+    if facts.backend_speeds is not None:
         tokens = task_class.expected_output_tokens
-        fast = facts.paces.quickest(stats, "fast", tokens)
-        deep = facts.paces.quickest(stats, "deep", tokens)
+        fast = facts.backend_speeds.quickest(stats, "fast", tokens)
+        deep = facts.backend_speeds.quickest(stats, "deep", tokens)
         if fast is not None and deep is not None:
             wait = extra_wait(fast, deep)
             if wait != 1:
@@ -193,11 +193,11 @@ def _too_late(
 ) -> str:
     """Why only the fast engine can answer within the client's deadline; empty if that is not so."""
     deadline_us = task.hints.deadline_us
-    if deadline_us is None or facts.paces is None or not tradeoff.follow_load:
+    if deadline_us is None or facts.backend_speeds is None or not tradeoff.follow_load:
         return ""
     tokens = min(task.request.max_output_tokens, task_class.expected_output_tokens)
-    fast = facts.paces.quickest(stats, "fast", tokens)
-    deep = facts.paces.quickest(stats, "deep", tokens)
+    fast = facts.backend_speeds.quickest(stats, "fast", tokens)
+    deep = facts.backend_speeds.quickest(stats, "deep", tokens)
     if fast is None or deep is None or deep.now_us <= deadline_us or fast.now_us > deadline_us:
         return ""
     return (

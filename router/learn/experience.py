@@ -12,15 +12,15 @@ import msgspec
 from backends.contract import BackendGroup, BackendStats, ContextItem
 from router.classify.task import Route, Task, TaskClass
 from router.classify.text_features import Reading
-from router.decide.backend_speed import Paces
-from router.decide.continuity import Course, course_of
+from router.decide.backend_speed import BackendSpeeds
+from router.decide.continuity import ConversationState, course_of
 from router.decide.weighing import Facts
 from router.learn.drift import Monitor, load_reference, values_of
 from router.learn.learning import GainLearner, trait_values, traits
 from router.learn.pending_outcomes import (
     OutcomeSource,
-    Trial,
-    Trials,
+    PendingOutcome,
+    PendingOutcomes,
     last_answer,
     pack_traits,
     shown,
@@ -43,8 +43,8 @@ class Experience:
     """See the module. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self.paces = Paces()
-        self.trials = Trials()
+        self.backend_speeds = BackendSpeeds()
+        self.pending_outcomes = PendingOutcomes()
         self.learners: OrderedDict[str, GainLearner] = OrderedDict()
         self.num_outcomes: Counter[OutcomeSource] = Counter()  # since start; for metrics
         self.monitors: OrderedDict[str, Monitor] = OrderedDict()
@@ -53,9 +53,9 @@ class Experience:
 
     # -- before a decision ---------------------------------------------------------------------
 
-    def arrival(self, task: Task, stats: Sequence[BackendStats]) -> Course:
+    def arrival(self, task: Task, stats: Sequence[BackendStats]) -> ConversationState:
         """Where the task's conversation stands; what it shows of the answer before is learned."""
-        before = self.trials.before(task)
+        before = self.pending_outcomes.before(task)
         holder = next((s.info.group for s in stats if s.info.name == task.last_backend), None)
         num_tokens = task.request.num_prompt_tokens
         course = course_of(task.request.items, num_tokens, holder, task.held_tokens)
@@ -70,7 +70,7 @@ class Experience:
 
     def holder_of(self, task: Task) -> str | None:
         """The backend that gave the answer this context ends with, if it is remembered."""
-        before = self.trials.before(task)
+        before = self.pending_outcomes.before(task)
         return None if before is None else before.backend or None
 
     def warm_for(self, task: Task) -> tuple[str, int] | None:
@@ -82,7 +82,12 @@ class Experience:
         return None
 
     def facts(
-        self, task: Task, task_class: TaskClass, reading: Reading, course: Course, now_us: int
+        self,
+        task: Task,
+        task_class: TaskClass,
+        reading: Reading,
+        course: ConversationState,
+        now_us: int,
     ) -> Facts:
         """What is known that bears on this task."""
         learner = self.learner(task.tenant.id)
@@ -97,7 +102,7 @@ class Experience:
             num_outcomes=round(learner.num_outcomes) if correction else 0,
             told=learner.told if correction else 0.0,
             shares_left=left.shares if left is not None and is_fresh else {},
-            paces=self.paces,
+            backend_speeds=self.backend_speeds,
             alarms=tuple(self.monitor(task.tenant.id).standing.alarms.values()),
         )
 
@@ -146,7 +151,7 @@ class Experience:
         others: tuple[BackendGroup, ...],
         backend: str,
         pinned: bool,
-    ) -> Trial:
+    ) -> PendingOutcome:
         """Remember a whole answer until its outcome is known."""
         reading = task.reading
         found = trait_values(reading, task_class)
@@ -154,7 +159,7 @@ class Experience:
         monitor.note(values_of(task_class.p_deep, reading, found))
         if self.learner(task.tenant.id).trust == 1:
             monitor.settle()
-        trial = Trial(
+        pending = PendingOutcome(
             tenant_id=task.tenant.id,
             answered_by=answered_by,
             others=others,
@@ -163,8 +168,8 @@ class Experience:
             traits=pack_traits(found),
             pinned=pinned,
         )
-        self.trials.add(task.id, trial, last_answer(output))
-        return trial
+        self.pending_outcomes.add(task.id, pending, last_answer(output))
+        return pending
 
     def note_warm(self, task: Task, backend: str) -> None:
         """Remember which backend holds a warmed-up prompt."""
@@ -176,17 +181,17 @@ class Experience:
                 self._warm.popitem(last=False)
 
     def teach(
-        self, trial: Trial, source: OutcomeSource, success: dict[BackendGroup, float]
+        self, pending: PendingOutcome, source: OutcomeSource, success: dict[BackendGroup, float]
     ) -> bool:
-        """Learn an outcome of a trial; feedback replaces a hint. False: it was made long ago."""
-        if not trial.usable:
+        """Learn an outcome of an answer; feedback replaces a hint. False: it was made long ago."""
+        if not pending.usable:
             return False
-        learner = self.learner(trial.tenant_id)
-        if trial.taught_by is not None:
-            learner.take_back(trial.lesson(trial.taught_by, trial.taught))
-        learner.observe(trial.lesson(source, success))
-        trial.taught_by, trial.taught = source, success
+        learner = self.learner(pending.tenant_id)
+        if pending.taught_by is not None:
+            learner.take_back(pending.observation(pending.taught_by, pending.taught))
+        learner.observe(pending.observation(source, success))
+        pending.taught_by, pending.taught = source, success
         if "fast" in success:
-            self.monitor(trial.tenant_id).note_outcome(1 - success["fast"])
+            self.monitor(pending.tenant_id).note_outcome(1 - success["fast"])
         self.num_outcomes[source] += 1
         return True

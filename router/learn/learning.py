@@ -65,7 +65,7 @@ CONSTANT_PENALTY = 3.0
 USUAL_SUCCESS = 0.8  # of the deep arm before anything is known; the constant soon corrects it
 MIN_OUTCOMES = 100  # of each arm; below, the prior alone decides
 MAX_OUTCOMES = 2_000  # of each arm; older ones fade
-TOLD_WEIGHT = 1.0  # of a lesson that is no mere hint
+TOLD_WEIGHT = 1.0  # of an observation that is no mere hint
 HALF_TOLD = 400  # outcomes of that kind, of each arm, for the learned gain to count half
 REFIT_EVERY = 10  # outcomes
 MAX_CORRECTION = 0.5  # of the gain
@@ -80,7 +80,7 @@ TRAITS_VERSION = hashlib.sha256(
 ).hexdigest()[:8]
 
 
-class Lesson(msgspec.Struct, frozen=True):
+class Observation(msgspec.Struct, frozen=True):
     """What one outcome teaches: how well one or both engines answered an ask."""
 
     traits: Floats  # shape (NUM_TRAITS,)
@@ -189,31 +189,31 @@ class GainLearner:
         moved = float(traits @ self._difference)
         return trust * max(-MAX_CORRECTION, min(MAX_CORRECTION, moved))
 
-    def observe(self, lesson: Lesson) -> None:
+    def observe(self, observation: Observation) -> None:
         """Learn from one outcome."""
         if self.fresh is None:
             self.fresh = {arm: no_sums() for arm in ARMS}
-        for arm, success in lesson.success.items():
-            residual = success - usual_success(arm, lesson.p_gain)
-            learned = residual - float(lesson.traits @ self.weights[arm])
-            lead, step = residual**2 - learned**2, lesson.weight / ERROR_MEMORY
+        for arm, success in observation.success.items():
+            residual = success - usual_success(arm, observation.p_gain)
+            learned = residual - float(observation.traits @ self.weights[arm])
+            lead, step = residual**2 - learned**2, observation.weight / ERROR_MEMORY
             self._lead += step * (lead - self._lead)
             self._lead_square += step * (lead**2 - self._lead_square)
-            self.known[arm].add(lesson.traits, residual, lesson.weight)
+            self.known[arm].add(observation.traits, residual, observation.weight)
             self.known[arm].fade()
-            self.fresh[arm].add(lesson.traits, residual, lesson.weight)
+            self.fresh[arm].add(observation.traits, residual, observation.weight)
         self._num_unfitted += 1
         if self._num_unfitted >= REFIT_EVERY:
             self.refit()
 
-    def take_back(self, lesson: Lesson) -> None:
+    def take_back(self, observation: Observation) -> None:
         """Unlearn an outcome that a surer one replaces."""
         if self.fresh is None:
             self.fresh = {arm: no_sums() for arm in ARMS}
-        for arm, success in lesson.success.items():
-            residual = success - usual_success(arm, lesson.p_gain)
-            self.known[arm].add(lesson.traits, residual, -lesson.weight)
-            self.fresh[arm].add(lesson.traits, residual, -lesson.weight)
+        for arm, success in observation.success.items():
+            residual = success - usual_success(arm, observation.p_gain)
+            self.known[arm].add(observation.traits, residual, -observation.weight)
+            self.fresh[arm].add(observation.traits, residual, -observation.weight)
 
     def adopt(self, known: dict[BackendGroup, Sums]) -> None:
         """Take over what all processes know together; own fresh outcomes must be part of it."""

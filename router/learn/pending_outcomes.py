@@ -23,8 +23,8 @@ import numpy as np
 
 from backends.contract import BackendGroup, ContextItem, Message
 from router.classify.task import Task
-from router.decide.continuity import Course
-from router.learn.learning import NUM_TRAITS, TRAITS_VERSION, USUAL_SUCCESS, Floats, Lesson
+from router.decide.continuity import ConversationState
+from router.learn.learning import NUM_TRAITS, TRAITS_VERSION, USUAL_SUCCESS, Floats, Observation
 
 OutcomeSource = Literal["feedback", "escalated", "retried", "pair", "accepted"]
 WEIGHTS: dict[OutcomeSource, float] = {
@@ -36,13 +36,13 @@ WEIGHTS: dict[OutcomeSource, float] = {
 }
 
 _PACKED = struct.Struct(f"<{NUM_TRAITS}e")
-MAX_TRIALS = 8_192  # answers that are remembered; about 500 bytes each
+MAX_PENDING = 8_192  # answers that are remembered; about 500 bytes each
 MAX_COMPARED_CHARS = 8_192
 MIN_FACTS = 3
 AGREEING, DISAGREEING = 0.8, 0.2  # shares of the fast answer's facts; between them nothing is said
 
 
-class Trial(msgspec.Struct, kw_only=True, omit_defaults=True):
+class PendingOutcome(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One answer. Holds numbers about the ask, and none of its words."""
 
     tenant_id: str
@@ -56,10 +56,10 @@ class Trial(msgspec.Struct, kw_only=True, omit_defaults=True):
     taught_by: OutcomeSource | None = None
     taught: dict[BackendGroup, float] = {}
 
-    def lesson(self, source: OutcomeSource, success: dict[BackendGroup, float]) -> Lesson:
+    def observation(self, source: OutcomeSource, success: dict[BackendGroup, float]) -> Observation:
         """What an outcome of it teaches."""
         vector = np.frombuffer(self.traits, "<f2").astype(np.float64)
-        return Lesson(vector, self.p_gain, success, WEIGHTS[source])
+        return Observation(vector, self.p_gain, success, WEIGHTS[source])
 
     @property
     def usable(self) -> bool:
@@ -68,38 +68,38 @@ class Trial(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def pack_traits(traits: Sequence[float] | Floats) -> bytes:
-    """As a trial keeps them."""
+    """As a pending outcome keeps them."""
     return _PACKED.pack(*traits)
 
 
-class Trials:
+class PendingOutcomes:
     """The trials of one process by response id, and by the digest of the answer; oldest go."""
 
-    def __init__(self, max_trials: int = MAX_TRIALS) -> None:
-        self._max_trials = max_trials
-        self._trials: OrderedDict[tuple[str, str], Trial] = OrderedDict()
+    def __init__(self, max_pending: int = MAX_PENDING) -> None:
+        self._max_pending = max_pending
+        self._trials: OrderedDict[tuple[str, str], PendingOutcome] = OrderedDict()
         self._ids: OrderedDict[tuple[str, int], str] = OrderedDict()
 
-    def add(self, response_id: str, trial: Trial, digest: int | None) -> None:
+    def add(self, response_id: str, pending: PendingOutcome, digest: int | None) -> None:
         """Remember an answer; `digest`: of its last message, by which a resent context is known."""
-        self._trials[trial.tenant_id, response_id] = trial
+        self._trials[pending.tenant_id, response_id] = pending
         if digest is not None:
-            self._ids[trial.tenant_id, digest] = response_id
-        while len(self._trials) > self._max_trials:
+            self._ids[pending.tenant_id, digest] = response_id
+        while len(self._trials) > self._max_pending:
             self._trials.popitem(last=False)
-        while len(self._ids) > self._max_trials:
+        while len(self._ids) > self._max_pending:
             self._ids.popitem(last=False)
 
-    def get(self, tenant_id: str, response_id: str) -> Trial | None:
-        """The tenant's own trial of that response, if it is remembered."""
+    def get(self, tenant_id: str, response_id: str) -> PendingOutcome | None:
+        """The tenant's own pending outcome of that response, if it is remembered."""
         return self._trials.get((tenant_id, response_id))
 
     def forget(self, tenant_id: str, response_id: str) -> None:
         """Its client deleted the response."""
         self._trials.pop((tenant_id, response_id), None)
 
-    def before(self, task: Task) -> Trial | None:
-        """The trial of the answer that this task follows: its context's last assistant message."""
+    def before(self, task: Task) -> PendingOutcome | None:
+        """What waits for the answer that this task follows: the last one in its context."""
         digest = last_answer(task.request.items)
         response_id = None if digest is None else self._ids.get((task.tenant.id, digest))
         return None if response_id is None else self.get(task.tenant.id, response_id)
@@ -114,7 +114,7 @@ def last_answer(items: tuple[ContextItem, ...]) -> int | None:
 
 
 def shown(
-    trial: Trial, task: Task, course: Course, *, wants_deep: bool
+    pending: PendingOutcome, task: Task, course: ConversationState, *, wants_deep: bool
 ) -> tuple[OutcomeSource, float] | None:
     """What a client's next task shows of the answer before it: source and success, or nothing.
 
@@ -125,7 +125,7 @@ def shown(
         return None
     if not course.dissatisfied:
         return "accepted", 1.0
-    if wants_deep and trial.answered_by == "fast" and not trial.pinned:
+    if wants_deep and pending.answered_by == "fast" and not pending.pinned:
         return "escalated", 0.0
     return "retried", 0.0
 

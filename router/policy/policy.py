@@ -287,7 +287,7 @@ def _inner_faults(when: When, path: Path) -> Iterator[Fault]:
         yield from _inner_faults(when.not_, (*path, "not"))
 
 
-def policy_strangers(
+def unknown_policy_names(
     policy: Policy,
     content: bytes,
     name: str,
@@ -295,12 +295,12 @@ def policy_strangers(
     tenant_ids: Iterable[str],
     backends: Iterable[str],
 ) -> tuple[Problem, ...]:
-    """`strangers` with their places in the document that the policy was read from."""
+    """Unknown names with their positions in the document that the policy was read from."""
     document = read_document(content, name, MAX_POLICY_BYTES)
-    return tuple(map(document.problem, strangers(policy, tenant_ids, backends)))
+    return tuple(map(document.problem, unknown_names(policy, tenant_ids, backends)))
 
 
-def strangers(
+def unknown_names(
     policy: Policy, tenant_ids: Iterable[str], backends: Iterable[str]
 ) -> Iterator[Fault]:
     """Names in a policy that nothing here has: no error, since both come and go, but a likely slip.

@@ -1,11 +1,11 @@
 """Ceilings on what all tenants together run at once on a group of engines, across all gateways.
 
 A ceiling lives in another slot of a Cluster than a tenant's pools, so no call takes both. Instead
-each gateway holds a slice of every ceiling, in places, and counts its own tasks against it in
-memory: a task costs no call for it. Slices only ever add up to the ceiling, since a gateway takes
+each gateway holds leases of a part of every ceiling, and counts its own tasks against it in memory:
+a task costs no call for it. The leases only ever add up to the ceiling, since a gateway takes
 places that no other holds; it asks for more when it runs short, and gives back what it does not
-use, but for one spare place, so that an idle one need not ask first.
-When another is short too, each is held to its equal part, but never to less than what it runs.
+use, but for one spare place, so that an idle one need not ask first. When another is short too,
+each is held to its equal part, but never to less than what it runs.
 
 A gateway that stops saying that it lives loses its slice, as its tasks lose their engines. While
 Redis is away each keeps what it had, or takes its equal part if that is more.
@@ -63,7 +63,7 @@ _LEAVE = Script("return redis.call('HDEL', KEYS[1], ARGV[1])", 1)
 
 
 @dataclass(slots=True)
-class _Slice:
+class _CeilingLease:
     """Of one group's ceiling."""
 
     ceiling: int
@@ -96,7 +96,7 @@ class _Slice:
         return self.places
 
 
-class Slices:
+class CeilingLeases:
     """One gateway's. For one event loop."""
 
     def __init__(
@@ -111,7 +111,9 @@ class Slices:
         self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
         self._id = gateway_id
         self._num_calls = 0
-        self._slices = {group: _Slice(ceiling) for group, ceiling in ceilings.items()}
+        self._ceiling_leases = {
+            group: _CeilingLease(ceiling) for group, ceiling in ceilings.items()
+        }
 
     async def take(
         self, groups: Iterable[BackendGroup], *, is_cut_off: bool = False
@@ -125,7 +127,9 @@ class Slices:
             is_cut_off: Redis is away: nobody is asked, and each gateway has its equal part.
         """
         asked = frozenset(groups)
-        bound = [(group, self._slices[group]) for group in asked if group in self._slices]
+        bound = [
+            (group, self._ceiling_leases[group]) for group in asked if group in self._ceiling_leases
+        ]
         short = [(group, each) for group, each in bound if not each.has_place(is_cut_off)]
         if short and not is_cut_off:
             await asyncio.gather(*(self._ask_for_more(group, each) for group, each in short))
@@ -138,41 +142,43 @@ class Slices:
     def give_back(self, groups: Iterable[BackendGroup]) -> None:
         """A place of each of these groups is free again."""
         for group in groups:
-            if group in self._slices:
-                self._slices[group].num_held -= 1
+            if group in self._ceiling_leases:
+                self._ceiling_leases[group].num_held -= 1
 
     def ceiling(self, group: BackendGroup) -> int:
         """The group's, for all gateways together."""
-        return self._slices[group].ceiling
+        return self._ceiling_leases[group].ceiling
 
     async def tick(self) -> None:
         """Say that this gateway lives, and even out places. Call it four times a second."""
-        await asyncio.gather(*(self._ask(group, each) for group, each in self._slices.items()))
+        await asyncio.gather(
+            *(self._ask(group, each) for group, each in self._ceiling_leases.items())
+        )
 
     async def close(self) -> None:
         """Give everything back at once; without Redis it is free after `ALIVE_MS`."""
         try:
-            for group in self._slices:
+            for group in self._ceiling_leases:
                 await self._servers.run(_LEAVE, (_key(group), self._id))
         except RedisAway:
             pass
         finally:
             await self._servers.close()
 
-    async def _ask_for_more(self, group: BackendGroup, each: _Slice) -> None:
+    async def _ask_for_more(self, group: BackendGroup, each: _CeilingLease) -> None:
         each.num_short += 1
         try:
             await self._ask(group, each)
         finally:
             each.num_short -= 1
 
-    async def _ask(self, group: BackendGroup, each: _Slice) -> None:
+    async def _ask(self, group: BackendGroup, each: _CeilingLease) -> None:
         """One call for all who ask at the same time."""
         if each.asking is None or each.asking.done():
             each.asking = asyncio.create_task(self._share(group, each))
         await asyncio.shield(each.asking)
 
-    async def _share(self, group: BackendGroup, each: _Slice) -> None:
+    async def _share(self, group: BackendGroup, each: _CeilingLease) -> None:
         await asyncio.sleep(0)  # who comes in the same turn is counted in
         self._num_calls += 1
         wish = (self._id, each.ceiling, each.keep(), each.wanted, ALIVE_MS, self._num_calls)

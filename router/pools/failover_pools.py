@@ -109,7 +109,7 @@ class FailoverPools:
         self._breaker = Breaker()
         self._local = LocalPools()
         self._held: dict[str, _Held] = {}  # by reservation id
-        self._strangers: dict[str, _Held] = {}  # those of them that Redis cannot know
+        self._unknown_names: dict[str, _Held] = {}  # those of them that Redis cannot know
         self._unsettled: deque[_Unsettled] = deque()
         self._counts: deque[int] = deque([1], maxlen=COUNTS_KEPT)
         self._num_uncharged = 0
@@ -183,7 +183,7 @@ class FailoverPools:
         held = self._held.pop(reservation.id, None)
         if held is None:
             return _nothing()  # settled before
-        self._strangers.pop(reservation.id, None)
+        self._unknown_names.pop(reservation.id, None)
         self._local.release(held.counted)
         if held.is_local:
             self._local.settle(held.reservation, actual_tokens)
@@ -318,7 +318,7 @@ class FailoverPools:
             is_forgotten = await self._probe()
             if self._breaker.is_closed:
                 self._breaker.succeeded(started_us, self._clock_us())
-                unknown = self._held if is_forgotten else self._strangers
+                unknown = self._held if is_forgotten else self._unknown_names
                 await self._bring_up_to_date(unknown.values())
             elif self._breaker.probed(good=True):
                 await self._redis.ping()  # over the connection that tasks use
@@ -395,7 +395,7 @@ class FailoverPools:
             )
             self._local.hold(reservation)
             if is_local:
-                self._strangers[name] = held
+                self._unknown_names[name] = held
 
     def _put_off(self, entry: _Unsettled) -> None:
         if len(self._unsettled) >= MAX_UNSETTLED:
@@ -414,7 +414,7 @@ class FailoverPools:
             held.reservation = msgspec.structs.replace(held.reservation, former=None, released=())
         await self._redis.adopt(held.tenant, held.reservation)
         held.in_redis = True
-        self._strangers.pop(held.reservation.id, None)
+        self._unknown_names.pop(held.reservation.id, None)
 
     async def _charge(self, entry: _Unsettled) -> None:
         """Make Redis know the reservation if it cannot, then settle it there."""

@@ -80,7 +80,7 @@ return 1
 _POOLS = Script(SCRIPT, NUM_KEYS)
 
 
-class Sweeper:
+class Reaper:
     """One gateway's. Every call of `tend` may raise `RedisAway`; the next one goes on."""
 
     def __init__(self, servers: RedisServers, lease_ms: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
 from router.pools.pools import BUDGET_US, LEASE_US, Balance, Demand, Grant, Renewal, Reservation
-from router.pools.reaper import Sweeper
+from router.pools.reaper import Reaper
 from router.pools.script_calls import (
     MAX_RENEWED,
     NUM_KEYS,
@@ -49,7 +49,7 @@ class RedisPools:
         """Connects at the first call. `url`: see `redis_url`."""
         self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
         self._lease_ms = lease_us // 1_000
-        self._sweeper = Sweeper(self._servers, self._lease_ms)
+        self._reaper = Reaper(self._servers, self._lease_ms)
 
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
@@ -62,7 +62,7 @@ class RedisPools:
             PoolsUnavailable: Redis is away. What it may have reserved expires with its lease.
         """
         call = reserve_call(tenant, reservation_id, ranked_demands, self._lease_ms)
-        self._sweeper.note(tenant.id)
+        self._reaper.note(tenant.id)
         reply = await self._call(call)
         return grant_of(reply, tenant, reservation_id, ranked_demands)
 
@@ -74,7 +74,7 @@ class RedisPools:
         Raises:
             PoolsUnavailable: Redis is away. Adopt it again; if never settled, its lease expires.
         """
-        self._sweeper.note(tenant.id)
+        self._reaper.note(tenant.id)
         reply = await self._call(adopt_call(tenant, reservation, self._lease_ms))
         return grant_of(reply, tenant, reservation.id, [reservation.demands])
 
@@ -125,7 +125,7 @@ class RedisPools:
         leases_of: dict[str, list[str]] = defaultdict(list)
         calls: list[Arguments] = []
         for reservation in reservations:
-            self._sweeper.note(reservation.tenant_id)
+            self._reaper.note(reservation.tenant_id)
             if reservation.former is not None:
                 calls.append(extend_call(reservation, self._lease_ms))
                 continue
@@ -146,7 +146,7 @@ class RedisPools:
             PoolsUnavailable: Redis is away.
         """
         try:
-            num_swept, _ = await self._sweeper.sweep(tenant_id)
+            num_swept, _ = await self._reaper.sweep(tenant_id)
         except RedisAway as error:
             raise PoolsUnavailable(f"Redis: {error}") from error
         return num_swept
@@ -160,7 +160,7 @@ class RedisPools:
             PoolsUnavailable: Redis is away.
         """
         try:
-            return await self._sweeper.tend()
+            return await self._reaper.tend()
         except RedisAway as error:
             raise PoolsUnavailable(f"Redis: {error}") from error
 
@@ -206,7 +206,7 @@ class RedisPools:
     async def close(self) -> None:
         """Fail what still waits and close the connections."""
         await self._servers.close()
-        await self._sweeper.close()
+        await self._reaper.close()
 
     async def _call(self, call: Arguments) -> Any:
         try:

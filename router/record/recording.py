@@ -112,7 +112,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     cost: int = 0  # weighted tokens, as the pools were charged
 
 
-class Course(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a task went, in microseconds; None where it never got so far."""
 
     outcome: str
@@ -129,7 +129,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
 def record_of(
     task: Task,
     decision: RouteDecision | None,
-    course: Course,
+    course: TaskOutcome,
     backends: Mapping[str, BackendInfo],
     *,
     with_text: bool = False,

@@ -1,6 +1,6 @@
 """`delegate`: the fast engine holds the conversation and hands sub-tasks to the deep one.
 
-The fast engine is offered a tool of the gateway's. Rounds:
+The fast engine is offered a tool of the gateway's. FlushTimer:
 
 1. opening: the fast engine answers. Without a call of the tool that is the whole response.
 2. Each call becomes a sub-task on the deep engine, begun when the call is complete. The fast engine

@@ -12,7 +12,7 @@ import msgspec
 _SCALE = 1 << 20  # steps of the water level per place of weight 1
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class ShareClaim(msgspec.Struct, frozen=True, kw_only=True):
     """What one tenant wants of a capacity, in places."""
 
     demand: int
@@ -21,7 +21,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     ceiling: int | None = None
 
 
-def water_fill(capacity: int, claims: Mapping[str, Claim]) -> dict[str, int]:
+def water_fill(capacity: int, claims: Mapping[str, ShareClaim]) -> dict[str, int]:
     """Each tenant's places; whole numbers, which sum up to all there is or all that is wanted."""
     tops = {
         name: max(0, claim.demand if claim.ceiling is None else min(claim.demand, claim.ceiling))

@@ -27,7 +27,7 @@ class _Burst(msgspec.Struct):
     last_us: int  # the latest
 
 
-class Promises:
+class RetryAfter:
     """The turns told so far. `now_us` never goes back."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ from router.policy.policy import DEFAULT_POLICY, MAX_RULES, Policy, Rule
 from router.policy.rules import first_rule
 from router.pools.pools import Demand, MemoryPools
 from router.pools.redis_pools import RedisPools
-from router.record.recording import Course, encode_line, record_of
+from router.record.recording import TaskOutcome, encode_line, record_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -195,7 +195,7 @@ def policy_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) ->
         task_id=task.id, task_class=task_class, ranked=ranked, policy_version="v1", chosen=ranked[0]
     )
     infos = {stat.info.name: stat.info for stat in stats}
-    course = Course(outcome="ok", duration_us=1_000_000)
+    course = TaskOutcome(outcome="ok", duration_us=1_000_000)
     return [
         asked("rules: the default ones", *DEFAULT_POLICY.rules),
         asked(f"rules: {MAX_RULES}, none of which holds", *many),
@@ -229,11 +229,11 @@ def weighing_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) 
     )
     for number in range(2 * MIN_OUTCOMES):
         outcome = {"fast": float(number % 2), "deep": 1.0}
-        learned.learner(TENANT.id).observe(trial.lesson("feedback", outcome))  # type: ignore[arg-type]
+        learned.learner(TENANT.id).observe(trial.observation("feedback", outcome))  # type: ignore[arg-type]
     for experience in (fresh, learned):
         for stat in stats:
             for _ in range(MIN_SAMPLES):
-                experience.paces.note(stat.info.name, 100_000, 10_000)
+                experience.backend_speeds.note(stat.info.name, 100_000, 10_000)
 
     def decide_on(experience: Experience, asked: Task) -> None:
         course = experience.arrival(asked, stats)

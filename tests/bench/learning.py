@@ -24,7 +24,7 @@ import numpy as np
 from router.classify.classify import classify, features_of_text
 from router.classify.linear_model import LinearModel
 from router.classify.text_features import read
-from router.learn.learning import GainLearner, Lesson, traits
+from router.learn.learning import GainLearner, Observation, traits
 from router.record.evaluation import curve
 from router.record.labelled import Record, read_records
 from router.training.fit import fit
@@ -42,13 +42,13 @@ DEFAULT_DATA = Path("../shared/data/routing")
 class Ask(NamedTuple):
     """One record, ready for replay."""
 
-    lesson: Lesson
+    observation: Observation
     small_ok: float
     large_ok: float
 
 
 def asks_of(records: Sequence[Record], prior: LinearModel | None = None) -> list[Ask]:
-    """The records' lessons; `prior` says the gain instead of the shipped model."""
+    """The records' observations; `prior` says the gain instead of the shipped model."""
     asks = []
     for record in records:
         reading = read(record.text)
@@ -59,8 +59,8 @@ def asks_of(records: Sequence[Record], prior: LinearModel | None = None) -> list
             task_class = msgspec.structs.replace(task_class, p_gain=p_gain)
         small, large = float(record.labels["small_ok"]), float(record.labels["large_ok"])
         vector = traits(reading, task_class)
-        lesson = Lesson(vector, task_class.p_gain, {"fast": small, "deep": large})
-        asks.append(Ask(lesson, small, large))
+        observation = Observation(vector, task_class.p_gain, {"fast": small, "deep": large})
+        asks.append(Ask(observation, small, large))
     return asks
 
 
@@ -72,9 +72,9 @@ def replay(asks: Sequence[Ask], num_outcomes: int, seed: int) -> float | None:
         return None
     learner = GainLearner()
     for at in order[:num_outcomes]:
-        learner.observe(asks[at].lesson)
+        learner.observe(asks[at].observation)
     rest = [asks[at] for at in order[num_kept_apart:]]
-    scores = [ask.lesson.p_gain + learner.correction(ask.lesson.traits) for ask in rest]
+    scores = [ask.observation.p_gain + learner.correction(ask.observation.traits) for ask in rest]
     found = curve([ask.small_ok for ask in rest], [ask.large_ok for ask in rest], scores)
     return None if found is None else found.apgr
 
@@ -87,7 +87,7 @@ def unseen_prior(sources: Sequence[str], records: Sequence[Record]) -> LinearMod
 
 
 def replays(records: Sequence[Record], *, unseen: bool) -> Iterator[tuple[str, list[Ask]]]:
-    """Each source that is large enough, with its lessons."""
+    """Each source that is large enough, with its observations."""
     by_source: dict[str, list[Record]] = {}
     for record in records:
         if "small_ok" in record.labels and "large_ok" in record.labels:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from gateway.access.tenant_store import MAX_RECORDS, AuditEntry, Change, Directory
-from gateway.access.tenant_view import Roster
+from gateway.access.tenant_store import MAX_RECORDS, AuditEntry, Change, TenantStore
+from gateway.access.tenant_view import TenantsView
 from gateway.config.keys import KeyRecord
 from gateway.config.tenants import TenantRecord
 from gateway.wire.errors import ProtocolError
@@ -18,12 +18,14 @@ AUDIT = AuditEntry(at_s=1, author="ada", action="tenants.create", subject="acme"
 
 
 class Follower:
-    """A directory with its roster, and how often it changed."""
+    """A store with its view, and how often it changed."""
 
     def __init__(self, redis: "Redis") -> None:
-        self.roster = Roster()
+        self.tenant_view = TenantsView()
         self.changed = asyncio.Event()
-        self.directory = Directory(redis, self.roster, max_stale_s=3600, on_change=self.changed.set)
+        self.directory = TenantStore(
+            redis, self.tenant_view, max_stale_s=3600, on_change=self.changed.set
+        )
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def tenant(tenant_id: str, tier: str) -> bytes:
 
 
 def change(follower: Follower, name: str, after: bytes) -> Change:
-    return Change(name, follower.roster.raw(name), after)
+    return Change(name, follower.tenant_view.raw(name), after)
 
 
 async def test_what_one_writes_the_other_hears_of(followers: tuple[Follower, Follower]) -> None:
@@ -51,13 +53,13 @@ async def test_what_one_writes_the_other_hears_of(followers: tuple[Follower, Fol
         for tier in ("free", "pro"):
             reader.changed.clear()
             await writer.directory.write([change(writer, "tenant:a", tenant("a", tier))], AUDIT)
-            assert writer.roster.tenants["a"].tier == tier
+            assert writer.tenant_view.tenants["a"].tier == tier
             await asyncio.wait_for(reader.changed.wait(), 60)
-            assert reader.roster.tenants["a"].tier == tier
+            assert reader.tenant_view.tenants["a"].tier == tier
         reader.changed.clear()
         await writer.directory.write([change(writer, "tenant:a", b"")], AUDIT)
         await asyncio.wait_for(reader.changed.wait(), 60)
-        assert not reader.roster.tenants
+        assert not reader.tenant_view.tenants
     finally:
         follow.cancel()
         with suppress(asyncio.CancelledError):
@@ -76,7 +78,7 @@ async def test_the_second_of_two_at_once_loses_whole(
         await second.directory.write([change(second, "tenant:b", tenant("b", "pro")), stale], AUDIT)
     assert caught.value.kind.status == 409
     await second.directory.refresh()
-    assert {t.id: t.tier for t in second.roster.tenants.values()} == {"a": "free"}
+    assert {t.id: t.tier for t in second.tenant_view.tenants.values()} == {"a": "free"}
 
 
 async def test_lost_records_are_kept_until_somebody_makes_new_ones(
@@ -88,11 +90,11 @@ async def test_lost_records_are_kept_until_somebody_makes_new_ones(
     async with Redis.from_url(redis_url) as client:
         await client.flushall()
     await second.directory.refresh()
-    assert set(second.roster.tenants) == {"a"}
+    assert set(second.tenant_view.tenants) == {"a"}
     fresh = Change("tenant:b", b"", tenant("b", "pro"))
     await first.directory.write([fresh], AUDIT)
     await second.directory.refresh()
-    assert set(first.roster.tenants) == set(second.roster.tenants) == {"b"}
+    assert set(first.tenant_view.tenants) == set(second.tenant_view.tenants) == {"b"}
 
 
 async def test_there_is_an_end_to_records_and_to_remembered_removals(
@@ -111,7 +113,7 @@ async def test_there_is_an_end_to_records_and_to_remembered_removals(
         await client.zadd("lw1:{directory}:changed", removed)  # type: ignore[arg-type]
     await first.directory.write([Change("tenant:b", b"", tenant("b", "pro"))], AUDIT)
     await second.directory.refresh()  # a new epoch: everything is read again
-    assert set(second.roster.tenants) == {"a", "b"}
+    assert set(second.tenant_view.tenants) == {"a", "b"}
     async with Redis.from_url(redis_url) as client:
         assert await client.zcard("lw1:{directory}:changed") == 1
 

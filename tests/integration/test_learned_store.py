@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
-from router.learn.learning import ARMS, NUM_TRAITS, GainLearner, Lesson
+from router.learn.learning import ARMS, NUM_TRAITS, GainLearner, Observation
 
 CHANCE = np.random.default_rng(20_260_118)
 
@@ -26,7 +26,7 @@ def teach(learner: GainLearner, count: int) -> None:
         success = {"fast": float(CHANCE.random() < 0.4), "deep": float(CHANCE.random() < 0.9)}
         vector = np.clip(CHANCE.normal(size=NUM_TRAITS) / 3, -3, 3)
         vector[0] = 1.0
-        learner.observe(Lesson(vector, 0.2, success))  # type: ignore[arg-type]
+        learner.observe(Observation(vector, 0.2, success))  # type: ignore[arg-type]
 
 
 class Process:

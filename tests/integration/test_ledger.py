@@ -19,8 +19,8 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from gateway.access.tenant_store import AuditEntry, Change, Directory
-from gateway.access.tenant_view import Roster
+from gateway.access.tenant_store import AuditEntry, Change, TenantStore
+from gateway.access.tenant_view import TenantsView
 from gateway.config.config import LedgerConfig
 from gateway.store import usage_export
 from gateway.store.ledger import STREAM, Ledger, open_ledger
@@ -397,13 +397,13 @@ async def write_and_hear(url: str) -> None:
     """A change that one gateway makes reaches another."""
     async with AsyncExitStack() as stack:
         heard = asyncio.Event()
-        rosters = (Roster(), Roster())
+        rosters = (TenantsView(), TenantsView())
         clients = [redis_client(url, timeout_s=60) for _ in rosters]
         for client in clients:
             stack.push_async_callback(client.aclose)
         writer, reader = (
-            Directory(client, roster, max_stale_s=60, on_change=heard.set)
-            for client, roster in zip(clients, rosters, strict=True)
+            TenantStore(client, tenant_view, max_stale_s=60, on_change=heard.set)
+            for client, tenant_view in zip(clients, rosters, strict=True)
         )
         follow = asyncio.create_task(reader.follow())
         audit = AuditEntry(at_s=1, author="ada", action="tenants.create", subject="a")

@@ -18,7 +18,7 @@ from gateway.process.maintenance import TEND_INTERVAL_S
 from router.classify.task import GroupLimits, Tenant
 from router.pools import reaper as sweeper
 from router.pools.pools import Balance, Demand, Grant, Renewal, Unit
-from router.pools.reaper import Sweeper
+from router.pools.reaper import Reaper
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
 from router.redis.servers import RECONNECT_PAUSE_S
 
@@ -192,12 +192,12 @@ async def test_what_one_that_dies_had_taken_is_soon_due_again(
     crashed, alive = (RedisPools(redis_url, lease_us=1_000, budget_us=BUDGET_US) for _ in range(2))
     await crashed.reserve_first(tenant, "x", [(Demand(group="deep", tokens=1),)])
 
-    async def die(_sweeper: Sweeper, _tenant_id: str) -> tuple[int, int]:
+    async def die(_reaper: Reaper, _tenant_id: str) -> tuple[int, int]:
         raise asyncio.CancelledError
 
     with Redis.from_url(redis_url) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(Sweeper, "sweep", die)
+            patch.setattr(Reaper, "sweep", die)
             await asyncio.sleep(0.005)  # then the tenant is due
             with pytest.raises(asyncio.CancelledError):
                 await crashed.tend()

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from router.classify.task import GroupLimits, Tenant
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
-from router.learn.learning import NUM_TRAITS, Lesson
+from router.learn.learning import NUM_TRAITS, Observation
 from router.pools.heartbeat import Heartbeat
 from router.pools.pools import Balance, Demand, Renewal
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
@@ -232,7 +232,7 @@ async def test_what_outcomes_taught_is_shared_through_a_cluster(cluster: Cluster
     try:
         one, two = Experience(), Experience()
         for each in TENANTS[:6]:
-            one.learner(each.id).observe(Lesson(np.ones(NUM_TRAITS), 0.2, {"fast": 1.0}))
+            one.learner(each.id).observe(Observation(np.ones(NUM_TRAITS), 0.2, {"fast": 1.0}))
         await LearnedStore(client, one).share()
         for each in TENANTS[:6]:
             assert await LearnedStore(client, two).load(each.id)

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from gateway.access.auth import Keys
-from gateway.access.key_sessions import Holders
-from gateway.access.tenant_view import Roster
+from gateway.access.key_sessions import KeySessions
+from gateway.access.tenant_view import TenantsView
 from gateway.config.config import TenantConfig
 from gateway.config.keys import KeyRecord, Peppers, digest_of, new_key
 from gateway.config.tenants import DEFAULT_TIERS, TenantRecord, Tier
@@ -61,16 +61,16 @@ def test_unknown_keys(headers: dict[str, str], words: str) -> None:
 
 
 def managed(**changes: Any) -> tuple[Keys, str]:
-    """Keys with one of the roster, which holds until second 100, and that key."""
+    """Keys with one of the view, which holds until second 100, and that key."""
     key_id, key = new_key("test", bytes(range(40)))
     peppers = Peppers({"v1": b"x" * 32}, "v1")
     fields = {"id": key_id, "tenant_id": "acme", "created_s": 0, "created_by": "ada"}
     fields |= {"digest": digest_of(key, b"x" * 32), "pepper": "v1", "not_after_s": 100}
     record = msgspec.convert(fields | changes, KeyRecord)
-    roster = Roster([TenantRecord(id="acme", tier="pro")], DEFAULT_TIERS)
-    roster.put({f"key:{key_id}": msgspec.json.encode(record)})
-    roster.is_current = True
-    return Keys([], roster, peppers), key
+    tenant_view = TenantsView([TenantRecord(id="acme", tier="pro")], DEFAULT_TIERS)
+    tenant_view.put({f"key:{key_id}": msgspec.json.encode(record)})
+    tenant_view.is_current = True
+    return Keys([], tenant_view, peppers), key
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -115,7 +115,7 @@ def test_one_other_character_is_another_key(place: int) -> None:
 
 def test_while_keys_cannot_be_read_clients_are_told_to_try_again() -> None:
     keys, key = managed()
-    keys.roster.is_current = False
+    keys.tenant_view.is_current = False
     tenant = Tenant(id="acme", tier="pro", limits={}, key_id=key.split("_")[2])
     unknown = new_key("test", bytes(40))[1]
     for shown in (key, unknown):
@@ -129,10 +129,10 @@ def test_who_works_is_put_out_with_the_key_and_limits_follow_the_tier() -> None:
     keys, key = managed()
     tenant = keys.tenant(bearer(key), 5)
     tier = Tier(limits={"deep": LIMITS})
-    keys.roster.put({"tier:pro": msgspec.json.encode(tier)})
+    keys.tenant_view.put({"tier:pro": msgspec.json.encode(tier)})
     assert keys.latest(tenant).limits == {"deep": LIMITS}
     assert keys.latest(tenant).key_id == tenant.key_id
-    keys.roster.put({f"key:{tenant.key_id}": None})
+    keys.tenant_view.put({f"key:{tenant.key_id}": None})
     refusal = keys.refusal(tenant, 5)
     assert refusal is not None
     assert refusal.code == "invalid_api_key"
@@ -142,7 +142,7 @@ def test_who_works_is_put_out_with_the_key_and_limits_follow_the_tier() -> None:
 def test_holders_end_once_and_let_go() -> None:
     keys, key = managed()
     tenant = keys.tenant(bearer(key), 5)
-    holders, ended = Holders(), []
+    holders, ended = KeySessions(), []
     holders.add(tenant, lambda error: ended.append(("first", error.code)))
     let_go = holders.add(tenant, lambda error: ended.append(("second", error.code)))
     let_go()

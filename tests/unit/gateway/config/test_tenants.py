@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.access.tenant_view import Roster
+from gateway.access.tenant_view import TenantsView
 from gateway.config.tenants import (
     DEFAULT_TIERS,
     TenantRecord,
@@ -75,29 +75,29 @@ def test_the_default_tiers_are_sound() -> None:
 
 
 def test_a_configured_tenant_is_not_replaced_but_a_configured_tier_is() -> None:
-    roster = Roster([TenantRecord(id="acme", tier="free")], TIERS)
+    tenant_view = TenantsView([TenantRecord(id="acme", tier="free")], TIERS)
     encode = msgspec.json.encode
-    roster.put(
+    tenant_view.put(
         {
             "tenant:acme": encode(TenantRecord(id="acme", tier="pro")),
             "tenant:beta": encode(TenantRecord(id="beta", tier="pro")),
             "tier:free": encode(Tier(limits={"fast": FAST})),
         }
     )
-    acme, beta = roster.tenant("acme"), roster.tenant("beta")
+    acme, beta = tenant_view.tenant("acme"), tenant_view.tenant("beta")
     assert acme is not None
     assert beta is not None
     assert (acme.tier, set(acme.limits), set(beta.limits)) == ("free", {"fast"}, {"fast", "deep"})
-    roster.put({"tier:free": None, "tenant:beta": None})
-    acme = roster.tenant("acme")
+    tenant_view.put({"tier:free": None, "tenant:beta": None})
+    acme = tenant_view.tenant("acme")
     assert acme is not None
     assert set(acme.limits) == {"deep"}
-    assert roster.tenant("beta") is None
+    assert tenant_view.tenant("beta") is None
 
 
 def test_a_record_of_a_newer_release_is_left_out_and_one_with_more_fields_taken() -> None:
-    roster = Roster(tiers=TIERS)
-    odd = roster.put(
+    tenant_view = TenantsView(tiers=TIERS)
+    odd = tenant_view.put(
         {
             "tenant:new": b'{"id": "new", "tier": "pro", "colour": "red"}',
             "tenant:odd": b'{"id": 7}',
@@ -105,4 +105,4 @@ def test_a_record_of_a_newer_release_is_left_out_and_one_with_more_fields_taken(
         }
     )
     assert odd == ["tenant:odd", "badge:x"]
-    assert roster.tenant("new") is not None
+    assert tenant_view.tenant("new") is not None

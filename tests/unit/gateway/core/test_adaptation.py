@@ -28,7 +28,7 @@ class AdaptiveWorld(WaitingWorld):
         self.now_us = 0
         self.adaptation = self.gw.adaptation = Adaptation(
             AdaptationConfig(groups={"fast": BOUNDS}, **config),
-            gate=self.gw.gate,
+            limiter=self.gw.limiter,
             waiting=self.gw.waiting,
             stats=self.stats,
             clock_us=lambda: self.now_us,
@@ -67,7 +67,7 @@ async def test_a_full_group_lets_nobody_in_and_says_when_to_come() -> None:
         each.cancel()
     await asyncio.gather(*running, return_exceptions=True)
     await world.left()
-    assert world.gw.gate.num_running("fast") == 0
+    assert world.gw.limiter.num_running("fast") == 0
 
 
 async def test_a_fallback_takes_what_a_full_group_does_not() -> None:
@@ -105,7 +105,7 @@ async def test_the_limit_follows_the_engine() -> None:
         each.cancel()
     await asyncio.gather(*running, waiting, return_exceptions=True)
     await world.left()
-    assert world.gw.gate.num_running("fast") == 0
+    assert world.gw.limiter.num_running("fast") == 0
 
 
 async def test_what_ends_makes_room_for_the_one_with_the_larger_weight() -> None:
@@ -127,10 +127,12 @@ async def test_what_ends_makes_room_for_the_one_with_the_larger_weight() -> None
             until(lambda number=number: len(world.fast.generations) == 5 + number),  # type: ignore[misc]
             PATIENCE_S,
         )
-    running = {name: count for (name, _), count in world.gw.gate.running_by_tenant("fast").items()}
+    running = {
+        name: count for (name, _), count in world.gw.limiter.running_by_tenant("fast").items()
+    }
     assert running == {"gold": 3, "plain": 1}
     for each in waiting:
         each.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     await world.left()
-    assert world.gw.gate.num_running("fast") == 0
+    assert world.gw.limiter.num_running("fast") == 0

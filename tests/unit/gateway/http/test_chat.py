@@ -26,7 +26,7 @@ from backends.contract import (
     ToolChoice,
     Usage,
 )
-from gateway.transport.flush_timer import Rounds
+from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import Outbox
 from gateway.wire.chat_request import MAX_STOPS, parse_chat
 from gateway.wire.chat_stream import ChatStream
@@ -284,7 +284,7 @@ class Chunks(Outbox):
     """An outbox that keeps what it is sent, decoded; a stream that is marked waits for a flush."""
 
     def __init__(self) -> None:
-        super().__init__(Rounds(1000.0))
+        super().__init__(FlushTimer(1000.0))
         self.frames: list[bytes] = []
 
     def send(self, frame: bytes) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway.metrics.learning_metrics import LearningCollector, lessons_of
+from gateway.metrics.learning_metrics import LearningCollector, observations_of
 from router.learn.drift import SIGNALS, Standing
 
 
@@ -16,7 +16,7 @@ def scrape(*standings: Standing) -> str:
         num_outcomes={"feedback": 3},
     )
     collector = LearningCollector()
-    collector.lessons = lessons_of(experience)
+    collector.observations = observations_of(experience)
     registry = CollectorRegistry()
     registry.register(collector)
     return generate_latest(registry).decode()

@@ -20,7 +20,7 @@ from backends.contract import (
     Usage,
 )
 from backends.prompt import measure, prompt_size
-from gateway.run.branch import Pace
+from gateway.run.branch import TokenTimes
 from gateway.run.dispatch import Outcome, Run
 from gateway.run.side_reservations import Claim, SideReservation, SideReservations
 from gateway.wire.errors import ProtocolError
@@ -165,7 +165,7 @@ async def test_one_backend_passes_through() -> None:
     stage.run.close()
     assert generation.num_cancels == 0, "it had finished"
     assert stage.run.usages == [stop(3).usage]
-    assert stage.run.first == Pace(0, 10, 30, 40)
+    assert stage.run.first == TokenTimes(0, 10, 30, 40)
     assert stage.deep.generations == []
 
 
@@ -443,7 +443,7 @@ async def test_a_finish_after_the_wait_was_cancelled_is_harmless() -> None:
 )
 def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
     usage = Usage(num_output_tokens=num_output_tokens)
-    assert Pace(0, 10, 100, 5).tpot_us(usage) == tpot_us
+    assert TokenTimes(0, 10, 100, 5).tpot_us(usage) == tpot_us
 
 
 async def test_a_fault_of_ours_ends_its_run_and_spares_the_engine() -> None:

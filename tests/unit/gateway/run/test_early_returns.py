@@ -251,7 +251,7 @@ async def test_it_may_end_at_any_moment_of_an_early_return() -> None:
 async def test_waiting_tasks_and_ceilings_learn_of_it_at_once() -> None:
     running = Running("brief")
     gw = running.world.gw
-    gw.gate.set_limit("fast", 1, {})
+    gw.limiter.set_limit("fast", 1, {})
     fast, deep = await running.fast(), await running.deep()
     heard: list[tuple[str, ...]] = []
     gw.waiting.released = lambda part: heard.append(  # type: ignore[method-assign]
@@ -261,16 +261,16 @@ async def test_waiting_tasks_and_ceilings_learn_of_it_at_once() -> None:
     await running.free("fast")
     await until(lambda: bool(heard))
     assert heard == [("fast",)]
-    assert (gw.gate.num_running("fast"), gw.gate.num_running("deep")) == (0, 1)
+    assert (gw.limiter.num_running("fast"), gw.limiter.num_running("deep")) == (0, 1)
     deep.sink.finish(stop(5))
     await running.end()
     assert heard == [("fast",), ("deep",)]
-    assert gw.gate.num_running("deep") == 0
+    assert gw.limiter.num_running("deep") == 0
 
 
 async def test_a_full_group_of_engines_takes_no_further_variation() -> None:
     running = Running("breadth", n="5")
-    running.world.gw.gate.set_limit("fast", 3, {})
+    running.world.gw.limiter.set_limit("fast", 3, {})
     await until(lambda: len(running.world.fast.generations) == 3)
     for _ in range(50):
         await asyncio.sleep(0)
@@ -281,7 +281,7 @@ async def test_a_full_group_of_engines_takes_no_further_variation() -> None:
     (await running.deep()).sink.finish(stop(5))
     terminal = await running.end()
     assert terminal["routing"]["variations"] == {"asked": 5, "whole": 3}
-    assert running.world.gw.gate.num_running("fast") == 0
+    assert running.world.gw.limiter.num_running("fast") == 0
 
 
 async def test_a_fault_of_ours_while_reserving_is_an_answer_too() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.transport.keepalive import NUM_PLACES, KeepAlive, Line
+from gateway.transport.keepalive import NUM_PLACES, AcceptQueue, KeepAlive
 from router.redis.cancelling import cancelled
 
 
@@ -18,7 +18,7 @@ class Watch:
 
 async def test_a_line_takes_only_so_much_per_turn_and_keeps_the_order() -> None:
     watch = Watch()
-    line = Line(turn_s=0.010, clock_s=watch)
+    line = AcceptQueue(turn_s=0.010, clock_s=watch)
     done: list[int] = []
 
     def work(number: int) -> None:
@@ -43,7 +43,7 @@ async def test_a_line_takes_only_so_much_per_turn_and_keeps_the_order() -> None:
 async def test_one_that_fails_holds_nobody_up() -> None:
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    line = Line()
+    line = AcceptQueue()
     done: list[str] = []
 
     def fail() -> None:

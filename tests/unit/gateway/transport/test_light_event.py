@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.transport.light_event import Latch, Mailbox
+from gateway.transport.light_event import LightEvent, LightQueue
 
 
 async def turns(number: int = 5) -> None:
@@ -13,7 +13,7 @@ async def turns(number: int = 5) -> None:
 
 
 async def test_a_latch_holds_until_it_is_set_and_lets_all_go() -> None:
-    latch = Latch()
+    latch = LightEvent()
     waiters = [asyncio.ensure_future(latch.wait()) for _ in range(3)]
     await turns()
     assert not any(waiter.done() for waiter in waiters)
@@ -31,7 +31,7 @@ async def test_a_latch_holds_until_it_is_set_and_lets_all_go() -> None:
 
 
 async def test_a_waiter_that_is_cancelled_leaves_the_others() -> None:
-    latch = Latch()
+    latch = LightEvent()
     first, second = (asyncio.ensure_future(latch.wait()) for _ in range(2))
     await turns()
     first.cancel()
@@ -42,7 +42,7 @@ async def test_a_waiter_that_is_cancelled_leaves_the_others() -> None:
 
 
 async def test_a_mailbox_gives_in_order_and_keeps_what_a_cancelled_reader_did_not_take() -> None:
-    mailbox: Mailbox[int] = Mailbox()
+    mailbox: LightQueue[int] = LightQueue()
     reader = asyncio.ensure_future(mailbox.get())
     await turns()
     for number in range(4):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from backends.contract import Usage
-from gateway.transport.flush_timer import Rounds
+from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import MAX_QUEUED_BYTES, Outbox
 from gateway.wire.response import Ending, ResponseStream
 from tests.unit.gateway.doubles import parsed_create, text, until
@@ -53,7 +53,7 @@ async def turns(number: int = 5) -> None:
 
 
 async def test_frames_go_out_in_order_without_waiting_for_the_interval() -> None:
-    outbox, written = Outbox(Rounds(NEVER_S)), Written()
+    outbox, written = Outbox(FlushTimer(NEVER_S)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     for number in range(3):
         outbox.send(str(number).encode())
@@ -67,7 +67,7 @@ async def test_frames_go_out_in_order_without_waiting_for_the_interval() -> None
 
 
 async def test_what_is_held_leaves_with_what_follows() -> None:
-    outbox, written = Outbox(Rounds(NEVER_S)), Written()
+    outbox, written = Outbox(FlushTimer(NEVER_S)), Written()
     writes: list[int] = []
 
     async def write(frames: list[bytes]) -> None:
@@ -83,7 +83,7 @@ async def test_what_is_held_leaves_with_what_follows() -> None:
     await turns()
     assert written.frames == [b"created", b"in progress", b"first token"]
     assert writes == [3]
-    outbox.ripen()  # its round, when nothing is left
+    outbox.flush_due()  # its round, when nothing is left
     await turns()
     assert writes == [3]
     outbox.hold(b"created again")
@@ -93,7 +93,7 @@ async def test_what_is_held_leaves_with_what_follows() -> None:
 
 
 async def test_what_is_held_waits_no_longer_than_a_round() -> None:
-    outbox, written = Outbox(Rounds(INTERVAL_S)), Written()
+    outbox, written = Outbox(FlushTimer(INTERVAL_S)), Written()
     writer = asyncio.create_task(outbox.run(written.write, lambda frames: False))
     outbox.hold(b"created")
     await until(lambda: written.frames == [b"created"])
@@ -104,7 +104,7 @@ async def test_what_is_held_waits_no_longer_than_a_round() -> None:
 
 
 async def test_marks_gather_until_the_interval_ends() -> None:
-    outbox, written = Outbox(Rounds(NEVER_S)), Written()
+    outbox, written = Outbox(FlushTimer(NEVER_S)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = Counted(outbox, "s")
     for _ in range(4):
@@ -119,7 +119,7 @@ async def test_marks_gather_until_the_interval_ends() -> None:
 
 
 async def test_every_interval_ends() -> None:
-    outbox, written = Outbox(Rounds(INTERVAL_S)), Written()
+    outbox, written = Outbox(FlushTimer(INTERVAL_S)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = Counted(outbox, "s")
     for number in range(1, 4):
@@ -132,7 +132,7 @@ async def test_every_interval_ends() -> None:
 
 
 async def test_closing_writes_what_is_left() -> None:
-    outbox, written = Outbox(Rounds(NEVER_S)), Written()
+    outbox, written = Outbox(FlushTimer(NEVER_S)), Written()
     one, two = Counted(outbox, "a"), Counted(outbox, "b")
     one.mark()
     two.mark()
@@ -144,13 +144,13 @@ async def test_closing_writes_what_is_left() -> None:
 
 
 async def test_a_closed_empty_outbox_is_done_at_once() -> None:
-    outbox = Outbox(Rounds(NEVER_S))
+    outbox = Outbox(FlushTimer(NEVER_S))
     outbox.close()
     await outbox.run(Written().write)
 
 
 async def test_a_slow_reader_makes_text_gather_and_shows_as_blocked() -> None:
-    outbox, written = Outbox(Rounds(0.0)), Written()
+    outbox, written = Outbox(FlushTimer(0.0)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = Counted(outbox, "s")
     assert outbox.blocked_since_s is None
@@ -174,14 +174,14 @@ async def test_a_write_that_fails_ends_the_writer() -> None:
     async def broken(frame: bytes) -> None:
         raise ConnectionResetError
 
-    outbox = Outbox(Rounds(NEVER_S))
+    outbox = Outbox(FlushTimer(NEVER_S))
     outbox.send(b"x")
     with pytest.raises(ConnectionResetError):
         await outbox.run(broken)
 
 
 async def test_text_marked_while_a_closing_writer_is_stuck_still_goes_out() -> None:
-    outbox, written = Outbox(Rounds(0.0)), Written()
+    outbox, written = Outbox(FlushTimer(0.0)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     written.room.clear()
     outbox.send(b"stuck")
@@ -196,7 +196,7 @@ async def test_text_marked_while_a_closing_writer_is_stuck_still_goes_out() -> N
 @pytest.mark.parametrize("interval_s", [0.0, INTERVAL_S])
 async def test_a_response_through_an_outbox(interval_s: float) -> None:
     """The first delta at once, then few frames for many tokens, and nothing lost or reordered."""
-    outbox, written = Outbox(Rounds(interval_s)), Written()
+    outbox, written = Outbox(FlushTimer(interval_s)), Written()
     writer = asyncio.create_task(outbox.run(written.write))
     stream = ResponseStream(
         parsed_create(), lambda _, frame: outbox.send(frame), on_dirty=outbox.mark
@@ -223,7 +223,7 @@ async def test_a_response_through_an_outbox(interval_s: float) -> None:
 
 
 async def test_too_much_that_waits_holds_the_reader_back() -> None:
-    outbox = Outbox(Rounds(0))
+    outbox = Outbox(FlushTimer(0))
     for _ in range(5):
         outbox.send(bytes(MAX_QUEUED_BYTES // 4))
     waiting = asyncio.create_task(outbox.room())
@@ -260,7 +260,7 @@ class Transport:
 
 
 async def test_a_round_writes_by_itself_and_in_order() -> None:
-    outbox, written, transport = Outbox(Rounds(0.0)), Written(), Transport()
+    outbox, written, transport = Outbox(FlushTimer(0.0)), Written(), Transport()
     writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
     stream = Counted(outbox, "s")
     await turns()
@@ -270,7 +270,7 @@ async def test_a_round_writes_by_itself_and_in_order() -> None:
     assert (transport.frames, written.frames) == ([b"s2"], [])
     outbox.send(b"frame")
     stream.mark()
-    outbox.ripen()  # in the same turn, behind a frame that waits for its end
+    outbox.flush_due()  # in the same turn, behind a frame that waits for its end
     assert (transport.frames, written.frames) == ([b"s2", b"frame", b"s1"], [])
     outbox.close()
     stream.mark()
@@ -279,7 +279,7 @@ async def test_a_round_writes_by_itself_and_in_order() -> None:
 
 
 async def test_what_a_turn_queues_goes_out_at_its_end_in_one_write() -> None:
-    outbox, written, transport = Outbox(Rounds(NEVER_S)), Written(), Transport()
+    outbox, written, transport = Outbox(FlushTimer(NEVER_S)), Written(), Transport()
     writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
     await turns()
     stream = Counted(outbox, "s")
@@ -298,7 +298,7 @@ async def test_what_a_turn_queues_goes_out_at_its_end_in_one_write() -> None:
 
 
 async def test_while_the_writer_is_stuck_a_round_writes_nothing() -> None:
-    outbox, written, transport = Outbox(Rounds(0.0)), Written(), Transport()
+    outbox, written, transport = Outbox(FlushTimer(0.0)), Written(), Transport()
     writer = asyncio.create_task(outbox.run(written.write, transport.write_now))
     written.room.clear()
     transport.has_room = False
@@ -308,7 +308,7 @@ async def test_while_the_writer_is_stuck_a_round_writes_nothing() -> None:
     stream = Counted(outbox, "s")
     for _ in range(3):
         stream.mark()
-        outbox.ripen()
+        outbox.flush_due()
         await turns()
     assert (transport.frames, stream.num_marks) == ([], 3), "text gathers in its stream"
     written.room.set()
@@ -319,7 +319,7 @@ async def test_while_the_writer_is_stuck_a_round_writes_nothing() -> None:
 
 
 async def test_a_full_transport_leaves_a_round_to_the_writer() -> None:
-    outbox, written = Outbox(Rounds(0.0)), Written()
+    outbox, written = Outbox(FlushTimer(0.0)), Written()
     writer = asyncio.create_task(outbox.run(written.write, lambda frames: False))
     stream = Counted(outbox, "s")
     await turns()
@@ -330,11 +330,11 @@ async def test_a_full_transport_leaves_a_round_to_the_writer() -> None:
 
 
 async def test_a_round_that_fails_ends_the_writer() -> None:
-    outbox, transport = Outbox(Rounds(0.0)), Transport()
+    outbox, transport = Outbox(FlushTimer(0.0)), Transport()
     writer = asyncio.create_task(outbox.run(Written().write, transport.write_now))
     await turns()
     transport.is_broken = True
     Counted(outbox, "s").mark()
-    outbox.ripen()
+    outbox.flush_due()
     with pytest.raises(ConnectionResetError):
         await asyncio.wait_for(writer, 20)

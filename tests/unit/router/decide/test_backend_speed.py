@@ -2,12 +2,14 @@
 
 import pytest
 
-from router.decide.backend_speed import MIN_SAMPLES, NOISE, Estimate, Paces, extra_wait
+from router.decide.backend_speed import MIN_SAMPLES, NOISE, BackendSpeeds, Estimate, extra_wait
 from tests.unit.router.tasks import backend
 
 
-def measured(name: str, *, ttft_us: float, tpot_us: float, times: int = MIN_SAMPLES) -> Paces:
-    paces = Paces()
+def measured(
+    name: str, *, ttft_us: float, tpot_us: float, times: int = MIN_SAMPLES
+) -> BackendSpeeds:
+    paces = BackendSpeeds()
     for _ in range(times):
         paces.note(name, ttft_us, tpot_us)
     return paces

@@ -7,7 +7,7 @@ import pytest
 
 from backends.contract import BackendGroup
 from router.classify.task import Route, Tenant
-from router.decide.concurrency_limiter import GroupGate
+from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.decide.decision import RankedRoute, Reason
 
 
@@ -31,13 +31,13 @@ def somebody(group: BackendGroup) -> bool:
 
 
 def test_without_limits_everything_is_open() -> None:
-    gate = GroupGate()
+    gate = ConcurrencyLimiter()
     assert not gate.is_on
     assert gate.open_routes((PARALLEL, FAST), "a", somebody) == (PARALLEL, FAST)
 
 
 def test_a_full_group_closes_the_routes_that_need_it() -> None:
-    gate = GroupGate()
+    gate = ConcurrencyLimiter()
     gate.set_limit("fast", 2, {})
     for number in range(2):
         assert gate.open_routes((FAST,), "a", nobody) == (FAST,)
@@ -56,7 +56,7 @@ def test_a_full_group_closes_the_routes_that_need_it() -> None:
 
 
 def test_a_share_binds_only_while_others_wait() -> None:
-    gate = GroupGate()
+    gate = ConcurrencyLimiter()
     gate.set_limit("deep", 10, {"a": 2})
     for number in range(2):
         gate.enter(str(number), tenant("a"), ("deep",))
@@ -70,7 +70,7 @@ def test_a_share_binds_only_while_others_wait() -> None:
 
 
 def test_while_it_asks_a_task_counts_for_all_its_routes() -> None:
-    gate = GroupGate()
+    gate = ConcurrencyLimiter()
     gate.set_limit("fast", 1, {})
     gate.set_limit("deep", 1, {})
     gate.enter("t", tenant("a"), ("fast", "deep"))
@@ -84,7 +84,7 @@ def test_while_it_asks_a_task_counts_for_all_its_routes() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_are_those_of_the_tasks(seed: int) -> None:
     chance = random.Random(seed)
-    gate = GroupGate()
+    gate = ConcurrencyLimiter()
     gate.set_limit("fast", 10**6, {})
     inside: dict[str, tuple[str, tuple[BackendGroup, ...]]] = {}
     choices: list[tuple[BackendGroup, ...]] = [("fast",), ("deep",), ("fast", "deep")]

@@ -9,7 +9,7 @@ from router.decide.continuity import (
     MAX_CHARS,
     MAX_HOLDING,
     NEW,
-    Course,
+    ConversationState,
     course_of,
     was_sensitive,
 )
@@ -116,9 +116,11 @@ def test_what_the_client_brings_is_in_nobodys_cache() -> None:
 
 
 def test_holding_grows_with_the_context_up_to_a_bound() -> None:
-    held = [Course(holder="fast", held_tokens=n).holding for n in (0, 1_024, 8_192, 10**7)]
+    held = [
+        ConversationState(holder="fast", held_tokens=n).holding for n in (0, 1_024, 8_192, 10**7)
+    ]
     assert held == sorted(held)
     assert held[0] == pytest.approx(0.3)
     assert held[1] == pytest.approx(0.55)
     assert held[-1] == MAX_HOLDING
-    assert Course(held_tokens=10**6).holding == 0
+    assert ConversationState(held_tokens=10**6).holding == 0

@@ -7,8 +7,8 @@ import pytest
 
 from router.classify.classify import Band
 from router.classify.task import Hints, TaskClass
-from router.decide.backend_speed import Paces
-from router.decide.continuity import Course
+from router.decide.backend_speed import BackendSpeeds
+from router.decide.continuity import ConversationState
 from router.decide.weighing import NO_FACTS, Facts, explored, weigh
 from router.policy.tradeoff import Tradeoff
 from tests.unit.router.tasks import backend, task
@@ -40,7 +40,7 @@ def test_with_nothing_known_the_class_is_the_classifiers(p_deep: float) -> None:
 
 
 def held(by: Any, tokens: int = 8_192, **fields: Any) -> Facts:
-    return Facts(course=Course(holder=by, held_tokens=tokens, **fields))
+    return Facts(course=ConversationState(holder=by, held_tokens=tokens, **fields))
 
 
 ROWS: tuple[tuple[str, float, Facts, str, str], ...] = (
@@ -111,7 +111,9 @@ def test_what_clients_told_takes_the_place_of_the_classifier(
 
 def test_it_says_what_counted() -> None:
     facts = Facts(
-        course=Course(holder="fast", held_tokens=8_192), gain_correction=0.2, num_outcomes=240
+        course=ConversationState(holder="fast", held_tokens=8_192),
+        gain_correction=0.2,
+        num_outcomes=240,
     )
     assert weighed(0.3, facts).because == (
         "Classified as uncertain (p_deep 0.30 -> 0.24; band 0.15 to 0.60; "
@@ -128,8 +130,8 @@ def test_a_policy_may_do_without_widening() -> None:
     assert weighed(0.12, Facts(alarms=("x",)), widen_on_drift=False) == of(0.12)
 
 
-def paces(deep_tpot_us: float) -> Paces:
-    made = Paces()
+def paces(deep_tpot_us: float) -> BackendSpeeds:
+    made = BackendSpeeds()
     for _ in range(9):
         made.note("wafer", 50_000, 1_000)
         made.note("gpu", 500_000, deep_tpot_us)
@@ -150,13 +152,13 @@ def test_a_deadline_that_deep_cannot_meet(
     deadline_ms: int, p_deep: float, label: str, by: str
 ) -> None:
     asked = task(hints=Hints(deadline_us=deadline_ms * 1_000))
-    found = weighed(p_deep, Facts(paces=paces(20_000)), task=asked)
+    found = weighed(p_deep, Facts(backend_speeds=paces(20_000)), task=asked)
     assert (found.label, found.decided_by) == (label, by)
 
 
 def test_a_queue_at_the_deep_engine_sends_fewer_to_it() -> None:
     stats = (STATS[0], msgspec.structs.replace(STATS[1], num_waiting=40))
-    facts = Facts(paces=paces(20_000))
+    facts = Facts(backend_speeds=paces(20_000))
     found = weigh(Tradeoff(), BAND, task(), of(0.2), stats, facts)
     assert found.label == "interactive"
     assert "times as long as usual" in found.because

@@ -11,7 +11,7 @@ from router.classify.task import Task
 from router.decide.weighing import weigh
 from router.learn.experience import MAX_LEARNERS, MAX_TENANTS, STALE_US, Experience
 from router.learn.learning import MIN_OUTCOMES
-from router.learn.pending_outcomes import Trial
+from router.learn.pending_outcomes import PendingOutcome
 from router.policy.tradeoff import Tradeoff
 from router.pools.pools import Balance
 from tests.unit.router.tasks import backend, task
@@ -27,7 +27,7 @@ def message(role: str, text: str) -> ContextItem:
 ANSWER = message("assistant", "It takes them in order.")
 
 
-def answered(experience: Experience, ask: str = ASK, response_id: str = "resp_1") -> Trial:
+def answered(experience: Experience, ask: str = ASK, response_id: str = "resp_1") -> PendingOutcome:
     first = task(ask, id=response_id, items=(message("user", ask),))
     return experience.note_answer(
         first,
@@ -51,19 +51,19 @@ MOVES = (("Now write a test for it", "accepted", 1.0), (ASK, "retried", 0.0))
 @pytest.mark.parametrize(("ask", "source", "success"), MOVES)
 def test_the_next_ask_teaches_once(ask: str, source: str, success: float) -> None:
     experience = Experience()
-    trial = answered(experience)
+    pending = answered(experience)
     assert experience.holder_of(next_task(ask)) == "wafer"  # though the client named no parent
     experience.arrival(next_task(ask), STATS)
-    assert (trial.taught_by, trial.taught) == (source, {"fast": success})
+    assert (pending.taught_by, pending.taught) == (source, {"fast": success})
     experience.arrival(next_task(ask), STATS)  # a fork of the same conversation
     assert experience.num_outcomes == {source: 1}
 
 
 def test_feedback_replaces_a_hint() -> None:
     experience = Experience()
-    trial = answered(experience)
+    pending = answered(experience)
     experience.arrival(next_task("Now write a test for it"), STATS)
-    assert experience.teach(trial, "feedback", {"fast": 0.0})
+    assert experience.teach(pending, "feedback", {"fast": 0.0})
     known = experience.learner("acme").known["fast"]
     assert known.num_outcomes == pytest.approx(1.0)
     assert known.moment[0] < 0
@@ -72,7 +72,7 @@ def test_feedback_replaces_a_hint() -> None:
 def test_a_trial_of_another_version_teaches_nothing() -> None:
     experience = Experience()
     assert not experience.teach(
-        Trial(tenant_id="acme", answered_by="fast", p_gain=0.1, traits=b"", version="old"),
+        PendingOutcome(tenant_id="acme", answered_by="fast", p_gain=0.1, traits=b"", version="old"),
         "feedback",
         {"fast": 1.0},
     )
@@ -91,8 +91,8 @@ def test_enough_outcomes_reach_the_next_decision() -> None:
 
     for number in range(2 * MIN_OUTCOMES):
         assert number > MIN_OUTCOMES or correction() == 0
-        trial = answered(experience, f"Rename {number} of them", f"resp_{number + 10}")
-        experience.teach(trial, "feedback", {"fast": 1.0, "deep": 0.2})
+        pending = answered(experience, f"Rename {number} of them", f"resp_{number + 10}")
+        experience.teach(pending, "feedback", {"fast": 1.0, "deep": 0.2})
     assert correction() < -0.2
 
 

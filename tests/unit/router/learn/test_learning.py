@@ -12,7 +12,7 @@ from router.learn.learning import (
     MIN_OUTCOMES,
     NUM_TRAITS,
     GainLearner,
-    Lesson,
+    Observation,
     Sums,
     no_sums,
     traits,
@@ -22,7 +22,7 @@ from router.record.evaluation import curve
 SEED = 20_260_117
 
 
-def lessons(count: int, seed: int, *, noise: float = 0.3) -> list[Lesson]:
+def observations(count: int, seed: int, *, noise: float = 0.3) -> list[Observation]:
     """Traffic whose gain hangs on two traits that the prior takes no account of."""
     chance = np.random.default_rng(seed)
     made = []
@@ -35,87 +35,91 @@ def lessons(count: int, seed: int, *, noise: float = 0.3) -> list[Lesson]:
             "fast": float(chance.random() < fast + noise * (chance.random() - 0.5)),
             "deep": float(chance.random() < 0.85),
         }
-        made.append(Lesson(vector, p_gain, success))  # type: ignore[arg-type]
+        made.append(Observation(vector, p_gain, success))  # type: ignore[arg-type]
     return made
 
 
-def learned(taught: list[Lesson]) -> GainLearner:
+def learned(taught: list[Observation]) -> GainLearner:
     learner = GainLearner()
-    for lesson in taught:
-        learner.observe(lesson)
+    for observation in taught:
+        learner.observe(observation)
     return learner
 
 
-def apgr(learner: GainLearner, asked: list[Lesson]) -> float:
+def apgr(learner: GainLearner, asked: list[Observation]) -> float:
     found = curve(
-        [lesson.success["fast"] for lesson in asked],
-        [lesson.success["deep"] for lesson in asked],
-        [lesson.p_gain + learner.correction(lesson.traits) for lesson in asked],
+        [observation.success["fast"] for observation in asked],
+        [observation.success["deep"] for observation in asked],
+        [observation.p_gain + learner.correction(observation.traits) for observation in asked],
     )
     assert found is not None
     return found.apgr
 
 
 def test_some_hundred_outcomes_of_ones_own_traffic_beat_the_prior() -> None:
-    later = lessons(3_000, SEED + 1)
+    later = observations(3_000, SEED + 1)
     before = apgr(GainLearner(), later)
-    with_200, with_400 = (apgr(learned(lessons(n, SEED)), later) for n in (200, 400))
+    with_200, with_400 = (apgr(learned(observations(n, SEED)), later) for n in (200, 400))
     assert before == pytest.approx(0.5, abs=0.04), f"seed {SEED}: the prior is to know nothing"
     assert with_200 > before + 0.08, f"seed {SEED}"
     assert with_400 > with_200 - 0.01, f"seed {SEED}"
 
 
 def test_below_the_minimum_the_prior_rules_alone() -> None:
-    taught = lessons(2 * MIN_OUTCOMES, SEED)
+    taught = observations(2 * MIN_OUTCOMES, SEED)
     learner = learned(taught[:MIN_OUTCOMES])
     assert learner.trust == 0
-    assert all(learner.correction(lesson.traits) == 0 for lesson in taught)
+    assert all(learner.correction(observation.traits) == 0 for observation in taught)
     assert learned(taught).trust == 1
 
 
 def test_only_what_clients_told_stands_for_the_classifier() -> None:
-    told = learned(lessons(400, SEED))
+    told = learned(observations(400, SEED))
     assert told.told == pytest.approx(0.5)
-    hinted = learned([Lesson(x.traits, x.p_gain, x.success, 0.5) for x in lessons(800, SEED)])
+    hinted = learned(
+        [Observation(x.traits, x.p_gain, x.success, 0.5) for x in observations(800, SEED)]
+    )
     assert (hinted.trust, hinted.told) == (1, 0)
 
 
 def test_a_gain_needs_outcomes_of_both_arms() -> None:
     """A small model's failures alone would send hopeless asks to the large one."""
-    learner = learned([Lesson(x.traits, x.p_gain, {"fast": 0.0}) for x in lessons(500, SEED)])
+    learner = learned(
+        [Observation(x.traits, x.p_gain, {"fast": 0.0}) for x in observations(500, SEED)]
+    )
     assert learner.num_outcomes == 0
     assert learner.correction(np.ones(NUM_TRAITS)) == 0
 
 
 def test_outcomes_of_one_arm_each_teach_as_well_as_pairs() -> None:
-    later = lessons(3_000, SEED + 1)
+    later = observations(3_000, SEED + 1)
     single = [
-        Lesson(x.traits, x.p_gain, {arm: x.success[arm]})
-        for at, x in enumerate(lessons(800, SEED))
+        Observation(x.traits, x.p_gain, {arm: x.success[arm]})
+        for at, x in enumerate(observations(800, SEED))
         for arm in (ARMS[at % 2],)
     ]
     assert apgr(learned(single), later) > 0.6, f"seed {SEED}"
 
 
 def test_no_flood_of_lies_moves_it_further_than_the_bound() -> None:
-    lie = Lesson(np.full(NUM_TRAITS, 3.0), 0.2, {"fast": 0.0, "deep": 1.0})
+    lie = Observation(np.full(NUM_TRAITS, 3.0), 0.2, {"fast": 0.0, "deep": 1.0})
     learner = learned([lie] * 3_000)
     assert 0 < learner.correction(lie.traits) <= MAX_CORRECTION
     assert all(sums.num_outcomes <= MAX_OUTCOMES for sums in learner.known.values())
 
 
 def test_trust_is_lost_while_the_prior_predicts_better() -> None:
-    learner = learned(lessons(400, SEED))
+    learner = learned(observations(400, SEED))
     assert learner.trust == 1
     learner.weights = {arm: weights + 0.5 for arm, weights in learner.weights.items()}
-    for lesson in lessons(9, SEED + 2):  # one less than a refit
-        learner.observe(lesson)
+    for observation in observations(9, SEED + 2):  # one less than a refit
+        learner.observe(observation)
     assert learner.trust == 0
 
 
 def test_beginning_anew_is_the_prior_again_and_can_be_undone() -> None:
-    learner = learned(lessons(400, SEED))
-    probe = lessons(1, SEED + 3)[0].traits
+    learner = learned(observations(400, SEED))
+    probe = observations(1, SEED + 3)[0].traits
     kept, distance = learner.known, learner.distance
     assert distance > 0.05
     learner.start({arm: no_sums() for arm in ARMS}, 1)
@@ -127,8 +131,8 @@ def test_beginning_anew_is_the_prior_again_and_can_be_undone() -> None:
 
 
 def test_a_surer_outcome_takes_the_place_of_a_hint() -> None:
-    hint, told = lessons(2, SEED)
-    hint = Lesson(told.traits, told.p_gain, {"fast": 1.0}, 0.2)
+    hint, told = observations(2, SEED)
+    hint = Observation(told.traits, told.p_gain, {"fast": 1.0}, 0.2)
     learner, plain = learned([hint]), learned([told])
     learner.take_back(hint)
     learner.observe(told)
@@ -139,7 +143,7 @@ def test_a_surer_outcome_takes_the_place_of_a_hint() -> None:
 
 
 def test_what_two_processes_learned_adds_up_to_what_one_would_have() -> None:
-    taught = lessons(400, SEED)
+    taught = observations(400, SEED)
     together, halves = learned(taught), [learned(taught[:200]), learned(taught[200:])]
     shared: dict[str, Sums] = {arm: no_sums() for arm in ARMS}
     for half in halves:
@@ -152,9 +156,9 @@ def test_what_two_processes_learned_adds_up_to_what_one_would_have() -> None:
 
 
 def test_old_outcomes_fade_so_that_new_traffic_counts() -> None:
-    learner = learned(lessons(MAX_OUTCOMES + 500, SEED))
+    learner = learned(observations(MAX_OUTCOMES + 500, SEED))
     assert learner.num_outcomes == MAX_OUTCOMES
-    probe = Lesson(np.eye(NUM_TRAITS)[0], 0.2, {"fast": 1.0, "deep": 0.0})
+    probe = Observation(np.eye(NUM_TRAITS)[0], 0.2, {"fast": 1.0, "deep": 0.0})
     before = learner.correction(probe.traits)
     for _ in range(MAX_OUTCOMES):
         learner.observe(probe)

@@ -5,43 +5,62 @@ import pytest
 
 from backends.contract import Message, TextPart
 from backends.prompt import measure
-from router.decide.continuity import Course
+from router.decide.continuity import ConversationState
 from router.learn.learning import NUM_TRAITS, USUAL_SUCCESS
-from router.learn.pending_outcomes import WEIGHTS, Trial, Trials, agreement, pack_traits, shown
+from router.learn.pending_outcomes import (
+    WEIGHTS,
+    PendingOutcome,
+    PendingOutcomes,
+    agreement,
+    pack_traits,
+    shown,
+)
 from tests.unit.router.tasks import task
 
 
-def trial(**fields: object) -> Trial:
+def pending(**fields: object) -> PendingOutcome:
     plain = {
         "tenant_id": "acme",
         "answered_by": "fast",
         "p_gain": 0.2,
         "traits": pack_traits(np.linspace(-3, 3, NUM_TRAITS)),
     }
-    return Trial(**(plain | fields))  # type: ignore[arg-type]
+    return PendingOutcome(**(plain | fields))  # type: ignore[arg-type]
 
 
-AGAIN = Course(holder="fast", dissatisfied=True)
+AGAIN = ConversationState(holder="fast", dissatisfied=True)
 ROWS = (
-    ("it goes on", trial(), Course(holder="fast"), False, ("accepted", 1.0)),
-    ("it asks again", trial(), AGAIN, False, ("retried", 0.0)),
-    ("and asks the deep engine", trial(), AGAIN, True, ("escalated", 0.0)),
-    ("which had answered", trial(answered_by="deep"), AGAIN, True, ("retried", 0.0)),
-    ("fast was its own choice", trial(pinned=True), AGAIN, True, ("retried", 0.0)),
-    ("new work for the deep engine", trial(), Course(holder="fast"), True, ("accepted", 1.0)),
-    ("a tool's output", trial(), Course(holder="fast", answers_tools=True), False, None),
+    ("it goes on", pending(), ConversationState(holder="fast"), False, ("accepted", 1.0)),
+    ("it asks again", pending(), AGAIN, False, ("retried", 0.0)),
+    ("and asks the deep engine", pending(), AGAIN, True, ("escalated", 0.0)),
+    ("which had answered", pending(answered_by="deep"), AGAIN, True, ("retried", 0.0)),
+    ("fast was its own choice", pending(pinned=True), AGAIN, True, ("retried", 0.0)),
+    (
+        "new work for the deep engine",
+        pending(),
+        ConversationState(holder="fast"),
+        True,
+        ("accepted", 1.0),
+    ),
+    (
+        "a tool's output",
+        pending(),
+        ConversationState(holder="fast", answers_tools=True),
+        False,
+        None,
+    ),
 )
 
 
 @pytest.mark.parametrize(("why", "before", "course", "wants_deep", "expected"), ROWS)
 def test_what_the_next_task_shows(
-    why: str, before: Trial, course: Course, wants_deep: bool, expected: object
+    why: str, before: PendingOutcome, course: ConversationState, wants_deep: bool, expected: object
 ) -> None:
     assert shown(before, task(num_turns=2), course, wants_deep=wants_deep) == expected, why
 
 
 def test_a_first_ask_shows_nothing() -> None:
-    assert shown(trial(), task(num_turns=1), Course(), wants_deep=False) is None
+    assert shown(pending(), task(num_turns=1), ConversationState(), wants_deep=False) is None
 
 
 AGREEMENTS = (
@@ -63,11 +82,11 @@ def test_agreement_speaks_only_where_it_is_clear(
 
 
 def test_a_lesson_is_the_trial_and_no_more_sure_than_its_source() -> None:
-    lesson = trial().lesson("accepted", {"fast": 1.0})
-    np.testing.assert_allclose(lesson.traits, np.linspace(-3, 3, NUM_TRAITS), atol=2e-3)
-    assert lesson.weight == WEIGHTS["accepted"] < WEIGHTS["retried"] < WEIGHTS["feedback"]
-    assert not trial(version="other").usable
-    assert not trial(traits=b"").usable
+    observation = pending().observation("accepted", {"fast": 1.0})
+    np.testing.assert_allclose(observation.traits, np.linspace(-3, 3, NUM_TRAITS), atol=2e-3)
+    assert observation.weight == WEIGHTS["accepted"] < WEIGHTS["retried"] < WEIGHTS["feedback"]
+    assert not pending(version="other").usable
+    assert not pending(traits=b"").usable
 
 
 def answer(text: str, **fields: str) -> Message:
@@ -75,9 +94,9 @@ def answer(text: str, **fields: str) -> Message:
 
 
 def test_a_resent_context_is_known_by_its_last_answer() -> None:
-    trials = Trials()
+    trials = PendingOutcomes()
     said = measure(answer("Done.", id="msg_1"))
-    trials.add("resp_1", trial(), said.digest)
+    trials.add("resp_1", pending(), said.digest)
     ask = measure(Message("user", (TextPart("And now?"),)))
     follows = task(items=(measure(answer("Done.")), ask))
     assert trials.before(follows) is trials.get("acme", "resp_1")
@@ -87,9 +106,9 @@ def test_a_resent_context_is_known_by_its_last_answer() -> None:
 
 
 def test_the_oldest_trials_go() -> None:
-    trials = Trials(max_trials=3)
+    trials = PendingOutcomes(max_pending=3)
     for number in range(10):
-        trials.add(f"resp_{number}", trial(), number)
+        trials.add(f"resp_{number}", pending(), number)
     assert [trials.get("acme", f"resp_{n}") is None for n in range(10)] == [True] * 7 + [False] * 3
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from router.classify.task import Route
 from router.policy.document import path_text
-from router.policy.policy import DEFAULT_POLICY, Choice, PolicyError, parse_policy, strangers
+from router.policy.policy import DEFAULT_POLICY, Choice, PolicyError, parse_policy, unknown_names
 from router.strategies.options import StrategyOptions
 
 DOCUMENT = b"""
@@ -177,7 +177,7 @@ backends = ["wafer", "wafr"]
 when.any = [{ tenants = ["acme", "acmee"] }, { not = { tenants = ["x"] } }]
 [tenants.beta]
 """
-    faults = strangers(parse_policy(document), ["acme"], ["wafer", "gpu"])
+    faults = unknown_names(parse_policy(document), ["acme"], ["wafer", "gpu"])
     assert [(path_text(fault.path), fault.message) for fault in faults] == [
         ("tenants.beta", "no tenant 'beta' here"),
         (

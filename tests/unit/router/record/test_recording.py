@@ -12,10 +12,10 @@ from router.classify.text_features import DENSE_NAMES
 from router.decide.decision import RankedRoute, Reason, RouteDecision, ShadowChoice
 from router.record.recording import (
     SCHEMA,
-    Course,
     DecisionRecord,
     RankedRecord,
     ShadowRecord,
+    TaskOutcome,
     UsageRecord,
     decode_line,
     encode_line,
@@ -55,7 +55,7 @@ DECISION = RouteDecision(
     chosen=ROUTE,
     shadow=ShadowChoice(policy_version="v8", route=Route.FAST, strategy=None, rule="class"),
 )
-COURSE = Course(
+COURSE = TaskOutcome(
     outcome="ok",
     answered_by="gpu",
     queued_us=1_000,
@@ -122,7 +122,7 @@ def test_turns_of_a_conversation_can_be_told_without_knowing_it() -> None:
 
 
 def test_a_task_that_no_route_could_take_has_a_line_too() -> None:
-    course = Course(outcome="invalid", error="context_length_exceeded", duration_us=10)
+    course = TaskOutcome(outcome="invalid", error="context_length_exceeded", duration_us=10)
     record = record_of(TASK, None, course, INFOS)
     assert (record.outcome, record.error, record.route) == (
         "invalid",
@@ -138,7 +138,7 @@ def test_every_line_has_every_column() -> None:
     """So that a table made of any lines has the same columns."""
     lines = [
         encode_line(record_of(TASK, DECISION, COURSE, INFOS)),
-        encode_line(record_of(TASK, None, Course(outcome="error", duration_us=1), INFOS)),
+        encode_line(record_of(TASK, None, TaskOutcome(outcome="error", duration_us=1), INFOS)),
     ]
     for line in lines:
         assert tuple(json.loads(line)) == DecisionRecord.__struct_fields__

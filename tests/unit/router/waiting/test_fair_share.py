@@ -4,26 +4,26 @@ import random
 
 import pytest
 
-from router.waiting.fair_share import Claim, stepped, water_fill
+from router.waiting.fair_share import ShareClaim, stepped, water_fill
 
-CASES: list[tuple[int, dict[str, Claim], dict[str, int]]] = [
+CASES: list[tuple[int, dict[str, ShareClaim], dict[str, int]]] = [
     (10, {}, {}),
-    (10, {"a": Claim(demand=4)}, {"a": 4}),
-    (10, {"a": Claim(demand=40)}, {"a": 10}),
-    (10, {"a": Claim(demand=40), "b": Claim(demand=40)}, {"a": 5, "b": 5}),
-    (10, {"a": Claim(demand=2), "b": Claim(demand=40)}, {"a": 2, "b": 8}),
-    (12, {"a": Claim(demand=40, weight=3), "b": Claim(demand=40)}, {"a": 9, "b": 3}),
-    (10, {"a": Claim(demand=40, ceiling=3), "b": Claim(demand=40)}, {"a": 3, "b": 7}),
-    (10, {"a": Claim(demand=40), "b": Claim(demand=40, floor=8)}, {"a": 2, "b": 8}),
-    (10, {"a": Claim(demand=40), "b": Claim(demand=1, floor=8)}, {"a": 9, "b": 1}),
-    (4, {"a": Claim(demand=9, floor=6), "b": Claim(demand=9, floor=6)}, {"a": 2, "b": 2}),
-    (0, {"a": Claim(demand=9, floor=6)}, {"a": 0}),
-    (3, {"a": Claim(demand=2), "b": Claim(demand=2)}, {"a": 2, "b": 1}),
+    (10, {"a": ShareClaim(demand=4)}, {"a": 4}),
+    (10, {"a": ShareClaim(demand=40)}, {"a": 10}),
+    (10, {"a": ShareClaim(demand=40), "b": ShareClaim(demand=40)}, {"a": 5, "b": 5}),
+    (10, {"a": ShareClaim(demand=2), "b": ShareClaim(demand=40)}, {"a": 2, "b": 8}),
+    (12, {"a": ShareClaim(demand=40, weight=3), "b": ShareClaim(demand=40)}, {"a": 9, "b": 3}),
+    (10, {"a": ShareClaim(demand=40, ceiling=3), "b": ShareClaim(demand=40)}, {"a": 3, "b": 7}),
+    (10, {"a": ShareClaim(demand=40), "b": ShareClaim(demand=40, floor=8)}, {"a": 2, "b": 8}),
+    (10, {"a": ShareClaim(demand=40), "b": ShareClaim(demand=1, floor=8)}, {"a": 9, "b": 1}),
+    (4, {"a": ShareClaim(demand=9, floor=6), "b": ShareClaim(demand=9, floor=6)}, {"a": 2, "b": 2}),
+    (0, {"a": ShareClaim(demand=9, floor=6)}, {"a": 0}),
+    (3, {"a": ShareClaim(demand=2), "b": ShareClaim(demand=2)}, {"a": 2, "b": 1}),
 ]
 
 
 @pytest.mark.parametrize(("capacity", "claims", "shares"), CASES)
-def test_shares(capacity: int, claims: dict[str, Claim], shares: dict[str, int]) -> None:
+def test_shares(capacity: int, claims: dict[str, ShareClaim], shares: dict[str, int]) -> None:
     assert water_fill(capacity, claims) == shares
 
 
@@ -32,7 +32,7 @@ def test_what_holds_for_all_claims(seed: int) -> None:
     chance = random.Random(seed)
     capacity = chance.randrange(200)
     claims = {
-        f"t{n}": Claim(
+        f"t{n}": ShareClaim(
             demand=chance.randrange(60),
             weight=chance.choice([1, 1, 2, 3, 10, 1_000]),
             floor=chance.choice([0, 0, 1, 5]),

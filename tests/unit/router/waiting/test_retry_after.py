@@ -8,7 +8,7 @@ import pytest
 
 from router.classify.task import GroupLimits, Tenant
 from router.pools.pools import Demand, Grant, MemoryPools
-from router.waiting.retry_after import BURST_US, MAX_KEPT, MAX_TOLD_US, Promises
+from router.waiting.retry_after import BURST_US, MAX_KEPT, MAX_TOLD_US, RetryAfter
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -20,7 +20,7 @@ def test_everybody_of_a_burst_gets_in_when_told(seed: int) -> None:
         max_concurrent=10_000,
     )
     tenant = Tenant(id="acme", tier="free", limits={"fast": limits})
-    pools, promises = MemoryPools(lease_us=3_600_000_000), Promises()
+    pools, promises = MemoryPools(lease_us=3_600_000_000), RetryAfter()
     now_us = 1_000_000_000
     sizes = [chance.randrange(1, limits.tokens_per_min // 50) for _ in range(400)]
     # Everything is used up before they come, and more, so that none of them fits by chance.
@@ -47,7 +47,7 @@ def test_everybody_of_a_burst_gets_in_when_told(seed: int) -> None:
 
 def test_turns_are_bounded_and_each_tenants_own() -> None:
     limits = GroupLimits(requests_per_min=1, tokens_per_min=60, max_concurrent=1)
-    pools, promises = MemoryPools(), Promises()
+    pools, promises = MemoryPools(), RetryAfter()
     now_us = 1_000_000_000
     for name in ("a", "b"):
         tenant = Tenant(id=name, tier="free", limits={"fast": limits})
@@ -91,7 +91,7 @@ def six_a_minute() -> tuple[MemoryPools, Tenant]:
 @pytest.mark.parametrize("interval_us", [200_000, 1_000_000, 3_000_000])
 def test_who_asks_again_and_again_is_told_what_is_true(interval_us: int) -> None:
     """Of one that asks every second each answer is exact; of one that asks faster, soon again."""
-    (pools, tenant), promises, now_us = six_a_minute(), Promises(), NOW_US
+    (pools, tenant), promises, now_us = six_a_minute(), RetryAfter(), NOW_US
     num_refused, num_exact, in_us = 0, 0, NOW_US + 10_000_000
     while (grant := ask(pools, tenant, f"try-{now_us}", now_us)).index is None:
         wait_us = promises.wait_us("acme", grant, 1, grant.wait_us, now_us)
@@ -104,7 +104,7 @@ def test_who_asks_again_and_again_is_told_what_is_true(interval_us: int) -> None
 
 
 def test_turns_end_when_somebody_gets_in_before_them() -> None:
-    (pools, tenant), promises = six_a_minute(), Promises()
+    (pools, tenant), promises = six_a_minute(), RetryAfter()
     grant = ask(pools, tenant, "x", NOW_US)
     told = [promises.wait_us("acme", grant, 1, grant.wait_us, NOW_US) for _ in range(3)]
     assert told == [10_000_000, 20_000_000, 30_000_000]
@@ -116,7 +116,7 @@ def test_turns_end_when_somebody_gets_in_before_them() -> None:
 
 
 def test_turns_end_when_other_pools_are_met() -> None:
-    (pools, tenant), promises = six_a_minute(), Promises()
+    (pools, tenant), promises = six_a_minute(), RetryAfter()
     grant = ask(pools, tenant, "x", NOW_US)
     away = msgspec.structs.replace(grant, mode="degraded")
     for refused in (grant, away, grant):
@@ -127,7 +127,7 @@ def test_turns_end_when_other_pools_are_met() -> None:
 def test_nobody_knows_when_places_fall_free_so_they_have_no_turns() -> None:
     limits = GroupLimits(requests_per_min=600, tokens_per_min=600, max_concurrent=4)
     pools, tenant = emptied(limits, 4)
-    promises, grant = Promises(), ask(pools, tenant, "e", NOW_US)
+    promises, grant = RetryAfter(), ask(pools, tenant, "e", NOW_US)
     assert grant.limited_by == ("fast", "concurrent")
     told = [promises.wait_us("acme", grant, 1, grant.wait_us, NOW_US) for _ in range(5)]
     assert told == [grant.wait_us] * 5

@@ -11,7 +11,7 @@ from redis import Redis
 from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
 from router.pools.capped_pools import CappedPools
-from router.pools.ceiling_leases import ALIVE_MS, Slices
+from router.pools.ceiling_leases import ALIVE_MS, CeilingLeases
 from router.pools.pools import Demand, Reservation, shrunk
 from router.pools.redis_pools import RedisPools
 
@@ -36,7 +36,7 @@ async def gateways(
         pools = CappedPools(
             RedisPools(url, budget_us=BUDGET_US), clock_us=lambda: int(loop.time() * 1e6)
         )
-        pools.slices = Slices(url, f"gateway-{place}", ceilings, budget_us=BUDGET_US)
+        pools.ceiling_leases = CeilingLeases(url, f"gateway-{place}", ceilings, budget_us=BUDGET_US)
         made.append(pools)
     for pools in made:
         await pools.greet()
