@@ -74,7 +74,10 @@ class FaultServer:
         self.asked = asyncio.Event()
         self.cancelled = asyncio.Event()  # by an event on a socket
         self.left = asyncio.Event()  # a client closed before the end
+        self.may_answer = asyncio.Event()  # what is asked before waits for it
+        self.may_answer.set()
         self.num_connections = 0
+        self.num_open = 0  # of them
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[str] = []
         self.http_port = 0
@@ -101,16 +104,18 @@ class FaultServer:
         port = self.socket_port if protocol == "responses-ws" else self.http_port
         return f"http://127.0.0.1:{port}/v1"
 
-    def _next(self, body: dict[str, Any]) -> str:
+    async def _next(self, body: dict[str, Any]) -> str:
         self.bodies.append(body)
         self.num_requests += 1
         self.asked.set()
+        await self.may_answer.wait()
         return self.plan.pop(0) if len(self.plan) > 1 else self.plan[0]
 
     # -- over HTTP -------------------------------------------------------------------------
 
     async def _http(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_connections += 1
+        self.num_open += 1
         self._open.add(writer)
         try:
             while True:
@@ -124,11 +129,12 @@ class FaultServer:
                     for line in head.splitlines()
                     if line.lower().startswith("content-length:")
                 )
-                plan = self._next(json.loads(await reader.readexactly(length)))
+                plan = await self._next(json.loads(await reader.readexactly(length)))
                 await self._reply(plan, head, reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
+            self.num_open -= 1
             self._open.discard(writer)
             writer.close()
 
@@ -185,8 +191,12 @@ class FaultServer:
 
     async def _socket(self, connection: ServerConnection) -> None:
         self.num_connections += 1
-        with contextlib.suppress(ConnectionClosed):
-            await self._serve(connection)
+        self.num_open += 1
+        try:
+            with contextlib.suppress(ConnectionClosed):
+                await self._serve(connection)
+        finally:
+            self.num_open -= 1
 
     async def _serve(self, connection: ServerConnection) -> None:
         async for message in connection:
@@ -198,7 +208,7 @@ class FaultServer:
                 await connection.send(json.dumps({**event, "stream_id": stream_id}))
                 self.cancelled.set()
                 continue
-            plan = self._next(body)
+            plan = await self._next(body)
             if plan == "too old":
                 error = {"code": "websocket_connection_limit_reached", "message": "60 minutes"}
                 event = {"type": "error", "status": 400, "error": error}

@@ -22,6 +22,7 @@ from backends.prompt import measure, prompt_size
 from backends.upstream.backend import UpstreamBackend
 from backends.upstream.options import UpstreamOptions
 from tests.integration.fault_server import TEXT, FaultServer
+from tests.unit.gateway.doubles import until
 
 PROTOCOLS = ("chat", "responses", "responses-ws")
 WAIT_S = 60.0  # bounds a hang
@@ -216,6 +217,25 @@ async def test_cancelling_closes_the_connection(
         server.plan = ["answer"]
         assert (await generate(backend)).text == "".join(TEXT)
     assert not sink.finishes
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_cancelling_at_any_moment_leaves_no_connection(
+    server: FaultServer, protocol: str
+) -> None:
+    """Nor one that was being opened, of which the server may hear nothing."""
+    server.plan = ["hang before the first token"]
+    num_turns = 0  # of the event loop until it is cancelled: more each time, until it was asked
+    while not server.asked.is_set():
+        async with upstream(server.base_url(protocol), protocol) as backend:
+            generation = backend.start(make_request(), RecordingSink())
+            for _ in range(num_turns):
+                await asyncio.sleep(0)
+            generation.cancel()
+            if protocol != "responses-ws":  # there one is opened ahead, which stays
+                await until(lambda: server.num_open == 0)
+        await until(lambda: server.num_open == 0)
+        num_turns += 1 + num_turns // 10
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
