@@ -6,21 +6,21 @@ python -m wafer_engine models
 python -m wafer_engine decode --weights FOLDER --prompt "def add(" --side 8
 python -m wafer_engine validate [--rows FILE]
 python -m wafer_engine calibrate [--rows FILE] [--out FOLDER]
-
-An edge: it calls other edges.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from wafer_engine.batching.speculation import Speculation
-from wafer_engine.calibration.calibrate import calibrate, leave_models_out, write_constants
-from wafer_engine.calibration.picture import placement_table, png, svg
-from wafer_engine.calibration.report import REFERENCE_FOLDER, find_reference, read_rows
+from wafer_engine.calibration.calibrate import calibrate, leave_models_out
+from wafer_engine.calibration.commands import add_commands, run_command
+from wafer_engine.calibration.fit import write_constants
+from wafer_engine.calibration.placement_picture import placement_table, png, svg
+from wafer_engine.calibration.rows import read_reference
 from wafer_engine.calibration.validate import validation_report
 from wafer_engine.hardware.cost import DEFAULT_MODEL, WaferCost
 from wafer_engine.hardware.models import MODELS, find_model
@@ -28,7 +28,7 @@ from wafer_engine.hardware.placement import place
 from wafer_engine.hardware.spec import WSE3, find_wafer
 from wafer_engine.mesh.mesh import Mesh
 from wafer_engine.mesh.prefill import prefill
-from wafer_engine.mesh.token_text import FileTokenizer
+from wafer_engine.mesh.tokenizer import FileTokenizer
 from wafer_engine.mesh.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
 from wafer_engine.mesh.weights import load_model
 
@@ -37,13 +37,7 @@ CONSTANTS_FOLDER = Path(__file__).parent / "hardware" / "constants"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    options = _parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace], int] = options.run
-    try:
-        return run(options)
-    except (ValueError, OSError) as error:
-        print(f"wafer_engine: {error}", file=sys.stderr)
-        return 2
+    return run_command(_parser(), arguments, "wafer_engine: ")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,17 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     decode.add_argument("--prompt", required=True)
     decode.add_argument("--tokens", type=int, default=16, help="how many to generate")
     decode.add_argument("--side", type=int, default=8, help="PEs per side of the mesh")
-    validate = commands.add_parser("validate", help="every published row beside its prediction")
+    validate, fit = add_commands(commands, "wse.csv", CONSTANTS_FOLDER)
     validate.set_defaults(run=_validate)
-    fit = commands.add_parser("calibrate", help="fit the constants again and write them")
     fit.set_defaults(run=_calibrate)
-    for command in (validate, fit):
-        command.add_argument("--rows", help="CSV file with the columns of wse.csv")
-    fit.add_argument("--out", default=str(CONSTANTS_FOLDER), help="folder for the JSON files")
     return parser
 
 
-def _speed(options: argparse.Namespace) -> int:
+def _speed(options: argparse.Namespace) -> None:
     cost = WaferCost(
         options.model,
         wafer=options.wafer,
@@ -125,7 +115,6 @@ def _speed(options: argparse.Namespace) -> int:
                 f"{context:7,}  {num_seqs:9}  {cost.tokens_per_s(context, num_seqs):13,.0f}  "
                 f"{cost.joules_per_token(context, num_seqs):8,.1f}"
             )
-    return 0
 
 
 def _speculation(options: argparse.Namespace) -> Speculation | None:
@@ -139,7 +128,7 @@ def _speculation(options: argparse.Namespace) -> Speculation | None:
     return Speculation(options.draft_tokens, options.acceptance or 0.0, options.draft_cost or 0.0)
 
 
-def _models(_options: argparse.Namespace) -> int:
+def _models(_options: argparse.Namespace) -> None:
     print(
         f"{'model':30}  {'params, B':>9}  {'active':>6}  {'layers':>6}  {'KV B/token':>10}  source"
     )
@@ -148,10 +137,9 @@ def _models(_options: argparse.Namespace) -> int:
             f"{name:30}  {model.params_total_b:9,.1f}  {model.params_active_b:6,.1f}  "
             f"{model.num_layers:6}  {model.kv_bytes_per_token():10,.0f}  {model.source}"
         )
-    return 0
 
 
-def _place(options: argparse.Namespace) -> int:
+def _place(options: argparse.Namespace) -> None:
     out = Path(options.out) if options.out else None
     if out is not None and out.suffix.lower() not in (".svg", ".png"):
         raise ValueError(f"--out {out}: a picture is written, so name it .svg or .png")
@@ -168,10 +156,9 @@ def _place(options: argparse.Namespace) -> int:
         drawn = png(placement) if out.suffix.lower() == ".png" else svg(placement).encode()
         out.write_bytes(drawn)
         print(f"wrote {out}")
-    return 0
 
 
-def _decode(options: argparse.Namespace) -> int:
+def _decode(options: argparse.Namespace) -> None:
     folder = Path(options.weights)
     weights, tokenizer = load_model(folder), FileTokenizer(folder / "tokenizer.json")
     tokens = tokenizer.encode(options.prompt)
@@ -200,28 +187,17 @@ def _decode(options: argparse.Namespace) -> int:
         f"{counts.words:,} words on the busiest link; {counts.ideal_cycles(WSE3):,.0f} cycles of a "
         "WSE-3 at least"
     )
-    return 0
 
 
-def _reference(given: str | None) -> Path:
-    path = find_reference("wse.csv", given)
-    if path is None:
-        looked = given or REFERENCE_FOLDER / "wse.csv"
-        raise ValueError(f"no reference rows at {looked}: give a file with --rows")
-    return path
+def _validate(options: argparse.Namespace) -> None:
+    _, rows = read_reference("wse.csv", options.rows)
+    print(validation_report(rows, leave_models_out(rows)))
 
 
-def _validate(options: argparse.Namespace) -> int:
-    rows = read_rows(_reference(options.rows))
-    print(validation_report(rows, left_out=leave_models_out(rows)))
-    return 0
-
-
-def _calibrate(options: argparse.Namespace) -> int:
-    rows = read_rows(_reference(options.rows))
+def _calibrate(options: argparse.Namespace) -> None:
+    _, rows = read_reference("wse.csv", options.rows)
     for written in write_constants(Path(options.out), calibrate(rows)):
         print(f"wrote {written}")
-    return 0
 
 
 if __name__ == "__main__":

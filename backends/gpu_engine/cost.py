@@ -12,9 +12,10 @@ import msgspec
 
 from backends.gpu_engine.constants import EngineConstants, GpuConstants, find_engine
 from backends.gpu_engine.spec import GpuSpec, find_gpu, find_precision
+from wafer_engine.batching.cost_model import EngineLimits, StepShape
 from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
-from wafer_engine.batching.step import EngineLimits, StepShape
 from wafer_engine.hardware.constants import SERVICE_CONSTANTS
+from wafer_engine.hardware.cost import check_not_negative
 from wafer_engine.hardware.models import ModelShape, find_model
 
 ATTENTION_EFFICIENCY = 0.6  # of what matrix products reach, for prefill attention; assumed
@@ -58,7 +59,7 @@ def _check_counts(**counts: int | None) -> None:
 class GpuCost:
     """The GPU engine's cost model: one model on a group of GPUs.
 
-    Satisfies `wafer_engine.batching.step.CostModel`.
+    Satisfies `wafer_engine.batching.cost_model.CostModel`.
     """
 
     def __init__(
@@ -139,8 +140,7 @@ class GpuCost:
         )
         if overhead_us is None:
             overhead_us = SERVICE_CONSTANTS.overhead_us
-        if not 0 <= overhead_us < math.inf:
-            raise ValueError(f"overhead_us {overhead_us:g}: expected 0 or more")
+        check_not_negative(overhead_us=overhead_us)
         max_num_seqs = max_num_seqs or self.engine.max_num_seqs
         max_num_batched_tokens = max_num_batched_tokens or self.engine.max_num_batched_tokens
         if kv_capacity_tokens is None:

@@ -1,18 +1,20 @@
-"""GPUs as published: peak rates, memory, links.
+"""GPUs as published, and the precisions they compute in.
 
-Rates are dense, in operations per second (a multiply-accumulate is two). Memory is what the driver
-reports as usable, not the number on the box. Sources: NVIDIA data sheets and architecture white
-papers of each card (A100 2020/2021, H100 2022, H200 2023, B200 2024, GB200 NVL72 2024, L4 2023,
-L40S 2023, RTX 3090 2020, RTX 4090 2022, RTX PRO 6000 Blackwell 2025); memory from `nvidia-smi`
-listings. The H20 and H800 have no public data sheet: vendors' listings, 2023-11, second-hand.
+The GPUs are in `gpu_specs.csv`, in base units; empty cells are what `GpuSpec` has by default. Rates
+are dense, in operations per second (a multiply-accumulate is two). Memory is what the driver
+reports as usable, not the number on the box. Cards without NVLink have PCIe as their link. Sources:
+NVIDIA data sheets and architecture white papers of each card (A100 2020/2021, H100 2022, H200 2023,
+B200 2024, GB200 NVL72 2024, L4 2023, L40S 2023, RTX 3090 2020, RTX 4090 2022, RTX PRO 6000
+Blackwell 2025); memory from `nvidia-smi` listings. The H20 and H800 have no public data sheet:
+vendors' listings, 2023-11, second-hand.
 """
 
+import csv
+import io
 import re
+from importlib import resources
 
 import msgspec
-
-TERA = 1e12
-GIGA = 1e9
 
 
 class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +29,7 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes_per_s: float
     link_bytes_per_s: float  # to the other GPUs of its domain, one direction
     domain_gpus: int  # GPUs that the link joins
-    network_bytes_per_s: float = 50 * GIGA  # per GPU out of its domain: one 400 Gb/s port
+    network_bytes_per_s: float = 50e9  # per GPU out of its domain: one 400 Gb/s port
     power_w: float
 
     def flops(self, precision: "Precision") -> float:
@@ -41,88 +43,17 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.fp8_flops or self.fp16_flops
 
 
-def _a100(name: str, memory: float, bandwidth: float, link: float, power_w: float) -> GpuSpec:
-    return GpuSpec(
-        name=name,
-        fp16_flops=312 * TERA,
-        int8_ops=624 * TERA,
-        memory_bytes=memory * GIGA,
-        memory_bytes_per_s=bandwidth * GIGA,
-        link_bytes_per_s=link * GIGA,
-        domain_gpus=8,
-        network_bytes_per_s=25 * GIGA,
-        power_w=power_w,
-    )
+def _read_specs() -> dict[str, GpuSpec]:
+    text = (resources.files(__package__) / "gpu_specs.csv").read_text(encoding="utf-8")
+    return {
+        row["name"]: msgspec.convert(
+            {column: cell for column, cell in row.items() if cell}, GpuSpec, strict=False
+        )
+        for row in csv.DictReader(io.StringIO(text))
+    }
 
 
-def _hopper(
-    name: str, flops: float, memory: float, bandwidth: float, link: float, power_w: float
-) -> GpuSpec:
-    return GpuSpec(
-        name=name,
-        fp16_flops=flops * TERA,
-        fp8_flops=2 * flops * TERA,
-        int8_ops=2 * flops * TERA,
-        memory_bytes=memory * GIGA,
-        memory_bytes_per_s=bandwidth * GIGA,
-        link_bytes_per_s=link * GIGA,
-        domain_gpus=8,
-        power_w=power_w,
-    )
-
-
-def _card(
-    name: str, fp16: float, fp8: float, memory: float, bandwidth: float, link: float, power_w: float
-) -> GpuSpec:
-    """A card without NVLink: its link is PCIe."""
-    return GpuSpec(
-        name=name,
-        fp16_flops=fp16 * TERA,
-        fp8_flops=fp8 * TERA,
-        int8_ops=(fp8 or 2 * fp16) * TERA,
-        memory_bytes=memory * GIGA,
-        memory_bytes_per_s=bandwidth * GIGA,
-        link_bytes_per_s=link * GIGA,
-        domain_gpus=8,
-        power_w=power_w,
-    )
-
-
-def _b200(name: str, domain_gpus: int, memory: float, power_w: float) -> GpuSpec:
-    return GpuSpec(
-        name=name,
-        fp16_flops=2250 * TERA,
-        fp8_flops=4500 * TERA,
-        fp4_flops=9000 * TERA,
-        int8_ops=4500 * TERA,
-        memory_bytes=memory * GIGA,
-        memory_bytes_per_s=8000 * GIGA,
-        link_bytes_per_s=900 * GIGA,
-        domain_gpus=domain_gpus,
-        power_w=power_w,
-    )
-
-
-_GPUS = (
-    _a100("A100-40GB-SXM", 42.4, 1555, 300, 400),
-    _a100("A100-80GB-SXM", 85.9, 2039, 300, 400),
-    _a100("A800-80GB-SXM", 85.9, 2039, 200, 400),  # the A100 with 400 GB/s of NVLink
-    _a100("A100-80GB-PCIe", 85.9, 1935, 32, 300),
-    _hopper("H100-80GB-SXM", 989.4, 85.5, 3350, 450, 700),
-    _hopper("H100-80GB-PCIe", 756.5, 85.5, 2000, 64, 350),
-    _hopper("H200-141GB-SXM", 989.4, 150.7, 4800, 450, 700),
-    _hopper("H800-80GB-SXM", 989.4, 85.5, 3350, 200, 700),  # the H100 with 400 GB/s of NVLink
-    _hopper("H20-96GB-SXM", 148, 102.6, 4000, 450, 400),
-    _b200("B200-180GB-SXM", 8, 192.2, 1000),
-    _b200("GB200-NVL72", 72, 198.6, 1200),
-    _card("L4", 121, 242, 24.1, 300, 32, 72),
-    _card("L40S", 362.05, 733, 48.3, 864, 32, 350),
-    _card("RTX-3090", 71, 0, 25.3, 936, 32, 350),
-    _card("RTX-4090", 165.2, 330.3, 25.3, 1008, 32, 450),
-    _card("RTX-PRO-6000", 503.8, 1007.6, 102.0, 1792, 64, 600),
-)
-
-GPUS = {gpu.name: gpu for gpu in _GPUS}
+GPUS = _read_specs()
 _ALIASES = {
     "A100": "A100-80GB-SXM",
     "A100-80GB": "A100-80GB-SXM",

@@ -30,9 +30,9 @@ from backends.script.answering import answer_script
 from backends.script.echo import echo_script
 from backends.script.playback import Playback, Script
 from backends.script.replay import replay_script
+from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine
 from wafer_engine.batching.sequence import Sequence
-from wafer_engine.batching.step import CostModel
 
 MAX_RECORDING_BYTES = 64 << 20  # of a replay file
 MAX_WARMING = 8  # warm-ups at once; more are refused

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.contract import BackendGroup
-from backends.gpu_engine.calibration.logs import LOG_ENGINE
-from backends.gpu_engine.calibration.predict import predict_file, replay_file
+from backends.gpu_engine.calibration.request_logs import LOG_ENGINE
 from backends.gpu_engine.cost import (
     DEFAULT_ENGINE,
     DEFAULT_GPU,
@@ -25,6 +24,7 @@ from backends.gpu_engine.cost import (
 )
 from backends.gpu_engine.cost import DEFAULT_MODEL as DEFAULT_GPU_MODEL
 from backends.simulated.gpu import GpuOptions
+from backends.simulated.predict import predict_file, replay_file
 from backends.simulated.wafer import WaferOptions
 from gateway.config.config import (
     BackendConfig,

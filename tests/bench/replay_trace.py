@@ -19,10 +19,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from backends.gpu_engine.calibration.logs import read_log, requests_of
+from backends.gpu_engine.calibration.request_logs import read_log, requests_of
 from backends.gpu_engine.cost import GpuCost
 from tests.bench import rows as shape
-from wafer_engine.batching.step import CostModel
+from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.calibration.replay import ReplaySummary, Request, replay
 from wafer_engine.hardware.cost import WaferCost
 

@@ -14,9 +14,9 @@ import pytest
 
 from backends.drive.driver import Driver
 from backends.gpu_engine.cost import GpuCost
+from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine, EngineStats
 from wafer_engine.batching.sequence import Sequence
-from wafer_engine.batching.step import CostModel
 from wafer_engine.calibration.replay import Request, replay
 from wafer_engine.hardware.cost import WaferCost
 

@@ -32,7 +32,7 @@ from router.strategies.items import PATIENCE_US
 from tests.e2e.events import check_response
 from tests.sim.test_live_and_replay import SleepingLoop
 from tests.unit.gateway.task.test_pipeline import World
-from wafer_engine.batching.step import CostModel
+from wafer_engine.batching.cost_model import CostModel
 
 ASK = "Write 200 words about caches."
 START_US = 10_000_000

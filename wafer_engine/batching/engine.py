@@ -18,9 +18,9 @@ from math import ceil, sqrt
 
 import msgspec
 
+from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.scheduler import ScheduledStep, Scheduler
 from wafer_engine.batching.sequence import Sequence, SequenceStatus
-from wafer_engine.batching.step import CostModel
 
 
 class EngineOutput(msgspec.Struct, gc=False):

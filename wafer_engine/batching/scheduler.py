@@ -17,10 +17,10 @@ from collections import OrderedDict
 
 import msgspec
 
+from wafer_engine.batching.cost_model import EngineLimits, StepShape
 from wafer_engine.batching.decode_batch import DecodeBatch
 from wafer_engine.batching.kv_cache import KvCache
 from wafer_engine.batching.sequence import Sequence, SequenceStatus
-from wafer_engine.batching.step import EngineLimits, StepShape
 
 # Prompt tokens of warm-ups in one step: on an idle engine as many as a newcomer may wait for (60 ms
 # on the GPU engine, 2 ms on the wafer); beside decoding sequences so few that their tokens hardly
@@ -75,10 +75,6 @@ class Scheduler:
         queue = self.warming if sequence.is_warm_up else self.waiting
         queue[sequence.id] = sequence
         sequence.prefill_tokens = sequence.num_prompt_tokens
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self.running or self.waiting or self.warming)
 
     @property
     def admits_newcomer(self) -> bool:

@@ -4,22 +4,18 @@ Each group of constants is fitted to rows of its own kind and generation, and ke
 Which constants are free is said here; the others stay at zero because the rows do not support
 them: on the WSE-2 vector starts hide the multiply-accumulates, on the WSE-3 it is the other way
 round. A constant that cannot be told from zero by leaving rows out one at a time is left out.
-
-An edge: it calls other edges.
 """
 
 import statistics
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from wafer_engine.calibration.fit import Vector, fit_positive, soft_l1
-from wafer_engine.calibration.report import Row
-from wafer_engine.calibration.rows import LAUNCH_DATE, WaferRows
+from wafer_engine.calibration.fit import Vector, fit_constants, rounded, row_errors, soft_l1
+from wafer_engine.calibration.rows import Row, predicted_values
 from wafer_engine.calibration.validate import LeftOut
+from wafer_engine.calibration.wafer_rows import KERNELS, LAUNCH_DATE, WaferRows
 from wafer_engine.hardware.constants import (
     SERVICE_CONSTANTS,
     WSE3_CONSTANTS,
@@ -33,8 +29,6 @@ from wafer_engine.hardware.constants import (
     WaferConstants,
 )
 from wafer_engine.hardware.models import ModelShape, find_model
-
-Fit = TypeVar("Fit", bound=msgspec.Struct)
 
 # generation, group -> first guesses of the free constants
 _FREE: dict[tuple[str, str], dict[str, float]] = {
@@ -50,10 +44,7 @@ _FREE: dict[tuple[str, str], dict[str, float]] = {
 _METRICS = {
     "decode": "decode_tpr",
     "prefill": "prefill_tpr",
-    "gemv": "meshgemv_cycles",
-    "gemm": "meshgemm_cycles",
-    "summa": "summa_cycles",
-    "pipeline_gemv": "pipeline_allreduce_gemv_cycles",
+    **{kernel: metric for metric, (kernel, _) in KERNELS.items()},
 }
 # Of 1, 2, 4 and 8, what fits best; the hardware's vectors are 4 (WSE-2) and 8 (WSE-3) wide.
 _LANES = {"WSE-2": 1, "WSE-3": 4}
@@ -62,44 +53,32 @@ _DRAFT_TOKENS = 4  # assumed: only the product of length and acceptance shows in
 _NETWORK_US = 40_000.0  # published with the rows: 30-50 ms one way
 
 
-def calibrate(rows: Sequence[Row]) -> tuple[WaferConstants, WaferConstants, ServiceConstants]:
+def calibrate(rows: Sequence[Row]) -> dict[str, WaferConstants | ServiceConstants]:
     """Fit everything to the rows given: both generations, then the service on top.
+
+    Returns:
+        The constants by the names of their files: `wse2`, `wse3`, `service`.
 
     Raises:
         ValueError: A group of constants has no rows at all.
     """
     wse2, wse3 = (_fit_generation(name, rows) for name in ("WSE-2", "WSE-3"))
-    return wse2, wse3, _fit_service(wse3, rows)
-
-
-def write_constants(
-    folder: Path, fitted: tuple[WaferConstants, WaferConstants, ServiceConstants]
-) -> list[Path]:
-    """Write `wse2.json`, `wse3.json` and `service.json` into a folder."""
-    paths = []
-    for name, constants in zip(("wse2", "wse3", "service"), fitted, strict=True):
-        path = folder / f"{name}.json"
-        text = msgspec.json.format(msgspec.json.encode(constants), indent=2)
-        path.write_bytes(text + b"\n")
-        paths.append(path)
-    return paths
+    return {"wse2": wse2, "wse3": wse3, "service": _fit_service(wse3, rows)}
 
 
 def _blank(generation: str) -> WaferConstants:
     lanes = _LANES[generation]
     blank = WaferConstants(
-        generation=generation,
-        decode=DecodeConstants(0.0, 0.0, 0.0, 0.0, ()),
-        prefill=PrefillConstants(0.0, 0.0, 0.0, 0.0, lanes, ()),
+        generation=generation, decode=DecodeConstants(), prefill=PrefillConstants(lanes=lanes)
     )
     if generation != "WSE-3":
         return blank
     return msgspec.structs.replace(
         blank,
-        gemv=GemvConstants(0.0, 0.0, 0.0, 0.0, ()),
-        gemm=GemmConstants(0.0, 0.0, 0.0, lanes, ()),
-        summa=GemmConstants(0.0, 0.0, 0.0, lanes, ()),
-        pipeline_gemv=PipelineGemvConstants(0.0, 0.0, 0.0, ()),
+        gemv=GemvConstants(),
+        gemm=GemmConstants(lanes=lanes),
+        summa=GemmConstants(lanes=lanes),
+        pipeline_gemv=PipelineGemvConstants(),
     )
 
 
@@ -121,28 +100,13 @@ def _fit_group(
     if not rows:
         raise ValueError(f"no rows to fit {constants.generation} {group} to")
 
-    def with_values(values: Sequence[float]) -> WaferConstants:
-        fitted = msgspec.structs.replace(
-            getattr(constants, group),
-            rows=tuple(row["id"] for row in rows),
-            **dict(zip(free, (_rounded(value) for value in values), strict=True)),
-        )
-        return msgspec.structs.replace(constants, **{group: fitted})
+    def log_errors(candidate: msgspec.Struct) -> Vector:
+        whole = msgspec.structs.replace(constants, **{group: candidate})
+        return row_errors(_rows_with(whole).predict, rows)
 
-    def log_errors(values: Vector) -> Vector:
-        exact = msgspec.structs.replace(
-            getattr(constants, group), **dict(zip(free, values.tolist(), strict=True))
-        )
-        trial = msgspec.structs.replace(constants, **{group: exact})
-        return _log_errors(_rows_with(trial), rows)
-
-    start = np.array(list(free.values()))
-    return with_values(fit_positive(log_errors, start).tolist())
-
-
-def _rounded(value: float) -> float:
-    """Four digits: more would claim more than the rows hold."""
-    return float(f"{value:.4g}")
+    fitted = fit_constants(getattr(constants, group), free, log_errors)
+    fitted = msgspec.structs.replace(fitted, rows=_ids(rows))
+    return msgspec.structs.replace(constants, **{group: fitted})
 
 
 def _rows_with(constants: WaferConstants) -> WaferRows:
@@ -151,28 +115,13 @@ def _rows_with(constants: WaferConstants) -> WaferRows:
     return WaferRows(wse3=constants)
 
 
-def _predict(predictor: WaferRows, rows: Sequence[Row]) -> Vector:
-    values = []
-    for row in rows:
-        prediction = predictor.predict(row)
-        if prediction.value is None:
-            raise ValueError(f"cannot fit to row {row['id']}: {prediction.reason}")
-        values.append(prediction.value)
-    return np.array(values)
-
-
-def _log_errors(predictor: WaferRows, rows: Sequence[Row]) -> Vector:
-    published = np.array([float(row["value"]) for row in rows])
-    return np.asarray(np.log(_predict(predictor, rows) / published))
-
-
 def _fit_sram(constants: WaferConstants, rows: Sequence[Row]) -> WaferConstants:
     chosen = [row for row in rows if row["metric"].startswith("max_decode_len")]
     ids = _ids(chosen)
 
     def errors(fraction: float) -> Vector:
-        trial = msgspec.structs.replace(constants, sram=SramConstants(fraction, ids))
-        return _log_errors(_rows_with(trial), chosen)
+        candidate = msgspec.structs.replace(constants, sram=SramConstants(fraction, ids))
+        return row_errors(_rows_with(candidate).predict, chosen)
 
     best = _best_fraction(errors, 700, 950)
     return msgspec.structs.replace(constants, sram=SramConstants(best, ids))
@@ -191,29 +140,15 @@ def _best_fraction(errors: Callable[[float], Vector], first: int, last: int) -> 
 def _fit_service(wse3: WaferConstants, rows: Sequence[Row]) -> ServiceConstants:
     """One factor for the first software, one acceptance per kind of model, one overhead."""
     speeds = [row for row in rows if row["metric"] == "output_speed_per_user"]
-    plain = ServiceConstants(
-        launch_factor=1.0,
-        acceptance_dense=0.0,
-        acceptance_moe=0.0,
-        draft_tokens=_DRAFT_TOKENS,
-        overhead_us=0.0,
-        network_us=_NETWORK_US,
-        launch_rows=(),
-        dense_rows=(),
-        moe_rows=(),
-        overhead_rows=(),
-    )
-    kinds = _kinds_of(speeds, WaferRows(wse3=wse3, service=plain))
+    plain = ServiceConstants(draft_tokens=_DRAFT_TOKENS, network_us=_NETWORK_US)
+    predictor = WaferRows(wse3=wse3, service=plain)
+    kinds = _kinds_of(speeds, predictor)
     launch = kinds["launch"]
-    ratios = [
-        float(row["value"]) / value
-        for row, value in zip(
-            launch, _predict(WaferRows(wse3=wse3, service=plain), launch), strict=True
-        )
-    ]
+    predicted = predicted_values(predictor.predict, launch)
+    ratios = [float(row["value"]) / value for row, value in zip(launch, predicted, strict=True)]
     service = msgspec.structs.replace(
         plain,
-        launch_factor=_rounded(statistics.geometric_mean(ratios)),
+        launch_factor=rounded(statistics.geometric_mean(ratios)),
         launch_rows=_ids(launch),
     )
     for kind in ("dense", "moe"):
@@ -249,7 +184,8 @@ def _fit_acceptance(
         )
 
     def errors(value: float) -> Vector:
-        return _log_errors(WaferRows(wse3=wse3, service=with_acceptance(value)), rows)
+        predictor = WaferRows(wse3=wse3, service=with_acceptance(value))
+        return row_errors(predictor.predict, rows)
 
     return with_acceptance(_best_fraction(errors, 100, 990))
 
@@ -274,7 +210,7 @@ def leave_models_out(
                 continue
             fitted = _fit_acceptance(wse3, service, kind, others)
             own = [row for row in kinds[kind] if _dimensions(row) == shape]
-            values = _predict(WaferRows(wse3=wse3, service=fitted), own).tolist()
+            values = predicted_values(WaferRows(wse3=wse3, service=fitted).predict, own)
             acceptance = getattr(fitted, f"acceptance_{kind}")
             left_out += [
                 LeftOut(kind, row["id"], row["model"], acceptance, value, float(row["value"]))
@@ -291,7 +227,7 @@ def _fit_overhead(
     wse3: WaferConstants, service: ServiceConstants, rows: Sequence[Row]
 ) -> ServiceConstants:
     chosen = [row for row in rows if row["metric"] == "ttft_ms" and row["input_len"]]
-    predicted = _predict(WaferRows(wse3=wse3, service=service), chosen)
+    predicted = predicted_values(WaferRows(wse3=wse3, service=service).predict, chosen)
     gaps_ms = [float(row["value"]) - value for row, value in zip(chosen, predicted, strict=True)]
-    overhead_us = _rounded(statistics.fmean(gaps_ms) * 1e3)
+    overhead_us = rounded(statistics.fmean(gaps_ms) * 1e3)
     return msgspec.structs.replace(service, overhead_us=overhead_us, overhead_rows=_ids(chosen))

@@ -1,34 +1,89 @@
 """Least squares for a handful of positive constants, robust against a few bad rows.
 
-Used offline by the calibrate commands, never while serving.
+Both engines fit their constants with it and write them out; nothing here runs while serving.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from wafer_engine.calibration.rows import Prediction, Row, predicted_values
+
 Vector = npt.NDArray[np.float64]
+Constants = TypeVar("Constants", bound=msgspec.Struct)
 
 SOFT_SCALE = 0.1  # log error above which a row loses weight
-_MAX_ROUNDS = 200
+_MAX_STEPS = 200
+
+
+def fit_constants(
+    blank: Constants,
+    first_guess: Mapping[str, float],
+    log_errors: Callable[[Constants], Vector],
+    difference: float = 1e-5,
+) -> Constants:
+    """Fit the free fields of a set of constants, each to four digits.
+
+    Args:
+        blank: The set, with the values that are stated, not fitted.
+        first_guess: Free field -> where to begin, above zero.
+        log_errors: A set to log(predicted / published), one per row.
+        difference: As `fit_positive` takes it.
+    """
+
+    def with_values(values: Sequence[float]) -> Constants:
+        return msgspec.structs.replace(blank, **dict(zip(first_guess, values, strict=True)))
+
+    fitted = fit_positive(
+        lambda values: log_errors(with_values(values.tolist())),
+        np.array(list(first_guess.values())),
+        difference=difference,
+    )
+    return with_values([rounded(value) for value in fitted.tolist()])
+
+
+def rounded(value: float) -> float:
+    """Four digits: more would claim more than the rows hold."""
+    return float(f"{value:.4g}")
+
+
+def row_errors(predict: Callable[[Row], Prediction], rows: Sequence[Row]) -> Vector:
+    """Log errors of the predictions of rows that constants are fitted to.
+
+    Raises:
+        ValueError: One of the rows cannot be modelled.
+    """
+    published = np.array([float(row["value"]) for row in rows])
+    return np.asarray(np.log(np.array(predicted_values(predict, rows)) / published))
+
+
+def write_constants(folder: Path, fitted: Mapping[str, msgspec.Struct]) -> list[Path]:
+    """Write one JSON file per set of constants into a folder."""
+    paths = []
+    for name, constants in fitted.items():
+        path = folder / f"{name}.json"
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(constants), indent=2) + b"\n")
+        paths.append(path)
+    return paths
 
 
 def fit_positive(
     log_errors: Callable[[Vector], Vector],
     start: Vector,
-    soft_scale: float = SOFT_SCALE,
     difference: float = 1e-5,
 ) -> Vector:
     """Find positive constants that make log errors small.
 
     Levenberg-Marquardt on the constants' logarithms, with a soft-L1 loss: an error far above
-    `soft_scale` pulls by its size, not by its square.
+    `SOFT_SCALE` pulls by its size, not by its square.
 
     Args:
         log_errors: Constants to log(predicted / published), one per row.
         start: First guess, all above zero.
-        soft_scale: Log error above which rows lose weight.
         difference: Step of the finite differences, in log space; wider for errors that jump, as a
             scheduler's do.
 
@@ -38,32 +93,32 @@ def fit_positive(
     x = np.log(np.asarray(start, dtype=np.float64))
     damping = 1e-2
     errors = log_errors(np.exp(x))
-    loss = soft_l1(errors, soft_scale)
-    for _ in range(_MAX_ROUNDS):
+    loss = soft_l1(errors)
+    for _ in range(_MAX_STEPS):
         jacobian = _jacobian(log_errors, x, errors, difference)
-        weights = 1.0 / np.sqrt(1.0 + (errors / soft_scale) ** 2)
+        weights = 1.0 / np.sqrt(1.0 + (errors / SOFT_SCALE) ** 2)
         normal = jacobian.T @ (weights[:, None] * jacobian)
         gradient = jacobian.T @ (weights * errors)
         improved = False
         while damping < 1e9 and not improved:
             scaled = normal + damping * np.diag(np.diag(normal) + 1e-12)
             step = np.clip(np.linalg.solve(scaled, -gradient), -1.0, 1.0)
-            trial = log_errors(np.exp(x + step))
-            trial_loss = soft_l1(trial, soft_scale)
-            improved = trial_loss < loss
+            moved_errors = log_errors(np.exp(x + step))
+            new_loss = soft_l1(moved_errors)
+            improved = new_loss < loss
             damping = max(damping / 3.0, 1e-9) if improved else damping * 4.0
         if not improved:
             break
-        gain = loss - trial_loss
-        x, errors, loss = x + step, trial, trial_loss
+        gain = loss - new_loss
+        x, errors, loss = x + step, moved_errors, new_loss
         if gain < 1e-12 * max(loss, 1e-12):
             break
     return np.asarray(np.exp(x))
 
 
-def soft_l1(errors: Vector, scale: float = SOFT_SCALE) -> float:
-    """Sum of losses that grow by the square below `scale` and by the size above it."""
-    return float(np.sum(np.sqrt(1.0 + (errors / scale) ** 2) - 1.0))
+def soft_l1(errors: Vector) -> float:
+    """Sum of losses that grow by the square below `SOFT_SCALE` and by the size above it."""
+    return float(np.sum(np.sqrt(1.0 + (errors / SOFT_SCALE) ** 2) - 1.0))
 
 
 def _jacobian(

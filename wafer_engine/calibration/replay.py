@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from wafer_engine.batching import sequence as seq
+from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine
-from wafer_engine.batching.step import CostModel
 
 
 class Request(msgspec.Struct, frozen=True):

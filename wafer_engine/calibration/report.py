@@ -1,29 +1,16 @@
-"""Tables of predicted against published figures."""
+"""Reports as text: predicted beside published figures, and the constants behind them."""
 
-import csv
-import io
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-Row = Mapping[str, str]
+from wafer_engine.calibration.rows import Prediction, Row
 
-REFERENCE_FOLDER = Path("../shared/data/reference")  # beside the checkout
-
-
-class Prediction(msgspec.Struct, frozen=True):
-    """What a model says about one published figure: a value, or why there is none."""
-
-    group: str  # rows of one kind, judged together
-    value: float | None = None  # in the row's own unit
-    reason: str = ""  # set exactly when value is None
-    bar: float | None = None  # mean absolute error the group is held to, where one is set
-    constants: str = ""  # which fitted set made the value, where a model has several
+CONSTANTS_TITLE = "Constants and the rows they were fitted to"  # above `constants_lines`
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ComparedRow(msgspec.Struct, frozen=True):
     """One row beside its prediction."""
 
     row_id: str
@@ -38,60 +25,40 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.prediction.value / self.published - 1.0
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """Read a CSV file with a header line; every cell stays text. A byte order mark is skipped."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return list(csv.DictReader(file))
-
-
-def write_rows(rows: Sequence[Row]) -> str:
-    """CSV text of rows that share their first one's columns."""
-    out = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(out, fieldnames=list(rows[0]), extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-    return out.getvalue()
-
-
-def find_reference(name: str, given: str | None) -> Path | None:
-    """The rows file to use: the given one, else `name` in the reference folder, else none."""
-    path = Path(given) if given else REFERENCE_FOLDER / name
-    return path if path.is_file() else None
-
-
-def outcomes_of(rows: Iterable[Row], predictions: Iterable[Prediction]) -> list[Outcome]:
-    """Pair rows with their predictions, in order."""
+def compare(rows: Sequence[Row], predict: Callable[[Row], Prediction]) -> list[ComparedRow]:
+    """Predict every row, in order."""
     return [
-        Outcome(row["id"], float(row["value"]), row.get("unit", ""), prediction)
-        for row, prediction in zip(rows, predictions, strict=True)
+        ComparedRow(row["id"], float(row["value"]), row.get("unit", ""), predict(row))
+        for row in rows
     ]
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def row_lines(rows: Sequence[Row], predict: Callable[[Row], Prediction]) -> list[str]:
+    """The first part of a report: every row beside its prediction, then each group's errors."""
+    compared = compare(rows, predict)
+    return [table(compared), "", summary(compared), ""]
+
+
+def table(compared: Sequence[ComparedRow]) -> str:
     """Every row: id, predicted, published, error, or why it is not modelled."""
-    width = max((len(outcome.row_id) for outcome in outcomes), default=2)
+    width = max((len(row.row_id) for row in compared), default=2)
     lines = [f"{'row':{width}}  {'predicted':>12}  {'published':>12}  {'error':>7}  unit"]
-    for outcome in outcomes:
-        prediction, published = outcome.prediction, f"{outcome.published:12,.6g}"
-        if prediction.value is None:
-            lines.append(
-                f"{outcome.row_id:{width}}  {'-':>12}  {published}  {'-':>7}  "
-                f"not modelled: {prediction.reason}"
-            )
-            continue
+    for row in compared:
+        predicted, error, remark = "-", "-", f"not modelled: {row.prediction.reason}"
+        if row.prediction.value is not None:
+            predicted, error = f"{row.prediction.value:,.6g}", f"{row.error:+.1%}"
+            remark = row.unit
         lines.append(
-            f"{outcome.row_id:{width}}  {prediction.value:12,.6g}  {published}  "
-            f"{outcome.error:+7.1%}  {outcome.unit}"
+            f"{row.row_id:{width}}  {predicted:>12}  {row.published:12,.6g}  {error:>7}  {remark}"
         )
     return "\n".join(lines)
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
+def summary(compared: Sequence[ComparedRow]) -> str:
     """Per group: rows modelled, mean, median and worst absolute error, and the group's bar."""
-    groups: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        groups.setdefault(outcome.prediction.group, []).append(outcome)
+    groups: dict[str, list[ComparedRow]] = {}
+    for row in compared:
+        groups.setdefault(row.prediction.group, []).append(row)
     width = max((len(name) for name in groups), default=5)
     lines = [
         f"{'group':{width}}  {'rows':>5}  {'modelled':>8}  {'mean':>7}  {'median':>7}  "
@@ -103,14 +70,20 @@ def summary(outcomes: Sequence[Outcome]) -> str:
             for member in members
             if member.prediction.value is not None
         }
-        if not errors:
-            lines.append(f"{name:{width}}  {len(members):5}  {0:8}")
-            continue
-        worst = max(errors, key=lambda row_id: errors[row_id])
-        bar = members[0].prediction.bar
-        lines.append(
-            f"{name:{width}}  {len(members):5}  {len(errors):8}  "
-            f"{statistics.fmean(errors.values()):7.1%}  {statistics.median(errors.values()):7.1%}  "
-            f"{errors[worst]:7.1%}  {'' if bar is None else format(bar, '.0%'):>5}  {worst}"
-        )
+        line = f"{name:{width}}  {len(members):5}  {len(errors):8}"
+        if errors:
+            worst = max(errors, key=lambda row_id: errors[row_id])
+            bar = members[0].prediction.bar
+            line += (
+                f"  {statistics.fmean(errors.values()):7.1%}  "
+                f"{statistics.median(errors.values()):7.1%}  {errors[worst]:7.1%}  "
+                f"{'' if bar is None else format(bar, '.0%'):>5}  {worst}"
+            )
+        lines.append(line)
     return "\n".join(lines)
+
+
+def constants_lines(name: str, values: Mapping[str, float], source: str) -> list[str]:
+    """Two lines on a set of constants: their values, and what they were fitted to."""
+    shown = " ".join(f"{field}={value:g}" for field, value in values.items())
+    return [f"  {name}: {shown}", f"    {source}"]

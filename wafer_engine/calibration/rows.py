@@ -1,301 +1,183 @@
-"""What the wafer models say about a row of published measurements (columns of `wse.csv`)."""
+"""Rows of published measurements: read from CSV, checked, and predicted or refused with a reason.
 
+A row is somebody's measurement, typed by hand or by a script. A row that cannot be one is refused
+in words, so that a file of rows never stops at a bad one and never gets a figure for nonsense. Each
+engine adds its own formulas: `wafer_rows.py`, and `backends/gpu_engine/calibration/gpu_rows.py`.
+"""
+
+import csv
+import io
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from wafer_engine.batching.step import StepShape
-from wafer_engine.calibration.cells import (
-    MAX_LENGTH_TOKENS,
-    NotModelledError,
-    check_row,
-    finite,
-    number,
-    whole,
-)
-from wafer_engine.calibration.report import Prediction, Row
-from wafer_engine.hardware.constants import (
-    SERVICE_CONSTANTS,
-    WSE2_CONSTANTS,
-    WSE3_CONSTANTS,
-    ServiceConstants,
-    WaferConstants,
-)
-from wafer_engine.hardware.cost import WaferCost
-from wafer_engine.hardware.models import ModelShape, find_model
-from wafer_engine.hardware.spec import WaferSpec, find_wafer
-from wafer_engine.mesh import kernels
+import msgspec
 
-SERVICE_BAR = 0.15
-KERNEL_BAR = 0.03
-END_TO_END_BAR = 0.08
+Row = Mapping[str, str]
 
-# A service row that names no lengths is taken at this context; assumed.
-SERVICE_CONTEXT_TOKENS = 1024
-LAUNCH_DATE = "2024-08"  # rows of the first public software; later rows are faster
+REFERENCE_FOLDER = Path("../shared/data/reference")  # beside the checkout
+
+# The longest published context windows are ten million tokens (Llama 4 Scout, 2025-04).
+MAX_LENGTH_TOKENS = 10_000_000
+MAX_COUNT = 1_000_000  # of users, requests, GPUs, wafers: beyond any published row
+
+# A request of these metrics ends with its prompt: no output is a valid length of output.
+_PROMPT_METRICS = ("prefill", "ttft")
 
 
-# Widths of weights by a service row's precision; its first word where it names two. Arithmetic
-# stays 16 bits wide.
-_WEIGHT_BITS = {
-    **dict.fromkeys(("fp16", "bf16", "float16", "bfloat16"), 16.0),
-    **dict.fromkeys(("fp8", "int8", "w8a8", "w8a16"), 8.0),
-    **dict.fromkeys(("fp4", "nvfp4", "mxfp4", "int4", "w4a16"), 4.0),
-}
+class NotModelledError(ValueError):
+    """The row is outside what the models cover; the text says why."""
 
 
-class WaferRows:
-    """Predicts rows with one set of constants per generation and one for the service."""
+class Prediction(msgspec.Struct, frozen=True):
+    """What a model says about one published figure: a value, or why there is none."""
 
-    def __init__(
-        self,
-        wse2: WaferConstants = WSE2_CONSTANTS,
-        wse3: WaferConstants = WSE3_CONSTANTS,
-        service: ServiceConstants = SERVICE_CONSTANTS,
-    ) -> None:
-        self._constants = {"WSE-2": wse2, "WSE-3": wse3}
-        self._service = service
-        self._by_metric: dict[str, Callable[[Row], float]] = {
-            "decode_tpr": self._decode,
-            "prefill_tpr": self._prefill,
-            "e2e_tpr": self._end_to_end,
-            "meshgemv_cycles": self._gemv,
-            "meshgemm_cycles": self._gemm,
-            "summa_cycles": self._summa,
-            "pipeline_allreduce_gemv_cycles": self._pipeline_gemv,
-            "max_decode_len_shift": self._kv_shift,
-            "max_decode_len_concat": self._kv_concat,
-            "output_speed_per_user": self._service_speed,
-            "ttft_ms": self._service_ttft,
-            "tpot_ms": self._service_tpot,
-        }
-
-    def predict(self, row: Row) -> Prediction:
-        """Predict one row; never raises for what a row holds."""
-        group, bar = _group(row)
-        predictor = self._by_metric.get(row.get("metric", ""))
-        try:
-            if predictor is None:
-                raise NotModelledError(_why_not(row))
-            check_row(row)
-            return Prediction(group, finite(predictor(row)), bar=bar)
-        except NotModelledError as reason:
-            return Prediction(group, reason=str(reason), bar=bar)
-        except KeyError as column:
-            return Prediction(group, reason=f"no column {column}", bar=bar)
-        except (ValueError, ZeroDivisionError, OverflowError) as error:
-            return Prediction(group, reason=str(error), bar=bar)
-
-    def _machine(self, row: Row) -> tuple[WaferSpec, WaferConstants]:
-        name = row.get("hardware", "").split(" ", 1)[0]
-        wafer = find_wafer(name)
-        longest = min(wafer.fabric_width, wafer.fabric_height)
-        for side in _grid_sides(row):
-            if not 1 <= side <= longest:
-                raise NotModelledError(
-                    f"a grid of {side}x{side} is not on {wafer.name}, whose fabric has "
-                    f"{wafer.fabric_width}x{wafer.fabric_height} cores"
-                )
-        return wafer, self._constants[wafer.name]
-
-    def _decode(self, row: Row) -> float:
-        wafer, constants = self._machine(row)
-        model = _grid_model(row)
-        tiling = _tiling(row, model)
-        return kernels.decode_tokens_per_s(model, tiling, wafer, constants)
-
-    def _prefill(self, row: Row) -> float:
-        wafer, constants = self._machine(row)
-        model = _grid_model(row)
-        tokens = number(row, "input_len")
-        return tokens / kernels.prefill_us(model, _tiling(row, model), wafer, constants) * 1e6
-
-    def _end_to_end(self, row: Row) -> float:
-        wafer, constants = self._machine(row)
-        model = _grid_model(row)
-        prefill_side, decode_side = _sides(row, 2)
-        prompt, output = int(number(row, "input_len")), int(number(row, "output_len"))
-        total_us = kernels.request_us(
-            model, prompt, output, prefill_side, decode_side, wafer, constants
-        )
-        return output / total_us * 1e6
-
-    def _gemv(self, row: Row) -> float:
-        fit = self._machine(row)[1].gemv
-        if fit is None:
-            raise NotModelledError(f"no GEMV was measured on a stated grid of {row['hardware']}")
-        side, length = _kernel_tile(row)
-        return kernels.gemv_cycles(length, side, fit)
-
-    def _gemm(self, row: Row) -> float:
-        fit = self._machine(row)[1].gemm
-        if fit is None:
-            raise NotModelledError(f"no GEMM was measured on a stated grid of {row['hardware']}")
-        side, length = _kernel_tile(row)
-        return kernels.gemm_cycles(length, side, fit)
-
-    def _summa(self, row: Row) -> float:
-        fit = self._machine(row)[1].summa
-        if fit is None:
-            raise NotModelledError(f"no SUMMA was measured on a stated grid of {row['hardware']}")
-        side, length = _kernel_tile(row)
-        return kernels.gemm_cycles(length, side, fit)
-
-    def _pipeline_gemv(self, row: Row) -> float:
-        fit = self._machine(row)[1].pipeline_gemv
-        if fit is None:
-            raise NotModelledError("no pipelined GEMV was measured on this generation")
-        side, length = _kernel_tile(row)
-        return kernels.pipeline_gemv_cycles(length, side, fit)
-
-    def _kv_shift(self, row: Row) -> float:
-        wafer, constants = self._machine(row)
-        return kernels.kv_shift_capacity_tokens(find_model(row["model"]), wafer, constants)
-
-    def _kv_concat(self, row: Row) -> float:
-        return self._kv_shift(row) / _sides(row, 1)[0]
-
-    def service_cost(self, row: Row) -> WaferCost:
-        """The cost model a service row is predicted with.
-
-        Raises:
-            ValueError: An unknown model, or one that the stated wafers do not hold.
-            NotModelledError: An unknown precision, or sequences that exceed the KV cache.
-        """
-        count = whole(row, "count", 1)
-        precision = row.get("precision") or "fp16"
-        bits = _WEIGHT_BITS.get(precision.split("/")[0].lower())
-        if bits is None:
-            raise NotModelledError(
-                f"unknown precision {precision!r}: expected one of {', '.join(_WEIGHT_BITS)}"
-            )
-        cost = WaferCost(
-            find_model(row["model"]),
-            num_wafers=count if count > 1 else None,
-            weight_bits=bits,
-            service=self._service,
-        )
-        num_seqs = _num_seqs(row)
-        prompt, output = _service_lengths(row)
-        held = num_seqs * (prompt + output)
-        if held > cost.limits.kv_capacity_tokens:
-            raise NotModelledError(
-                f"{num_seqs} requests of this length need {held:,.0f} tokens of KV, the wafers "
-                f"hold {cost.limits.kv_capacity_tokens:,}"
-            )
-        return cost
-
-    def _service_speed(self, row: Row) -> float:
-        cost, num_seqs = self.service_cost(row), _num_seqs(row)
-        if row.get("note", "").startswith(LAUNCH_DATE):
-            speed = 1e6 / cost.pass_us(SERVICE_CONTEXT_TOKENS) * self._service.launch_factor
-            return speed * min(1.0, cost.model.num_layers / num_seqs)
-        prompt, output = _service_lengths(row)
-        return cost.tokens_per_s(prompt + output / 2, num_seqs)
-
-    def _service_ttft(self, row: Row) -> float:
-        """A prompt's prefill beside the other users' decoding."""
-        if not row.get("input_len"):
-            raise NotModelledError("no prompt length is given")
-        tokens = int(number(row, "input_len"))
-        cost, others = self.service_cost(row), _num_seqs(row) - 1
-        shape = StepShape(others, others * tokens, tokens, tokens * (tokens + 1) // 2)
-        return (self._service.network_us + self._service.overhead_us + cost.step_us(shape)) / 1e3
-
-    def _service_tpot(self, row: Row) -> float:
-        context = number(row, "input_len") + number(row, "output_len") / 2
-        return 1e3 / self.service_cost(row).tokens_per_s(context, _num_seqs(row))
+    group: str  # rows of one kind, judged together
+    value: float | None = None  # in the row's own unit
+    reason: str = ""  # set exactly when value is None
+    bar: float | None = None  # mean absolute error the group is held to, where one is set
+    constants: str = ""  # which fitted set made the value, where a model has several
 
 
-def _group(row: Row) -> tuple[str, float | None]:
-    """The group a row is judged in, and the mean error it is held to."""
-    metric = row.get("metric", "")
-    generation = row.get("hardware", "").split(" ", 1)[0]
-    if metric in ("decode_tpr", "prefill_tpr"):
-        return f"{generation} {metric.removesuffix('_tpr')}", KERNEL_BAR
-    if metric == "e2e_tpr":
-        return f"{generation} end to end", END_TO_END_BAR
-    if metric.endswith("_cycles"):
-        return f"{generation} kernel {metric.removesuffix('_cycles')}", KERNEL_BAR
-    if metric == "output_speed_per_user":
-        return "service speed", SERVICE_BAR
-    if metric in ("ttft_ms", "tpot_ms"):
-        return f"service {metric.removesuffix('_ms')}", SERVICE_BAR
-    if metric.startswith("max_decode_len"):
-        return f"{generation} KV capacity", None
-    return f"{generation} not modelled", None
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Read a CSV file with a header line; every cell stays text. A byte order mark is skipped."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return list(csv.DictReader(file))
 
 
-def _why_not(row: Row) -> str:
-    metric = row.get("metric", "")
-    if metric.endswith(("_T10", "_Ladder")):
-        return "another compiler's code on the wafer, given for context"
-    if metric.startswith("energy_ratio"):
-        return "a ratio to GPUs, not a wafer's own figure"
-    if metric == "gemv_time":
-        return "the grid is not stated"
-    return f"no model for the metric {metric!r}"
+def read_reference(name: str, given: str | None) -> tuple[Path, list[dict[str, str]]]:
+    """Read the given file, or `name` in the reference folder; returns its path and its rows.
+
+    Raises:
+        ValueError: There is no such file.
+    """
+    path = find_reference(name, given)
+    if path is None:
+        looked = given or REFERENCE_FOLDER / name
+        raise ValueError(f"no reference rows at {looked}: give a file with --rows")
+    return path, read_rows(path)
 
 
-def _sides(row: Row, count: int) -> list[int]:
-    """The sides of the square grids a row names, in order."""
-    sides = _grid_sides(row)
-    if len(sides) < count:
-        raise NotModelledError("the grid is not stated")
-    return sides[:count]
+def find_reference(name: str, given: str | None) -> Path | None:
+    """The rows file to use: the given one, else `name` in the reference folder, else none."""
+    path = Path(given) if given else REFERENCE_FOLDER / name
+    return path if path.is_file() else None
 
 
-def _grid_sides(row: Row) -> list[int]:
-    grids = re.findall(r"(\d{1,9})x(\d{1,9})", row.get("core_grid", ""))
-    if any(width != height for width, height in grids):
-        raise NotModelledError(f"the grid is not square: {row['core_grid']}")
-    return [int(width) for width, _ in grids]
+def write_rows(rows: Sequence[Row]) -> str:
+    """CSV text of rows that share their first one's columns."""
+    out = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(out, fieldnames=list(rows[0]), extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return out.getvalue()
 
 
-def _service_lengths(row: Row) -> tuple[float, float]:
-    """Prompt and output of a service row; none stated: `SERVICE_CONTEXT_TOKENS` and nothing."""
-    prompt = number(row, "input_len") if row.get("input_len") else SERVICE_CONTEXT_TOKENS
-    return prompt, number(row, "output_len", 0.0) if row.get("output_len") else 0.0
+def predict_row(
+    row: Row, group: str, bar: float | None, formula: Callable[[Row], float] | str
+) -> Prediction:
+    """Predict one row; never raises for what a row holds.
+
+    Args:
+        row: The measurement.
+        group: The rows it is judged with.
+        bar: The mean error that group is held to.
+        formula: Computes the figure; or says why no model has one.
+    """
+    if isinstance(formula, str):
+        return Prediction(group, reason=formula, bar=bar)
+    try:
+        check_row(row)
+        value = formula(row)
+        if not math.isfinite(value) or value <= 0:
+            raise NotModelledError("the equations give no finite figure for this row")
+        return Prediction(group, value, bar=bar)
+    except KeyError as column:
+        return Prediction(group, reason=f"no column {column}", bar=bar)
+    except (ValueError, ArithmeticError) as error:
+        return Prediction(group, reason=str(error), bar=bar)
 
 
-def _num_seqs(row: Row) -> int:
+def predicted_values(predict: Callable[[Row], Prediction], rows: Sequence[Row]) -> list[float]:
+    """The predictions of rows that constants are fitted to.
+
+    Raises:
+        ValueError: One of them cannot be modelled.
+    """
+    values = []
+    for row in rows:
+        prediction = predict(row)
+        if prediction.value is None:
+            raise ValueError(f"cannot fit to row {row['id']}: {prediction.reason}")
+        values.append(prediction.value)
+    return values
+
+
+def check_row(row: Row) -> None:
+    """Refuse a row with a number that no measurement can have. Empty cells pass.
+
+    Lengths may be words (a data set's name): the models that need numbers say so themselves.
+
+    Raises:
+        NotModelledError: A length, count or size is not finite, not in its range, or not whole.
+    """
+    prompt_only = row.get("metric", "").startswith(_PROMPT_METRICS)
+    for column in ("input_len", "output_len"):
+        least = 0.0 if column == "output_len" and prompt_only else 1.0
+        if row.get(column) and _parsed(row[column]) is not None:
+            number(row, column, least)
+    for column in ("tp", "pp", "count"):
+        whole(row, column, 1)
+    load = row.get("batch_or_concurrency", "")
+    rate = re.fullmatch(r"[qs]ps=(.*)", load)
+    if rate is not None:
+        per_s = _parsed(rate[1])
+        if per_s is None or math.isnan(per_s) or per_s <= 0:
+            raise NotModelledError(f"batch_or_concurrency is {load!r}: expected a rate above 0")
+    elif load != "max":
+        num_requests(row)
+
+
+def num_requests(row: Row) -> int:
+    """Users or requests at a time; one where the row does not say."""
     return whole(row, "batch_or_concurrency", 1)
 
 
-def _grid_model(row: Row) -> ModelShape:
-    """The model of a row of the measured code, which runs one request in 16 bits on one wafer."""
-    if _num_seqs(row) > 1:
-        raise NotModelledError("the measured code runs one request at a time")
-    if whole(row, "count", 1) > 1:
-        raise NotModelledError("the measured code runs on one wafer")
-    precision = row.get("precision") or "fp16"
-    if _WEIGHT_BITS.get(precision.split("/")[0].lower()) != 16.0:
-        raise NotModelledError(f"the measured code runs in 16 bits, not in {precision}")
-    model = find_model(row["model"])
-    if model.moe is not None:
-        raise NotModelledError("the measured code runs dense models only")
-    return model
+def number(row: Row, column: str, least: float = 1.0, most: float = MAX_LENGTH_TOKENS) -> float:
+    """A cell as a number from `least` to `most`.
+
+    Raises:
+        NotModelledError: It is empty, no number, or out of range.
+    """
+    cell = row.get(column, "")
+    if not cell:
+        raise NotModelledError(f"no {column} is given")
+    value = _parsed(cell)
+    if value is None or not least <= value <= most:
+        raise NotModelledError(
+            f"{column} is {cell!r}: expected a number from {least:,.10g} to {most:,.10g}"
+        )
+    return value
 
 
-def _tiling(row: Row, model: ModelShape) -> kernels.Tiling:
-    """The padded sizes that ran, where the row has them, else our own padding."""
-    side = _sides(row, 1)[0]
-    own = kernels.tile(model, number(row, "input_len"), side)
-    return kernels.Tiling(
-        side,
-        whole(row, "pad_dim", own.pad_hidden, MAX_LENGTH_TOKENS),
-        whole(row, "pad_seq", own.pad_tokens, 2 * MAX_LENGTH_TOKENS),
-        whole(row, "pad_ffn", own.pad_ffn, MAX_LENGTH_TOKENS),
-    )
+def whole(row: Row, column: str, default: int, most: int = MAX_COUNT) -> int:
+    """A cell as a whole number from 1 to `most`; `default` where it is empty.
+
+    Raises:
+        NotModelledError: It is no number, not whole, or out of range.
+    """
+    if not row.get(column):
+        return default
+    value = number(row, column, 1.0, most)
+    if value != int(value):
+        raise NotModelledError(f"{column} is {row[column]!r}: expected a whole number")
+    return int(value)
 
 
-def _kernel_tile(row: Row) -> tuple[int, float]:
-    """Grid side and tile length of a square kernel; the size is padded or part of its name."""
-    side = _sides(row, 1)[0]
-    size = row.get("pad_dim") or ""
-    if not size:
-        named = re.search(r"(\d+)(K?)$", row["model"])
-        if named is None:
-            raise NotModelledError("the matrix size is not stated")
-        size = str(int(named[1]) * (1024 if named[2] else 1))
-    return side, math.ceil(float(size) / side)
+def _parsed(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None

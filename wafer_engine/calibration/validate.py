@@ -5,14 +5,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from wafer_engine.calibration.report import Row, outcomes_of, summary, table
-from wafer_engine.calibration.rows import WaferRows
-from wafer_engine.hardware.constants import (
-    SERVICE_CONSTANTS,
-    WSE2_CONSTANTS,
-    WSE3_CONSTANTS,
-    WaferConstants,
-)
+from wafer_engine.calibration.report import CONSTANTS_TITLE, constants_lines, row_lines
+from wafer_engine.calibration.rows import Row
+from wafer_engine.calibration.wafer_rows import WaferRows
+from wafer_engine.hardware.constants import SERVICE_CONSTANTS, WSE2_CONSTANTS, WSE3_CONSTANTS
 
 _GROUPS = ("decode", "prefill", "gemv", "gemm", "summa", "pipeline_gemv", "sram")
 
@@ -32,31 +28,23 @@ class LeftOut(msgspec.Struct, frozen=True):
         return self.predicted / self.published - 1.0
 
 
-def validation_report(
-    rows: Sequence[Row],
-    predictor: WaferRows | None = None,
-    left_out: Sequence[LeftOut] = (),
-) -> str:
+def validation_report(rows: Sequence[Row], left_out: Sequence[LeftOut] = ()) -> str:
     """The whole report as text: every row, each group's errors, every fitted constant.
 
     Args:
         rows: What was published.
-        predictor: The shipped constants where not given.
         left_out: What `calibrate.leave_models_out` found, to print beside the fit's errors.
     """
-    predictor = predictor or WaferRows()
-    outcomes = outcomes_of(rows, [predictor.predict(row) for row in rows])
-    parts = [
-        table(outcomes),
-        "",
-        summary(outcomes),
-        "",
-        *_left_out_lines(left_out),
-        "Constants and the rows they were fitted to",
-    ]
+    lines = row_lines(rows, WaferRows().predict)
+    lines += [*_left_out_lines(left_out), CONSTANTS_TITLE]
     for constants in (WSE2_CONSTANTS, WSE3_CONSTANTS):
-        parts += _generation_lines(constants)
-    return "\n".join([*parts, *_service_lines()])
+        for group in _GROUPS:
+            fitted = getattr(constants, group)
+            if fitted is not None:
+                values = msgspec.structs.asdict(fitted)
+                fitted_to = " ".join(values.pop("rows"))
+                lines += constants_lines(f"{constants.generation} {group}", values, fitted_to)
+    return "\n".join([*lines, *_service_lines()])
 
 
 def _left_out_lines(left_out: Sequence[LeftOut]) -> list[str]:
@@ -73,22 +61,6 @@ def _left_out_lines(left_out: Sequence[LeftOut]) -> list[str]:
         errors = [abs(one.error) for one in left_out if one.kind == kind]
         lines.append(f"  {kind}: mean {statistics.fmean(errors):.1%}, worst {max(errors):.1%}")
     return [*lines, ""]
-
-
-def _generation_lines(constants: WaferConstants) -> list[str]:
-    lines = []
-    for group in _GROUPS:
-        fitted = getattr(constants, group)
-        if fitted is None:
-            continue
-        values = " ".join(
-            f"{name}={getattr(fitted, name):g}"
-            for name in fitted.__struct_fields__
-            if name != "rows"
-        )
-        lines.append(f"  {constants.generation} {group}: {values}")
-        lines.append(f"    {' '.join(fitted.rows)}")
-    return lines
 
 
 def _service_lines() -> list[str]:

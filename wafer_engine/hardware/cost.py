@@ -15,8 +15,8 @@ import math
 
 import msgspec
 
+from wafer_engine.batching.cost_model import EngineLimits, StepShape
 from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
-from wafer_engine.batching.step import EngineLimits, StepShape
 from wafer_engine.hardware.constants import (
     SERVICE_CONSTANTS,
     ServiceConstants,
@@ -24,7 +24,7 @@ from wafer_engine.hardware.constants import (
     constants_of,
 )
 from wafer_engine.hardware.models import ModelShape, find_model
-from wafer_engine.hardware.placement import Placement, place
+from wafer_engine.hardware.placement import place
 from wafer_engine.hardware.spec import WSE3, WaferSpec, find_wafer
 
 ALLREDUCES_DENSE = 10  # per layer, as the measured code
@@ -40,23 +40,7 @@ LINK_LATENCY_US = 1.0  # per crossing between wafers; assumed, no published figu
 DEFAULT_MODEL = "Qwen3-235B-A22B"
 
 
-@functools.lru_cache(maxsize=256)
-def _placed(
-    model: ModelShape,
-    wafer: WaferSpec,
-    num_wafers: int | None,
-    weight_bits: float,
-    kv_bits: float,
-    kv_tokens: int,
-) -> Placement:
-    return place(
-        model,
-        wafer=wafer,
-        num_wafers=num_wafers,
-        weight_bits=weight_bits,
-        kv_bits=kv_bits,
-        kv_tokens=kv_tokens,
-    )
+_placed = functools.lru_cache(maxsize=256)(place)
 
 
 def wafers_needed(
@@ -72,7 +56,10 @@ def wafers_needed(
     can be placed on whole, beside `kv_tokens` of KV cache.
     """
     by_bytes = math.ceil(model.weight_bytes(weight_bits) / (wafer.sram_bytes * WEIGHT_FRACTION))
-    return max(by_bytes, _placed(model, wafer, None, weight_bits, kv_bits, kv_tokens).num_wafers)
+    placed = _placed(
+        model, wafer=wafer, weight_bits=weight_bits, kv_bits=kv_bits, kv_tokens=kv_tokens
+    )
+    return max(by_bytes, placed.num_wafers)
 
 
 def published_speculation(
@@ -94,7 +81,12 @@ def _check_positive(**numbers: float | None) -> None:
             raise ValueError(f"{name} {number:g}: expected a number above 0")
 
 
-def _check_not_negative(**numbers: float | None) -> None:
+def check_not_negative(**numbers: float | None) -> None:
+    """Refuse numbers below 0, and infinite ones; None passes.
+
+    Raises:
+        ValueError: Names the first such number.
+    """
     for name, number in numbers.items():
         if number is not None and not 0 <= number < math.inf:
             raise ValueError(f"{name} {number:g}: expected 0 or more")
@@ -111,7 +103,7 @@ def _check_window(window_tokens: int, kv_tokens: int) -> None:
 class WaferCost:
     """The wafer engine's cost model, for one model on as many wafers as it needs.
 
-    Satisfies `wafer_engine.batching.step.CostModel`.
+    Satisfies `wafer_engine.batching.cost_model.CostModel`.
     """
 
     def __init__(
@@ -162,7 +154,7 @@ class WaferCost:
         self.wafer = find_wafer(wafer) if isinstance(wafer, str) else wafer
         _check_positive(num_wafers=num_wafers, clock_hz=clock_hz, window=attention_window_tokens)
         _check_positive(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
-        _check_not_negative(link_latency_us=link_latency_us, overhead_us=overhead_us)
+        check_not_negative(link_latency_us=link_latency_us, overhead_us=overhead_us)
         if clock_hz is not None:
             self.wafer = msgspec.structs.replace(self.wafer, clock_hz=clock_hz)
         self.weight_bits = weight_bits
@@ -170,7 +162,13 @@ class WaferCost:
         self.num_wafers = num_wafers or wafers_needed(
             self.model, weight_bits, self.wafer, kv_bits, kv_tokens
         )
-        placed = _placed(self.model, self.wafer, self.num_wafers, weight_bits, kv_bits, 0)
+        placed = _placed(
+            self.model,
+            wafer=self.wafer,
+            num_wafers=self.num_wafers,
+            weight_bits=weight_bits,
+            kv_bits=kv_bits,
+        )
         self.speculation = speculation or published_speculation(self.model, service)
         self._window_tokens = attention_window_tokens or 0
         self._span = self.model.attention_span(attention_window_tokens)

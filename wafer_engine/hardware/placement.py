@@ -22,7 +22,7 @@ class PlacementError(ValueError):
     """The model does not fit; the text says by how much."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class ModelPart(msgspec.Struct, frozen=True):
     """Something that needs a region of its own."""
 
     name: str
@@ -33,7 +33,7 @@ class Part(msgspec.Struct, frozen=True):
 class Region(msgspec.Struct, frozen=True):
     """A rectangle of PEs and what their SRAM holds."""
 
-    part: Part
+    part: ModelPart
     wafer: int  # from 0
     x: int  # west edge, in PEs
     y: int  # north edge, in PEs
@@ -73,19 +73,21 @@ class Placement(msgspec.Struct, frozen=True):
         return used / self.usable_bytes_per_pe
 
 
-def parts_of(model: ModelShape, weight_bits: float = 16.0, kv_bits: float = 16.0) -> list[Part]:
+def parts_of(
+    model: ModelShape, weight_bits: float = 16.0, kv_bits: float = 16.0
+) -> list[ModelPart]:
     """A model's layers in order, between its input table and its output projection."""
     per_layer_kv = model.kv_bytes_per_token(kv_bits) / model.num_layers
     tables = model.head_params + model.embedding_params
     layer_bytes = (model.num_params - tables) * weight_bits / 8 / model.num_layers
     layers = [
-        Part(f"layer {number}", layer_bytes, per_layer_kv)
+        ModelPart(f"layer {number}", layer_bytes, per_layer_kv)
         for number in range(1, model.num_layers + 1)
     ]
     table_bytes = model.head_params * weight_bits / 8
-    ends = [Part("head", table_bytes, 0.0)]
+    ends = [ModelPart("head", table_bytes, 0.0)]
     if model.embedding_params:
-        return [Part("embedding", table_bytes, 0.0), *layers, *ends]
+        return [ModelPart("embedding", table_bytes, 0.0), *layers, *ends]
     return [*layers, *ends]
 
 
@@ -141,7 +143,7 @@ def place(
 
 def _place_on(
     model: ModelShape,
-    parts: Sequence[Part],
+    parts: Sequence[ModelPart],
     needs: Sequence[float],
     wafer: WaferSpec,
     num_wafers: int,
@@ -233,7 +235,7 @@ def _check_fits(
     )
 
 
-def _room_tokens(group: Sequence[Part], usable: float) -> int:
+def _room_tokens(group: Sequence[ModelPart], usable: float) -> int:
     """Tokens of KV that fit beside a wafer's weights."""
     per_token = sum(part.kv_bytes_per_token for part in group)
     if not per_token:
@@ -242,7 +244,7 @@ def _room_tokens(group: Sequence[Part], usable: float) -> int:
 
 
 def _best_tiling(
-    groups: Sequence[Sequence[Part]], wafer: WaferSpec, room_tokens: int
+    groups: Sequence[Sequence[ModelPart]], wafer: WaferSpec, room_tokens: int
 ) -> tuple[list[Region], int]:
     """Tile all wafers for the KV capacity that survives rounding to whole PEs.
 
@@ -280,7 +282,7 @@ def _region_tokens(region: Region, wafer: WaferSpec) -> int:
 
 
 def _tile_wafer(
-    group: Sequence[Part], number: int, wafer: WaferSpec, kv_tokens: int
+    group: Sequence[ModelPart], number: int, wafer: WaferSpec, kv_tokens: int
 ) -> list[Region]:
     """Cut one wafer into near-square rectangles, areas in proportion to what they hold."""
     needs = [part.weight_bytes + part.kv_bytes_per_token * kv_tokens for part in group]

@@ -1,5 +1,5 @@
 """Fits the GPU constants to published measurements and request logs, and compares.
 
 Rows and logs come in; constants and tables of errors go out. Nothing here is loaded when serving.
-Read `plans.py` first, then `calibrate.py`.
+Read `fit_plans.py` first, then `calibrate.py`.
 """

@@ -1,37 +1,36 @@
-"""Fit the GPU constants to reference rows and logs.
+"""Fit the GPU constants to reference rows and logs, as `fit_plans.py` says."""
 
-`plans.py` says what is fitted to what; this does it, and writes the files.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from backends.gpu_engine.calibration.logs import (
+from backends.gpu_engine.calibration.fit_plans import (
+    BUFFER_BYTES,
+    FIRST_GUESS,
+    LAYER_US,
+    MEMORY_FRACTION,
+    PLANS,
+    EnginePlan,
+    FitPlan,
+)
+from backends.gpu_engine.calibration.gpu_rows import GpuRows, engine_file
+from backends.gpu_engine.calibration.request_logs import (
     SERVER_LOGS,
     cost_of_log,
     log_errors,
     measured_times,
     requests_of,
 )
-from backends.gpu_engine.calibration.plans import (
-    FIRST_GUESS,
-    PLANS,
-    EnginePlan,
-    FitPlan,
-    LogFitPlan,
-)
-from backends.gpu_engine.calibration.rows import GpuRows, engine_file
 from backends.gpu_engine.constants import EngineConstants, GpuConstants
-from wafer_engine.calibration.fit import Vector, fit_positive
+from wafer_engine.calibration.fit import Vector, fit_constants, row_errors
 from wafer_engine.calibration.replay import replay
-from wafer_engine.calibration.report import Row
+from wafer_engine.calibration.rows import Row
 from wafer_engine.hardware.models import MODELS
 
 # Log step of finite differences where errors come from a scheduler's run, which jumps.
 JUMPY_DIFFERENCE = 0.03
+SMOOTH_DIFFERENCE = 1e-5
 
 
 def calibrate(
@@ -41,31 +40,18 @@ def calibrate(
 
     Args:
         rows: Reference rows.
-        logs: Per-request logs, by the file names in `logs.SERVER_LOGS`.
+        logs: Per-request logs, by the file names in `request_logs.SERVER_LOGS`.
         names: Only these constants files; all where empty.
 
     Raises:
         ValueError: A plan has no rows.
     """
+    needed = {plan.taken_from for plan in PLANS if plan.name in names}
     fitted: dict[str, EngineConstants] = {}
     for plan in PLANS:
-        if not names or plan.name in names or plan.name in _needed_by(names):
+        if not names or plan.name in names or plan.name in needed:
             fitted[plan.name] = _fit_engine(plan, rows, logs, fitted)
     return fitted
-
-
-def write_constants(folder: Path, fitted: dict[str, EngineConstants]) -> list[Path]:
-    """Write one JSON file per engine version into a folder."""
-    paths = []
-    for name, engine in fitted.items():
-        path = folder / f"{name}.json"
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(engine), indent=2) + b"\n")
-        paths.append(path)
-    return paths
-
-
-def _needed_by(names: Sequence[str]) -> list[str]:
-    return [plan.taken_from for plan in PLANS if plan.name in names and plan.taken_from]
 
 
 def _fit_engine(
@@ -77,8 +63,8 @@ def _fit_engine(
     engine = EngineConstants(
         family=plan.family,
         version=plan.version,
-        memory_fraction=plan.memory_fraction,
-        buffer_bytes=plan.buffer_bytes,
+        memory_fraction=MEMORY_FRACTION,
+        buffer_bytes=BUFFER_BYTES,
         max_num_seqs=plan.max_num_seqs,
         max_num_batched_tokens=plan.max_num_batched_tokens,
         sets=(),
@@ -123,62 +109,48 @@ def _is_moe(model: str) -> bool:
 
 
 def _fit_set(name: str, engine: EngineConstants, fit: FitPlan, rows: Sequence[Row]) -> GpuConstants:
-    blank = GpuConstants(gpus=fit.gpus, compute=0.55, basis=fit.basis, moe=bool(fit.moe))
-    blank = msgspec.structs.replace(blank, **fit.stated)
-
     def predictor(constants: GpuConstants) -> GpuRows:
         return GpuRows({name: msgspec.structs.replace(engine, sets=(constants,))})
 
-    first = msgspec.structs.replace(blank, **{free: FIRST_GUESS[free] for free in fit.free})
-    probe = predictor(first)
+    blank, first_guess = _start(fit)
+    probe = predictor(msgspec.structs.replace(blank, **first_guess))
     chosen = [row for row in chosen_rows(name, fit, rows) if probe.predict(row).value is not None]
     if not chosen:
         raise ValueError(f"no rows to fit {name} {fit.gpus} to")
-    published = np.array([float(row["value"]) for row in chosen])
-
-    def errors(values: Vector) -> Vector:
-        exact = msgspec.structs.replace(blank, **dict(zip(fit.free, values.tolist(), strict=True)))
-        trial = predictor(exact)
-        predicted = [trial.predict(row).value or float("nan") for row in chosen]
-        return np.asarray(np.log(np.array(predicted) / published))
-
     jumps = any(row["load"] in ("poisson", "closed") for row in chosen)
-    values = _solve(errors, fit.free, jumps)
-    return msgspec.structs.replace(
+    fitted = fit_constants(
         blank,
-        rows=tuple(row["id"] for row in chosen),
-        **dict(zip(fit.free, values, strict=True)),
+        first_guess,
+        lambda constants: row_errors(predictor(constants).predict, chosen),
+        JUMPY_DIFFERENCE if jumps else SMOOTH_DIFFERENCE,
     )
+    return msgspec.structs.replace(fitted, rows=tuple(row["id"] for row in chosen))
+
+
+def _start(fit: FitPlan) -> tuple[GpuConstants, dict[str, float]]:
+    """The stated constants of a set, and where to begin with the free ones."""
+    blank = GpuConstants(gpus=fit.gpus, compute=0.55, layer_us=LAYER_US, moe=bool(fit.moe))
+    return msgspec.structs.replace(blank, **fit.stated), {
+        name: FIRST_GUESS[name] for name in fit.free
+    }
 
 
 def _fit_logs(
-    engine: EngineConstants, fit: LogFitPlan, logs: Mapping[str, Sequence[Row]]
+    engine: EngineConstants, fit: FitPlan, logs: Mapping[str, Sequence[Row]]
 ) -> GpuConstants:
     """Fit to every log of a card at once: mean times of consecutive groups of requests."""
     chosen = [log for log in SERVER_LOGS if log.gpu in fit.gpus]
-    blank = msgspec.structs.replace(GpuConstants(gpus=fit.gpus, compute=0.55), **fit.stated)
     requests = [requests_of(logs[log.file]) for log in chosen]
     measured = [measured_times(logs[log.file]) or [] for log in chosen]
 
-    def errors(values: Vector) -> Vector:
-        exact = msgspec.structs.replace(blank, **dict(zip(fit.free, values.tolist(), strict=True)))
-        trial = msgspec.structs.replace(engine, sets=(exact,))
+    def errors(constants: GpuConstants) -> Vector:
+        candidate = msgspec.structs.replace(engine, sets=(constants,))
         return np.concatenate(
             [
-                log_errors(real, replay(cost_of_log(log, trial), asked))
-                for log, asked, real in zip(chosen, requests, measured, strict=True)
+                log_errors(real, replay(cost_of_log(log, candidate), arrivals))
+                for log, arrivals, real in zip(chosen, requests, measured, strict=True)
             ]
         )
 
-    return msgspec.structs.replace(
-        blank,
-        rows=tuple(f"requests/{log.file}" for log in chosen),
-        **dict(zip(fit.free, _solve(errors, fit.free, jumps=True), strict=True)),
-    )
-
-
-def _solve(errors: Callable[[Vector], Vector], free: Sequence[str], jumps: bool) -> list[float]:
-    """The fitted values, four digits each: more would claim more than the rows hold."""
-    start = np.array([FIRST_GUESS[name] for name in free])
-    values = fit_positive(errors, start, difference=JUMPY_DIFFERENCE if jumps else 1e-5)
-    return [float(f"{value:.4g}") for value in values.tolist()]
+    fitted = fit_constants(*_start(fit), errors, JUMPY_DIFFERENCE)
+    return msgspec.structs.replace(fitted, rows=tuple(f"requests/{log.file}" for log in chosen))

@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 
-from backends.gpu_engine.calibration.logs import (
+import msgspec
+
+from backends.gpu_engine.calibration.gpu_rows import GpuRows
+from backends.gpu_engine.calibration.request_logs import (
     SERVER_LOGS,
     comparison,
     cost_of_log,
     measured_times,
     requests_of,
 )
-from backends.gpu_engine.calibration.rows import GpuRows
 from backends.gpu_engine.constants import ENGINES, EngineConstants, GpuConstants
 from wafer_engine.calibration.replay import replay
-from wafer_engine.calibration.report import Row, outcomes_of, summary, table
+from wafer_engine.calibration.report import CONSTANTS_TITLE, constants_lines, row_lines
+from wafer_engine.calibration.rows import Row
 
-_DEFAULTS = GpuConstants(compute=0.0, gpus=())
+_DEFAULTS = msgspec.structs.asdict(GpuConstants(compute=0.0, gpus=()))
 _NOT_VALUES = ("gpus", "rows", "basis", "moe")
 
 
@@ -23,15 +26,12 @@ def validation_report(rows: Sequence[Row], logs: Mapping[str, Sequence[Row]]) ->
 
     Args:
         rows: Reference rows.
-        logs: Per-request logs, by the file names in `logs.SERVER_LOGS`; may be empty.
+        logs: Per-request logs, by the file names in `request_logs.SERVER_LOGS`; may be empty.
     """
-    predictor = GpuRows()
-    outcomes = outcomes_of(rows, [predictor.predict(row) for row in rows])
-    parts = [table(outcomes), "", summary(outcomes), ""]
-    parts += [*_log_lines(logs), "", "Constants and the rows they were fitted to"]
+    lines = [*row_lines(rows, GpuRows().predict), *_log_lines(logs), "", CONSTANTS_TITLE]
     for name, engine in ENGINES.items():
-        parts += _engine_lines(name, engine)
-    return "\n".join(parts)
+        lines += _engine_lines(name, engine)
+    return "\n".join(lines)
 
 
 def _log_lines(logs: Mapping[str, Sequence[Row]]) -> list[str]:
@@ -49,12 +49,13 @@ def _log_lines(logs: Mapping[str, Sequence[Row]]) -> list[str]:
 def _engine_lines(name: str, engine: EngineConstants) -> list[str]:
     lines = []
     for constants in engine.sets:
-        values = " ".join(
-            f"{field}={getattr(constants, field):g}"
-            for field in constants.__struct_fields__
-            if field not in _NOT_VALUES and getattr(constants, field) != getattr(_DEFAULTS, field)
-        )
+        values = {
+            field: value
+            for field, value in msgspec.structs.asdict(constants).items()
+            if field not in _NOT_VALUES and value != _DEFAULTS[field]
+        }
+        gpus = ", ".join(constants.gpus) or "any GPU"
         kind = " mixture of experts" if constants.moe else ""
-        lines.append(f"  {name} ({', '.join(constants.gpus) or 'any GPU'}{kind}): {values}")
-        lines.append(f"    {constants.basis or ' '.join(constants.rows)}")
+        fitted_to = constants.basis or " ".join(constants.rows)
+        lines += constants_lines(f"{name} ({gpus}{kind})", values, fitted_to)
     return lines

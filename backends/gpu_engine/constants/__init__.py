@@ -8,6 +8,8 @@ from importlib import resources
 
 import msgspec
 
+from wafer_engine.hardware.constants import read_constants
+
 
 class GpuConstants(msgspec.Struct, frozen=True, kw_only=True):
     """What one engine version reaches on one kind of GPU."""
@@ -58,17 +60,12 @@ class EngineConstants(msgspec.Struct, frozen=True, kw_only=True):
         raise ValueError(f"{self.family} {self.version} has no constants for {gpu}: has {fitted}")
 
 
-def _read_all() -> dict[str, EngineConstants]:
-    found = {}
-    for entry in sorted(resources.files(__name__).iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".json"):
-            found[entry.name[: -len(".json")]] = msgspec.json.decode(
-                entry.read_bytes(), type=EngineConstants
-            )
-    return found
-
-
-ENGINES = _read_all()
+_NAMES = sorted(
+    entry.name.removesuffix(".json")
+    for entry in resources.files(__name__).iterdir()
+    if entry.name.endswith(".json")
+)
+ENGINES = {name: read_constants(__name__, name, EngineConstants) for name in _NAMES}
 
 
 def find_engine(name: str) -> EngineConstants:

@@ -1,6 +1,6 @@
 """A small cost model for tests: affine, with every term easy to compute by hand."""
 
-from wafer_engine.batching.step import EngineLimits, StepShape
+from wafer_engine.batching.cost_model import EngineLimits, StepShape
 
 
 class AffineCost:

@@ -5,58 +5,61 @@ names the reference rows it was fitted to.
 """
 
 from importlib import resources
+from typing import TypeVar
 
 import msgspec
+
+Constants = TypeVar("Constants", bound=msgspec.Struct)
 
 
 class DecodeConstants(msgspec.Struct, frozen=True):
     """One transformer layer, one token, on a P x P grid; all in cycles."""
 
-    mac: float  # per multiply-accumulate of one core
-    start: float  # per vector instruction started
-    allreduce: float  # per two-level allreduce, whatever its length
-    hop: float  # per allreduce and grid row
-    rows: tuple[str, ...]
+    mac: float = 0.0  # per multiply-accumulate of one core
+    start: float = 0.0  # per vector instruction started
+    allreduce: float = 0.0  # per two-level allreduce, whatever its length
+    hop: float = 0.0  # per allreduce and grid row
+    rows: tuple[str, ...] = ()
 
 
 class PrefillConstants(msgspec.Struct, frozen=True):
     """One transformer layer, a whole prompt, on a P x P grid; all in cycles."""
 
-    mac: float  # per multiply-accumulate of one core, vectors rounded up to `lanes`
-    start: float  # per vector instruction started in a matrix product
-    vector: float  # per compute-shift step and tile row or column: norms, rotations, copies
-    step: float  # per compute-shift step of each of the nine products
-    lanes: int  # vector lengths round up to a multiple of this
-    rows: tuple[str, ...]
+    mac: float = 0.0  # per multiply-accumulate of one core, vectors rounded up to `lanes`
+    start: float = 0.0  # per vector instruction started in a matrix product
+    vector: float = 0.0  # per compute-shift step and tile row or column: norms, rotations, copies
+    step: float = 0.0  # per compute-shift step of each of the nine products
+    lanes: int = 1  # vector lengths round up to a multiple of this
+    rows: tuple[str, ...] = ()
 
 
 class GemvConstants(msgspec.Struct, frozen=True):
     """One mesh GEMV on a P x P grid; all in cycles."""
 
-    mac: float  # per multiply-accumulate of one core
-    start: float  # per input element of a core's tile
-    allreduce: float
-    hop: float  # per grid row
-    rows: tuple[str, ...]
+    mac: float = 0.0  # per multiply-accumulate of one core
+    start: float = 0.0  # per input element of a core's tile
+    allreduce: float = 0.0
+    hop: float = 0.0  # per grid row
+    rows: tuple[str, ...] = ()
 
 
 class GemmConstants(msgspec.Struct, frozen=True):
     """One mesh GEMM on a P x P grid; all in cycles."""
 
-    mac: float  # per multiply-accumulate of one core, vectors rounded up to `lanes`
-    start: float  # per vector instruction
-    step: float  # per compute-shift step
-    lanes: int
-    rows: tuple[str, ...]
+    mac: float = 0.0  # per multiply-accumulate of one core, vectors rounded up to `lanes`
+    start: float = 0.0  # per vector instruction
+    step: float = 0.0  # per compute-shift step
+    lanes: int = 1
+    rows: tuple[str, ...] = ()
 
 
 class PipelineGemvConstants(msgspec.Struct, frozen=True):
     """A GEMV with the vendor's pipelined allreduce, for comparison; all in cycles."""
 
-    row: float  # per grid row
-    element: float  # per element of a core's tile
-    fixed: float
-    rows: tuple[str, ...]
+    row: float = 0.0  # per grid row
+    element: float = 0.0  # per element of a core's tile
+    fixed: float = 0.0
+    rows: tuple[str, ...] = ()
 
 
 class SramConstants(msgspec.Struct, frozen=True):
@@ -82,25 +85,27 @@ class WaferConstants(msgspec.Struct, frozen=True, kw_only=True):
 class ServiceConstants(msgspec.Struct, frozen=True, kw_only=True):
     """What was fitted to the hosted service's published speeds; all of it rests on assumptions."""
 
-    launch_factor: float  # speed of the August 2024 software over today's
-    acceptance_dense: float  # drafted tokens accepted, each, where dense models run with a draft
-    acceptance_moe: float
+    launch_factor: float = 1.0  # speed of the August 2024 software over today's
+    acceptance_dense: float = 0.0  # drafted tokens accepted, each, where dense models have a draft
+    acceptance_moe: float = 0.0
     draft_tokens: int  # assumed
-    overhead_us: float  # from a request's arrival at the service to its first prefill
+    overhead_us: float = 0.0  # from a request's arrival at the service to its first prefill
     network_us: float  # published with the rows: 30-50 ms one way between client and service
-    launch_rows: tuple[str, ...]
-    dense_rows: tuple[str, ...]
-    moe_rows: tuple[str, ...]
-    overhead_rows: tuple[str, ...]
+    launch_rows: tuple[str, ...] = ()
+    dense_rows: tuple[str, ...] = ()
+    moe_rows: tuple[str, ...] = ()
+    overhead_rows: tuple[str, ...] = ()
 
 
-def _read(name: str) -> bytes:
-    return resources.files(__name__).joinpath(name).read_bytes()
+def read_constants(package: str, name: str, kind: type[Constants]) -> Constants:
+    """Read one file of constants, by its name without `.json`."""
+    content = resources.files(package).joinpath(f"{name}.json").read_bytes()
+    return msgspec.json.decode(content, type=kind)
 
 
-WSE2_CONSTANTS = msgspec.json.decode(_read("wse2.json"), type=WaferConstants)
-WSE3_CONSTANTS = msgspec.json.decode(_read("wse3.json"), type=WaferConstants)
-SERVICE_CONSTANTS = msgspec.json.decode(_read("service.json"), type=ServiceConstants)
+WSE2_CONSTANTS = read_constants(__name__, "wse2", WaferConstants)
+WSE3_CONSTANTS = read_constants(__name__, "wse3", WaferConstants)
+SERVICE_CONSTANTS = read_constants(__name__, "service", ServiceConstants)
 
 
 def constants_of(generation: str) -> WaferConstants:

@@ -7,8 +7,8 @@ import pytest
 from backends.gpu_engine.constants import ENGINES, GpuConstants, find_engine
 from backends.gpu_engine.cost import GpuCost
 from backends.gpu_engine.spec import GPUS, PRECISIONS, find_gpu, find_precision
+from wafer_engine.batching.cost_model import StepShape
 from wafer_engine.batching.speculation import Speculation
-from wafer_engine.batching.step import StepShape
 from wafer_engine.hardware.cost import WaferCost
 
 

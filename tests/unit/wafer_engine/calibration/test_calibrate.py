@@ -5,8 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from wafer_engine.calibration.calibrate import calibrate, leave_models_out, write_constants
-from wafer_engine.calibration.rows import WaferRows
+from wafer_engine.calibration.calibrate import calibrate, leave_models_out
+from wafer_engine.calibration.fit import write_constants
+from wafer_engine.calibration.wafer_rows import WaferRows
 from wafer_engine.hardware.constants import (
     SERVICE_CONSTANTS,
     WSE2_CONSTANTS,
@@ -26,9 +27,9 @@ def made_up_rows() -> list[dict[str, str]]:
     for generation in ("WSE-2", "WSE-3"):
         for model in ("Llama-3-8B", "Llama-2-13B", "Qwen2-72B"):
             for side in ("420", "540", "660"):
-                place = {"hardware": generation, "model": model, "core_grid": f"{side}x{side}"}
-                add(metric="decode_tpr", **place)
-                add(metric="prefill_tpr", **place)
+                grid = {"hardware": generation, "model": model, "core_grid": f"{side}x{side}"}
+                add(metric="decode_tpr", **grid)
+                add(metric="prefill_tpr", **grid)
     for size, side in (("4320", "120"), ("4320", "480"), ("14400", "120"), ("8640", "360")):
         for metric in (
             "meshgemv_cycles",
@@ -57,7 +58,8 @@ def made_up_rows() -> list[dict[str, str]]:
 
 
 def test_shipped_constants_are_found_again(tmp_path: Path) -> None:
-    wse2, wse3, service = calibrate(made_up_rows())
+    fitted = calibrate(made_up_rows())
+    wse2, wse3, service = fitted.values()
     for found, shipped in ((wse2, WSE2_CONSTANTS), (wse3, WSE3_CONSTANTS)):
         for name in ("start", "mac", "allreduce", "hop"):
             expected = getattr(shipped.decode, name)
@@ -67,7 +69,7 @@ def test_shipped_constants_are_found_again(tmp_path: Path) -> None:
             assert getattr(found.prefill, name) == pytest.approx(expected, rel=0.02), name
     assert service.acceptance_moe == pytest.approx(SERVICE_CONSTANTS.acceptance_moe, abs=0.002)
     assert service.overhead_us == pytest.approx(SERVICE_CONSTANTS.overhead_us, rel=0.01)
-    paths = write_constants(tmp_path, (wse2, wse3, service))
+    paths = write_constants(tmp_path, fitted)
     assert [path.name for path in paths] == ["wse2.json", "wse3.json", "service.json"]
     assert msgspec.json.decode(paths[0].read_bytes(), type=WaferConstants) == wse2
     assert msgspec.json.decode(paths[2].read_bytes(), type=ServiceConstants) == service
@@ -99,9 +101,9 @@ def test_a_left_out_model_has_no_part_in_what_predicts_it() -> None:
 def test_models_of_one_shape_are_left_out_together() -> None:
     twins = [speed_row("Llama-3.1-70B"), speed_row("Llama-3.3-70B", 1.2)]
     assert leave_models_out(twins) == []
-    told = leave_models_out([*twins, speed_row("Qwen3-32B")])
-    assert len(told) == 3
-    assert told[0].acceptance == told[1].acceptance == SERVICE_CONSTANTS.acceptance_dense
+    left_out = leave_models_out([*twins, speed_row("Qwen3-32B")])
+    assert len(left_out) == 3
+    assert left_out[0].acceptance == left_out[1].acceptance == SERVICE_CONSTANTS.acceptance_dense
 
 
 def test_no_rows_is_an_error() -> None:

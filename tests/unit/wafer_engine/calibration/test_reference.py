@@ -3,8 +3,9 @@
 import pytest
 
 from wafer_engine.calibration.calibrate import calibrate
-from wafer_engine.calibration.report import find_reference, outcomes_of, read_rows
-from wafer_engine.calibration.rows import WaferRows
+from wafer_engine.calibration.report import compare
+from wafer_engine.calibration.rows import find_reference, read_rows
+from wafer_engine.calibration.wafer_rows import WaferRows
 from wafer_engine.hardware.constants import SERVICE_CONSTANTS, WSE2_CONSTANTS, WSE3_CONSTANTS
 
 PATH = find_reference("wse.csv", None)
@@ -19,18 +20,17 @@ def rows() -> list[dict[str, str]]:
 
 
 def test_calibrate_gives_the_shipped_constants() -> None:
-    assert calibrate(rows()) == (WSE2_CONSTANTS, WSE3_CONSTANTS, SERVICE_CONSTANTS)
+    shipped = {"wse2": WSE2_CONSTANTS, "wse3": WSE3_CONSTANTS, "service": SERVICE_CONSTANTS}
+    assert calibrate(rows()) == shipped
 
 
 def test_bars_are_met() -> None:
-    predictor = WaferRows()
     groups: dict[str, list[float]] = {}
     bars: dict[str, float] = {}
-    data = rows()
-    for outcome in outcomes_of(data, [predictor.predict(row) for row in data]):
-        prediction = outcome.prediction
+    for compared in compare(rows(), WaferRows().predict):
+        prediction = compared.prediction
         if prediction.value is not None and prediction.bar is not None:
-            groups.setdefault(prediction.group, []).append(abs(outcome.error))
+            groups.setdefault(prediction.group, []).append(abs(compared.error))
             bars[prediction.group] = prediction.bar
     assert len(groups) >= 10
     for group, errors in groups.items():

@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 
+from wafer_engine.batching.cost_model import StepShape
 from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
-from wafer_engine.batching.step import StepShape
 from wafer_engine.hardware.cost import WaferCost, wafers_needed
 from wafer_engine.hardware.models import MODELS, find_model
 

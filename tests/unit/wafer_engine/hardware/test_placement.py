@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from wafer_engine.__main__ import main
-from wafer_engine.calibration.picture import placement_table, png, svg
+from wafer_engine.calibration.placement_picture import placement_table, png, svg
 from wafer_engine.hardware.models import MODELS, find_model
 from wafer_engine.hardware.placement import PlacementError, Region, parts_of, place
 from wafer_engine.hardware.spec import WSE2, WSE3

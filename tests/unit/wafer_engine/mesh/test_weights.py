@@ -9,7 +9,7 @@ import pytest
 
 from wafer_engine.__main__ import main
 from wafer_engine.mesh.mesh import Mesh
-from wafer_engine.mesh.token_text import FileTokenizer
+from wafer_engine.mesh.tokenizer import FileTokenizer
 from wafer_engine.mesh.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
 from wafer_engine.mesh.weights import MAX_PARAMS, load_model, read_safetensors
 

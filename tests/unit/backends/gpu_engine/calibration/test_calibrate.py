@@ -5,10 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from backends.gpu_engine.calibration.calibrate import calibrate, write_constants
-from backends.gpu_engine.calibration.rows import GpuRows
+from backends.gpu_engine.calibration.calibrate import calibrate
+from backends.gpu_engine.calibration.gpu_rows import GpuRows
 from backends.gpu_engine.calibration.validate import validation_report
 from backends.gpu_engine.constants import EngineConstants, find_engine
+from wafer_engine.calibration.fit import write_constants
 
 
 def made_up_rows() -> list[dict[str, str]]:

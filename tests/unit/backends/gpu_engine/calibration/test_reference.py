@@ -4,17 +4,19 @@ import statistics
 
 import pytest
 
-from backends.gpu_engine.__main__ import main, read_logs
-from backends.gpu_engine.calibration.logs import (
+from backends.gpu_engine.__main__ import main
+from backends.gpu_engine.calibration.gpu_rows import GpuRows, group_of
+from backends.gpu_engine.calibration.request_logs import (
     LOG_FOLDER,
     SERVER_LOGS,
     cost_of_log,
     measured_times,
+    read_logs,
     requests_of,
 )
-from backends.gpu_engine.calibration.rows import GpuRows, group_of
 from wafer_engine.calibration.replay import ReplaySummary, replay
-from wafer_engine.calibration.report import find_reference, outcomes_of, read_rows
+from wafer_engine.calibration.report import compare
+from wafer_engine.calibration.rows import find_reference, read_rows
 
 PATH = find_reference("gpu.csv", None)
 needs_reference = pytest.mark.skipif(
@@ -26,13 +28,12 @@ needs_reference = pytest.mark.skipif(
 def test_offline_bars_are_met() -> None:
     assert PATH is not None
     rows = [row for row in read_rows(PATH) if group_of(row)[1] is not None]
-    predictor = GpuRows()
     groups: dict[str, list[float]] = {}
     bars: dict[str, float] = {}
-    for outcome in outcomes_of(rows, [predictor.predict(row) for row in rows]):
-        group, bar = outcome.prediction.group, outcome.prediction.bar
+    for compared in compare(rows, GpuRows().predict):
+        group, bar = compared.prediction.group, compared.prediction.bar
         assert bar is not None
-        groups.setdefault(group, []).append(abs(outcome.error))
+        groups.setdefault(group, []).append(abs(compared.error))
         bars[group] = bar
     assert set(groups) == {
         "trtllm 0.17 offline",

@@ -2,7 +2,12 @@
 
 import pytest
 
-from backends.gpu_engine.calibration.rows import GpuRows, engine_file, group_of, poisson_arrivals_us
+from backends.gpu_engine.calibration.gpu_rows import (
+    GpuRows,
+    engine_file,
+    group_of,
+    poisson_arrivals_us,
+)
 
 OFFLINE = {  # TensorRT-LLM documentation, perf-overview v0.17
     "id": "trt017-005",

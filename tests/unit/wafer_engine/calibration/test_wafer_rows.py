@@ -5,17 +5,9 @@ from pathlib import Path
 import pytest
 
 from wafer_engine.__main__ import main
-from wafer_engine.calibration.report import (
-    Outcome,
-    Prediction,
-    find_reference,
-    outcomes_of,
-    read_rows,
-    summary,
-    table,
-    write_rows,
-)
-from wafer_engine.calibration.rows import WaferRows
+from wafer_engine.calibration.report import ComparedRow, compare, summary, table
+from wafer_engine.calibration.rows import Prediction, find_reference, read_rows, write_rows
+from wafer_engine.calibration.wafer_rows import WaferRows
 
 DECODE = {
     "id": "a",
@@ -142,16 +134,16 @@ def test_a_prompt_alone_needs_no_output() -> None:
 
 
 def test_tables_show_every_row_and_the_worst_error() -> None:
-    outcomes = [
-        Outcome("a", 100.0, "tok/s", Prediction("speed", 110.0, bar=0.15)),
-        Outcome("b", 100.0, "tok/s", Prediction("speed", 70.0, bar=0.15)),
-        Outcome("c", 1.0, "x", Prediction("other", reason="no grid")),
+    compared = [
+        ComparedRow("a", 100.0, "tok/s", Prediction("speed", 110.0, bar=0.15)),
+        ComparedRow("b", 100.0, "tok/s", Prediction("speed", 70.0, bar=0.15)),
+        ComparedRow("c", 1.0, "x", Prediction("other", reason="no grid")),
     ]
-    rows = table(outcomes).splitlines()
+    rows = table(compared).splitlines()
     assert len(rows) == 4
     assert "+10.0%" in rows[1]
     assert "not modelled: no grid" in rows[3]
-    groups = summary(outcomes).splitlines()
+    groups = summary(compared).splitlines()
     assert groups[1].split() == ["speed", "2", "2", "20.0%", "20.0%", "30.0%", "15%", "b"]
     assert groups[2].split() == ["other", "1", "0"]
 
@@ -163,7 +155,7 @@ def test_csv_goes_round(tmp_path: Path) -> None:
     assert find_reference("wse.csv", str(path)) == path
     assert find_reference("wse.csv", str(tmp_path / "none.csv")) is None
     assert write_rows([]) == ""
-    assert len(outcomes_of([DECODE], [Prediction("g", 1.0)])) == 1
+    assert len(compare([DECODE], lambda _: Prediction("g", 1.0))) == 1
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

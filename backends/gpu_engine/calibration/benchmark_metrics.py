@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from wafer_engine.calibration.cells import NotModelledError
 from wafer_engine.calibration.replay import RequestTimes
+from wafer_engine.calibration.rows import NotModelledError
 
 # quantity -> a request's own, in microseconds; ITL is taken as TPOT: steps are all there is.
 _TIMES: dict[str, Callable[[RequestTimes], float]] = {
@@ -21,43 +21,34 @@ _TIMES: dict[str, Callable[[RequestTimes], float]] = {
     "itl": lambda times: times.tpot_us,
     "latency": lambda times: times.latency_us,
 }
-_SPACINGS = ("tpot", "itl")  # of requests with two tokens or more
+_PER_TOKEN = ("tpot", "itl")  # of requests with two tokens or more
 _SPEEDS = ("output_speed_per_user", "decode_speed_per_user")
 _NAME = re.compile(r"(ttft|tpot|itl|latency)(?:_(mean|p\d{1,2}))?")
-
-# metric -> (prompt, output, prefill_us, decode_us) -> value, where every request fares alike
-_ALONE: dict[str, Callable[[float, float, float, float], float]] = {
-    "decode_speed_per_user": lambda prompt, output, prefill_us, decode_us: 1e6 / decode_us,
-    "output_speed_per_user": lambda prompt, output, prefill_us, decode_us: 1e6 / decode_us,
-    "prefill_speed": lambda prompt, output, prefill_us, decode_us: prompt / prefill_us * 1e6,
-    "e2e_output_speed": lambda prompt, output, prefill_us, decode_us: (
-        output / (prefill_us + output * decode_us) * 1e6
-    ),
-    "ttft": lambda prompt, output, prefill_us, decode_us: prefill_us / 1e3,
-    "tpot": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
-    "itl": lambda prompt, output, prefill_us, decode_us: decode_us / 1e3,
-    "latency": lambda prompt, output, prefill_us, decode_us: (
-        (prefill_us + (output - 1) * decode_us) / 1e3
-    ),
-}
-
-
-def is_alone(metric: str) -> bool:
-    """Whether `value_alone` knows a metric."""
-    return _quantity(metric) in _ALONE
 
 
 def value_alone(
     metric: str, prompt: float, output: float, prefill_us: float, decode_us: float
-) -> float:
+) -> float | None:
     """A metric where every request fares alike: one user, or one batch; times in milliseconds.
 
-    Raises:
-        NotModelledError: An unknown metric.
+    None where that does not follow from the times of a prefill and of a decode step.
     """
-    if not is_alone(metric):
-        raise NotModelledError(f"no model for {metric} of one request or one batch")
-    return _ALONE[_quantity(metric)](prompt, output, prefill_us, decode_us)
+    named = _NAME.fullmatch(metric)
+    match named[1] if named else metric:
+        case "ttft":
+            return prefill_us / 1e3
+        case "tpot" | "itl":
+            return decode_us / 1e3
+        case "latency":
+            return (prefill_us + (output - 1) * decode_us) / 1e3
+        case "decode_speed_per_user" | "output_speed_per_user":
+            return 1e6 / decode_us
+        case "prefill_speed":
+            return prompt / prefill_us * 1e6
+        case "e2e_output_speed":
+            return output / (prefill_us + output * decode_us) * 1e6
+        case _:
+            return None
 
 
 def value_of_run(metric: str, times: Sequence[RequestTimes]) -> float:
@@ -76,7 +67,7 @@ def value_of_run(metric: str, times: Sequence[RequestTimes]) -> float:
         raise NotModelledError(f"no model for {metric} under this load")
     quantity, statistic = named[1], named[2] or "mean"
     counted = [
-        one for one in times if quantity not in _SPACINGS or one.request.num_output_tokens > 1
+        one for one in times if quantity not in _PER_TOKEN or one.request.num_output_tokens > 1
     ]
     if not counted:
         raise NotModelledError("a request of one token has no time per further token")
@@ -84,8 +75,3 @@ def value_of_run(metric: str, times: Sequence[RequestTimes]) -> float:
     if statistic == "mean":
         return statistics.fmean(values_us) / 1e3
     return float(np.percentile(values_us, int(statistic[1:]))) / 1e3
-
-
-def _quantity(metric: str) -> str:
-    named = _NAME.fullmatch(metric)
-    return named[1] if named else metric

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.gpu_engine.calibration.predict import predict_file, predict_rows
-from wafer_engine.calibration.report import read_rows, write_rows
+from backends.simulated.predict import predict_file, predict_rows
+from wafer_engine.calibration.rows import read_rows, write_rows
 
 WAFER = {
     "id": "w",

@@ -4,14 +4,14 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
+import msgspec
 import numpy as np
 
-from backends.gpu_engine.calibration.measures import is_alone, value_alone, value_of_run
+from backends.gpu_engine.calibration.benchmark_metrics import value_alone, value_of_run
 from backends.gpu_engine.constants import ENGINES, EngineConstants
 from backends.gpu_engine.cost import GpuCost
 from backends.gpu_engine.spec import find_gpu
-from wafer_engine.batching.step import StepShape
-from wafer_engine.calibration.cells import NotModelledError, check_row, finite, whole
+from wafer_engine.batching.cost_model import StepShape
 from wafer_engine.calibration.replay import (
     ReplaySummary,
     Request,
@@ -19,7 +19,14 @@ from wafer_engine.calibration.replay import (
     replay,
     replay_closed,
 )
-from wafer_engine.calibration.report import Prediction, Row
+from wafer_engine.calibration.rows import (
+    NotModelledError,
+    Prediction,
+    Row,
+    num_requests,
+    predict_row,
+    whole,
+)
 from wafer_engine.hardware.models import find_model
 
 OFFLINE_BAR = 0.10
@@ -28,7 +35,7 @@ UNSEEN_RELEASE_BAR = 0.08
 MAX_OFFLINE_BATCH = 4096  # published with the TensorRT-LLM rows: the largest runtime batch
 OFFLINE_BATCHED_TOKENS = 8192  # tokens of one step in those runs; assumed
 POISSON_REQUESTS = {"trtonline": 500, "accel": 150}  # published; assumed
-CLOSED_ROUNDS = 4  # requests each user of a closed-loop row sends; assumed
+REQUESTS_PER_USER = 4  # of a closed-loop row; assumed
 MAX_REPLAYED = 5_000  # requests or users of one row
 KV_BLOCK_TOKENS = 16  # the last block of a sequence may be almost empty
 ARRIVAL_SEED = 20_260_101  # of the Poisson arrivals drawn for a row
@@ -50,6 +57,12 @@ _ENGINE_FILES = (
     (r"llama\.cpp", "llama_cpp"),
 )
 
+# What a run's outcome depends on.
+_RUN_COLUMNS = (
+    *("hardware", "count", "model", "precision", "kv_precision", "tp", "pp", "engine"),
+    *("input_len", "output_len", "load", "batch_or_concurrency", "note"),
+)
+
 _MOE_DP = "attention DP"  # in a row's note: attention replicated, experts spread
 
 
@@ -68,20 +81,11 @@ class GpuRows:
 
     def predict(self, row: Row) -> Prediction:
         """Predict one row; never raises for what a row holds."""
-        group, bar = group_of(row)
-        predictor = self._by_load.get(row.get("load", ""))
-        try:
-            if predictor is None:
-                raise NotModelledError(_unknown_load(row))
-            check_row(row)
-            value = finite(predictor(row))
-            return Prediction(group, value, bar=bar, constants=self._constants_of(row))
-        except NotModelledError as reason:
-            return Prediction(group, reason=str(reason), bar=bar)
-        except KeyError as column:
-            return Prediction(group, reason=f"no column {column}", bar=bar)
-        except (ValueError, ZeroDivisionError, OverflowError) as error:
-            return Prediction(group, reason=str(error), bar=bar)
+        formula = self._by_load.get(row.get("load", "")) or _unknown_load(row)
+        prediction = predict_row(row, *group_of(row), formula)
+        if prediction.value is None:
+            return prediction
+        return msgspec.structs.replace(prediction, constants=self._constants_of(row))
 
     def cost(self, row: Row, max_num_seqs: int | None = None) -> GpuCost:
         """The cost model a row is predicted with.
@@ -132,9 +136,11 @@ class GpuRows:
     def _offline(self, row: Row) -> float:
         """All requests at once: a steady batch, as large as KV memory allows, prefills mixed in."""
         prompt, output = _lengths(row)
-        batch = row.get("batch_or_concurrency", "")
-        if batch != "max":
-            return self._offline_of(row, whole(row, "batch_or_concurrency", 1))
+        if row.get("batch_or_concurrency", "") != "max":
+            count = _num_replayed(row, "requests")
+            cost = self._bounded_cost(row, prompt + output)
+            request = Request(0, round(prompt), round(output))
+            return _metric_of(row, replay(cost, [request] * count))
         if not row["metric"].startswith(("output_throughput", "request_throughput")):
             raise NotModelledError(f"no model for {row['metric']} of an offline run")
         cost = self.cost(row)
@@ -152,15 +158,6 @@ class GpuRows:
             return tokens_per_s / output
         return _per_gpu(row, tokens_per_s)
 
-    def _offline_of(self, row: Row, num_requests: int) -> float:
-        """A counted set of requests at once."""
-        if num_requests > MAX_REPLAYED:
-            raise NotModelledError(f"{num_requests} requests: at most {MAX_REPLAYED} are replayed")
-        prompt, output = _lengths(row)
-        request = Request(0, round(prompt), round(output))
-        times = replay(self._bounded_cost(row, prompt + output), [request] * num_requests)
-        return _metric_of(row, times)
-
     def _bounded_cost(self, row: Row, tokens: float) -> GpuCost:
         """The row's cost model, if one sequence of `tokens` fits its KV cache."""
         cost = self.cost(row)
@@ -170,7 +167,7 @@ class GpuRows:
     def _static(self, row: Row) -> float:
         """One batch from prompt to end."""
         prompt, output = _lengths(row)
-        num_seqs = whole(row, "batch_or_concurrency", 1)
+        num_seqs = num_requests(row)
         cost = self.cost(row, max_num_seqs=num_seqs)
         # A batch of known size keeps nothing in reserve: all that weights and buffers leave is its.
         _check_kv(
@@ -187,38 +184,40 @@ class GpuRows:
             return _per_gpu(row, num_seqs * output / total_us * 1e6)
         if metric == "request_throughput":
             return num_seqs / total_us * 1e6
-        return value_alone(metric, prompt, output, prefill_us, decode_us)
+        value = value_alone(metric, prompt, output, prefill_us, decode_us)
+        if value is None:
+            raise NotModelledError(f"no model for {metric} of one request or one batch")
+        return value
 
     def _closed(self, row: Row) -> float:
         """A fixed number of users, each with one request under way."""
         prompt, output = _lengths(row)
-        num_users = whole(row, "batch_or_concurrency", 1)
+        num_users = _num_replayed(row, "users")
         metric = row["metric"]
-        if num_users == 1 and metric != "latency_mean" and is_alone(metric):
-            cost = self._bounded_cost(row, prompt + output)
+        cost = self._bounded_cost(row, prompt + output)
+        if num_users == 1 and metric != "latency_mean":
             prefill_us = cost.step_us_of(0, 0, prompt, prompt * (prompt + 1) / 2)
             decode_us = cost.step_us(StepShape(1, round(prompt + output / 2)))
-            return value_alone(metric, prompt, output, prefill_us, decode_us)
-        if num_users > MAX_REPLAYED:
-            raise NotModelledError(f"{num_users} users: at most {MAX_REPLAYED} are replayed")
+            value = value_alone(metric, prompt, output, prefill_us, decode_us)
+            if value is not None:
+                return value
         request = Request(0, round(prompt), max(1, round(output)))
-        key = ("closed", *_key(row))
-        if key not in self._runs:
-            cost = self._bounded_cost(row, prompt + output)
+
+        def run() -> list[RequestTimes]:
             # Real lengths vary, so users fall out of step; equal ones must start out of step.
             spread_us = cost.step_us_of(0, 0, prompt, prompt * prompt / 2) * num_users
             spread_us += output * cost.step_us_of(num_users, num_users * prompt, 0, 0)
-            times = replay_closed(
-                cost, request, num_users, CLOSED_ROUNDS * num_users, round(spread_us)
-            )
-            self._runs[key] = times[num_users:]
+            count = REQUESTS_PER_USER * num_users
+            return replay_closed(cost, request, num_users, count, round(spread_us))[num_users:]
+
+        times = self._run_once(row, run)
         if metric.startswith("output_throughput"):
             # Little's law: what a user waits for a request is all the time there is.
-            latency_us = ReplaySummary.of(self._runs[key]).mean_latency_us
+            latency_us = ReplaySummary.of(times).mean_latency_us
             return _per_gpu(row, num_users * request.num_output_tokens / latency_us * 1e6)
         if metric == "request_throughput":
-            return num_users / ReplaySummary.of(self._runs[key]).mean_latency_us * 1e6
-        return _metric_of(row, self._runs[key])
+            return num_users / ReplaySummary.of(times).mean_latency_us * 1e6
+        return _metric_of(row, times)
 
     def _poisson(self, row: Row) -> float:
         """Requests of one length at Poisson times."""
@@ -226,13 +225,28 @@ class GpuRows:
         rate = re.fullmatch(r"qps=(inf|[\d.]+)", row["batch_or_concurrency"])
         if rate is None:
             raise NotModelledError("needs the per-request file: see the replay command")
-        key = ("poisson", *_key(row))
-        if key not in self._runs:
-            number = POISSON_REQUESTS.get(row["id"].split("-")[0], 150)
-            arrivals = poisson_arrivals_us(float(rate[1]), number)
+
+        def run() -> list[RequestTimes]:
+            count = POISSON_REQUESTS.get(row["id"].split("-")[0], 150)
+            arrivals = poisson_arrivals_us(float(rate[1]), count)
             requests = [Request(at_us, round(prompt), round(output)) for at_us in arrivals]
-            self._runs[key] = replay(self._bounded_cost(row, prompt + output), requests)
-        return _metric_of(row, self._runs[key])
+            return replay(self._bounded_cost(row, prompt + output), requests)
+
+        return _metric_of(row, self._run_once(row, run))
+
+    def _run_once(self, row: Row, run: Callable[[], list[RequestTimes]]) -> list[RequestTimes]:
+        """The times of a run; rows that differ in the metric alone share one."""
+        key = tuple(row.get(column, "") for column in _RUN_COLUMNS)
+        if key not in self._runs:
+            self._runs[key] = run()
+        return self._runs[key]
+
+
+def _num_replayed(row: Row, what: str) -> int:
+    count = num_requests(row)
+    if count > MAX_REPLAYED:
+        raise NotModelledError(f"{count} {what}: at most {MAX_REPLAYED} are replayed")
+    return count
 
 
 def _unknown_load(row: Row) -> str:
@@ -311,24 +325,3 @@ def _lengths(row: Row) -> tuple[float, float]:
         return float(prompt), float(output)
     except ValueError:
         raise NotModelledError("needs the per-request file: see the replay command") from None
-
-
-_KEY_COLUMNS = (
-    "hardware",
-    "count",
-    "model",
-    "precision",
-    "kv_precision",
-    "tp",
-    "pp",
-    "engine",
-    "input_len",
-    "output_len",
-    "batch_or_concurrency",
-    "note",
-)
-
-
-def _key(row: Row) -> tuple[str, ...]:
-    """What a run's outcome depends on: rows that differ in the metric alone share one run."""
-    return tuple(row.get(column, "") for column in _KEY_COLUMNS)

@@ -17,10 +17,9 @@ import numpy as np
 
 from backends.gpu_engine.constants import EngineConstants
 from backends.gpu_engine.cost import GpuCost
-from wafer_engine.calibration.cells import MAX_LENGTH_TOKENS
 from wafer_engine.calibration.fit import Vector
 from wafer_engine.calibration.replay import ReplaySummary, Request, RequestTimes
-from wafer_engine.calibration.report import Row
+from wafer_engine.calibration.rows import MAX_LENGTH_TOKENS, Row
 
 MAX_LOG_S = 1e9  # three decades of seconds: more is a date, not a time since the first arrival
 LOG_FOLDER = Path("requests")  # inside the reference folder
@@ -60,6 +59,12 @@ def read_log(path: Path) -> list[dict[str, str]]:
         if rows and column not in rows[0]:
             raise ValueError(f"{path}: no column {column!r}")
     return sorted(rows, key=_queued_s)
+
+
+def read_logs(folder: Path) -> dict[str, list[dict[str, str]]]:
+    """The known logs that a folder holds, by their file names in `SERVER_LOGS`."""
+    paths = {log.file: folder / f"{log.file}.csv.gz" for log in SERVER_LOGS}
+    return {name: read_log(path) for name, path in paths.items() if path.is_file()}
 
 
 def _queued_s(row: Row) -> float:

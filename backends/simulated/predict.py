@@ -6,18 +6,18 @@ And per-request logs: requests in, the times at which our engine would have answ
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from backends.gpu_engine.calibration.logs import (
+from backends.gpu_engine.calibration.gpu_rows import GpuRows
+from backends.gpu_engine.calibration.request_logs import (
     comparison,
     measured_times,
     read_log,
     replay_log,
     requests_of,
 )
-from backends.gpu_engine.calibration.rows import GpuRows
-from wafer_engine.batching.step import CostModel
+from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.calibration.replay import ReplaySummary, replay
-from wafer_engine.calibration.report import Prediction, read_rows, write_rows
-from wafer_engine.calibration.rows import WaferRows
+from wafer_engine.calibration.rows import Prediction, read_rows, write_rows
+from wafer_engine.calibration.wafer_rows import WaferRows
 
 PREDICTED = "predicted"
 REASON = "not_modelled"

@@ -6,11 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.gpu_engine.calibration.logs import log_errors, measured_times, read_log, requests_of
-from backends.gpu_engine.calibration.predict import replay_file
+from backends.gpu_engine.calibration.request_logs import (
+    log_errors,
+    measured_times,
+    read_log,
+    requests_of,
+)
 from backends.gpu_engine.cost import GpuCost
+from backends.simulated.predict import replay_file
 from wafer_engine.calibration.replay import replay
-from wafer_engine.calibration.report import write_rows
+from wafer_engine.calibration.rows import write_rows
 
 COST = GpuCost("H100", "Llama-3.1-8B", tp=1, overhead_us=0)
 

@@ -6,7 +6,7 @@ what the rows cannot tell apart is stated, not fitted.
 
 import msgspec
 
-from backends.gpu_engine.calibration.logs import LOG_ENGINE
+from backends.gpu_engine.calibration.request_logs import LOG_ENGINE
 
 FIRST_GUESS = {
     "compute": 0.55,
@@ -22,43 +22,37 @@ FIRST_GUESS = {
     "quantized": 0.7,
     "dequantized": 0.4,
 }
-_LAYER_US = 3.0  # assumed where rows cannot tell launches from the scheduler: CUDA graphs
+LAYER_US = 3.0  # assumed where rows cannot tell launches from the scheduler: CUDA graphs
+MEMORY_FRACTION = 0.9  # of every engine version
+BUFFER_BYTES = 3e9  # of every engine version; assumed
 
 
 class FitPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One set of constants: what is free, what is stated, and the rows that decide."""
+    """One set of constants: what is free, what is stated, and the rows that decide.
+
+    A set that is fitted to per-request logs of its GPUs names no metrics.
+    """
 
     gpus: tuple[str, ...] = ()
     free: tuple[str, ...]
-    stated: dict[str, float] = {}
-    metrics: tuple[str, ...]
+    stated: dict[str, float] = {}  # besides `LAYER_US`
+    metrics: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()  # of batch_or_concurrency; empty: all
     precisions: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     moe: bool | None = None  # only mixtures of experts, only others, or both
-    basis: str = ""
 
 
-class LogFitPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One set of constants fitted to per-request logs of a card instead of to rows."""
-
-    gpus: tuple[str, ...]
-    free: tuple[str, ...]
-    stated: dict[str, float]
-
-
-class EnginePlan(msgspec.Struct, frozen=True, kw_only=True):
+class EnginePlan(msgspec.Struct, frozen=True):
     """One engine version: its stated limits and the sets to fit."""
 
     name: str  # of the constants file
     family: str
     version: str
-    memory_fraction: float = 0.9
-    buffer_bytes: float = 3e9  # assumed
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     plans: tuple[FitPlan, ...] = ()
-    log_plans: tuple[LogFitPlan, ...] = ()
+    log_plans: tuple[FitPlan, ...] = ()  # fitted to per-request logs
     taken_over: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a GPU, and those that take its set
     others_from: str = ""  # a GPU whose set all others take over, as nothing better is known
     taken_from: str = ""  # the constants file whose first set is taken over, for all the rest
@@ -66,7 +60,6 @@ class EnginePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 _THROUGHPUT = ("output_throughput", "output_throughput_per_gpu")
 
-_STATED = {"layer_us": _LAYER_US}
 _A100S = ("A100-40GB-SXM", "A100-80GB-SXM", "A800-80GB-SXM", "A100-80GB-PCIe")
 _HOPPERS = ("H100-80GB-SXM", "H200-141GB-SXM")
 _B200S = ("B200-180GB-SXM", "GB200-NVL72")
@@ -75,83 +68,76 @@ _SATURATED = ("compute", "seq_us", "allreduce_us")  # what full batches can tell
 
 PLANS = (
     EnginePlan(
-        name="trtllm_0_17",
-        family="TensorRT-LLM",
-        version="0.17",
+        "trtllm_0_17",
+        "TensorRT-LLM",
+        "0.17",
         max_num_seqs=4096,
-        plans=(FitPlan(free=_SATURATED, stated=_STATED, metrics=_THROUGHPUT),),
+        plans=(FitPlan(free=_SATURATED, metrics=_THROUGHPUT),),
     ),
     EnginePlan(
-        name="trtllm_1_0",
-        family="TensorRT-LLM",
-        version="1.0",
+        "trtllm_1_0",
+        "TensorRT-LLM",
+        "1.0",
         max_num_seqs=4096,
         taken_from="trtllm_0_17",
         plans=(
-            FitPlan(gpus=_B200S, free=_SATURATED, stated=_STATED, metrics=_THROUGHPUT, moe=False),
-            FitPlan(gpus=_B200S, free=_SATURATED, stated=_STATED, metrics=_THROUGHPUT, moe=True),
-            FitPlan(gpus=_HOPPERS, free=_SATURATED, stated=_STATED, metrics=_THROUGHPUT, moe=True),
+            FitPlan(gpus=_B200S, free=_SATURATED, metrics=_THROUGHPUT, moe=False),
+            FitPlan(gpus=_B200S, free=_SATURATED, metrics=_THROUGHPUT, moe=True),
+            FitPlan(gpus=_HOPPERS, free=_SATURATED, metrics=_THROUGHPUT, moe=True),
         ),
     ),
     EnginePlan(
-        name="trtllm_0_14",
-        family="TensorRT-LLM",
-        version="0.14",
+        "trtllm_0_14",
+        "TensorRT-LLM",
+        "0.14",
         max_num_seqs=512,
         plans=(
             FitPlan(
                 free=("compute", "memory", "seq_us", "allreduce_us", "eager_us"),
-                stated=_STATED,
                 metrics=("itl_mean", "ttft_mean"),
                 loads=("qps=2", "qps=8", "qps=inf"),
             ),
         ),
     ),
     EnginePlan(
-        name="trtllm_0_8",
-        family="TensorRT-LLM",
-        version="0.8",
+        "trtllm_0_8",
+        "TensorRT-LLM",
+        "0.8",
         max_num_seqs=2048,
         plans=(
-            FitPlan(
-                free=(*_SATURATED, "grouped_kv", "eager_us"),
-                stated=_STATED,
-                metrics=(*_THROUGHPUT, "ttft"),
-            ),
+            FitPlan(free=(*_SATURATED, "grouped_kv", "eager_us"), metrics=(*_THROUGHPUT, "ttft")),
         ),
     ),
     EnginePlan(
-        name="nim_1_8",
-        family="NIM",
-        version="1.8",
+        "nim_1_8",
+        "NIM",
+        "1.8",
         plans=(
             FitPlan(
                 free=("compute", "allreduce_us"),
-                stated=_STATED,
                 metrics=("itl_mean", "output_throughput", "ttft_mean"),
                 models=("Llama-3.3-70B",),
             ),
         ),
     ),
     EnginePlan(
-        name="vllm_2023",
-        family="vLLM",
-        version="2023",
+        "vllm_2023",
+        "vLLM",
+        "2023",
         others_from="H100-80GB-SXM",
         plans=tuple(
             FitPlan(
                 gpus=gpus,
                 free=(*_SATURATED, "launch_us", "eager_us"),
-                stated=_STATED,
                 metrics=("tpot_mean", "ttft"),
             )
             for gpus in (_A100S, _HOPPERS)
         ),
     ),
     EnginePlan(
-        name="vllm_0_7",
-        family="vLLM",
-        version="0.7",
+        "vllm_0_7",
+        "vLLM",
+        "0.7",
         # The nearest card: its own generation's, else the one before.
         taken_over=(
             ("H100-80GB-SXM", _OTHER_H100S),
@@ -164,7 +150,6 @@ PLANS = (
             FitPlan(
                 gpus=gpus,
                 free=("compute", "step_us", "eager_us", *more),
-                stated=_STATED,
                 metrics=(*_THROUGHPUT, "tpot_p50", "ttft_p50"),
                 loads=("1", "100", "150", "200", "qps=5"),
                 precisions=("bf16", "w4a16"),
@@ -180,28 +165,22 @@ PLANS = (
         ),
     ),
     EnginePlan(
-        name=LOG_ENGINE,
-        family="vLLM",
-        version="0.19",
+        LOG_ENGINE,
+        "vLLM",
+        "0.19",
         others_from="RTX-PRO-6000",
         max_num_batched_tokens=2048,
         log_plans=(
-            LogFitPlan(
-                gpus=("RTX-4090",),
-                free=("compute",),
-                stated={**_STATED, "memory": 0.92, "kv": 0.95},
-            ),
-            LogFitPlan(
-                gpus=("RTX-PRO-6000",),
-                free=("compute", "memory", "seq_us", "link", "allreduce_us"),
-                stated=_STATED,
+            FitPlan(gpus=("RTX-4090",), free=("compute",), stated={"memory": 0.92, "kv": 0.95}),
+            FitPlan(
+                gpus=("RTX-PRO-6000",), free=("compute", "memory", "seq_us", "link", "allreduce_us")
             ),
         ),
     ),
     EnginePlan(
-        name="vllm_0_20",
-        family="vLLM",
-        version="0.12 to 0.22",
+        "vllm_0_20",
+        "vLLM",
+        "0.12 to 0.22",
         taken_over=(("H200-141GB-SXM", (*_B200S, *_OTHER_H100S)),),
         others_from="A100-80GB-SXM",
         max_num_batched_tokens=2048,
@@ -209,27 +188,23 @@ PLANS = (
             FitPlan(
                 gpus=_A100S,
                 free=("compute", "step_us", "seq_us", "eager_us", "dequantized"),
-                stated={**_STATED, "allreduce_us": 10.0},
+                stated={"allreduce_us": 10.0},
                 metrics=(*_THROUGHPUT, "tpot_p50", "ttft_p50"),
                 precisions=("bf16", "w4a16"),
                 loads=("1", "100", "200", "qps=5"),
             ),
             FitPlan(
-                gpus=_HOPPERS,
-                free=("compute", "allreduce_us"),
-                stated=_STATED,
-                metrics=(*_THROUGHPUT, "tpot_mean"),
+                gpus=_HOPPERS, free=("compute", "allreduce_us"), metrics=(*_THROUGHPUT, "tpot_mean")
             ),
         ),
     ),
     EnginePlan(
-        name="sglang_0_5",
-        family="SGLang",
-        version="0.5",
+        "sglang_0_5",
+        "SGLang",
+        "0.5",
         plans=(
             FitPlan(
                 free=(*_SATURATED, "step_us", "eager_us", "dequantized"),
-                stated=_STATED,
                 metrics=(*_THROUGHPUT, "tpot_p50", "tpot_mean", "ttft_p50"),
                 loads=("1", "16", "32", "64", "100", "200"),
                 precisions=("bf16", "fp8", "w4a16"),
@@ -237,38 +212,37 @@ PLANS = (
         ),
     ),
     EnginePlan(
-        name="sglang_2024",
-        family="SGLang",
-        version="2024",
+        "sglang_2024",
+        "SGLang",
+        "2024",
         plans=(
             FitPlan(
                 free=("compute", "memory", "allreduce_us"),
-                stated=_STATED,
                 metrics=("prefill_speed", "decode_speed_per_user"),
             ),
         ),
     ),
     EnginePlan(
-        name="gpt_fast",
-        family="gpt-fast",
-        version="2024",
+        "gpt_fast",
+        "gpt-fast",
+        "2024",
         plans=(
             FitPlan(
                 free=("memory", "allreduce_us", "quantized"),
-                stated={**_STATED, "compute": 0.5},
+                stated={"compute": 0.5},
                 metrics=("decode_speed_per_user",),
             ),
         ),
     ),
     EnginePlan(
-        name="llama_cpp",
-        family="llama.cpp",
-        version="2024-05",
+        "llama_cpp",
+        "llama.cpp",
+        "2024-05",
         plans=tuple(
             FitPlan(
                 gpus=gpus,
                 free=("compute", "memory", *more),
-                stated={**_STATED, "quantized": 0.8},
+                stated={"quantized": 0.8},
                 metrics=("decode_speed_per_user", "prefill_speed"),
             )
             for gpus, more in (
