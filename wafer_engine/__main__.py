@@ -118,7 +118,7 @@ def _speed(options: argparse.Namespace) -> None:
 
 
 def _speculation(options: argparse.Namespace) -> Speculation | None:
-    """The draft that was asked for, if one was."""
+    """The draft that the options describe, if they do."""
     if options.draft_tokens is None:
         if options.acceptance is not None or options.draft_cost is not None:
             raise ValueError("--acceptance and --draft-cost need --draft-tokens")

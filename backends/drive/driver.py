@@ -1,11 +1,11 @@
-"""Runs an engine on asyncio: the only place in the data path that waits for time to pass.
+"""Runs an engine on asyncio: no other code in the data path waits for time to pass.
 
-The driver sleeps until the engine has something, fetches all of it in one call and hands each
-sequence its share, synchronously. First tokens and finishes are fetched as soon as they are due;
-what lies between waits for the next tick and goes out together. When handing out takes long
-because there are many streams, ticks move apart, up to `MAX_TICK_US`. An idle engine costs nothing.
-What is due is seen within microseconds where waking is cheap (`timers`), and within a millisecond
-where it is not.
+The driver sleeps until the engine has output, fetches all of it in one call and hands each sequence
+its tokens, synchronously. First tokens and finishes are fetched as soon as they are due; the tokens
+between them wait for the next tick and are handed out together. When that takes long because there
+are many streams, ticks become rarer, down to one in `MAX_TICK_US`. An idle engine costs nothing.
+The driver wakes within microseconds of an event where waking is cheap (`timers`), and within a
+millisecond where it is not.
 
 An edge: it uses the event loop and the clock.
 """
@@ -27,10 +27,10 @@ MAX_REST_US = 1_000  # between two wakings, however much they cost
 
 
 class Receiver(Protocol):
-    """Who wants a sequence's tokens. Called from the event loop; may cancel any sequence."""
+    """Takes a sequence's tokens. Called from the event loop; may cancel any sequence."""
 
     def advance(self, num_tokens: int, at_us: int) -> None:
-        """So many more tokens came out, the last of them then."""
+        """More tokens came out, the last of them at that time."""
         ...
 
     def finish(self, at_us: int) -> None:
@@ -50,7 +50,7 @@ class Driver:
 
         Args:
             engine: What to run.
-            clock_us: Whole microseconds that never go back; the system's monotonic clock if None.
+            clock_us: Whole microseconds that never decrease; the system's monotonic clock if None.
                 Another clock is slept for by the loop's own timers.
         """
         self._engine = engine
@@ -85,7 +85,7 @@ class Driver:
 
         Args:
             sequence: What to generate, or to warm up.
-            receiver: Who wants its tokens.
+            receiver: Takes its tokens.
             arrived_us: When it came, by the driver's clock, with no other call since; now if None.
 
         Raises:
@@ -97,7 +97,7 @@ class Driver:
         self._set_timer()
 
     def cancel(self, sequence_id: int) -> int:
-        """Drop a sequence; its receiver hears nothing more. Returns the tokens it generated."""
+        """Drop a sequence; its receiver is not called again. Returns the tokens it generated."""
         if self._receivers.pop(sequence_id, None) is None:
             return 0
         num_generated = self._engine.cancel(sequence_id, self._clock_us())
@@ -115,7 +115,7 @@ class Driver:
             try:
                 receiver.fail(message, now_us)
             except Exception as error:
-                self._tell_of(error)
+                self._report(error)
 
     def _wake(self) -> None:
         self._timer_us = None
@@ -135,7 +135,7 @@ class Driver:
                     receiver.finish(at_us)
             except Exception as error:  # a fault in one stream must not reach the others
                 self.cancel(sequence_id)
-                self._tell_of(error)
+                self._report(error)
         end_us = self._clock_us()
         cost_us = end_us - now_us
         self._rested_us = end_us + int(
@@ -148,7 +148,7 @@ class Driver:
         if self._is_open:
             self._set_timer()
 
-    def _tell_of(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         self._loop.call_exception_handler(
             {"message": "a receiver raised; its sequence is dropped", "exception": error}
         )

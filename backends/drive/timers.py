@@ -1,7 +1,7 @@
-"""One call back after a time: to a few microseconds where the system has timers for that.
+"""Calls back after a time: to a few microseconds where the system has timers for that.
 
-An event loop counts in milliseconds and rounds up. An engine whose first token is due in 1,700 us
-would be heard of after 2 ms or 3, twice over where it wakes twice for it: as much as all of the
+An event loop counts in milliseconds and rounds up. A first token that is due in 1,700 us would be
+seen after 2 ms or 3, and twice that where the driver wakes twice for it: as long as all of the
 gateway's own work on the task. Linux has timers that are files (timerfd_create(2)), which a loop
 watches like a socket; Python offers them from 3.13 on, so this asks the C library. The plain twin
 is `LoopTimer`, used where there are none; `tests/unit/backends/drive/test_timers.py` holds both to
@@ -28,7 +28,7 @@ class Timer(Protocol):
     """Calls back once for each `set`, later, from the event loop; never early."""
 
     def set(self, delay_us: int) -> None:
-        """Call back after that; it replaces what was set before. Nought or less: now."""
+        """Call back after that time, and not at the one set before. 0 or less: now."""
         ...
 
     def clear(self) -> None:
@@ -41,7 +41,7 @@ class Timer(Protocol):
 
 
 class LoopTimer:
-    """On the loop's own timers, in whole milliseconds."""
+    """Uses the loop's own timers, in whole milliseconds."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
@@ -65,7 +65,7 @@ class LoopTimer:
 
 
 class _Spec(ctypes.Structure):
-    """struct itimerspec: the interval, which stays nought, and the delay."""
+    """struct itimerspec: the interval, which stays 0, and the delay."""
 
     _fields_ = (
         ("interval_s", ctypes.c_long),
@@ -76,7 +76,7 @@ class _Spec(ctypes.Structure):
 
 
 class FineTimer:
-    """On a timer of the kernel's that the loop watches."""
+    """Uses a timer of the kernel that the loop watches."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         """Raises OSError where the system has none, or no file is left."""
@@ -94,7 +94,7 @@ class FineTimer:
 
     def set(self, delay_us: int) -> None:
         """See `Timer.set`."""
-        self._arm(max(delay_us, 0) * 1_000 + 1)  # nought would disarm it
+        self._arm(max(delay_us, 0) * 1_000 + 1)  # 0 would disarm it
 
     def clear(self) -> None:
         """See `Timer.clear`."""
@@ -108,7 +108,7 @@ class FineTimer:
             os.close(self._file)
 
     def _arm(self, delay_ns: int) -> None:
-        """Set anew; a time that has run out and was not read yet is forgotten by that."""
+        """Set it again; that forgets a time that has run out and was not read yet."""
         if self._is_open:
             self._spec.s, self._spec.ns = divmod(delay_ns, 1_000_000_000)
             self._libc.timerfd_settime(self._file, 0, ctypes.byref(self._spec), None)
@@ -122,7 +122,7 @@ class FineTimer:
 
 
 def make_timer(call: Callable[[], None]) -> Timer:
-    """The finest there is. Must run inside the event loop."""
+    """Make the finest timer there is. Must run inside the event loop."""
     try:
         return FineTimer(call)
     except OSError:

@@ -1,8 +1,8 @@
 """The decoding sequences of an engine, kept as sums.
 
-Every decoding sequence gets one token in every step, so nothing per sequence changes but by the
-step count. Advancing by k steps therefore costs the same for one sequence as for a thousand, and
-for one step as for a million.
+Every decoding sequence gets one token in every step, so what changes of each follows from the step
+count. Advancing by k steps therefore costs the same for one sequence as for a thousand, and for one
+step as for a million.
 """
 
 from heapq import heappop, heappush
@@ -19,9 +19,9 @@ class DecodeBatch:
         self.sum_context_tokens = 0  # attended to in the next step, the token fed in included
         self._block_tokens = block_tokens
         # How many sequences have KV tokens congruent to (index + num_steps) modulo the block size:
-        # a sequence keeps its place while it decodes. Those at index -num_steps begin a block next.
+        # a sequence keeps its index while it decodes. Those at index -num_steps begin a block next.
         self._phases = [0] * block_tokens
-        # (finish_step, order of joining, sequence); an entry is stale once the sequence left.
+        # (finish_step, order of joining, sequence); stale once the sequence was removed.
         self._finishes: list[tuple[int, int, Sequence]] = []
         self._num_joined = 0
 
@@ -42,8 +42,8 @@ class DecodeBatch:
         heappush(self._finishes, (sequence.finish_step, self._num_joined, sequence))
         self._count(sequence, 1)
 
-    def leave(self, sequence: Sequence) -> None:
-        """Let a sequence go: finished, cancelled or preempted. Its `num_generated` is settled."""
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a finished, cancelled or preempted sequence and settle its `num_generated`."""
         self._count(sequence, -1)
         sequence.num_generated = self.generated(sequence)
         sequence.finish_step = -1
@@ -95,7 +95,7 @@ class DecodeBatch:
     def advance(self, num_steps: int) -> list[Sequence]:
         """Run steps; returns the sequences that now have all their tokens, in order of joining.
 
-        They are still in the batch: let them `leave`.
+        They are still in the batch: `remove` them.
         """
         self.num_steps += num_steps
         self.sum_context_tokens += num_steps * self.num_seqs

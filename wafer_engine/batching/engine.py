@@ -1,16 +1,16 @@
-"""The engine: sequences in, tokens out, on a clock that somebody else holds.
+"""The engine: sequences in, tokens out, on the caller's clock.
 
     add, cancel          what the caller wants, and when
     next_event_us        when there will be something to fetch
     advance              fetch everything due by now
 
-The engine alternates between two states: idle, and a *run* of equal steps. A run ends when the
-batch must change: a sequence finishes, a prompt chunk is done, KV blocks run out, or somebody who
-could be admitted arrives, which cuts it at the end of the step under way. A decode run of q steps
-is one closed-form jump, so the cost of simulating follows arrivals and finishes, not tokens. All
-timestamps are the engine's own: calling late changes nothing but when the caller learns of them.
+The engine is idle or in a *run* of equal steps. A run ends when the batch must change: a sequence
+finishes, a prompt chunk is done, KV blocks run out, or a sequence arrives that could be admitted,
+which cuts the run at the end of the step under way. A decode run of q steps is one closed-form
+jump, so the cost of simulating follows arrivals and finishes, not tokens. All timestamps are the
+engine's own: calling late changes nothing but when the caller learns of them.
 
-The same class is the wafer, the GPU and the digital twin; the `CostModel` makes the difference.
+The wafer, the GPU and the digital twin are this same class with different `CostModel`s.
 """
 
 from collections import deque
@@ -72,11 +72,11 @@ class Engine:
         self._overhead_us = cost.limits.overhead_us
         self._max_run_steps = max_run_steps
         self._scheduler = Scheduler(cost.limits)
-        self._sequences: dict[int, Sequence] = {}  # until the caller has heard of the finish
+        self._sequences: dict[int, Sequence] = {}  # until their finish is fetched
         self._arriving: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, it)
         self._output = _empty_output()  # rows not yet fetched
-        # The present is `origin + offset`: whole and fractional microseconds apart, so that long
-        # runs of short steps lose no precision however large the clock's reading is.
+        # The present is `origin + offset`: whole microseconds and their fraction, so that long runs
+        # of short steps lose no precision however large the clock's reading is.
         self._origin_us = 0
         self._offset_us = 0.0
         self._last_step_us = 0  # when the last completed step ended
@@ -159,7 +159,7 @@ class Engine:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that have no place yet, warm-ups aside."""
+        """Sequences that are not yet admitted, warm-ups not counted."""
         arriving = sum(not sequence.is_warm_up for _, sequence in self._arriving)
         return len(self._scheduler.waiting) + arriving
 
@@ -170,7 +170,7 @@ class Engine:
         return len(self._scheduler.warming) + arriving
 
     def stats(self) -> EngineStats:
-        """What the engine holds and has done, as of the last call that told it the time."""
+        """What the engine holds and has done, as of the last call that had the time."""
         scheduler = self._scheduler
         kv = scheduler.kv
         return EngineStats(
@@ -188,7 +188,7 @@ class Engine:
         )
 
     def _catch_up(self, now_us: int) -> None:
-        """Do everything due by now, in order of time; where they tie, steps end before arrivals."""
+        """Process everything due by now, in order of time; steps that end come before arrivals."""
         while self._arriving and self._arriving[0][0] <= now_us:
             at_us, sequence = self._arriving.popleft()
             self._run_until(at_us)

@@ -1,4 +1,4 @@
-"""KV cache accounting: blocks of live sequences, and prefixes kept for those to come.
+"""KV cache accounting: the blocks of live sequences, and the prefixes kept for later ones.
 
 Every block is free, a live sequence's own, or a kept prefix's. Kept prefixes form a tree: each
 holds the full blocks between its parent's end and its own, so a conversation's turns share what
@@ -27,7 +27,7 @@ class KeptPrefix:
 
 
 class KvCache:
-    """Who holds which number of blocks. Block identities are not modelled: only counts cost time.
+    """Counts who holds how many blocks. Block identities are not modelled: only counts cost time.
 
     At all times `live_blocks + kept_blocks <= num_blocks`.
     """
@@ -71,7 +71,7 @@ class KvCache:
         while self.live_blocks + self.kept_blocks > self.num_blocks:
             self._evict_one()
 
-    def give_back(self, num_blocks: int) -> None:
+    def release(self, num_blocks: int) -> None:
         """Free blocks of live sequences."""
         self.live_blocks -= num_blocks
 

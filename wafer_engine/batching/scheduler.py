@@ -4,13 +4,13 @@ Running sequences come first: each decoding one gets a token, then prompts under
 what is left of the step's token budget. Waiting sequences are admitted first come, first served,
 until one does not fit; it needs KV blocks for its whole prompt. When the decoding sequences have
 no block left to grow into, the last admitted one is preempted: its KV is dropped and, once it is
-admitted again, computed anew. A step that preempts admits nobody.
+admitted again, computed anew. A step that preempts admits no sequence.
 
-Warm-ups (sequences without output) take nothing from the others: no place in the batch, and only
-what is left of a step in which nobody waits and no prompt is computed. One at a time holds KV
-blocks, until somebody else needs them; what was computed by then is kept as long as there is room.
+Warm-ups (sequences without output) take nothing from the others: no slot in the batch, and only
+what is left of a step in which no sequence waits and no prompt is computed. One warm-up at a time
+holds KV blocks, until another sequence needs them; what it computed is kept as long as it fits.
 
-The scheduler knows no time. `plan` says what runs; when it has run, `complete` is told.
+The scheduler knows no time. `plan` decides what runs, and the engine calls `complete` after that.
 """
 
 from collections import OrderedDict
@@ -40,7 +40,7 @@ class ScheduledStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class Scheduler:
-    """The waiting and the running, and the KV cache between them."""
+    """The waiting and the running sequences, and the KV cache that they share."""
 
     def __init__(self, limits: EngineLimits) -> None:
         if limits.max_num_batched_tokens <= limits.max_num_seqs:
@@ -109,7 +109,7 @@ class Scheduler:
     def complete(
         self, step: ScheduledStep, num_steps: int
     ) -> tuple[list[Sequence], list[Sequence]]:
-        """Take note that steps of this plan have run.
+        """Account for steps of this plan that have run.
 
         Returns:
             Sequences that got their first token, and those that now have all of theirs. A sequence
@@ -140,7 +140,7 @@ class Scheduler:
         """Drop a sequence that was cancelled; its `num_generated` is settled."""
         if sequence.is_warm_up:
             if self.warming.pop(sequence.id, None) is not None:
-                self._set_aside(sequence)
+                self._suspend(sequence)
         elif sequence.status is SequenceStatus.WAITING:
             del self.waiting[sequence.id]
         elif sequence.status is not SequenceStatus.FINISHED:
@@ -223,26 +223,26 @@ class Scheduler:
         return [(sequence, min(limit, sequence.prefill_tokens - sequence.num_computed))]
 
     def _warm_up_yields(self) -> bool:
-        """Take its KV from the warm-up that holds any; it goes on once there is room again."""
+        """Free the KV of the warm-up that holds any; it continues once there is room again."""
         sequence = next(iter(self.warming.values()), None)
         if sequence is None or sequence.status is not SequenceStatus.PREFILLING:
             return False
-        self._set_aside(sequence)
+        self._suspend(sequence)
         sequence.num_preemptions += 1
         return True
 
-    def _set_aside(self, sequence: Sequence) -> None:
-        """Let a warm-up's blocks go; what it has computed stays for as long as there is room."""
+    def _suspend(self, sequence: Sequence) -> None:
+        """Free a warm-up's blocks; what it has computed is kept for as long as there is room."""
         if sequence.status is SequenceStatus.PREFILLING:
             whole = [entry for entry in sequence.prefix if entry[1] <= sequence.num_computed]
             computed = sequence.prefix[: len(whole) + 1]  # the last of them in part
             if sequence.num_computed >= self.kv.block_tokens:
                 sequence.kept = self.kv.keep(sequence.kept, computed, sequence.num_computed)
-            self._leave_cache(sequence, sequence.prefill_tokens, finished=False)
+            self._release_kv(sequence, sequence.prefill_tokens, finished=False)
         sequence.status = SequenceStatus.WAITING
 
     def _end_prefill(self, sequence: Sequence) -> bool:
-        """Give a sequence the token its prompt ends in; returns whether it was its last one."""
+        """Give a sequence the first token after its prompt; returns whether it was its last one."""
         if not sequence.is_warm_up:
             del self._prefilling[sequence.id]
             sequence.num_generated += 1
@@ -252,15 +252,15 @@ class Scheduler:
         if sequence.num_generated < sequence.num_output_tokens:
             self.batch.join(sequence)
             return False
-        self._leave_cache(sequence, sequence.prefill_tokens, finished=True)
+        self._release_kv(sequence, sequence.prefill_tokens, finished=True)
         self.running.pop(sequence.id, None)  # a warm-up never was among them
         sequence.status = SequenceStatus.FINISHED
         return True
 
     def _finish_decode(self, sequence: Sequence) -> None:
         kv_tokens = self.batch.kv_tokens(sequence)
-        self.batch.leave(sequence)
-        self._leave_cache(sequence, kv_tokens, finished=True)
+        self.batch.remove(sequence)
+        self._release_kv(sequence, kv_tokens, finished=True)
         del self.running[sequence.id]
         sequence.status = SequenceStatus.FINISHED
 
@@ -268,17 +268,17 @@ class Scheduler:
         """Take a sequence off the running ones before it is finished."""
         if sequence.status is SequenceStatus.DECODING:
             kv_tokens = self.batch.kv_tokens(sequence)
-            self.batch.leave(sequence)
+            self.batch.remove(sequence)
         else:
             kv_tokens = sequence.prefill_tokens  # its blocks were taken at admission
             del self._prefilling[sequence.id]
-        self._leave_cache(sequence, kv_tokens, finished=False)
+        self._release_kv(sequence, kv_tokens, finished=False)
         del self.running[sequence.id]
 
-    def _leave_cache(self, sequence: Sequence, kv_tokens: int, *, finished: bool) -> None:
+    def _release_kv(self, sequence: Sequence, kv_tokens: int, *, finished: bool) -> None:
         kv = self.kv
         if finished and sequence.end_prefix is not None:
             sequence.kept = kv.keep(sequence.kept, (sequence.end_prefix,), kv_tokens)
-        kv.give_back(kv.blocks(kv_tokens, sequence.kept))
+        kv.release(kv.blocks(kv_tokens, sequence.kept))
         kv.unpin(sequence.kept)
         sequence.kept = None

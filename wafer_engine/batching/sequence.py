@@ -17,7 +17,7 @@ class SequenceStatus(enum.IntEnum):
 
 
 class Sequence(msgspec.Struct, kw_only=True, eq=False):
-    """One generation: what the caller asks, then what the engine keeps of it.
+    """One generation: what the caller wants, then what the engine keeps of it.
 
     `num_output_tokens` is how many tokens it will generate: the caller knows, as it holds the
     text. One of none is a warm-up: its prompt is computed and kept, and nothing comes out. Prefix
@@ -34,7 +34,7 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False):
     status: SequenceStatus = SequenceStatus.WAITING
     num_cached_tokens: int = 0  # of the prompt, found in the KV cache when first admitted
     num_generated: int = 0  # while decoding, as of step `joined_step`
-    num_reported: int = 0  # generated tokens the caller has heard of
+    num_reported: int = 0  # generated tokens that were reported
     num_preemptions: int = 0
     prefill_tokens: int = 0  # to compute before the next token: prompt, and output if preempted
     num_computed: int = 0  # of those

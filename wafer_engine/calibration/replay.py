@@ -90,11 +90,11 @@ def replay(
 
 
 def replay_closed(
-    cost: CostModel, template: Request, num_users: int, num_requests: int, spread_us: int = 0
+    cost: CostModel, template: Request, num_users: int, num_requests: int, stagger_us: int = 0
 ) -> list[RequestTimes]:
     """Keep `num_users` requests of one shape under way until `num_requests` were sent.
 
-    Users start evenly spread over `spread_us`; each sends its next request the moment the last one
+    Users start evenly spread over `stagger_us`; each sends its next request the moment the last one
     ended.
     """
     run = _Run(Engine(cost))
@@ -108,7 +108,7 @@ def replay_closed(
 
     run.on_finish = next_request
     for user in range(min(num_users, num_requests)):
-        arrived_us = template.arrived_us + spread_us * user // num_users
+        arrived_us = template.arrived_us + stagger_us * user // num_users
         run.add(msgspec.structs.replace(template, arrived_us=arrived_us))
     run.drain()
     return run.times()

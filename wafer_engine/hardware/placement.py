@@ -253,11 +253,11 @@ def _best_tiling(
     """
     best: tuple[list[Region], int] | None = None
     for percent in range(100, 79, -2):
-        asked = room_tokens * percent // 100
+        wanted_tokens = room_tokens * percent // 100
         regions = [
             region
             for number, group in enumerate(groups)
-            for region in _tile_wafer(group, number, wafer, asked)
+            for region in _tile_wafer(group, number, wafer, wanted_tokens)
         ]
         capacity = min(_region_tokens(region, wafer) for region in regions)
         if best is None or capacity > best[1]:

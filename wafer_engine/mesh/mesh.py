@@ -172,7 +172,7 @@ class Mesh:
         starts = right[0, 0].size
         ring = interleaved_ring(side)
         index = np.arange(side)
-        # Positions on the ring, not places on the wafer, index the tiles from here on.
+        # Positions on the ring, not on the wafer, index the tiles from here on.
         a, b = left[np.ix_(ring, ring)], right[np.ix_(ring, ring)]
         product = np.zeros((side, side, *batch, rows, columns))
         # Alignment: row i of the left turns by i, column j of the right by j, the shorter way.
@@ -255,7 +255,7 @@ def group_sizes(side: int, levels: int) -> list[int]:
 
 
 def interleaved_ring(side: int) -> list[int]:
-    """Places along a line in ring order: 0, 2, 4, ... and back over ..., 5, 3, 1."""
+    """Positions along a line in ring order: 0, 2, 4, ... and back over ..., 5, 3, 1."""
     return [*range(0, side, 2), *reversed(range(1, side, 2))]
 
 

@@ -25,10 +25,10 @@ def prefill(model: MeshTransformer, tokens: list[int]) -> Array:
         raise ValueError("a prompt needs at least one token")
     mesh, weights = model.mesh, model.weights
     hidden = mesh.cut_matrix(weights.embedding[np.array(tokens)])
-    spread = _Spread(mesh.side, weights.shape, hidden.shape[2], len(tokens))
+    layout = _Layout(mesh.side, weights.shape, hidden.shape[2], len(tokens))
     keys, values = [], []
     for layer in weights.layers:
-        hidden, key, value = _layer(mesh, layer, hidden, spread)
+        hidden, key, value = _layer(mesh, layer, hidden, layout)
         keys.append(key)
         values.append(value)
     model.take(keys, values)
@@ -36,7 +36,7 @@ def prefill(model: MeshTransformer, tokens: list[int]) -> Array:
     return model.logits(hidden[row, :, offset])
 
 
-class _Spread:
+class _Layout:
     """Where the dimensions of heads and the positions of tokens lie."""
 
     def __init__(self, side: int, shape: TransformerShape, rows: int, num_tokens: int) -> None:
@@ -63,22 +63,22 @@ class _Spread:
 
 
 def _layer(
-    mesh: Mesh, layer: LayerWeights, hidden: Array, spread: _Spread
+    mesh: Mesh, layer: LayerWeights, hidden: Array, layout: _Layout
 ) -> tuple[Array, Array, Array]:
     """A layer's tiles; and its keys, rotated, and values: shape (tokens, KV heads x head size)."""
-    shape = spread.shape
+    shape = layout.shape
     normed = _norm(mesh, hidden, layer.attention_norm, shape)
-    query = _heads(mesh, normed, layer.query, layer.query_bias, spread.query)
-    key = _heads(mesh, normed, layer.key, layer.key_bias, spread.kv)
-    value = _heads(mesh, normed, layer.value, layer.value_bias, spread.kv)
-    query, key = turn(query, spread.cos, spread.sin), turn(key, spread.cos, spread.sin)
-    mixed = _attend(mesh, query, key, value, spread)
-    output = pick(layer.output.T, spread.query).reshape(layer.output.shape[1], -1).T
+    query = _heads(mesh, normed, layer.query, layer.query_bias, layout.query)
+    key = _heads(mesh, normed, layer.key, layer.key_bias, layout.kv)
+    value = _heads(mesh, normed, layer.value, layer.value_bias, layout.kv)
+    query, key = turn(query, layout.cos, layout.sin), turn(key, layout.cos, layout.sin)
+    mixed = _attend(mesh, query, key, value, layout)
+    output = pick(layer.output.T, layout.query).reshape(layer.output.shape[1], -1).T
     hidden = hidden + mesh.gemm(mixed, mesh.cut_matrix(output))
     normed = _norm(mesh, hidden, layer.ffn_norm, shape)
     gate, up = (mesh.gemm(normed, mesh.cut_matrix(part)) for part in (layer.gate, layer.up))
     hidden = hidden + mesh.gemm(silu(gate) * up, mesh.cut_matrix(layer.down))
-    return hidden, _gathered(key, spread), _gathered(value, spread)
+    return hidden, _gathered(key, layout), _gathered(value, layout)
 
 
 def _norm(mesh: Mesh, hidden: Array, gain: Array, shape: TransformerShape) -> Array:
@@ -98,25 +98,25 @@ def _heads(
     return np.asarray((joined + pick(bias[None, :], index)[:, :, None]).swapaxes(2, 3))
 
 
-def _attend(mesh: Mesh, query: Array, key: Array, value: Array, spread: _Spread) -> Array:
+def _attend(mesh: Mesh, query: Array, key: Array, value: Array, layout: _Layout) -> Array:
     """Attention of all tokens to those before them; tiles of all heads' dimensions."""
-    group = spread.shape.num_heads // spread.shape.num_kv_heads
+    group = layout.shape.num_heads // layout.shape.num_kv_heads
     # As the measured code: no gain from grouped heads. Its product takes K as it lies; here the
     # tiles are turned first, which moves as much.
     key, value = key.repeat(group, axis=2), value.repeat(group, axis=2)
-    scores = mesh.gemm(query, key.swapaxes(0, 1).swapaxes(-1, -2)) * spread.shape.head_dim**-0.5
-    scores = np.where(spread.hidden_from, -np.inf, scores)
+    scores = mesh.gemm(query, key.swapaxes(0, 1).swapaxes(-1, -2)) * layout.shape.head_dim**-0.5
+    scores = np.where(layout.hidden_from, -np.inf, scores)
     highest = mesh.allreduce(scores.max(axis=-1), along="columns", operation="max")
     shares = np.exp(scores - highest[:, None, ..., None])
     total = mesh.allreduce(shares.sum(axis=-1), along="columns")
     mixed = mesh.gemm(shares / total[:, None, ..., None], value)
-    return np.asarray(mixed.swapaxes(2, 3).reshape(spread.side, spread.side, spread.rows, -1))
+    return np.asarray(mixed.swapaxes(2, 3).reshape(layout.side, layout.side, layout.rows, -1))
 
 
-def _gathered(heads: Array, spread: _Spread) -> Array:
+def _gathered(heads: Array, layout: _Layout) -> Array:
     """Keys or values out of their tiles: shape (tokens, KV heads x head size)."""
-    flat = heads.transpose(0, 3, 1, 2, 4).reshape(spread.side * spread.rows, -1)
-    index = spread.kv.reshape(-1)
-    whole = np.zeros((len(flat), spread.shape.num_kv_heads * spread.shape.head_dim))
+    flat = heads.transpose(0, 3, 1, 2, 4).reshape(layout.side * layout.rows, -1)
+    index = layout.kv.reshape(-1)
+    whole = np.zeros((len(flat), layout.shape.num_kv_heads * layout.shape.head_dim))
     whole[:, index[index >= 0]] = flat[:, index >= 0]
-    return whole[: spread.num_tokens]
+    return whole[: layout.num_tokens]

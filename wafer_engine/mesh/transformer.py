@@ -270,11 +270,11 @@ class _MeshLayer:
                     by_head[:, column, head] = partial[:, column, offset]
         scores = mesh.allreduce(by_head, along="columns") * shape.head_dim**-0.5
         scores = np.where(tokens[:, None, None, :] >= 0, scores, -np.inf)
-        spread = np.repeat(scores.max(axis=-1)[:, None], mesh.side, axis=1)
-        highest = mesh.allreduce(spread, along="rows", operation="max")[0]
+        copied = np.repeat(scores.max(axis=-1)[:, None], mesh.side, axis=1)
+        highest = mesh.allreduce(copied, along="rows", operation="max")[0]
         shares = np.exp(scores - highest[None, ..., None])
-        spread = np.repeat(shares.sum(axis=-1)[:, None], mesh.side, axis=1)
-        total = mesh.allreduce(spread, along="rows")[0]
+        copied = np.repeat(shares.sum(axis=-1)[:, None], mesh.side, axis=1)
+        total = mesh.allreduce(copied, along="rows")[0]
         return np.asarray(shares / total[None, ..., None])
 
     def _mix(self, shares: Array, tokens: npt.NDArray[np.int64]) -> Array:

@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from wafer_engine.mesh.mesh import Array
 
 # Parameters beyond which a functional simulation is pointless: hours a token in double precision.
 MAX_PARAMS = 700_000_000
@@ -36,7 +35,7 @@ class TransformerShape(msgspec.Struct, frozen=True):
 
     @property
     def num_params(self) -> int:
-        """Parameters, input and output tables counted apart."""
+        """Parameters, input and output tables counted separately."""
         heads = self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
         layer = self.hidden * heads + 3 * self.hidden * self.ffn + 2 * self.hidden
         return self.num_layers * layer + 2 * self.vocab * self.hidden + self.hidden

@@ -205,10 +205,10 @@ class GpuRows:
 
         def run() -> list[RequestTimes]:
             # Real lengths vary, so users fall out of step; equal ones must start out of step.
-            spread_us = cost.step_us_of(0, 0, prompt, prompt * prompt / 2) * num_users
-            spread_us += output * cost.step_us_of(num_users, num_users * prompt, 0, 0)
+            stagger_us = cost.step_us_of(0, 0, prompt, prompt * prompt / 2) * num_users
+            stagger_us += output * cost.step_us_of(num_users, num_users * prompt, 0, 0)
             count = REQUESTS_PER_USER * num_users
-            return replay_closed(cost, request, num_users, count, round(spread_us))[num_users:]
+            return replay_closed(cost, request, num_users, count, round(stagger_us))[num_users:]
 
         times = self._run_once(row, run)
         if metric.startswith("output_throughput"):

@@ -32,7 +32,7 @@ def test_sums_agree_with_counting_one_by_one(seed: int) -> None:
         elif members and action < 0.5:
             left = members.pop(chance.choice(list(members)))
             generated = batch.generated(left)
-            batch.leave(left)
+            batch.remove(left)
             assert left.num_generated == generated, f"seed {seed}"
         elif members:
             steps = chance.randint(1, batch.steps_to_finish())
@@ -43,7 +43,7 @@ def test_sums_agree_with_counting_one_by_one(seed: int) -> None:
             assert batch.blocks_for(steps) == expected, f"seed {seed}"
             for finished in batch.advance(steps):
                 assert batch.generated(finished) == finished.num_output_tokens, f"seed {seed}"
-                batch.leave(members.pop(finished.id))
+                batch.remove(members.pop(finished.id))
         contexts = [batch.kv_tokens(m) + 1 for m in members.values()]
         assert (batch.num_seqs, batch.sum_context_tokens) == (len(contexts), sum(contexts))
 
@@ -64,7 +64,7 @@ def test_a_sequence_that_left_does_not_finish() -> None:
     early, late = sequence(1, 5, 10), sequence(2, 5, 20)
     batch.join(early)
     batch.join(late)
-    batch.leave(early)
+    batch.remove(early)
     assert batch.steps_to_finish() == 19
     assert batch.advance(19) == [late]
 

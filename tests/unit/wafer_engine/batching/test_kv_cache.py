@@ -19,7 +19,7 @@ def keep(cache: KvCache, prefix: tuple[tuple[int, int], ...]) -> KeptPrefix | No
     cache.pin(kept)
     cache.take(cache.blocks(num_tokens, kept))
     kept = cache.keep(kept, prefix, num_tokens)
-    cache.give_back(cache.blocks(num_tokens, kept))
+    cache.release(cache.blocks(num_tokens, kept))
     cache.unpin(kept)
     return kept
 
@@ -59,7 +59,7 @@ def test_a_pinned_prefix_and_what_it_rests_on_stay() -> None:
     cache.take(6)
     with pytest.raises(AssertionError, match="asks before it takes"):
         cache.take(1)
-    cache.give_back(6)
+    cache.release(6)
     cache.unpin(kept)
     assert cache.available_blocks == 10
 
@@ -108,7 +108,7 @@ def test_random_use_keeps_the_books(seed: int) -> None:
             kept, prefix, num_tokens = live.pop(chance.randrange(len(live)))
             if chance.random() < 0.7:
                 kept = cache.keep(kept, prefix, num_tokens)
-            cache.give_back(cache.blocks(num_tokens, kept))
+            cache.release(cache.blocks(num_tokens, kept))
             cache.unpin(kept)
         else:
             sizes = sorted(chance.sample(range(1, 300), chance.randint(1, 4)))
@@ -124,7 +124,7 @@ def test_random_use_keeps_the_books(seed: int) -> None:
         assert cache.live_blocks >= 0, f"seed {seed}"
         assert cache.live_blocks + cache.kept_blocks <= cache.num_blocks, f"seed {seed}"
     for kept, _, num_tokens in live:
-        cache.give_back(cache.blocks(num_tokens, kept))
+        cache.release(cache.blocks(num_tokens, kept))
         cache.unpin(kept)
     assert cache.live_blocks == 0, f"seed {seed}"
     assert cache.pinned_blocks == 0, f"seed {seed}"
