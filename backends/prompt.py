@@ -200,3 +200,8 @@ def _digest(text: str) -> int:
 
 def _hash(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+def is_user(entry: ContextItem) -> bool:
+    """Whether it is a user's message."""
+    return isinstance(entry.item, Message) and entry.item.role == "user"

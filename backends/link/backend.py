@@ -394,3 +394,20 @@ def _tell_of(error: Exception) -> None:
     asyncio.get_running_loop().call_exception_handler(
         {"message": "a sink raised; its generation is dropped", "exception": error}
     )
+
+
+class LinkBackendConfig(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="link"
+):
+    """An engine in another process or host (`lanewise engine`): a backend of the group it names."""
+
+    name: str = "link"
+    options: LinkOptions = LinkOptions()
+
+    def make(self) -> LinkBackend:
+        """The backend; must run inside the event loop.
+
+        Raises:
+            OSError, ValueError: It cannot be made with these options.
+        """
+        return LinkBackend(name=self.name, options=self.options)

@@ -3,7 +3,11 @@
 An edge: it calls other edges.
 """
 
-from backends.contract import BackendInfo
+from typing import ClassVar
+
+import msgspec
+
+from backends.contract import BackendGroup, BackendInfo
 from backends.gpu_engine.cost import (
     DEFAULT_ENGINE,
     DEFAULT_GPU,
@@ -81,9 +85,28 @@ class GpuBackend(SimulatedBackend):
         info = BackendInfo(
             name=name,
             model=options.model,
-            group="deep",
+            group=GpuBackendConfig.group,
             window_tokens=options.window_tokens,
             max_output_tokens=options.max_output_tokens,
             accepts_images=options.accepts_images,
         )
         super().__init__(info, cost_of(options), options)
+
+
+class GpuBackendConfig(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="gpu"
+):
+    """A simulated GPU server, as a configuration names it: a backend of the deep group."""
+
+    group: ClassVar[BackendGroup] = "deep"
+
+    name: str = "gpu"
+    options: GpuOptions = GpuOptions()
+
+    def make(self) -> GpuBackend:
+        """The backend; must run inside the event loop.
+
+        Raises:
+            OSError, ValueError: It cannot be made with these options.
+        """
+        return GpuBackend(name=self.name, options=self.options)

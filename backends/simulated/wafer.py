@@ -3,7 +3,11 @@
 An edge: it calls other edges.
 """
 
-from backends.contract import BackendInfo
+from typing import ClassVar
+
+import msgspec
+
+from backends.contract import BackendGroup, BackendInfo
 from backends.simulated.backend import ScriptOptions, SimulatedBackend, check_attention_window
 from wafer_engine.batching.speculation import Speculation
 from wafer_engine.hardware.cost import DEFAULT_MODEL, LINK_LATENCY_US, WaferCost
@@ -67,8 +71,27 @@ class WaferBackend(SimulatedBackend):
         info = BackendInfo(
             name=name,
             model=options.model,
-            group="fast",
+            group=WaferBackendConfig.group,
             window_tokens=options.window_tokens,
             max_output_tokens=options.max_output_tokens,
         )
         super().__init__(info, cost_of(options), options)
+
+
+class WaferBackendConfig(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="wafer"
+):
+    """A simulated wafer, as a configuration names it: a backend of the fast group."""
+
+    group: ClassVar[BackendGroup] = "fast"
+
+    name: str = "wafer"
+    options: WaferOptions = WaferOptions()
+
+    def make(self) -> WaferBackend:
+        """The backend; must run inside the event loop.
+
+        Raises:
+            OSError, ValueError: It cannot be made with these options.
+        """
+        return WaferBackend(name=self.name, options=self.options)

@@ -15,6 +15,8 @@ import os
 import random
 from typing import Any, Protocol
 
+import msgspec
+
 from backends.contract import (
     BackendError,
     BackendInfo,
@@ -441,3 +443,25 @@ def _key_headers(options: UpstreamOptions) -> dict[str, str]:
     if options.key_header == "api-key":
         return {"api-key": key}
     return {"authorization": f"Bearer {key}"}
+
+
+class UpstreamBackendConfig(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag="upstream",
+    kw_only=True,
+):
+    """A server that we did not write: a backend of the group it names."""
+
+    name: str = "upstream"
+    options: UpstreamOptions
+
+    def make(self) -> UpstreamBackend:
+        """The backend; must run inside the event loop.
+
+        Raises:
+            OSError, ValueError: It cannot be made with these options.
+        """
+        return UpstreamBackend(name=self.name, options=self.options)

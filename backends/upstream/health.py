@@ -49,12 +49,12 @@ class Health:
         """How many generations it may have at once: less than all while it starts slowly."""
         if not self.healthy(now_us):
             return 0
-        places = self._options.max_num_seqs
+        slots = self._options.max_num_seqs
         slow_start_us = self._options.slow_start_s * 1e6
         if self._back_us is None or now_us - self._back_us >= slow_start_us:
-            return places
+            return slots
         share = max(SLOW_START_SHARE, (now_us - self._back_us) / slow_start_us)
-        return max(1, int(places * share))
+        return max(1, int(slots * share))
 
     def on_request(self) -> None:
         """A generation begins."""

@@ -19,8 +19,9 @@ from gateway.access.auth import Keys
 from gateway.access.key_sessions import KeySessions
 from gateway.access.tenant_store import FLUSH_USED_S, TenantStore
 from gateway.access.tenant_view import TenantsView
-from gateway.config.config import Config, ConfigError, peppers
+from gateway.config.config import Config, peppers
 from gateway.config.keys import Peppers
+from gateway.config.sections import ConfigError
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.config.config import AdminKeyConfig, is_loopback
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
+from gateway.config.sections import AdminKeyConfig, is_loopback
 from gateway.wire.errors import ProtocolError
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from gateway.access.tenant_view import TenantsView
-from gateway.config.config import TenantConfig
 from gateway.config.keys import KeyRecord, Peppers, is_key_of, key_id_of
+from gateway.config.sections import TenantConfig
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Tenant
 

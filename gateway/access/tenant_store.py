@@ -18,22 +18,21 @@ import contextlib
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import msgspec
-from redis.asyncio import Redis, RedisCluster
+from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
 
 from gateway.access.tenant_view import TenantsView
 from gateway.wire.errors import ProtocolError
-from router.redis.cancelling import cancelled
+from router.redis.announcements import announcements
 
 logger = logging.getLogger("lanewise")
 
 POLL_S = 0.5
-LISTEN_PAUSE_S = 1.0  # before subscribing again
 MAX_RECORDS = 200_000
 MAX_AUDIT = 10_000
 FLUSH_USED_S = 60.0  # how coarse "last used" is
@@ -141,16 +140,9 @@ class TenantStore:
 
     async def follow(self) -> None:
         """Keep the copy up to date for ever; cancel it to stop."""
-        heard = asyncio.Event()
-        listener = asyncio.create_task(self._listen(heard))
-        try:
-            while True:
-                heard.clear()
+        async with contextlib.aclosing(announcements(self._redis, _CHANNEL, POLL_S)) as changes:
+            async for _ in changes:
                 await self._try_refresh()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(heard.wait(), POLL_S)
-        finally:
-            await cancelled(listener)
 
     async def _try_refresh(self) -> None:
         try:
@@ -161,23 +153,6 @@ class TenantStore:
         except Exception:  # whatever it is, keys must be followed
             logger.exception("following the keys failed")
             self._age()
-
-    async def _listen(self, heard: asyncio.Event) -> None:
-        """Hear of changes at once; where that fails, they are found by looking.
-
-        On a Cluster they are found by looking: redis-py's subscriptions there are not to be had
-        before its first command, and do not follow a failover.
-        """
-        while not isinstance(self._redis, RedisCluster):
-            try:
-                async with self._redis.pubsub() as changes:
-                    await changes.subscribe(_CHANNEL)
-                    while True:
-                        if await changes.get_message(ignore_subscribe_messages=True, timeout=1.0):
-                            heard.set()
-            except (RedisError, OSError) as error:
-                logger.debug("changes of keys are not heard of: %s", type(error).__name__)
-            await asyncio.sleep(LISTEN_PAUSE_S)
 
     async def write(self, changes: Sequence[Change], audit: AuditEntry) -> None:
         """Write all of them or none, and take them over here. Cancelled, it may be done or not.
@@ -190,12 +165,10 @@ class TenantStore:
         arguments += [MAX_AUDIT, msgspec.json.encode(audit)]
         for change in changes:
             arguments += [change.name, change.before, change.after]
-        try:
+        with _as_protocol_error():
             version = await self._run(arguments)
             if version > 0:
                 await self.refresh()
-        except (RedisError, OSError) as error:
-            raise unavailable(error) from error
         if version == 0:
             message = "Somebody else changed it in between. Look at it and try again."
             raise ProtocolError("conflict", message)
@@ -210,10 +183,8 @@ class TenantStore:
         Raises:
             ProtocolError: Redis does not answer.
         """
-        try:
+        with _as_protocol_error():
             await self.refresh()
-        except (RedisError, OSError) as error:
-            raise unavailable(error) from error
 
     async def _run(self, arguments: list[str | bytes | int]) -> int:
         try:
@@ -242,10 +213,8 @@ class TenantStore:
         """
         if not key_ids:
             return {}
-        try:
+        with _as_protocol_error():
             found = await self._redis.hmget(_USED, list(key_ids))
-        except (RedisError, OSError) as error:
-            raise unavailable(error) from error
         times = zip(key_ids, found, strict=True)
         return {key_id: int(used) for key_id, used in times if used is not None}
 
@@ -255,10 +224,8 @@ class TenantStore:
         Raises:
             ProtocolError: Redis does not answer.
         """
-        try:
+        with _as_protocol_error():
             found: Any = await self._redis.xrevrange(_AUDIT, count=count)
-        except (RedisError, OSError) as error:
-            raise unavailable(error) from error
         entries = []
         for entry_id, fields in found:
             entry = msgspec.json.decode(fields[b"entry"], type=AuditEntry)
@@ -270,10 +237,14 @@ def _records(names: Sequence[bytes], found: Sequence[bytes | None]) -> dict[str,
     return {name.decode(): content for name, content in zip(names, found, strict=True)}
 
 
-def unavailable(error: Exception) -> ProtocolError:
-    """Redis does not answer, as an admin is told it."""
-    return ProtocolError(
-        "server_is_overloaded",
-        f"Redis does not answer ({type(error).__name__}). Try again in 1s.",
-        retry_after_us=1_000_000,
-    )
+@contextlib.contextmanager
+def _as_protocol_error() -> Iterator[None]:
+    """Tell an admin that Redis does not answer."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise ProtocolError(
+            "server_is_overloaded",
+            f"Redis does not answer ({type(error).__name__}). Try again in 1s.",
+            retry_after_us=1_000_000,
+        ) from error

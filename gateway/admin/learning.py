@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 from litestar import get, post
-from redis.exceptions import RedisError
 
 from gateway.admin.guard import services_of
 from gateway.http.services import Services
@@ -51,10 +50,7 @@ async def reset_learning(request: AnyRequest, tenant_id: str) -> LearningView:
     """Back to the prior, on every gateway; can be undone once."""
     services = services_of(request)
     await _know(services, tenant_id)
-    try:
-        await services.learned.reset(tenant_id)
-    except RedisError as error:
-        raise _unavailable(error) from error
+    await services.learned.reset(tenant_id)
     return _view(services, tenant_id)
 
 
@@ -63,10 +59,7 @@ async def restore_learning(request: AnyRequest, tenant_id: str) -> LearningView:
     """Undo the last reset; what was learned since is dropped."""
     services = services_of(request)
     await _know(services, tenant_id)
-    try:
-        restored = await services.learned.restore(tenant_id)
-    except RedisError as error:
-        raise _unavailable(error) from error
+    restored = await services.learned.restore(tenant_id)
     if not restored:
         raise ProtocolError("conflict", f"There is no reset of {tenant_id!r} to undo.")
     return _view(services, tenant_id)
@@ -80,11 +73,7 @@ async def _know(services: Services, tenant_id: str) -> None:
     """
     if tenant_id in services.gw.experience.learners:
         return
-    try:
-        known = await services.learned.load(tenant_id)
-    except RedisError as error:
-        raise _unavailable(error) from error
-    if not known:
+    if not await services.learned.load(tenant_id):
         message = f"Nothing was learned of a tenant '{tenant_id[:80]}'."
         raise ProtocolError("not_found", message)
 
@@ -102,11 +91,6 @@ def _view(services: Services, tenant_id: str) -> LearningView:
         drift={str(sign): words for sign, words in standing.alarms.items()},
         psi={signal: round(index, 3) for signal, index in standing.psi.items()},
     )
-
-
-def _unavailable(error: RedisError) -> ProtocolError:
-    message = f"Redis does not answer ({type(error).__name__}). Nothing changed; try again in 1s."
-    return ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000)
 
 
 HANDLERS: list[Any] = [get_learning, get_tenant_learning, reset_learning, restore_learning]

@@ -29,8 +29,6 @@ from router.policy.store import (
     MAX_LISTED,
     AuditLine,
     NoSuchVersion,
-    PolicyConflict,
-    PolicyStoreUnavailable,
     Stored,
     read_version,
 )
@@ -147,33 +145,12 @@ class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
     active: int
 
 
-def _refused(error: Exception) -> ProtocolError:
-    """A trouble with policies as the admin API tells it."""
-    if isinstance(error, PolicyError):
-        return ProtocolError("invalid_value", str(error), param="document")
-    if isinstance(error, NoSuchVersion):
-        return ProtocolError("not_found", f"{error}.")
-    if isinstance(error, PolicyConflict):
-        return ProtocolError("conflict", f"{error}.", param="expected")
-    return ProtocolError(
-        "server_is_overloaded",
-        f"The policy store does not answer ({error}). Try again in 1s.",
-        retry_after_us=1_000_000,
-    )
-
-
-_TROUBLE = (PolicyError, NoSuchVersion, PolicyConflict, PolicyStoreUnavailable)
-
-
 @get("/policies")
 async def get_policies(request: AnyRequest) -> PoliciesView:
     """All versions, and which is in force."""
     policies = services_of(request).policies
-    try:
-        state = await policies.store.state()
-        versions = await policies.store.versions()
-    except _TROUBLE as error:
-        raise _refused(error) from error
+    state = await policies.store.state()
+    versions = await policies.store.versions()
     current = policies.current
     in_force = InForceView(
         version=current.version, source=current.source, shadow=current.shadow_version
@@ -210,17 +187,14 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
     services = services_of(request)
     policies = services.policies
     content = data.document.encode()
-    try:
-        policy = await asyncio.to_thread(parse_policy, content, data.name)
-        version, is_new = await policies.store.put(
-            content,
-            author=admin_of(request).name,
-            comment=data.comment,
-            floor=policies.highest,
-        )
-        active = (await policies.store.state()).active
-    except _TROUBLE as error:
-        raise _refused(error) from error
+    policy = await asyncio.to_thread(parse_policy, content, data.name)
+    version, is_new = await policies.store.put(
+        content,
+        author=admin_of(request).name,
+        comment=data.comment,
+        floor=policies.highest,
+    )
+    active = (await policies.store.state()).active
     warnings = await _warnings(services, policy, data)
     return StoredView(version=version, is_new=is_new, active=active, warnings=warnings)
 
@@ -228,19 +202,13 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
 @get("/policies/audit")
 async def get_audit(request: AnyRequest, limit: int = MAX_LISTED) -> list[AuditLine]:
     """Who changed what, the latest first."""
-    try:
-        return await services_of(request).policies.store.audit(max(1, min(limit, MAX_LISTED)))
-    except _TROUBLE as error:
-        raise _refused(error) from error
+    return await services_of(request).policies.store.audit(max(1, min(limit, MAX_LISTED)))
 
 
 @get("/policies/{version:int}")
 async def get_policy(request: AnyRequest, version: int) -> VersionView:
     """A version's document; 0: the configured policy, as JSON."""
-    try:
-        stored, content = await _document(services_of(request), version)
-    except _TROUBLE as error:
-        raise _refused(error) from error
+    stored, content = await _document(services_of(request), version)
     return VersionView(version=version, document=content.decode(), stored=stored)
 
 
@@ -263,19 +231,16 @@ def _without_nulls(value: Any) -> Any:
 async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
     """What would change."""
     services = services_of(request)
-    try:
-        old = services.policies.current.version if data.against is None else data.against
-        _, old_content = await _document(services, old)
-        if data.document is not None:
-            new_name, new_content = data.name, data.document.encode()
-        else:
-            new = services.policies.current.version if data.version is None else data.version
-            new_name, (_, new_content) = f"v{new}", await _document(services, new)
-        old_policy = await asyncio.to_thread(parse_policy, old_content, f"v{old}")
-        new_policy = await asyncio.to_thread(parse_policy, new_content, new_name)
-        changes = policy_changes(old_policy, new_policy)
-    except _TROUBLE as error:
-        raise _refused(error) from error
+    old = services.policies.current.version if data.against is None else data.against
+    _, old_content = await _document(services, old)
+    if data.document is not None:
+        new_name, new_content = data.name, data.document.encode()
+    else:
+        new = services.policies.current.version if data.version is None else data.version
+        new_name, (_, new_content) = f"v{new}", await _document(services, new)
+    old_policy = await asyncio.to_thread(parse_policy, old_content, f"v{old}")
+    new_policy = await asyncio.to_thread(parse_policy, new_content, new_name)
+    changes = policy_changes(old_policy, new_policy)
     lines = difflib.unified_diff(
         old_content.decode().splitlines(), new_content.decode().splitlines(), f"v{old}", new_name
     )
@@ -291,14 +256,11 @@ async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
 async def activate_policy(request: AnyRequest, version: int, data: Activation) -> ChangeView:
     """Put a version in force, everywhere within a second."""
     store = services_of(request).policies.store
-    try:
-        expected = data.expected
-        if expected is None:
-            expected = (await store.state()).active
-        author = admin_of(request).name
-        await store.activate(version, expected=expected, author=author, comment=data.comment)
-    except _TROUBLE as error:
-        raise _refused(error) from error
+    expected = data.expected
+    if expected is None:
+        expected = (await store.state()).active
+    author = admin_of(request).name
+    await store.activate(version, expected=expected, author=author, comment=data.comment)
     await services_of(request).policies.refresh()
     return ChangeView(before=expected, active=version)
 
@@ -316,8 +278,6 @@ async def roll_policy_back(request: AnyRequest, data: Activation) -> ChangeView:
     except NoSuchVersion as error:
         message = f"Nothing to roll back to: {error}."
         raise ProtocolError("not_found", message) from error
-    except _TROUBLE as error:
-        raise _refused(error) from error
     await services_of(request).policies.refresh()
     return ChangeView(before=expected, active=active)
 
@@ -326,12 +286,9 @@ async def roll_policy_back(request: AnyRequest, data: Activation) -> ChangeView:
 async def shadow_policy(request: AnyRequest, data: Shadowing) -> ChangeView:
     """Let a version decide beside the one in force: counted and recorded, without effect."""
     policies = services_of(request).policies
-    try:
-        before = (await policies.store.state()).shadow
-        author = admin_of(request).name
-        await policies.store.shadow(data.version, author=author, comment=data.comment)
-    except _TROUBLE as error:
-        raise _refused(error) from error
+    before = (await policies.store.state()).shadow
+    author = admin_of(request).name
+    await policies.store.shadow(data.version, author=author, comment=data.comment)
     await policies.refresh()
     return ChangeView(before=before, active=data.version)
 
@@ -346,15 +303,12 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
     if tenant is None:
         known = ", ".join(sorted(tenant_view.tenants)[:20])
         raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
-    try:
-        policy = services.gw.policy
-        if data.document is not None:
-            policy = await asyncio.to_thread(parse_policy, data.document.encode(), data.name)
-        elif data.version is not None:
-            _, content = await _document(services, data.version)
-            policy = await asyncio.to_thread(read_version, data.version, content)
-    except _TROUBLE as error:
-        raise _refused(error) from error
+    policy = services.gw.policy
+    if data.document is not None:
+        policy = await asyncio.to_thread(parse_policy, data.document.encode(), data.name)
+    elif data.version is not None:
+        _, content = await _document(services, data.version)
+        policy = await asyncio.to_thread(read_version, data.version, content)
     fields: dict[str, Any] = {
         "model": data.model,
         "input": data.prompt,

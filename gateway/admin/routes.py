@@ -12,12 +12,12 @@ from gateway.admin import keys as key_admin
 from gateway.admin import learning as learning_admin
 from gateway.admin import policies as policy_admin
 from gateway.admin import tenants as tenant_admin
+from gateway.admin.faults import FAULTS
 from gateway.admin.guard import require_admin, services_of
 from gateway.config.version import VERSION
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
-from router.pools.redis_pools import PoolsUnavailable
 
 
 class HealthView(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,11 +117,7 @@ async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
     if tenant is None:
         known = ", ".join(list(tenant_view.tenants)[:20])
         raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
-    try:
-        balances = await services.gw.pools.balances(tenant)
-    except PoolsUnavailable as error:
-        message = f"The pools do not answer: {error}. Try again in 1s."
-        raise ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000) from error
+    balances = await services.gw.pools.balances(tenant)
     return [
         PoolView(
             group=balance.group,
@@ -146,6 +142,7 @@ ADMIN = Router(
     path="/admin",
     guards=[require_admin],
     route_handlers=HANDLERS,
+    exception_handlers=FAULTS,
     tags=["admin"],
     security=[{"AdminKey": []}],
 )

@@ -17,7 +17,7 @@ PINS = ("fast", "deep", "parallel")
 _TERMINALS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
-class Step(msgspec.Struct, frozen=True):
+class ChatStep(msgspec.Struct, frozen=True):
     """What one input leads to."""
 
     text: str = ""  # to print as it is
@@ -48,7 +48,7 @@ class Progress(msgspec.Struct):
         return (self.num_tokens - self.num_first_tokens) * 1e6 / (self.last_us - self.first_us)
 
 
-class Dialogue:
+class ChatState:
     """One conversation; every turn continues the one before it."""
 
     def __init__(self, model: str) -> None:
@@ -71,51 +71,51 @@ class Dialogue:
         """Forget the conversation: the next turn continues nothing."""
         self._previous = None
 
-    def say(self, line: str, now_us: int) -> Step:
+    def say(self, line: str, now_us: int) -> ChatStep:
         """A line from the user: a turn of its own, or a steer of the one under way."""
         progress = self._progress
         if progress is None:
             self._progress = Progress(now_us)
-            return Step(frames=(self._create(line),))
+            return ChatStep(frames=(self._create(line),))
         if progress.response_id is None or self._steering is not None:
-            return Step(text="(not yet: the last line has not arrived)\n")
+            return ChatStep(text="(not yet: the last line has not arrived)\n")
         self._steering, progress.steered_us = line, now_us
-        return Step(frames=(_steer(progress.response_id, line),))
+        return ChatStep(frames=(_steer(progress.response_id, line),))
 
-    def cancel(self) -> Step:
+    def cancel(self) -> ChatStep:
         """Stop the response under way."""
         if self._progress is None or self._progress.response_id is None:
-            return Step()
+            return ChatStep()
         frame = {"type": "response.cancel", "response_id": self._progress.response_id}
-        return Step(frames=(frame,))
+        return ChatStep(frames=(frame,))
 
-    def lost(self) -> Step:
+    def lost(self) -> ChatStep:
         """The connection is gone, and with it what was under way."""
         was_busy = self.busy
         self._progress = self._steering = None
-        return Step(text="\n(the connection was lost)\n" if was_busy else "", ended=was_busy)
+        return ChatStep(text="\n(the connection was lost)\n" if was_busy else "", ended=was_busy)
 
-    def receive(self, event: Event, now_us: int) -> Step:
+    def receive(self, event: Event, now_us: int) -> ChatStep:
         """An event from the gateway. Those of kinds it does not show are passed over."""
         progress = self._progress
         if progress is None:
-            return Step()
+            return ChatStep()
         kind = event["type"]
         if kind == "error":
             self._progress = self._steering = None
             text = _line(progress, f"error: {event['error']['message']}")
-            return Step(text=text, ended=True, failed=True)
+            return ChatStep(text=text, ended=True, failed=True)
         if kind == "response.created":
             return self._created(event["response"], progress)
         if kind == "response.output_item.added":
-            return Step(text=_heading(event["item"], progress))
+            return ChatStep(text=_heading(event["item"], progress))
         if kind in ("response.output_text.delta", "response.reasoning_summary_text.delta"):
             return _delta(event["delta"], progress, now_us)
         if kind == "response.steer.failed":
             return self._steer_failed(event, progress)
         if kind in _TERMINALS:
             return self._terminal(event["response"], progress)
-        return Step()
+        return ChatStep()
 
     def status(self, now_us: int) -> str:
         """One line for the toolbar: route, pace, and why."""
@@ -140,32 +140,32 @@ class Dialogue:
             frame["metadata"] = {"route": self.pinned}
         return frame
 
-    def _created(self, response: dict[str, Any], progress: Progress) -> Step:
+    def _created(self, response: dict[str, Any], progress: Progress) -> ChatStep:
         progress.response_id = response["id"]
         progress.routing = response.get("routing") or {}
         line, self._steering = self._steering, None
-        return Step(text=_line(progress, f"(redirected: {line})")) if line else Step()
+        return ChatStep(text=_line(progress, f"(redirected: {line})")) if line else ChatStep()
 
-    def _steer_failed(self, event: Event, progress: Progress) -> Step:
+    def _steer_failed(self, event: Event, progress: Progress) -> ChatStep:
         """What was under way goes on unchanged; or it has ended, and the line is the next turn."""
         line, self._steering = self._steering, None
         if line is None:
-            return Step()
+            return ChatStep()
         if progress.response_id is None:
-            return Step(frames=(self._create(line),))
-        return Step(text=_line(progress, f"(not redirected: {event['error']['message']})"))
+            return ChatStep(frames=(self._create(line),))
+        return ChatStep(text=_line(progress, f"(not redirected: {event['error']['message']})"))
 
-    def _terminal(self, response: dict[str, Any], progress: Progress) -> Step:
+    def _terminal(self, response: dict[str, Any], progress: Progress) -> ChatStep:
         if response["status"] != "failed":
             self._previous = response["id"]
         if self._steering is None:
             self._progress = None
             text = _line(progress, summary(response, progress))
-            return Step(text=text, ended=True, failed=response["status"] == "failed")
+            return ChatStep(text=text, ended=True, failed=response["status"] == "failed")
         # A successor comes by itself, or the news that the steer failed.
         text = _line(progress, "")
         self._progress = Progress(progress.steered_us)
-        return Step(text=text)
+        return ChatStep(text=text)
 
 
 def summary(response: dict[str, Any], progress: Progress) -> str:
@@ -205,13 +205,13 @@ def _heading(item: dict[str, Any], progress: Progress) -> str:
     return _line(progress, f"({name})")
 
 
-def _delta(text: str, progress: Progress, now_us: int) -> Step:
+def _delta(text: str, progress: Progress, now_us: int) -> ChatStep:
     progress.num_tokens += tokenizer.count(text)
     progress.last_us = now_us
     if progress.first_us is None:
         progress.first_us, progress.num_first_tokens = now_us, progress.num_tokens
     progress.at_line_start = text.endswith("\n")
-    return Step(text=text)
+    return ChatStep(text=text)
 
 
 def _line(progress: Progress, text: str) -> str:

@@ -23,22 +23,13 @@ from backends.gpu_engine.cost import (
     GpuCost,
 )
 from backends.gpu_engine.cost import DEFAULT_MODEL as DEFAULT_GPU_MODEL
-from backends.simulated.gpu import GpuOptions
+from backends.simulated.gpu import GpuBackendConfig, GpuOptions
 from backends.simulated.predict import predict_file, replay_file
-from backends.simulated.wafer import WaferOptions
-from gateway.config.config import (
-    BackendConfig,
-    Config,
-    ConfigError,
-    GpuBackendConfig,
-    RedisConfig,
-    ServerConfig,
-    TenantConfig,
-    WaferBackendConfig,
-    check_config,
-    with_environ,
-)
+from backends.simulated.wafer import WaferBackendConfig, WaferOptions
+from gateway.config.backend_kinds import BackendConfig
+from gateway.config.config import Config, check_config, with_environ
 from gateway.config.development import DEVELOPMENT_KEY
+from gateway.config.sections import ConfigError, RedisConfig, ServerConfig, TenantConfig
 from gateway.process.server import serve
 from router.classify.task import GroupLimits
 from wafer_engine.batching.speculation import Speculation

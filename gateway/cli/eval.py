@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from gateway.cli.preview import find_tenant, idle_stats
-from gateway.config.config import Config, ConfigError
+from gateway.config.config import Config
+from gateway.config.sections import ConfigError
 from gateway.process.app import load_policy
 from router.classify.task import Hints
 from router.classify.weights_file import WEIGHTS_PATH, WeightsError, load_model

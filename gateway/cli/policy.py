@@ -174,9 +174,9 @@ def _print(arguments: argparse.Namespace, answer: Any, text: str) -> None:
 
 def _problem(name: str, problem: dict[str, Any]) -> str:
     line = problem["line"]
-    place = "" if line is None else f":{line}:{problem['column']}"
+    position = "" if line is None else f":{line}:{problem['column']}"
     path = f"{problem['path']}: " if problem["path"] else ""
-    return f"{name}{place}: {path}{problem['message']}"
+    return f"{name}{position}: {path}{problem['message']}"
 
 
 def _warn(name: str, warnings: list[dict[str, Any]]) -> None:

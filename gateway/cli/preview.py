@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from backends.contract import BackendStats, ContextItem
-from gateway.config.config import Config, ConfigError
+from gateway.config.config import Config
+from gateway.config.sections import ConfigError
 from gateway.process.app import load_policy, make_backends
 from gateway.task.routing import routing_view
 from gateway.transport.ids import new_id

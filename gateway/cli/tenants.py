@@ -314,7 +314,7 @@ def _show(arguments: argparse.Namespace, rows: list[Row], columns: tuple[str, ..
         return 0
     table = [[column.upper().removesuffix("_AT") for column in columns]]
     table += [[str(row[column]) or "-" for column in columns] for row in rows]
-    widths = [max(len(line[place]) for line in table) for place in range(len(columns))]
+    widths = [max(len(line[column]) for line in table) for column in range(len(columns))]
     for line in table:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         print("  ".join(cells).rstrip(), flush=True)

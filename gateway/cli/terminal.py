@@ -18,7 +18,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
-from gateway.cli.chat_state import PINS, Dialogue, Step
+from gateway.cli.chat_state import PINS, ChatState, ChatStep
 
 REFRESH_S = 0.1  # of the toolbar
 OPEN_TIMEOUT_S = 10.0
@@ -41,7 +41,7 @@ def run(url: str, key: str, model: str, prompt: str | None) -> int:
     try:
         if prompt is not None:
             return asyncio.run(_ask_once(url, key, model, prompt))
-        return asyncio.run(_Terminal(url, key, Dialogue(model)).run())
+        return asyncio.run(_Terminal(url, key, ChatState(model)).run())
     except ChatError as error:
         print(f"lanewise chat: {error}", file=sys.stderr)
         return 1
@@ -73,9 +73,9 @@ async def _open(url: str, key: str) -> ClientConnection:
 
 async def _ask_once(url: str, key: str, model: str, prompt: str) -> int:
     """One turn. Ctrl-C ends the process, and closing the socket ends the generation."""
-    dialogue = Dialogue(model)
+    chat = ChatState(model)
     async with await _open(url, key) as socket:
-        step = dialogue.say(prompt, _now_us())
+        step = chat.say(prompt, _now_us())
         while True:
             for frame in step.frames:
                 await socket.send(json.dumps(frame))
@@ -86,7 +86,7 @@ async def _ask_once(url: str, key: str, model: str, prompt: str) -> int:
             sys.stdout.write(step.text)
             sys.stdout.flush()
             try:
-                step = dialogue.receive(json.loads(await socket.recv()), _now_us())
+                step = chat.receive(json.loads(await socket.recv()), _now_us())
             except ConnectionClosed as error:
                 raise ChatError(f"the connection was lost ({error})") from error
 
@@ -94,10 +94,10 @@ async def _ask_once(url: str, key: str, model: str, prompt: str) -> int:
 class _Terminal:
     """The interactive dialogue: a prompt below, the answer above it, a toolbar at the bottom."""
 
-    def __init__(self, url: str, key: str, dialogue: Dialogue) -> None:
+    def __init__(self, url: str, key: str, chat: ChatState) -> None:
         self._url = url
         self._key = key
-        self._dialogue = dialogue
+        self._chat = chat
         self._socket: ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
         self._open_line = ""  # printed so far of the last line; shown above the prompt
@@ -111,7 +111,7 @@ class _Terminal:
                 ("", "\n" if self._open_line else ""),
                 ("", "> "),
             ],
-            bottom_toolbar=lambda: self._dialogue.status(_now_us()),
+            bottom_toolbar=lambda: self._chat.status(_now_us()),
             refresh_interval=REFRESH_S,
             key_bindings=_bindings(self._interrupt),
             history=InMemoryHistory(),
@@ -134,13 +134,13 @@ class _Terminal:
         command = line.removeprefix("/")
         if not line.startswith("/"):
             await self._connect()
-            await self._do(self._dialogue.say(line, _now_us()))
+            await self._do(self._chat.say(line, _now_us()))
         elif command in PINS:
-            self._dialogue.pin(command)
+            self._chat.pin(command)
         elif command == "auto":
-            self._dialogue.pin(None)
+            self._chat.pin(None)
         elif command == "new":
-            self._dialogue.restart()
+            self._chat.restart()
             self._print("(a new conversation)\n")
         elif command in ("quit", "exit", "q"):
             return False
@@ -148,7 +148,7 @@ class _Terminal:
             self._print(f"{HELP}\n")
         return True
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: ChatStep) -> None:
         """Print and send. A frame that cannot be sent is the reader's to notice."""
         self._print(step.text)
         if self._socket is not None:
@@ -173,11 +173,11 @@ class _Terminal:
     async def _read(self, socket: ClientConnection) -> None:
         try:
             async for frame in socket:
-                await self._do(self._dialogue.receive(json.loads(frame), _now_us()))
+                await self._do(self._chat.receive(json.loads(frame), _now_us()))
         except ConnectionClosed:
             pass  # said below, the same as for a clean close
         self._socket = None
-        await self._do(self._dialogue.lost())
+        await self._do(self._chat.lost())
 
     async def _disconnect(self) -> None:
         if self._reader is not None:
@@ -188,9 +188,9 @@ class _Terminal:
 
     async def _interrupt(self) -> bool:
         """Ctrl-C: stops the answer; false if there is none."""
-        if not self._dialogue.busy:
+        if not self._chat.busy:
             return False
-        await self._do(self._dialogue.cancel())
+        await self._do(self._chat.cancel())
         return True
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 from redis.exceptions import RedisError
 
-from gateway.config.config import ConfigError, load_config, masked_url
+from gateway.config.config import load_config
 from gateway.config.config_file import read_config
+from gateway.config.sections import ConfigError, masked_url
 from gateway.store.parquet import ParquetUnavailable
 from gateway.store.usage_export import ExportError, Summary, export
 from router.redis.client import redis_client

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gateway.config.config import ConfigError
+from gateway.config.sections import ConfigError
 
 
 def read_config(path: str | Path | None) -> bytes:

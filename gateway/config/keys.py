@@ -70,15 +70,15 @@ def parse_peppers(text: str) -> Peppers:
         ValueError: What was expected; it never repeats a secret.
     """
     by_version: dict[str, bytes] = {}
-    for place, word in enumerate(re.split(r"[\s,]+", text.strip()), start=1):
+    for position, word in enumerate(re.split(r"[\s,]+", text.strip()), start=1):
         found = _PEPPER.fullmatch(word)
         if found is None or len(found[2]) < MIN_PEPPER_CHARS:
             raise ValueError(
-                f"pepper {place}: expected version:secret, the version of a-z and 0-9, the secret "
+                f"pepper {position}: expected version:secret, the version of a-z, 0-9, the secret "
                 f"at least {MIN_PEPPER_CHARS} characters"
             )
         if found[1] in by_version:
-            raise ValueError(f"pepper {place}: version {found[1]!r} is there twice")
+            raise ValueError(f"pepper {position}: version {found[1]!r} is there twice")
         by_version[found[1]] = found[2].encode()
     return Peppers(by_version, next(iter(by_version)))
 

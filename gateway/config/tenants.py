@@ -8,12 +8,11 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import BackendGroup
-from router.classify.task import GroupLimits, Tenant
+from router.classify.task import TENANT_ID, GroupLimits, Tenant
 
 MAX_LIMIT = 1_000_000_000_000  # per minute the pools count to 1e9, per day further
 MAX_WEIGHT = 1_000
 
-TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")  # part of Redis keys, so nothing that could split one
 TIER_NAME = re.compile(r"[a-z0-9_-]{1,32}")  # a metric label
 
 Weight = Annotated[float, Meta(gt=0, le=MAX_WEIGHT)]

@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from gateway.fleet.wire import (
     LENGTH_BYTES,
     MAX_FRAME_BYTES,
-    Answer,
-    Ask,
     Begin,
     Farewell,
     Frame,
+    Query,
+    Reply,
     Serving,
     decoded,
     encoded,
@@ -76,7 +76,7 @@ class Channel:
         number = self._num_asked
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            self.send(Ask(number, word))
+            self.send(Query(number, word))
             return await asyncio.wait_for(answer, timeout_s)
         except TimeoutError:
             raise ChannelClosed(f"no answer to {word!r} within {timeout_s:g} s") from None
@@ -104,18 +104,18 @@ class Channel:
             self.serving.set()
         elif isinstance(frame, Farewell):
             self.farewell = frame.metrics
-        elif isinstance(frame, Answer):
+        elif isinstance(frame, Reply):
             asked = self._asked.get(frame.id)
             if asked is not None and not asked.done():
                 asked.set_result(frame.body)
-        elif isinstance(frame, Ask) and frame.word in self.answers:
+        elif isinstance(frame, Query) and frame.word in self.answers:
             answering = asyncio.create_task(self._answer(frame))
             self._answering.add(answering)
             answering.add_done_callback(self._answering.discard)
 
-    async def _answer(self, ask: Ask) -> None:
+    async def _answer(self, ask: Query) -> None:
         try:
-            self.send(Answer(ask.id, await self.answers[ask.word]()))
+            self.send(Reply(ask.id, await self.answers[ask.word]()))
         except Exception:  # who asked goes on without
             logger.exception("%r could not be answered", ask.word)
 

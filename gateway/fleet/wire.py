@@ -6,8 +6,6 @@ worker says `Serving` once it serves, and `Farewell` when it ends as it should.
 
 import msgspec
 
-from gateway.config.config import Config
-
 LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 64 << 20
 
@@ -31,21 +29,21 @@ class Farewell(msgspec.Struct, frozen=True, array_like=True, tag="farewell"):
     metrics: bytes
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
+class Query(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     """A question, by a word."""
 
     id: int
     word: str
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
+class Reply(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """To the question of that id."""
 
     id: int
     body: bytes
 
 
-Frame = Begin | Serving | Farewell | Ask | Answer
+Frame = Begin | Serving | Farewell | Query | Reply
 
 _decoder = msgspec.msgpack.Decoder(Frame)
 _encoder = msgspec.msgpack.Encoder()
@@ -61,13 +59,3 @@ def decoded(body: bytes) -> Frame:
     """A frame without its length."""
     frame: Frame = _decoder.decode(body)
     return frame
-
-
-def config_bytes(config: Config) -> bytes:
-    """A configuration as `Begin` carries it."""
-    return msgspec.json.encode(config)
-
-
-def read_config(body: bytes) -> Config:
-    """The configuration that was carried."""
-    return msgspec.json.decode(body, type=Config)

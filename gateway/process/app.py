@@ -20,22 +20,12 @@ from redis.asyncio import Redis
 
 from backends.contract import Backend
 from backends.drive.driver import monotonic_us
-from backends.link.backend import LinkBackend
-from backends.simulated.gpu import GpuBackend
-from backends.simulated.wafer import WaferBackend
-from backends.upstream.backend import UpstreamBackend
 from gateway.access.access import Access, follow_access
 from gateway.access.admin_keys import AdminKeys
 from gateway.admin.routes import ADMIN
-from gateway.config.config import (
-    BackendConfig,
-    Config,
-    ConfigError,
-    GpuBackendConfig,
-    UpstreamBackendConfig,
-    WaferBackendConfig,
-    admin_keys,
-)
+from gateway.config.backend_kinds import BackendConfig
+from gateway.config.config import Config, admin_keys
+from gateway.config.sections import ConfigError
 from gateway.config.version import VERSION
 from gateway.core.gateway import Gateway
 from gateway.core.waiting_room import WaitingRoom
@@ -261,20 +251,10 @@ def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
     made: dict[str, Backend] = {}
     for config in configs:
         try:
-            made[config.name] = _make_backend(config)
+            made[config.name] = config.make()
         except (OSError, ValueError) as error:
             raise ConfigError(f"backends.{config.name}: {error}") from error
     return made
-
-
-def _make_backend(config: BackendConfig) -> Backend:
-    if isinstance(config, WaferBackendConfig):
-        return WaferBackend(name=config.name, options=config.options)
-    if isinstance(config, GpuBackendConfig):
-        return GpuBackend(name=config.name, options=config.options)
-    if isinstance(config, UpstreamBackendConfig):
-        return UpstreamBackend(name=config.name, options=config.options)
-    return LinkBackend(name=config.name, options=config.options)
 
 
 def load_policy(path: str | None) -> Policy:

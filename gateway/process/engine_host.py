@@ -15,39 +15,32 @@ from litestar.enums import ScopeType
 from litestar.types import Receive, Scope, Send
 
 from backends.contract import Backend
-from backends.link.backend import LinkOptions
-from gateway.config.config import (
-    BackendConfig,
-    Config,
-    GpuBackendConfig,
-    LinkBackendConfig,
-    WaferBackendConfig,
-)
+from backends.link.backend import LinkBackendConfig, LinkOptions
+from gateway.config.backend_kinds import BackendConfig, SimulatedConfig
+from gateway.config.config import Config
 from gateway.process.engine_link import EngineLink
 from gateway.transport.asgi_socket import AsgiSocket
 
 PATH = "/v1/link/"  # and the backend's name
 FAST_RETRY_S = 0.5  # between two attempts of a link at most: the engines are next door
 
-Simulated = WaferBackendConfig | GpuBackendConfig
 
-
-def simulated(config: Config) -> tuple[Simulated, ...]:
+def simulated(config: Config) -> tuple[SimulatedConfig, ...]:
     """The backends that would run inside a gateway."""
-    return tuple(backend for backend in config.backends if isinstance(backend, Simulated))
+    return tuple(backend for backend in config.backends if isinstance(backend, SimulatedConfig))
 
 
 def linked(config: Config, port: int, key: str) -> Config:
     """The same with links in their place."""
     backends: list[BackendConfig] = []
     for backend in config.backends:
-        if not isinstance(backend, Simulated):
+        if not isinstance(backend, SimulatedConfig):
             backends.append(backend)
             continue
         options = LinkOptions(
             url=f"ws://127.0.0.1:{port}{PATH}{backend.name}",
             key=key,
-            group="fast" if isinstance(backend, WaferBackendConfig) else "deep",
+            group=backend.group,
             model=backend.options.model,
             window_tokens=backend.options.window_tokens,
             max_output_tokens=backend.options.max_output_tokens,

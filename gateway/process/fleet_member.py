@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from types import TracebackType
 
-from gateway.config.config import ServerConfig
+from gateway.config.sections import ServerConfig
 from gateway.fleet.channel import Answers, Channel, ChannelClosed, opened
 from gateway.fleet.wire import Begin
 from gateway.process.server import listen

@@ -21,13 +21,9 @@ import uvloop
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.config.config import (
-    DEVELOPMENT_TENANT,
-    Config,
-    ConfigError,
-    ServerConfig,
-)
+from gateway.config.config import Config
 from gateway.config.development import DEVELOPMENT_KEY
+from gateway.config.sections import DEVELOPMENT_TENANT, ConfigError, ServerConfig
 from gateway.http.fast_routes import FastRoutes
 from gateway.http.services import Services
 from gateway.process.app import make_app, services

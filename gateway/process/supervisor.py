@@ -20,11 +20,12 @@ from functools import partial
 import msgspec
 import uvloop
 
+from backends.link.backend import LinkBackendConfig
 from gateway.config.config import Config
 from gateway.config.keys import DEVELOPMENT_PEPPERS
 from gateway.fleet.channel import Answers
 from gateway.fleet.fleet import METRICS, OF_ALL
-from gateway.fleet.wire import Begin, config_bytes
+from gateway.fleet.wire import Begin
 from gateway.metrics.fleet_metrics import rendered, supervised
 from gateway.metrics.metric_sums import Snapshot, lasting, merged
 from gateway.process.embedded_redis import EmbeddedRedis
@@ -104,7 +105,7 @@ class Supervisor:
         self._past: Snapshot = []  # counts of workers that ended
         self._gathering: asyncio.Task[None] | None = None
         self._linked = frozenset(backend.name for backend in simulated(config)) | {
-            backend.name for backend in config.backends if backend.__struct_config__.tag == "link"
+            backend.name for backend in config.backends if isinstance(backend, LinkBackendConfig)
         }
         self._stopping = asyncio.Event()
         self._rolling: asyncio.Task[None] | None = None
@@ -123,7 +124,10 @@ class Supervisor:
         answers = self._answers()
         for number in range(1, config.server.workers + 1):
             begin = Begin(
-                config_bytes(worker_config(config, number)), number, self._port.to_hand_on, ""
+                msgspec.json.encode(worker_config(config, number)),
+                number,
+                self._port.to_hand_on,
+                "",
             )
             worker = Member(f"worker {number}", begin, answers, partial(self._bury, number))
             self._workers.append(worker)
@@ -178,7 +182,7 @@ class Supervisor:
         key = secrets.token_urlsafe(32)
         config = linked(self._config, listener.getsockname()[1], key)
         config_of_engines = msgspec.structs.replace(self._config, backends=simulated(self._config))
-        begin = Begin(config_bytes(config_of_engines), 0, listener.fileno(), key)
+        begin = Begin(msgspec.json.encode(config_of_engines), 0, listener.fileno(), key)
         self._engines = Member("the engines' process", begin, {}, lambda _: None, keeps=listener)
         self._keep(self._engines)
         return config

@@ -17,10 +17,11 @@ import uvicorn
 import uvloop
 
 from gateway.admin.routes import health_of
-from gateway.config.config import Config, ConfigError
+from gateway.config.config import Config
+from gateway.config.sections import ConfigError
 from gateway.fleet.channel import Answers, Channel, ChannelClosed, begun
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.wire import Begin, Serving, read_config
+from gateway.fleet.wire import Begin, Serving
 from gateway.http.services import Services
 from gateway.process.app import make_backends, services
 from gateway.process.engine_host import EngineHost
@@ -57,7 +58,7 @@ async def _run(end: socket.socket) -> int:
     begin, channel = await begun(end)
     listening = asyncio.create_task(channel.run())
     try:
-        config = read_config(begin.config)
+        config = msgspec.json.decode(begin.config, type=Config)
         if begin.number == 0:
             return await _serve_engines(config, begin, channel, listening)
         return await _serve_gateway(config, begin, channel, listening)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from gateway.access.auth import Keys
-from gateway.config.config import ServerConfig
+from gateway.config.sections import ServerConfig
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
 from gateway.session.session import Action, Session, Start, Stop

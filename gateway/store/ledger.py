@@ -26,7 +26,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
 
-from gateway.config.config import LedgerConfig
+from gateway.config.sections import LedgerConfig
 from gateway.store.ledger_entry import DAY_S, LedgerEntry, spent_of
 from router.redis.cancelling import cancelled
 

@@ -83,14 +83,9 @@ class PolicyWatch:
 
     async def run(self) -> None:
         """Follow the store for ever; cancel it to stop."""
-        while True:
-            try:
-                async with contextlib.aclosing(self.store.changes(POLL_S)) as changes:
-                    async for _ in changes:
-                        await self.refresh()
-            except PolicyStoreUnavailable:
-                await self.refresh()  # where only subscribing is refused, polling is enough
-            await asyncio.sleep(POLL_S)
+        async with contextlib.aclosing(self.store.changes(POLL_S)) as changes:
+            async for _ in changes:
+                await self.refresh()
 
     async def refresh(self) -> bool:
         """Take what the store says now; whether it answered with something that can be taken."""

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-NUM_PLACES = 200  # on the wheel: at 20 s for a round, a tenth of a second apart
+NUM_SLOTS = 200  # on the wheel: at 20 s for a round, a tenth of a second apart
 TURN_S = 0.001  # for what waits in line, per turn of the event loop
 
 
@@ -32,22 +32,22 @@ class KeepAlive:
     """Calls `keep_alive` of each socket once per round."""
 
     def __init__(self, round_s: float) -> None:
-        self._places: list[set[Pinged]] = [set() for _ in range(NUM_PLACES)]
-        self._pause_s = round_s / NUM_PLACES
+        self._slots: list[set[Pinged]] = [set() for _ in range(NUM_SLOTS)]
+        self._pause_s = round_s / NUM_SLOTS
         self._chaos = random.Random()
 
     def add(self, socket: Pinged) -> set[Pinged]:
         """Give a socket its place; whoever discards it there takes it off the wheel."""
-        place = self._chaos.choice(self._places)
-        place.add(socket)
-        return place
+        slot = self._chaos.choice(self._slots)
+        slot.add(socket)
+        return slot
 
     async def run(self) -> None:
         """Turn for ever; cancel it to stop."""
         while True:
-            for place in self._places:
+            for slot in self._slots:
                 await asyncio.sleep(self._pause_s)
-                for socket in tuple(place):
+                for socket in tuple(slot):
                     socket.keep_alive()
 
 

@@ -120,7 +120,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.writable = LightEvent(is_set=True)  # type: ignore[assignment]
         self._line = line
         self._keep_alive = keep_alive
-        self._place: set[Pinged] | None = None
+        self._slot: set[Pinged] | None = None
         self._taker: Taker | None = None
         self._taken_s = 0.0  # the loop's time of the latest turn in which messages were taken
         self._num_taken = 0  # in that turn
@@ -308,13 +308,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def start_keepalive(self) -> None:
         """Once accepted."""
-        self._place = self._keep_alive.add(self)
+        self._slot = self._keep_alive.add(self)
 
     def stop_keepalive(self) -> None:
         """Harmless where it has not begun, or was stopped."""
-        if self._place is not None:
-            self._place.discard(self)
-            self._place = None
+        if self._slot is not None:
+            self._slot.discard(self)
+            self._slot = None
 
     def keep_alive(self) -> None:
         """Ping; a peer that did not answer the last ping within a round is gone."""

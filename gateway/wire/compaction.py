@@ -27,7 +27,7 @@ from backends.contract import (
     ToolChoice,
     Usage,
 )
-from backends.prompt import measure, parts_text, prompt_size
+from backends.prompt import is_user, measure, parts_text, prompt_size
 from gateway.wire.items import wire_item
 from gateway.wire.response_json import usage_json
 from gateway.wire.sealing import Folded
@@ -247,10 +247,6 @@ def _is_instruction(entry: ContextItem) -> bool:
     return isinstance(entry.item, Message) and entry.item.role in ("system", "developer")
 
 
-def _is_user(entry: ContextItem) -> bool:
-    return isinstance(entry.item, Message) and entry.item.role == "user"
-
-
 def _is_told(entry: ContextItem) -> bool:
     return isinstance(entry.item, Message) and entry.item.role != "assistant"
 
@@ -262,10 +258,10 @@ def _is_output(entry: ContextItem) -> bool:
 def _pinned_places(items: tuple[ContextItem, ...], start: int) -> set[int]:
     """Of what is before the tail: instructions, the first user message, and the current ask where
     the tail begins in the middle of its turn."""
-    users = [place for place, entry in enumerate(items[:start]) if _is_user(entry)]
+    users = [place for place, entry in enumerate(items[:start]) if is_user(entry)]
     pinned = {place for place, entry in enumerate(items[:start]) if _is_instruction(entry)}
     pinned.update(users[:1])
-    if not any(_is_user(entry) for entry in items[start:]):
+    if not any(is_user(entry) for entry in items[start:]):
         pinned.update(users[-1:])
     return pinned
 
@@ -282,11 +278,11 @@ def _tail_start(items: tuple[ContextItem, ...], room_tokens: int) -> int:
 
 def _starts(items: tuple[ContextItem, ...]) -> Iterator[int]:
     """Where a tail may begin: at a turn, and within the last turn at a step of its tool calls."""
-    turn = max((place for place, entry in enumerate(items) if _is_user(entry)), default=0)
+    turn = max((place for place, entry in enumerate(items) if is_user(entry)), default=0)
     for place, entry in enumerate(items):
-        after_user = place > 0 and _is_user(items[place - 1])
+        after_user = place > 0 and is_user(items[place - 1])
         after_output = place > 0 and _is_output(items[place - 1])
-        is_turn = _is_user(entry) and not after_user
+        is_turn = is_user(entry) and not after_user
         is_step = place > turn and not _is_output(entry) and (after_user or after_output)
         if is_turn or is_step:
             yield place

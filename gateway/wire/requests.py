@@ -14,7 +14,7 @@ from backends.contract import (
     Tool,
     ToolChoice,
 )
-from backends.prompt import prompt_size
+from backends.prompt import is_user, prompt_size
 from backends.tokenizer import count
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import NULL, CreateBody
@@ -207,7 +207,7 @@ def make_task(
         reasoning_summary=(reasoning.summary or reasoning.generate_summary) if reasoning else None,
         prompt_cache_key=body.prompt_cache_key,
     )
-    ask, num_ask_tokens = _current_ask(items)
+    ask, num_ask_tokens = _last_user_message(items)
     return Task(
         id=parsed.id,
         tenant=tenant,
@@ -215,7 +215,7 @@ def make_task(
         hints=parsed.hints,
         ask=ask,
         num_ask_tokens=num_ask_tokens,
-        num_turns=sum(_is_user(entry) for entry in items),
+        num_turns=sum(is_user(entry) for entry in items),
         has_images=any(_has_image(entry) for entry in items),
         last_backend=last_backend,
         arrived_us=arrived_us,
@@ -230,11 +230,7 @@ def _conversation(prompt_cache_key: str | None, items: tuple[ContextItem, ...]) 
     if there is one, else the first thing the user said."""
     if prompt_cache_key:
         return prompt_cache_key
-    return next((f"{entry.digest:x}" for entry in items if _is_user(entry)), "")
-
-
-def _is_user(entry: ContextItem) -> bool:
-    return isinstance(entry.item, Message) and entry.item.role == "user"
+    return next((f"{entry.digest:x}" for entry in items if is_user(entry)), "")
 
 
 def _has_image(entry: ContextItem) -> bool:
@@ -242,7 +238,7 @@ def _has_image(entry: ContextItem) -> bool:
     return isinstance(item, Message) and any(isinstance(part, ImagePart) for part in item.content)
 
 
-def _current_ask(items: tuple[ContextItem, ...]) -> tuple[str, int]:
+def _last_user_message(items: tuple[ContextItem, ...]) -> tuple[str, int]:
     """Text and size of the last user message: what the router classifies."""
     for entry in reversed(items):
         if isinstance(entry.item, Message) and entry.item.role == "user":

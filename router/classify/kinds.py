@@ -71,10 +71,10 @@ _TABLE = _table()
 
 def kind_of(words: Sequence[bytes]) -> Kind | None:
     """The kind of work that an ask's words (lower case, in order) name first; None if none."""
-    for place, word in enumerate(words):
-        kind = _kind_of_word(word, words[place + 1] if place + 1 < len(words) else b"")
+    for index, word in enumerate(words):
+        kind = _kind_of_word(word, words[index + 1] if index + 1 < len(words) else b"")
         if kind == "implement":
-            made = (_kind_of_word(w, b"") for w in words[place + 1 : place + 1 + MADE_WITHIN])
+            made = (_kind_of_word(w, b"") for w in words[index + 1 : index + 1 + MADE_WITHIN])
             return next((kind for kind in made if kind in _MADE), "implement")
         if kind is not None:
             return kind

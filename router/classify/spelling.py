@@ -14,15 +14,15 @@ _KEY_ROWS = (b"qwertyuiop", b"asdfghjkl", b"zxcvbnm")
 
 def _near_keys() -> frozenset[bytes]:
     """Pairs of letters whose keys touch: beside each other, or in the next row."""
-    place = {
+    keys = {
         row[at]: (at + depth / 2, depth)
         for depth, row in enumerate(_KEY_ROWS)
         for at in range(len(row))
     }
     return frozenset(
         bytes((one, other))
-        for one, (x, y) in place.items()
-        for other, (u, v) in place.items()
+        for one, (x, y) in keys.items()
+        for other, (u, v) in keys.items()
         if abs(x - u) <= 1 and abs(y - v) <= 1
     )
 

@@ -1,6 +1,7 @@
 """What is to be decided: a task, whose it is, and what was found out about it."""
 
 import enum
+import re
 from functools import cached_property
 from typing import Literal
 
@@ -40,10 +41,14 @@ class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_day: int | None = None  # of the UTC day; None: no such limit
 
 
+# Part of Redis keys, so nothing in it may split one.
+TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
+
+
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """Who pays: every key belongs to one. `limits` names the groups it may use, and only those."""
 
-    id: str  # [a-z0-9-]{1,64}: part of Redis keys
+    id: str  # matches `TENANT_ID`
     tier: str
     limits: dict[BackendGroup, GroupLimits]
     weight: float = 1.0  # share when tenants wait for the same engines

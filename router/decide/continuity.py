@@ -28,6 +28,7 @@ from backends.contract import (
     Message,
     TextPart,
 )
+from backends.prompt import is_user
 from router.classify.classify import Band, features_of_text, form_opinion
 from router.classify.text_features import words_of
 
@@ -102,7 +103,7 @@ def course_of(
     if len(items) < 2 and not held_tokens:
         return NEW
     recent = list(islice(reversed(items), MAX_ITEMS))  # newest first
-    since_ask = list(takewhile(lambda entry: not _is_user(entry), recent))
+    since_ask = list(takewhile(lambda entry: not is_user(entry), recent))
     answers_tools = _is_output(recent[0])
     signs: list[str] = []
     evidence = 0.0
@@ -117,8 +118,8 @@ def course_of(
         if num_grown >= GROWN_TOKENS:
             signs.append(f"{num_grown} tokens since the ask")
             evidence += GROWTH
-    elif _is_user(recent[0]):
-        ask, *earlier = (_text(entry) for entry in recent if _is_user(entry))
+    elif is_user(recent[0]):
+        ask, *earlier = (_text(entry) for entry in recent if is_user(entry))
         if any(_same(ask, other) for other in earlier):
             signs.append("the same ask again")
             evidence += REPEATED
@@ -127,7 +128,7 @@ def course_of(
             evidence += COMPLAINT
         dissatisfied = bool(signs)
         goes_on = bool(earlier) and len(_words(ask)) < MIN_ASK_WORDS
-    brought = takewhile(lambda entry: _is_user(entry) or _is_output(entry), recent)
+    brought = takewhile(lambda entry: is_user(entry) or _is_output(entry), recent)
     return ConversationState(
         holder=holder,
         held_tokens=max(
@@ -144,7 +145,7 @@ def course_of(
 
 def was_sensitive(items: tuple[ContextItem, ...], band: Band) -> bool:
     """Whether one of the latest asks before this one was security-sensitive."""
-    asks = [entry for entry in islice(reversed(items), MAX_ITEMS) if _is_user(entry)]
+    asks = [entry for entry in islice(reversed(items), MAX_ITEMS) if is_user(entry)]
     earlier = asks[1 : 1 + MAX_EARLIER_ASKS]
     return any(_p_security(_text(entry)) >= band.security for entry in earlier)
 
@@ -156,10 +157,6 @@ def _p_security(ask: str) -> float:
 
 def _is_output(entry: ContextItem) -> bool:
     return isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput)
-
-
-def _is_user(entry: ContextItem) -> bool:
-    return isinstance(entry.item, Message) and entry.item.role == "user"
 
 
 def _fails(entry: ContextItem) -> bool:

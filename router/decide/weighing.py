@@ -8,13 +8,13 @@ and nothing learned, the label is the classifier's.
 """
 
 import hashlib
-import math
 from collections.abc import Sequence
 
 import msgspec
 
 from backends.contract import BackendGroup, BackendStats
 from router.classify.classify import Band
+from router.classify.log_odds import log_odds, shifted
 from router.classify.task import Decider, Label, Task, TaskClass
 from router.decide.backend_speed import BackendSpeeds, extra_wait
 from router.decide.continuity import DECISIVE, NEW, ConversationState
@@ -55,7 +55,7 @@ def weigh(
     shifts = _shifts(tradeoff, task_class, facts)
     p_deep = task_class.p_deep
     if shifts:
-        p_deep = _shifted(p_deep, sum(size for size, _ in shifts))
+        p_deep = shifted(p_deep, sum(size for size, _ in shifts))
     conditions, words = _conditions(tradeoff, task_class, stats, facts)
     low, high = band_at(
         *tradeoff.edges(band.low, band.high), tradeoff.price_ratio, conditions=conditions
@@ -130,7 +130,7 @@ def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
     """
     leaning = max(-MAX_HINTED, min(MAX_HINTED, PER_GAIN * facts.gain_correction))
     gain = task_class.p_gain + facts.gain_correction
-    whole = _log_odds(gain) - _log_odds(task_class.p_deep)
+    whole = log_odds(gain, 0.02) - log_odds(task_class.p_deep, 0.02)
     shift = leaning + facts.told * (whole - leaning)
     return max(-MAX_LEARNED, min(MAX_LEARNED, shift))
 
@@ -204,12 +204,3 @@ def _too_late(
         f"The deep engines would take about {deep.now_us / 1e6:.1f} s, "
         f"the deadline is {deadline_us / 1e6:g} s"
     )
-
-
-def _shifted(probability: float, log_odds: float) -> float:
-    return 1 / (1 + math.exp(-_log_odds(probability, 1e-6) - log_odds))
-
-
-def _log_odds(probability: float, margin: float = 0.02) -> float:
-    bounded = min(1 - margin, max(margin, probability))
-    return math.log(bounded / (1 - bounded))

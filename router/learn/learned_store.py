@@ -11,7 +11,6 @@ An edge: it uses Redis and the log.
 """
 
 import logging
-import re
 from typing import Any
 
 import msgspec
@@ -21,6 +20,7 @@ from redis.exceptions import RedisError, WatchError
 
 from backends.contract import BackendGroup
 from router.classify.classify import MODEL
+from router.classify.task import TENANT_ID
 from router.learn.experience import Experience
 from router.learn.learning import ARMS, NUM_TRAITS, TRAITS_VERSION, GainLearner, Sums, no_sums
 
@@ -31,7 +31,6 @@ MAX_CROSSED = 3  # tries of a write that others' cross
 MAX_PER_TICK = 32  # tenants; the others' turn comes with the next
 VERSION = f"{TRAITS_VERSION}-{MODEL.content_hash[:8]}"  # sums of another cannot be added
 
-_TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
 _UPPER = np.triu_indices(NUM_TRAITS)
 
 
@@ -92,7 +91,7 @@ class LearnedStore:
         Raises:
             RedisError: Redis is away.
         """
-        if not _TENANT_ID.fullmatch(tenant_id) or not await self._redis.exists(_key(tenant_id)):
+        if not TENANT_ID.fullmatch(tenant_id) or not await self._redis.exists(_key(tenant_id)):
             return False
         await self._share(tenant_id, self._experience.learner(tenant_id))
         return True

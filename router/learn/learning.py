@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backends.contract import BackendGroup
+from router.classify.log_odds import log_odds
 from router.classify.task import TaskClass
 from router.classify.text_features import Reading, once
 
@@ -262,9 +263,9 @@ def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
     shape, sketch = _ask_traits(reading)
     opinion = [
         1.0,
-        _log_odds(task_class.p_gain),
-        _log_odds(task_class.p_deep) / 3,
-        _log_odds(task_class.p_security) / 3,
+        log_odds(task_class.p_gain, 1e-4),
+        log_odds(task_class.p_deep, 1e-4) / 3,
+        log_odds(task_class.p_security, 1e-4) / 3,
         (math.log2(max(1, task_class.expected_output_tokens)) - 9) / 2,
     ]
     return _bounded(opinion) + shape + sketch
@@ -299,8 +300,8 @@ def _sketch(distinct: dict[bytes, None]) -> list[float]:
         return buckets
     share = SKETCH_WEIGHT / math.sqrt(min(len(distinct), MAX_SKETCHED_WORDS))
     for word in islice(distinct, MAX_SKETCHED_WORDS):
-        place = zlib.crc32(word)
-        buckets[place % NUM_BUCKETS] += share if place & 0x10000 else -share
+        hashed = zlib.crc32(word)
+        buckets[hashed % NUM_BUCKETS] += share if hashed & 0x10000 else -share
     return (
         buckets if max(buckets) <= MAX_TRAIT and min(buckets) >= -MAX_TRAIT else _bounded(buckets)
     )
@@ -311,8 +312,3 @@ def _bounded(values: list[float]) -> list[float]:
 
 
 _CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
-
-
-def _log_odds(probability: float) -> float:
-    bounded = min(1 - 1e-4, max(1e-4, probability))
-    return math.log(bounded / (1 - bounded))

@@ -14,10 +14,12 @@ Change = Callable[[str, np.random.Generator], str]
 def typo(text: str, rng: np.random.Generator) -> str:
     """One slip in one word: two letters swapped, or one lost, doubled or hit beside its key."""
     words = text.split(" ")
-    places = [at for at, word in enumerate(words) if len(word) >= MIN_WORD_CHARS and word.isalpha()]
-    if not places:
+    positions = [
+        at for at, word in enumerate(words) if len(word) >= MIN_WORD_CHARS and word.isalpha()
+    ]
+    if not positions:
         return text
-    at = places[int(rng.integers(len(places)))]
+    at = positions[int(rng.integers(len(positions)))]
     word = words[at]
     letter = int(rng.integers(1, len(word) - 1))
     head, tail = word[:letter], word[letter:]

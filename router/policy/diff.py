@@ -34,11 +34,11 @@ def _fields(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         for key, entry in value.items():
             yield from _fields(entry, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple) and any(isinstance(entry, dict) for entry in value):
-        for place, entry in enumerate(value):
+        for position, entry in enumerate(value):
             name = entry.get("name") if isinstance(entry, dict) else None
-            step = f"{path}[{place}]" if name is None else f'{path}["{name}"]'
+            step = f"{path}[{position}]" if name is None else f'{path}["{name}"]'
             if name is not None:
-                yield f"{step}.place", place + 1
+                yield f"{step}.place", position + 1
             yield from _fields(entry, step)
     elif value is not None:
         yield path, value

@@ -16,7 +16,14 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from router.policy.positions import Path, Place, Places, json_places, nearest, toml_places
+from router.policy.positions import (
+    Path,
+    Position,
+    Positions,
+    json_positions,
+    nearest,
+    toml_positions,
+)
 
 MAX_DEPTH = 24  # of tables and arrays inside each other
 MAX_PROBLEMS = 20  # told at once
@@ -35,9 +42,9 @@ class Problem(msgspec.Struct, frozen=True):
 
     def text(self, name: str) -> str:
         """`file:line:column: path: message`, as editors and terminals know it."""
-        place = "" if self.line is None else f":{self.line}:{self.column}"
+        position = "" if self.line is None else f":{self.line}:{self.column}"
         path = f"{self.path}: " if self.path else ""
-        return f"{name}{place}: {path}{self.message}"
+        return f"{name}{position}: {path}{self.message}"
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -61,12 +68,12 @@ class Document(msgspec.Struct, frozen=True):
 
     name: str  # for messages: a file's name
     tree: dict[str, Any]
-    places: Places
+    positions: Positions
 
     def problem(self, fault: Fault) -> Problem:
         """A fault with its place."""
-        place = nearest(self.places, fault.path, key=fault.at_key) or Place(1, 1)
-        return Problem(fault.message, path_text(fault.path), *place)
+        position = nearest(self.positions, fault.path, key=fault.at_key) or Position(1, 1)
+        return Problem(fault.message, path_text(fault.path), *position)
 
     def error(self, faults: Iterable[Fault]) -> DocumentError:
         """All the faults as one error, in the order of the text."""
@@ -109,7 +116,7 @@ def read_document(content: bytes, name: str, max_bytes: int) -> Document:
     is_json = text.lstrip()[:1] == "{"
     try:
         tree = _read_json(text) if is_json else tomllib.loads(text)
-        places = json_places(text) if is_json else toml_places(text)
+        positions = json_positions(text) if is_json else toml_positions(text)
     except json.JSONDecodeError as error:
         raise malformed(f"not JSON: {error.msg}", error.lineno, error.colno) from error
     except RecursionError as error:
@@ -120,8 +127,8 @@ def read_document(content: bytes, name: str, max_bytes: int) -> Document:
         line, column = (int(found[1]), int(found[2])) if found and found[1] else _end(text)
         kind = "JSON" if is_json else "TOML"
         raise malformed(f"not {kind}: {_AT.sub('', message)}", line, column) from error
-    document = Document(name, tree, places)
-    deep = next((path for path in places if len(path) > MAX_DEPTH), None)
+    document = Document(name, tree, positions)
+    deep = next((path for path in positions if len(path) > MAX_DEPTH), None)
     if deep is not None:
         raise document.error([Fault(deep, f"nested deeper than {MAX_DEPTH} tables and arrays")])
     return document

@@ -34,7 +34,7 @@ from msgspec import Meta
 
 from backends.contract import BackendGroup
 from router.classify.classify import Band
-from router.classify.task import Label, Route, Strategy
+from router.classify.task import TENANT_ID, Label, Route, Strategy
 from router.classify.text_features import words_of
 from router.policy.calendar_window import zone_names, zone_of
 from router.policy.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, When
@@ -59,7 +59,7 @@ Name = Annotated[
 ]
 TenantId = Annotated[
     str,
-    Meta(pattern=r"^[a-z0-9-]{1,64}$", description="a tenant id: 1 to 64 of a-z, 0-9 and '-'"),
+    Meta(pattern=f"^{TENANT_ID.pattern}$", description="a tenant id: 1 to 64 of a-z, 0-9 and '-'"),
 ]
 
 
@@ -169,9 +169,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def all_choices(self) -> Iterator[tuple[Path, Choice]]:
         """Every choice with its path in the document, rules included."""
         yield from self.all_rules()
-        places: list[tuple[Path, Policy | TenantPolicy]] = [((), self)]
-        places += [(("tenants", tenant_id), own) for tenant_id, own in self.tenants.items()]
-        for path, level in places:
+        positions: list[tuple[Path, Policy | TenantPolicy]] = [((), self)]
+        positions += [(("tenants", tenant_id), own) for tenant_id, own in self.tenants.items()]
+        for path, level in positions:
             for label in ("interactive", "uncertain", "deep"):
                 choice = getattr(level, label)
                 if choice is not None:
@@ -231,13 +231,13 @@ def _contradictions(policy: Policy) -> Iterator[Fault]:
 
 
 def _band_faults(policy: Policy) -> Iterator[Fault]:
-    places: list[tuple[Path, Band]] = [(("band",), policy.band)]
-    places += [
+    positions: list[tuple[Path, Band]] = [(("band",), policy.band)]
+    positions += [
         (("tenants", tenant_id, "band"), own.band)
         for tenant_id, own in policy.tenants.items()
         if own.band is not None
     ]
-    for path, band in places:
+    for path, band in positions:
         if not 0 <= band.low <= band.high <= 1:
             yield Fault(path, f"0 <= low <= high <= 1 must hold, got {band.low}, {band.high}")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 Path = tuple[str | int, ...]  # keys of tables, places in arrays
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Line and column, both from 1."""
 
     line: int
@@ -21,11 +21,11 @@ class Place(NamedTuple):
 class Entry(NamedTuple):
     """Where an entry begins: its key (for an array's item: itself) and its value."""
 
-    key: Place
-    value: Place
+    key: Position
+    value: Position
 
 
-Places = dict[Path, Entry]
+Positions = dict[Path, Entry]
 
 
 class _Lines:
@@ -34,9 +34,9 @@ class _Lines:
     def __init__(self, text: str) -> None:
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
-    def place(self, offset: int) -> Place:
+    def position(self, offset: int) -> Position:
         line = bisect_right(self._starts, offset)
-        return Place(line, offset - self._starts[line - 1] + 1)
+        return Position(line, offset - self._starts[line - 1] + 1)
 
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
@@ -51,7 +51,7 @@ _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(["\\bfnrt/e]))'
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "e": "\x1b"}
 
 
-def toml_places(text: str) -> Places:
+def toml_positions(text: str) -> Positions:
     """The places in a TOML document that `tomllib` accepts (version 1.0)."""
     return _Toml(text.replace("\r\n", " \n")).scan()
 
@@ -63,17 +63,17 @@ class _Toml:
         self._text = text
         self._at = 0
         self._lines = _Lines(text)
-        self._places: Places = {}
+        self._positions: Positions = {}
         self._counts: dict[Path, int] = {}  # array of tables -> tables so far
 
-    def scan(self) -> Places:
+    def scan(self) -> Positions:
         table: Path = ()
         while self._skip(_BLANK) < len(self._text):
             if self._text.startswith("[", self._at):
                 table = self._take_header()
             else:
                 self._take_pair(table)
-        return self._places
+        return self._positions
 
     def _skip(self, pattern: re.Pattern[str]) -> int:
         match = pattern.match(self._text, self._at)
@@ -84,22 +84,22 @@ class _Toml:
         is_array = self._text.startswith("[[", self._at)
         self._at += 2 if is_array else 1
         self._skip(_SPACE)
-        place = self._lines.place(self._at)
+        position = self._lines.position(self._at)
         keys = self._take_keys()
-        path = self._note_parents((), keys, place)
+        path = self._note_parents((), keys, position)
         if is_array:
             count = self._counts[path] = self._counts.get(path, 0) + 1
             path = (*path, count - 1)
-            self._places[path] = Entry(place, place)
+            self._positions[path] = Entry(position, position)
         self._at += 2 if is_array else 1
         return path
 
-    def _note_parents(self, table: Path, keys: list[str], place: Place) -> Path:
+    def _note_parents(self, table: Path, keys: list[str], position: Position) -> Path:
         """The path that dotted keys name below a table; what they imply begins here, too."""
         path = table
         for number, key in enumerate(keys):
             path = (*path, key)
-            self._places.setdefault(path, Entry(place, place))
+            self._positions.setdefault(path, Entry(position, position))
             if path in self._counts and number < len(keys) - 1:
                 path = (*path, self._counts[path] - 1)  # the last table of the array
         return path
@@ -127,12 +127,12 @@ class _Toml:
         return self._text[start : self._at]
 
     def _take_pair(self, table: Path) -> None:
-        key_place = self._lines.place(self._at)
+        key_position = self._lines.position(self._at)
         keys = self._take_keys()
-        path = self._note_parents(table, keys, key_place)
+        path = self._note_parents(table, keys, key_position)
         self._at += 1  # =
         self._skip(_SPACE)
-        self._places[path] = Entry(key_place, self._lines.place(self._at))
+        self._positions[path] = Entry(key_position, self._lines.position(self._at))
         self._take_value(path)
 
     def _take_value(self, path: Path) -> None:
@@ -161,8 +161,8 @@ class _Toml:
             if self._text[self._at] == "]":
                 self._at += 1
                 return
-            place = self._lines.place(self._at)
-            self._places[*path, index] = Entry(place, place)
+            position = self._lines.position(self._at)
+            self._positions[*path, index] = Entry(position, position)
             self._take_value((*path, index))
             index += 1
             self._skip(_BLANK)
@@ -182,10 +182,10 @@ class _Toml:
                 self._at += 1
 
 
-def json_places(text: str) -> Places:
+def json_positions(text: str) -> Positions:
     """The places in a JSON document that `json` accepts."""
     lines = _Lines(text)
-    places: Places = {}
+    positions: Positions = {}
     at = 0
 
     def skip() -> None:
@@ -216,14 +216,14 @@ def json_places(text: str) -> Places:
             if text[at] == close:
                 at += 1
                 return
-            key_place = lines.place(at)
+            key_position = lines.position(at)
             step: str | int = index
             if close == "}":
                 step = take_string()
                 skip()
                 at += 1  # :
                 skip()
-            places[*path, step] = Entry(key_place, lines.place(at))
+            positions[*path, step] = Entry(key_position, lines.position(at))
             take_value((*path, step))
             index += 1
             skip()
@@ -232,7 +232,7 @@ def json_places(text: str) -> Places:
 
     skip()
     take_value(())
-    return places
+    return positions
 
 
 _JSON_BLANK = re.compile(r"[ \t\r\n]*")
@@ -252,10 +252,10 @@ def _unescaped(text: str) -> str:
     return raw.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def nearest(places: Places, path: Path, *, key: bool) -> Place | None:
+def nearest(positions: Positions, path: Path, *, key: bool) -> Position | None:
     """Where a path stands, or what encloses it; `key`: its key, else its value."""
     for length in range(len(path), 0, -1):
-        entry = places.get(path[:length])
+        entry = positions.get(path[:length])
         if entry is not None:
             return entry.key if key else entry.value
     return None

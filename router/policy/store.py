@@ -19,6 +19,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from router.policy.policy import Policy, parse_policy
+from router.redis.announcements import announcements
 
 MAX_VERSIONS = 100  # kept; older ones go, but never the active one or its shadow
 MAX_LISTED = 100  # audit lines in one answer
@@ -220,18 +221,9 @@ class PolicyStore:
             entries: Any = await self._redis.xrevrange(_AUDIT, count=min(limit, MAX_LISTED))
         return [_audit_line(entry_id, fields) for entry_id, fields in entries]
 
-    async def changes(self, poll_s: float) -> AsyncGenerator[None]:
-        """Yields at once, at every announced change, and every `poll_s` in between.
-
-        Announcements may get lost; polling makes up for that. Close it to end the subscription.
-        """
-        async with self._redis.pubsub() as subscription:
-            with _as_unavailable():
-                await subscription.subscribe(_CHANNEL)
-            while True:
-                yield
-                with _as_unavailable():
-                    await subscription.get_message(ignore_subscribe_messages=True, timeout=poll_s)
+    def changes(self, poll_s: float) -> AsyncGenerator[None]:
+        """Yields at once, at every announced change, and every `poll_s` in between."""
+        return announcements(self._redis, _CHANNEL, poll_s)
 
     async def _call(
         self, operation: str, author: str, comment: str, version: int, other: int, *arguments: Any

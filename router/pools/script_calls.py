@@ -1,12 +1,11 @@
 """Calls of `pools.lua`: their arguments, and what its answers mean. Its head states the format."""
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 
 from backends.contract import BackendGroup
-from router.classify.task import GroupLimits, Tenant
+from router.classify.task import TENANT_ID, GroupLimits, Tenant
 from router.pools.pools import (
     GROUPS,
     UNITS,
@@ -28,7 +27,6 @@ NUM_KEYS = 3
 
 Arguments = tuple[str | int, ...]  # three keys, then the script's ARGV
 
-_TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
 _NO_LIMITS = (-1, -1, -1, -1)
 _STATE_FIELDS = 10
 
@@ -36,9 +34,9 @@ _STATE_FIELDS = 10
 @lru_cache(MAX_CACHED)
 def tenant_keys(tenant_id: str) -> tuple[str, str, str]:
     """The script's keys. The tenant's hash tag keeps them in one slot of a Cluster."""
-    if not _TENANT_ID.fullmatch(tenant_id):
+    if not TENANT_ID.fullmatch(tenant_id):
         # Anything else could name another tenant's keys, or leave the hash tag.
-        raise ValueError(f"a tenant id matches [a-z0-9-]{{1,64}}; got {tenant_id[:80]!r}")
+        raise ValueError(f"a tenant id matches {TENANT_ID.pattern}; got {tenant_id[:80]!r}")
     tag = f"lw1:{{{tenant_id}}}:"
     return f"{tag}lease", f"{tag}p:fast", f"{tag}p:deep"
 

@@ -70,7 +70,7 @@ def _idle(group: BackendGroup) -> BackendStats:
 IDLE = (_idle("fast"), _idle("deep"))
 
 
-class Ask(msgspec.Struct, frozen=True):
+class BatchPrompt(msgspec.Struct, frozen=True):
     """One line in."""
 
     id: str
@@ -195,13 +195,15 @@ def wish(task: Task, opinion: Opinion, desk: Desk) -> Wish | Refusal:
     return Wish(lane=LANES[ranked[0].route], reason=ranked[0].reason.value, refused=code)
 
 
-def decide_ask(ask: Ask, desk: Desk, clock_ns: Callable[[], int]) -> BatchDecision | BatchError:
+def decide_prompt(
+    prompt: BatchPrompt, desk: Desk, clock_ns: Callable[[], int]
+) -> BatchDecision | BatchError:
     """One decision.
 
     Args:
         clock_ns: A monotonic clock, for `route_us` and `rank_us` alone.
     """
-    task = lone_task(ask.text, desk, ask.id)
+    task = lone_task(prompt.text, desk, prompt.id)
     started_ns = clock_ns()
     opinion = form_opinion(features(task), desk.own_policy.band, desk.model)
     classified_ns = clock_ns()
@@ -209,9 +211,9 @@ def decide_ask(ask: Ask, desk: Desk, clock_ns: Callable[[], int]) -> BatchDecisi
     wished = wish(task, opinion, desk)
     ranked_ns = clock_ns()
     if isinstance(wished, Refusal):
-        return BatchError(id=ask.id, error=f"{wished.code}: {wished.message}")
+        return BatchError(id=prompt.id, error=f"{wished.code}: {wished.message}")
     return BatchDecision(
-        id=ask.id,
+        id=prompt.id,
         lane=wished.lane,
         p_deep=task_class.p_deep,
         security=task_class.security_sensitive,
@@ -230,7 +232,7 @@ def decide_line(line: bytes, number: int, desk: Desk, clock_ns: Callable[[], int
     """One line of JSON for one line of JSON, without line breaks; `number` is for the error."""
     found: BatchDecision | BatchError
     try:
-        found = decide_ask(_ASK.decode(line), desk, clock_ns)
+        found = decide_prompt(_PROMPT.decode(line), desk, clock_ns)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         found = BatchError(id=_name_of(line), error=f"line {number}: {error}")
     return _ENCODER.encode(found)
@@ -245,7 +247,7 @@ def decide_lines(
             yield decide_line(line, number, desk, clock_ns)
 
 
-_ASK = msgspec.json.Decoder(Ask)
+_PROMPT = msgspec.json.Decoder(BatchPrompt)
 _NAMED = msgspec.json.Decoder(_Named)
 _ENCODER = msgspec.json.Encoder()
 

@@ -74,10 +74,10 @@ def auc_within(
     for at, group in enumerate(groups):
         members[group].append(at)
     found = []
-    for places in members.values():
-        labels = [positive[at] for at in places]
+    for indices in members.values():
+        labels = [positive[at] for at in indices]
         if MIN_OF_EACH <= sum(labels) <= len(labels) - MIN_OF_EACH:
-            found.append(auc(labels, [scores[at] for at in places]))
+            found.append(auc(labels, [scores[at] for at in indices]))
     return (float(np.mean(found)), len(found)) if found else (float("nan"), 0)
 
 

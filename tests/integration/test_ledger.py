@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 
 from gateway.access.tenant_store import AuditEntry, Change, TenantStore
 from gateway.access.tenant_view import TenantsView
-from gateway.config.config import LedgerConfig
+from gateway.config.sections import LedgerConfig
 from gateway.store import usage_export
 from gateway.store.ledger import STREAM, Ledger, open_ledger
 from gateway.store.ledger_entry import COLUMNS, LedgerEntry, LedgerLine

@@ -92,23 +92,26 @@ async def test_a_running_watch_hears_of_a_change(redis: "Redis") -> None:
 
 
 async def test_where_subscribing_is_refused_polling_is_enough(
-    redis: "Redis", monkeypatch: pytest.MonkeyPatch
+    redis: "Redis", redis_url: str
 ) -> None:
-    async def refused(self: PolicyStore, poll_s: float) -> AsyncIterator[None]:
-        raise PolicyStoreUnavailable("NOPERM")
-        yield  # what makes it a generator
-
-    monkeypatch.setattr(PolicyStore, "changes", refused)
-    follower = Follower(redis)
-    heard = asyncio.Event()
-    follower.watch._on_change = lambda _: heard.set()
-    await activate(redis, ONE)
-    running = asyncio.create_task(follower.watch.run())
-    await asyncio.wait_for(heard.wait(), 20.0)
-    while not running.done():
-        running.cancel()
-        await asyncio.wait((running,), timeout=0.1)
-    assert follower.versions == ("store", 1, 0)
+    await redis.execute_command(
+        "ACL", "SETUSER", "deaf", "on", "nopass", "~*", "+@all", "resetchannels"
+    )
+    async with Redis.from_url(redis_url, username="deaf", password="any") as deaf:
+        follower = Follower(deaf)
+        heard = asyncio.Event()
+        follower.watch._on_change = lambda _: heard.set()
+        await activate(redis, ONE)
+        running = asyncio.create_task(follower.watch.run())
+        await asyncio.wait_for(heard.wait(), 20.0)
+        heard.clear()
+        await activate(redis, TWO)
+        await asyncio.wait_for(heard.wait(), 20.0)
+        while not running.done():
+            running.cancel()
+            await asyncio.wait((running,), timeout=0.1)
+    await redis.execute_command("ACL", "DELUSER", "deaf")
+    assert follower.versions == ("store", 2, 0)
 
 
 async def test_a_store_that_is_away_changes_nothing_and_is_followed_again(redis: "Redis") -> None:

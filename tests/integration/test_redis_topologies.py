@@ -30,7 +30,7 @@ from tests.integration.redis_fleet import (
     has_heard,
     running,
 )
-from tests.integration.test_slices import gateways, many_tasks
+from tests.integration.test_ceiling_leases import gateways, many_tasks
 from tests.ports import free_port
 
 T = TypeVar("T")

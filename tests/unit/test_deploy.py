@@ -7,15 +7,11 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from backends.link.backend import LinkOptions
+from backends.link.backend import LinkBackendConfig, LinkOptions
 from backends.simulated import gpu, wafer
-from gateway.config.config import (
-    Config,
-    GpuBackendConfig,
-    LinkBackendConfig,
-    WaferBackendConfig,
-    load_config,
-)
+from backends.simulated.gpu import GpuBackendConfig
+from backends.simulated.wafer import WaferBackendConfig
+from gateway.config.config import Config, load_config
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 

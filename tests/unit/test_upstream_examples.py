@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from backends.upstream.backend import UpstreamBackendConfig
 from backends.upstream.options import check_options
-from gateway.config.config import UpstreamBackendConfig, load_config
+from gateway.config.config import load_config
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "upstreams"
 

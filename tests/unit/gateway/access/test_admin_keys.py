@@ -3,8 +3,9 @@
 import pytest
 
 from gateway.access.admin_keys import AdminKeys
-from gateway.config.config import AdminKeyConfig, admin_keys, load_config
+from gateway.config.config import admin_keys, load_config
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
+from gateway.config.sections import AdminKeyConfig
 from gateway.wire.errors import ProtocolError
 
 KEYS = AdminKeys(

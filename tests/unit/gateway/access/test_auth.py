@@ -8,8 +8,8 @@ import pytest
 from gateway.access.auth import Keys
 from gateway.access.key_sessions import KeySessions
 from gateway.access.tenant_view import TenantsView
-from gateway.config.config import TenantConfig
 from gateway.config.keys import KeyRecord, Peppers, digest_of, new_key
+from gateway.config.sections import TenantConfig
 from gateway.config.tenants import DEFAULT_TIERS, TenantRecord, Tier
 from gateway.wire.errors import ProtocolError
 from router.classify.task import GroupLimits, Tenant

@@ -5,17 +5,11 @@ import argparse
 import pytest
 
 from backends.gpu_engine.cost import DEFAULT_ENGINE, DEFAULT_PRECISION, DEFAULT_TP
-from backends.simulated.gpu import GpuOptions
-from backends.simulated.wafer import WaferOptions
+from backends.simulated.gpu import GpuBackendConfig, GpuOptions
+from backends.simulated.wafer import WaferBackendConfig, WaferOptions
 from gateway.cli import engine as engine_command
-from gateway.config.config import (
-    Config,
-    ConfigError,
-    GpuBackendConfig,
-    ServerConfig,
-    TenantConfig,
-    WaferBackendConfig,
-)
+from gateway.config.config import Config
+from gateway.config.sections import ConfigError, ServerConfig, TenantConfig
 from gateway.process.server import limits_end_with_process
 from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
 

@@ -4,16 +4,11 @@ from typing import Any
 
 import pytest
 
-from gateway.config.config import (
-    Config,
-    ConfigError,
-    GpuBackendConfig,
-    WaferBackendConfig,
-    is_loopback,
-    load_config,
-    masked_url,
-)
+from backends.simulated.gpu import GpuBackendConfig
+from backends.simulated.wafer import WaferBackendConfig
+from gateway.config.config import Config, load_config
 from gateway.config.development import DEVELOPMENT_KEY
+from gateway.config.sections import ConfigError, is_loopback, masked_url
 
 ACME = b"""
 [[tenants]]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.transport.keepalive import NUM_PLACES, AcceptQueue, KeepAlive
+from gateway.transport.keepalive import NUM_SLOTS, AcceptQueue, KeepAlive
 from router.redis.cancelling import cancelled
 
 
@@ -67,10 +67,10 @@ class Socket:
 
 async def test_each_socket_is_asked_once_a_round_until_it_leaves() -> None:
     keep_alive = KeepAlive(round_s=0.0)
-    sockets = [Socket() for _ in range(3 * NUM_PLACES)]
-    places = [keep_alive.add(socket) for socket in sockets]
-    assert len({id(place) for place in places}) > NUM_PLACES / 2, "they are spread"
-    places[0].discard(sockets[0])
+    sockets = [Socket() for _ in range(3 * NUM_SLOTS)]
+    slots = [keep_alive.add(socket) for socket in sockets]
+    assert len({id(slot) for slot in slots}) > NUM_SLOTS / 2, "they are spread"
+    slots[0].discard(sockets[0])
     wheel = asyncio.ensure_future(keep_alive.run())
     while sockets[1].num_pings < 3:  # noqa: ASYNC110
         await asyncio.sleep(0)

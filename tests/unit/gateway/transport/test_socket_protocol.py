@@ -7,7 +7,7 @@ import pytest
 from uvicorn.server import ServerState
 from websockets.frames import Frame, Opcode
 
-from gateway.config.config import ServerConfig
+from gateway.config.sections import ServerConfig
 from gateway.process.server import uvicorn_config
 from gateway.transport import socket_protocol
 from gateway.transport.keepalive import KeepAlive

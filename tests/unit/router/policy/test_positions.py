@@ -9,7 +9,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from router.policy.positions import Path, Place, json_places, nearest, toml_places
+from router.policy.positions import Path, Position, json_positions, nearest, toml_positions
 
 TOML = """\
 # c
@@ -33,15 +33,15 @@ x = "a]b#\\u0041"
 "\\u0041" = 0x1F # end"""
 
 # path, line and column of its key, of its value
-PLACES: list[tuple[Path, Place, Place]] = [
-    (("a",), Place(2, 1), Place(2, 5)),
-    (("q.x", "b"), Place(3, 1), Place(3, 15)),
-    (("t", "u", "z", 1, "l", "m"), Place(6, 20), Place(6, 26)),
-    (("t", "u", "z", 2, 1), Place(7, 11), Place(7, 11)),
-    (("r", 0, "w", "d"), Place(12, 1), Place(12, 5)),
-    (("r", 1), Place(13, 3), Place(13, 3)),
-    (("r", 1, "s", 1, "x"), Place(18, 1), Place(18, 5)),
-    (("r", 1, "s", 1, "A"), Place(19, 1), Place(19, 12)),
+PLACES: list[tuple[Path, Position, Position]] = [
+    (("a",), Position(2, 1), Position(2, 5)),
+    (("q.x", "b"), Position(3, 1), Position(3, 15)),
+    (("t", "u", "z", 1, "l", "m"), Position(6, 20), Position(6, 26)),
+    (("t", "u", "z", 2, 1), Position(7, 11), Position(7, 11)),
+    (("r", 0, "w", "d"), Position(12, 1), Position(12, 5)),
+    (("r", 1), Position(13, 3), Position(13, 3)),
+    (("r", 1, "s", 1, "x"), Position(18, 1), Position(18, 5)),
+    (("r", 1, "s", 1, "A"), Position(19, 1), Position(19, 12)),
 ]
 
 
@@ -59,7 +59,7 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_toml(newline: str) -> None:
     text = TOML.replace("\n", newline)
-    found = toml_places(text)
+    found = toml_positions(text)
     assert set(found) == set(paths(tomllib.loads(text)))
     for path, key, value in PLACES:
         assert found[path] == (key, value), path
@@ -67,16 +67,16 @@ def test_toml(newline: str) -> None:
 
 def test_json() -> None:
     text = '{"a": [1,\n {"b\\"c": {}}], "\\ud83d\\ude00": "x]"}'
-    found = json_places(text)
+    found = json_positions(text)
     assert set(found) == set(paths(json.loads(text)))
-    assert found["a",] == (Place(1, 2), Place(1, 7))
-    assert found["a", 1, 'b"c'] == (Place(2, 3), Place(2, 11))
+    assert found["a",] == (Position(1, 2), Position(1, 7))
+    assert found["a", 1, 'b"c'] == (Position(2, 3), Position(2, 11))
 
 
 def test_what_has_no_place_of_its_own_stands_where_its_table_does() -> None:
-    found = toml_places("[a]\nb = { c = 1 }")
-    assert nearest(found, ("a", "b", "x"), key=False) == Place(2, 5)
-    assert nearest(found, ("a", "b", "c"), key=True) == Place(2, 7)
+    found = toml_positions("[a]\nb = { c = 1 }")
+    assert nearest(found, ("a", "b", "x"), key=False) == Position(2, 5)
+    assert nearest(found, ("a", "b", "c"), key=True) == Position(2, 7)
     assert nearest(found, ("z",), key=False) is None
 
 
@@ -90,7 +90,7 @@ TREES = st.recursive(
 @hypothesis.given(st.dictionaries(KEYS, TREES, max_size=4), st.sampled_from([None, 1, 4]))
 def test_every_path_of_any_json_document_has_its_place(tree: Any, indent: int | None) -> None:
     text = json.dumps(tree, indent=indent)
-    found = json_places(text)
+    found = json_positions(text)
     assert set(found) == set(paths(json.loads(text)))
     lines = text.splitlines()
     for path in paths(tree):

@@ -1,0 +1,46 @@
+"""What the stores behind the admin API fail with, as its caller is told: one table.
+
+An edge: it knows the errors of Redis.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from litestar import Response
+from redis.exceptions import RedisError
+
+from gateway.http.routes import on_protocol_error
+from gateway.http.streams import AnyRequest
+from gateway.wire.errors import ProtocolError
+from router.policy.policy import PolicyError
+from router.policy.store import NoSuchVersion, PolicyConflict, PolicyStoreUnavailable
+from router.pools.redis_pools import PoolsUnavailable
+
+
+def _away(message: str) -> ProtocolError:
+    return ProtocolError("server_is_overloaded", message, retry_after_us=1_000_000)
+
+
+_PROTOCOL_ERRORS: dict[type[Exception], Callable[[Exception], ProtocolError]] = {
+    PolicyError: lambda error: ProtocolError("invalid_value", str(error), param="document"),
+    NoSuchVersion: lambda error: ProtocolError("not_found", f"{error}."),
+    PolicyConflict: lambda error: ProtocolError("conflict", f"{error}.", param="expected"),
+    PolicyStoreUnavailable: lambda error: _away(
+        f"The policy store does not answer ({error}). Try again in 1s."
+    ),
+    PoolsUnavailable: lambda error: _away(f"The pools do not answer: {error}. Try again in 1s."),
+    RedisError: lambda error: _away(
+        f"Redis does not answer ({type(error).__name__}). Nothing changed; try again in 1s."
+    ),
+}
+
+
+def _answer_with(
+    translate: Callable[[Exception], ProtocolError],
+) -> Callable[[AnyRequest, Exception], Response[bytes]]:
+    return lambda request, error: on_protocol_error(request, translate(error))
+
+
+FAULTS: dict[Any, Any] = {
+    kind: _answer_with(translate) for kind, translate in _PROTOCOL_ERRORS.items()
+}

@@ -1,0 +1,16 @@
+"""The kinds of backends that a configuration may name: one line each.
+
+A kind is a tagged Struct beside its backend, with its options and with `make`.
+
+An edge: it knows the classes of backends.
+"""
+
+from backends.link.backend import LinkBackendConfig
+from backends.simulated.gpu import GpuBackendConfig
+from backends.simulated.wafer import WaferBackendConfig
+from backends.upstream.backend import UpstreamBackendConfig
+
+SimulatedConfig = WaferBackendConfig | GpuBackendConfig  # those that run inside a gateway
+BackendConfig = SimulatedConfig | LinkBackendConfig | UpstreamBackendConfig
+
+DEFAULT_BACKENDS: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())
