@@ -1,120 +1,97 @@
 """Puts answers together from prose and code, to the length that is wanted."""
 
 import re
+from collections.abc import Callable
 
 from backends.script.chance import Chance
 from backends.script.length import Length
-from backends.script.programs import identifier, write_long_function, write_program, write_tests
+from backends.script.programs import write_long_function, write_program, write_tests
 from backends.script.prose import Prose
-from backends.script.statements import write_statements
-from backends.script.syntax import SYNTAXES
 from backends.script.topic import Topic
 from backends.tokenizer import count, token_ends
 
 CHARS_PER_TOKEN = 5  # of generated prose, measured
 
 _WORD = re.compile(r"\S+")
+_OPENINGS = (
+    "Here is `{main}` in Python.",
+    "This Python code defines `{main}` and what it needs.",
+    "A Python version of `{main}`, with its limits checked up front.",
+    "Below is `{main}` in Python. It has no dependencies.",
+)
+_WALKTHROUGHS = (
+    "How `{main}` works:",
+    "A few notes on `{main}`:",
+    "What to know before you use `{main}`:",
+)
+_NOTES = (
+    "- `{main}` refuses a negative limit before it does any work.\n"
+    "- It runs in one pass per step and never changes its input."
+)
 
 
-def compose(ask: str, topic: Topic, length: Length, chance: Chance) -> str:
+def compose(prompt: str, topic: Topic, length: Length, chance: Chance) -> str:
     """An answer: code with prose around it, or prose alone."""
     prose = Prose(topic, chance)
-    if length.num_lines is not None and not topic.wants_code:
-        text = "\n".join(prose.sentence() for _ in range(length.num_lines))
-    elif length.num_sentences is not None:
-        text = prose.paragraph(length.num_sentences)
-    elif length.num_listed is not None and not topic.wants_code:
-        text = f"On {topic.phrase}:\n\n{prose.numbered(length.num_listed)}"
-    elif length.num_paragraphs is not None:
-        text = "\n\n".join(prose.paragraph(4) for _ in range(length.num_paragraphs))
-    elif topic.wants_code:
-        text = _coding_answer(ask, topic, length, prose, chance)
+    match length.unit:
+        case "sentence":
+            text = prose.paragraph(length.number)
+        case "paragraph":
+            text = "\n\n".join(prose.paragraph(4) for _ in range(length.number))
+        case "line" if not topic.wants_code:
+            text = "\n".join(prose.sentence() for _ in range(length.number))
+        case "item" if not topic.wants_code:
+            text = f"On {topic.phrase}:\n\n{prose.numbered(length.number)}"
+        case _ if topic.wants_code:
+            text = _coding_answer(prompt, topic, length, prose, chance)
+        case _:
+            text = _prose_answer(length.num_tokens, prose, chance)
+    if length.unit == "word":
+        return _exact_words(text, length.number, prose)
+    return _exact_tokens(text, length.num_tokens, prose) if length.unit == "token" else text
+
+
+def _coding_answer(prompt: str, topic: Topic, length: Length, prose: Prose, chance: Chance) -> str:
+    if length.unit == "line":
+        program = write_long_function(topic, chance, length.number)
     else:
-        text = _prose_answer(topic, length, prose, chance)
-    if length.num_words is not None:
-        return _exact_words(text, length.num_words, prose)
-    return _exact_tokens(text, length.num_tokens, prose) if length.counts_tokens else text
+        program = write_program(topic, chance, length.num_tokens // 2)
+    parts = [chance.pick(_OPENINGS).format(main=program.name), _fenced(program.text)]
+    if length.unit != "line":
+        opening = f"{chance.pick(_WALKTHROUGHS)}\n\n{_NOTES}\n".format(main=program.name)
+        parts.append(opening + prose.bullets(2 + length.num_tokens // 500))
+        if length.num_tokens >= 250 or re.search(r"\btests?\b", prompt, re.IGNORECASE):
+            parts.append("Tests, with what it gives for a few inputs:")
+            tests = write_tests(program, chance, min(2 + length.num_tokens // 400, 40))
+            parts.append(_fenced(tests))
+    return "\n\n".join([*parts, prose.paragraph(2)])
 
 
-def _coding_answer(ask: str, topic: Topic, length: Length, prose: Prose, chance: Chance) -> str:
-    language = topic.language or "python"
-    syntax = SYNTAXES.get(language)
-    if syntax is None:
-        code = write_statements(language, topic, chance, length.num_tokens * 2 // 3)
-        return "\n\n".join(
-            (_opening(topic.name[-1], language, chance), _fence(language, code), prose.paragraph(2))
-        )
-    main = identifier(topic.name, syntax)
-    if length.num_lines is not None:
-        program = write_long_function(topic, syntax, chance, length.num_lines)
-        parts = (_opening(main, syntax.title, chance), _fence(syntax.label, program.text))
-        return "\n\n".join((*parts, prose.paragraph(2)))
-    program = write_program(topic, syntax, chance, length.num_tokens // 2)
-    parts_list = [_opening(main, syntax.title, chance), _fence(syntax.label, program.text)]
-    parts_list.append(_walkthrough(main, prose, chance, 2 + length.num_tokens // 500))
-    if length.num_tokens >= 250 or re.search(r"\btests?\b", ask, re.IGNORECASE):
-        number = min(2 + length.num_tokens // 400, 40)
-        tests = write_tests(program, syntax, chance, number)
-        parts_list.append("Tests, with what it gives for a few inputs:")
-        parts_list.append(_fence(syntax.label, tests))
-    parts_list.append(prose.paragraph(2))
-    return "\n\n".join(parts_list)
-
-
-def _opening(main: str, language: str, chance: Chance) -> str:
-    return chance.pick(
-        (
-            f"Here is `{main}` in {language}.",
-            f"This {language} code defines `{main}` and what it needs.",
-            f"A {language} version of `{main}`, with its limits checked up front.",
-            f"Below is `{main}` in {language}. It has no dependencies.",
-        )
-    )
-
-
-def _walkthrough(main: str, prose: Prose, chance: Chance, number: int) -> str:
-    opening = chance.pick(
-        (
-            f"How `{main}` works:",
-            f"A few notes on `{main}`:",
-            f"What to know before you use `{main}`:",
-        )
-    )
-    notes = [
-        f"- `{main}` refuses a negative limit before it does any work.",
-        "- It runs in one pass per step and never changes its input.",
-    ]
-    return "\n".join((opening, "", *notes, prose.bullets(number)))
-
-
-def _prose_answer(topic: Topic, length: Length, prose: Prose, chance: Chance) -> str:
-    target = length.num_tokens
-    if target <= 120:
-        return prose.paragraph(max(1, target // 24))
+def _prose_answer(num_tokens: int, prose: Prose, chance: Chance) -> str:
+    if num_tokens <= 120:
+        return prose.paragraph(max(1, num_tokens // 24))
     parts = [prose.paragraph(3)]
     num_chars = len(parts[0])
-    while num_chars < (target - 40) * CHARS_PER_TOKEN:
-        if target > 500 and chance.often(40):
+    while num_chars < (num_tokens - 40) * CHARS_PER_TOKEN:
+        if num_tokens > 500 and chance.often(40):
             parts.append(f"## {prose.heading()}")
-        block = prose.bullets(chance.between(3, 5)) if chance.often(30) else None
-        parts.append(block or prose.paragraph(chance.between(2, 5)))
+        if chance.often(30):
+            parts.append(prose.bullets(chance.between(3, 5)))
+        else:
+            parts.append(prose.paragraph(chance.between(2, 5)))
         num_chars += len(parts[-1])
     return "\n\n".join(parts)
 
 
-def _fence(label: str, code: str) -> str:
-    return f"```{label}\n{code}\n```"
+def _fenced(code: str) -> str:
+    return f"```python\n{code}\n```"
 
 
 def _exact_words(text: str, num_words: int, prose: Prose) -> str:
     """Text cut or filled to exactly so many words."""
-    missing = num_words - len(text.split())
-    added = []
-    while missing > 0:
-        added.append(prose.sentence())
-        missing -= len(added[-1].split())
-    if added:
-        text = f"{text}\n\n{' '.join(added)}"
+    missing = num_words - _num_words(text)
+    if missing > 0:
+        text = f"{text}\n\n{_filling(missing, prose, _num_words)}"
     ends = [found.end() for found in _WORD.finditer(text)]
     cut = text[: ends[num_words - 1]]
     return cut if cut.endswith((".", "```")) else cut.rstrip(",;:-") + "."
@@ -125,10 +102,19 @@ def _exact_tokens(text: str, num_tokens: int, prose: Prose) -> str:
     ends = token_ends(text)
     missing = num_tokens - len(ends)
     if missing > 0:
-        added = []
-        while missing > 0:
-            added.append(prose.sentence())
-            missing -= count(added[-1])
-        text = f"{text}\n\n{' '.join(added)}"
+        text = f"{text}\n\n{_filling(missing, prose, count)}"
         ends = token_ends(text)
     return text[: ends[num_tokens - 1]]
+
+
+def _filling(missing: int, prose: Prose, measure: Callable[[str], int]) -> str:
+    """Sentences that together measure at least what is missing."""
+    added = []
+    while missing > 0:
+        added.append(prose.sentence())
+        missing -= measure(added[-1])
+    return " ".join(added)
+
+
+def _num_words(text: str) -> int:
+    return len(text.split())

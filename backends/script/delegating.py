@@ -6,8 +6,8 @@ import msgspec
 
 from backends.contract import DeltaKind, GenerateRequest
 from backends.delegation import DELEGATE_TOOL, RUNNING
-from backends.script.ask import Ask
 from backends.script.chance import Chance
+from backends.script.last_message import LastMessage
 from backends.script.playback import AnswerItem, call_id, call_item, message_item
 from backends.script.prose import Prose
 from backends.script.topic import read_topic
@@ -25,14 +25,14 @@ _DEEP = re.compile(
 MIN_WORDS = 4  # fewer are no task that stands for itself
 
 
-def handed_on(request: GenerateRequest, ask: Ask) -> list[AnswerItem]:
+def handed_on(request: GenerateRequest, message: LastMessage) -> list[AnswerItem]:
     """A word of explanation and the calls, where the tool is offered and a part is plainly deep."""
     choice = request.tool_choice
     offered = any(tool.name == DELEGATE_TOOL for tool in request.tools)
     allowed = choice.mode == "auto" and (not choice.names or DELEGATE_TOOL in choice.names)
-    if not (offered and allowed) or ask.num_calls:
+    if not (offered and allowed) or message.num_calls:
         return []
-    sentences = (sentence.strip() for sentence in _SENTENCE_END.split(ask.gist))
+    sentences = (sentence.strip() for sentence in _SENTENCE_END.split(message.excerpt))
     tasks = [s for s in sentences if _DEEP.search(s) and len(s.split()) >= MIN_WORDS]
     if not tasks:
         return []
@@ -50,12 +50,12 @@ def handed_on(request: GenerateRequest, ask: Ask) -> list[AnswerItem]:
     return [message_item(f"I see that {noun} careful work, so I hand it on."), *calls]
 
 
-def about_subtasks(ask: Ask, chance: Chance) -> str | None:
+def about_subtasks(message: LastMessage, chance: Chance) -> str | None:
     """What to say while sub-tasks run, or once they have ended; None if there are none."""
-    results = [result for result in ask.results if result.name == DELEGATE_TOOL]
+    results = [result for result in message.results if result.name == DELEGATE_TOOL]
     if not results:
         return None
-    prose = Prose(read_topic(ask.gist), chance)
+    prose = Prose(read_topic(message.excerpt), chance)
     if any(f'"status":"{RUNNING}"' in result.output for result in results):
         return f"While that is worked on: {prose.paragraph(2)}"
     gave = "\n\n".join(f"> {_quote(result.output)}" for result in results)

@@ -6,23 +6,19 @@ from itertools import islice
 
 import msgspec
 
-from backends.contract import Compaction, GenerateRequest, Item, Message
+from backends.contract import Compaction, Item, Message
 from backends.prompt import parts_text
-from backends.script.ask import Ask, ToolResult, user_texts
-from backends.script.facts import (
-    Fact,
-    find_facts,
-    is_about_context,
-    question_subject,
-    recall,
-)
+from backends.script.facts import Fact, find_facts, is_about_context, question_subject, recall
+from backends.script.last_message import LastMessage, ToolResult, user_texts
 
 MAX_QUOTE_CHARS = 1_200
 MAX_DECODED_CHARS = 20_000  # of a tool's output or arguments; longer ones are quoted, not read
 MAX_SUMMARIZED = 100  # messages, the last ones
 MAX_FACTS = 40  # of a summary
+MAX_QUESTION_CHARS = 2_000  # longer messages ask for more than a fact
+MAX_NOTED_CHARS = 600  # longer messages do more than state a fact
 
-_QUOTED = r"\"(?P<q1>[^\"]+)\"|'(?P<q2>[^'\n]+)'|`(?P<q3>[^`]+)`|“(?P<q4>[^”]+)”"
+_QUOTED = r"\"([^\"]+)\"|'([^'\n]+)'|`([^`]+)`|“([^”]+)”"
 _EXACTLY = re.compile(
     r"\b(?:reply|respond|answer|say|output|print|write)\b[^.\n]{0,60}?\bexactly\b"
     r"(?:\s+(?:this|the\s+(?:following|words?|text|phrase|string)))*\s*:?\s+"
@@ -47,20 +43,21 @@ _NOTHING_ELSE = re.compile(
 _SAY = re.compile(
     r"^\s*(?:please\s+)?(?:say|echo|repeat(?:\s+after\s+me)?)\s*:?\s+"
     r"(?:the\s+(?:words?|text|phrase|string)\s+)?"
-    rf"(?:{_QUOTED}|(?!something|what|why|how|which|(?:that|it|this|them|if)\b)(?P<rest>[^\n]{{1,80}}))\s*$",
+    rf"(?:{_QUOTED}|(?!something|what|why|how|which|(?:that|it|this|them|if)\b)"
+    r"(?P<rest>[^\n]{1,80}))\s*$",
     re.IGNORECASE,
 )
+_WANTED_WORDS = (_EXACTLY, _ONLY, _THE_WORD, _SAY)
 _SENTENCE_END = re.compile(r"(?<=\w)[.!](?=\s+[A-Z]|\s*$)")
 
 _COUNT = re.compile(
-    r"\bhow many (?P<what>messages|questions|times|turns|prompts)\b.{0,60}"
-    r"\b(?:i|we|far|conversation)\b",
+    r"\bhow many (?:messages|questions|times|turns|prompts)\b.{0,60}\b(?:i|we|far|conversation)\b",
     re.IGNORECASE,
 )
 _FIRST = re.compile(r"\bmy (?:very )?first (?:message|question|prompt)\b", re.IGNORECASE)
 _PREVIOUS = re.compile(
     r"\b(?:what did i (?:just )?(?:say|ask|write|tell you)|"
-    r"my (?:last|previous) (?:message|question|prompt))\b\s*(?P<more>about\b)?",
+    r"my (?:last|previous) (?:message|question|prompt))\b(?!\s*about\b)",
     re.IGNORECASE,
 )
 _YOUR_LAST = re.compile(
@@ -77,7 +74,10 @@ _EXPLAINING = re.compile(
     r"|\bwhich of\b",
     re.IGNORECASE,
 )
+_WHO_AM_I = re.compile(r"\bwho am i\b", re.IGNORECASE)
 _PRONOUNS = frozenset(("it", "that", "this", "them"))
+_DETERMINERS = frozenset(("the", "my", "our", "your", "this", "that", "who"))
+_SWAPPED = {"my": "your", "our": "your", "your": "my", "i": "you", "me": "you", "you": "me"}
 _TELLING = re.compile(
     r"\b(?:remember|memori[sz]e|note (?:that|down)|keep in mind|for later|my name is|call me|"
     r"i am|i'm|code ?word|password|secret)\b",
@@ -86,78 +86,72 @@ _TELLING = re.compile(
 _TELLING_WORDS = "remember note code word password secret name key"
 
 
-def dialogue_answer(request: GenerateRequest, ask: Ask) -> str | None:
-    """An answer from the conversation itself, if the ask is about it."""
-    if ask.results:
-        return _about_results(ask)
-    text = re.sub(r"\bwho am i\b", "what is my name", ask.gist, flags=re.IGNORECASE)
+def dialogue_answer(message: LastMessage) -> str | None:
+    """An answer from the conversation itself, if the message is about it."""
+    if message.results:
+        return _about_results(message.results[-8:])
+    text = _WHO_AM_I.sub("what is my name", message.excerpt)
     return (
-        _wanted_words(request, ask, text)
-        or _about_messages(request, ask, text)
-        or _recalled(request, ask, text)
-        or _noted(ask)
+        _wanted_words(message, text)
+        or _about_messages(message, text)
+        or _recalled(message, text)
+        or _noted(message)
     )
 
 
-def relevant_fact(request: GenerateRequest, ask: Ask) -> Fact | None:
-    """A fact from earlier turns that the ask names in full, whatever else it wants."""
-    if len(ask.text) > 2_000 or not is_about_context(ask.text):
+def relevant_fact(message: LastMessage) -> Fact | None:
+    """A fact from earlier turns that the message names in full, whatever else it wants."""
+    if len(message.text) > MAX_QUESTION_CHARS or not is_about_context(message.text):
         return None
-    return recall(ask.text, _context_facts(request, ask, ask.text))
+    return recall(message.text, _context_facts(message, message.text))
 
 
-def _wanted_words(request: GenerateRequest, ask: Ask, text: str) -> str | None:
+def _wanted_words(message: LastMessage, text: str) -> str | None:
     """The X of "reply with exactly: X", "say X" and their like."""
-    patterns = (_EXACTLY, _ONLY, _THE_WORD, _SAY)
-    found = next((found for pattern in patterns if (found := pattern.search(text))), None)
+    found = next((found for pattern in _WANTED_WORDS if (found := pattern.search(text))), None)
     if found is None:
         return None
-    quoted = next((found[name] for name in ("q1", "q2", "q3", "q4") if found[name]), None)
-    if quoted:
-        return quoted
-    rest: str = found["rest"].strip()
-    if re.match(r"(?:the|my|our)\s", rest, re.IGNORECASE):
-        fact = recall(rest, _facts(request, ask, rest))
+    words: str = found[found.lastindex or 0]
+    if found.lastgroup != "rest":
+        return words  # were quoted
+    words = words.strip()
+    if re.match(r"(?:the|my|our)\s", words, re.IGNORECASE):
+        fact = recall(words, _facts(message, words))
         if fact is not None:
             return fact.value
-    end = _SENTENCE_END.search(rest)
-    return rest[: end.start()] if end else rest
+    return _SENTENCE_END.split(words, maxsplit=1)[0]
 
 
-def _about_messages(request: GenerateRequest, ask: Ask, text: str) -> str | None:
+def _about_messages(message: LastMessage, text: str) -> str | None:
     """Answers that quote or count what was said."""
-    before = list(user_texts(ask.context))
-    counted = _COUNT.search(text)
-    if counted:
+    before = list(user_texts(message.context))
+    if _COUNT.search(text):
         number = len(before) + 1
         plural = "messages" if number > 1 else "message"
         return f"You have sent {number} {plural} in this conversation, this one included."
     if _FIRST.search(text):
-        return f"Your first message was: {_quote((before or [ask.text])[0])}"
-    previous = _PREVIOUS.search(text)
-    if previous and not previous["more"]:
+        return f"Your first message was: {_quote((before or [message.text])[0])}"
+    if _PREVIOUS.search(text):
         if not before:
             return "This is your first message in this conversation."
         return f"Before this, you said: {_quote(before[-1])}"
     if _YOUR_LAST.search(text):
-        said = next(_assistant_texts(ask.context), None)
+        said = next(_assistant_texts(message.context), None)
         return f"I said: {_quote(said)}" if said else "I have not said anything yet."
-    if _SUMMARY.search(text):
-        return _summary(request, ask, before)
-    return None
+    return _summary(message, before) if _SUMMARY.search(text) else None
 
 
-def _summary(request: GenerateRequest, ask: Ask, before: list[str]) -> str:
-    """What was told, then what was asked for: where it is cut, the facts are kept."""
+def _summary(message: LastMessage, before: list[str]) -> str:
+    """What was stated, then what was asked for: where it is cut, the facts are kept."""
     if not before:
         return "There is nothing to summarize yet: this is your first message."
     # A long context is read where telling words stand, and its newest part wholly.
-    found = [f for words in (_TELLING_WORDS, "") for f in _context_facts(request, ask, words)]
+    found = [f for words in (_TELLING_WORDS, "") for f in _context_facts(message, words)]
     facts: dict[frozenset[str], Fact] = {}
     for fact in found:
         facts.setdefault(fact.words, fact)
     first = max(len(before) - MAX_SUMMARIZED, 0)
-    # What told a fact is not quoted: it may have been overtaken.
+    # What stated a fact is not quoted: it may have been overtaken.
     listed = "\n".join(
         f"{i}. {_quote(said, 160)}"
         for i, said in enumerate(before[first:], first + 1)
@@ -166,64 +160,65 @@ def _summary(request: GenerateRequest, ask: Ask, before: list[str]) -> str:
     said = f"So far you have asked for {len(before)} things:\n\n{listed}"
     if not facts:
         return said
-    told = "\n".join(f"- {f.subject} is {f.value}." for f in islice(facts.values(), MAX_FACTS))
-    return f"You told me:\n\n{told}\n\n{said}"
+    stated = "\n".join(f"- {f.subject} is {f.value}." for f in islice(facts.values(), MAX_FACTS))
+    return f"You told me:\n\n{stated}\n\n{said}"
 
 
-def _recalled(request: GenerateRequest, ask: Ask, text: str) -> str | None:
+def _recalled(message: LastMessage, text: str) -> str | None:
     """The fact a question is about, or that it is not known."""
     subject = question_subject(text)
     about_context = is_about_context(text)
-    if len(text) > 2_000 or not (subject or (about_context and "?" in text)):
+    is_question = subject or (about_context and "?" in text)
+    if len(text) > MAX_QUESTION_CHARS or not is_question:
         return None
     if subject is not None and subject.lower() in _PRONOUNS:
-        # "The code word is X. Repeat it.": what was told last is meant.
-        fact = next(iter(find_facts([ask.gist, *_told_texts(request, ask.context)])), None)
+        # "The code word is X. Repeat it.": what was stated last is meant.
+        facts = find_facts([message.excerpt, *_stated_texts(message)])
+        fact = facts[0] if facts else None
     else:
-        fact = recall(subject or text, _facts(request, ask, subject or text))
+        fact = recall(subject or text, _facts(message, subject or text))
     if fact is not None and _NOTHING_ELSE.search(text):
         return fact.value
     if fact is not None:
-        return f"{_second_person(fact.subject)} is {fact.value}."
-    if _EXPLAINING.search(text):
+        return f"{_second_person(fact.subject, start=True)} is {fact.value}."
+    if not about_context or _EXPLAINING.search(text):
         return None
-    if about_context and subject:
-        known = subject.split()[0].lower() in ("the", "my", "our", "your", "this", "that", "who")
-        subject = _second_person(subject if known else f"the {subject}", start=False)
-        return f"I do not know {subject}: nothing said so far tells me."
-    if about_context:
-        return "I do not know: nothing said so far tells me."
-    return None
+    unknown = ""
+    if subject:
+        article = "" if subject.split()[0].lower() in _DETERMINERS else "the "
+        unknown = " " + _second_person(article + subject)
+    return f"I do not know{unknown}: nothing said so far tells me."
 
 
-def _noted(ask: Ask) -> str | None:
-    """An acknowledgement of something told."""
-    if len(ask.text) > 600 or "?" in ask.text or not _TELLING.search(ask.text):
+def _noted(message: LastMessage) -> str | None:
+    """An acknowledgement of a statement."""
+    text = message.text
+    if len(text) > MAX_NOTED_CHARS or "?" in text or not _TELLING.search(text):
         return None
-    facts = find_facts([ask.text])
+    facts = find_facts([text])
     if not facts:
         return None
-    told = "; ".join(f"{_second_person(f.subject, start=False)} is {f.value}" for f in facts[:5])
-    return f"Noted: {told}. I will keep that in mind."
+    stated = "; ".join(f"{_second_person(f.subject)} is {f.value}" for f in facts[:5])
+    return f"Noted: {stated}. I will keep that in mind."
 
 
-def _facts(request: GenerateRequest, ask: Ask, question: str) -> list[Fact]:
-    return find_facts([ask.gist]) + _context_facts(request, ask, question)
+def _facts(message: LastMessage, question: str) -> list[Fact]:
+    return find_facts([message.excerpt]) + _context_facts(message, question)
 
 
-def _context_facts(request: GenerateRequest, ask: Ask, question: str) -> list[Fact]:
-    return find_facts(_told_texts(request, ask.context), question)
+def _context_facts(message: LastMessage, question: str) -> list[Fact]:
+    return find_facts(_stated_texts(message), question)
 
 
-def _told_texts(request: GenerateRequest, context: tuple[Item, ...]) -> Iterator[str]:
-    """What the model was told, newest first; its own words are no source."""
-    for item in reversed(context):
+def _stated_texts(message: LastMessage) -> Iterator[str]:
+    """What the model was given, newest first; its own words are no source."""
+    for item in reversed(message.context):
         if isinstance(item, Message) and item.role != "assistant":
             yield parts_text(item.content)
         elif isinstance(item, Compaction) and item.summary is not None:
             yield item.summary
-    if request.instructions:
-        yield request.instructions
+    if message.instructions:
+        yield message.instructions
 
 
 def _assistant_texts(context: tuple[Item, ...]) -> Iterator[str]:
@@ -232,12 +227,12 @@ def _assistant_texts(context: tuple[Item, ...]) -> Iterator[str]:
             yield parts_text(item.content)
 
 
-def _about_results(ask: Ask) -> str:
+def _about_results(results: tuple[ToolResult, ...]) -> str:
     """An answer that uses what this turn's tools gave."""
-    parts = [_about_result(result) for result in ask.results[-8:]]
-    if len(parts) == 1:
-        return parts[0]
-    return "\n\n".join([f"Here is what the {len(parts)} calls gave.", *parts])
+    parts = [_about_result(result) for result in results]
+    if len(parts) > 1:
+        parts.insert(0, f"Here is what the {len(parts)} calls gave.")
+    return "\n\n".join(parts)
 
 
 def _about_result(result: ToolResult) -> str:
@@ -245,22 +240,17 @@ def _about_result(result: ToolResult) -> str:
     output = result.output.strip()
     if not output:
         return f"{name} finished without any output."
+    arguments = _decoded(result.arguments)
+    if isinstance(arguments, dict):
+        words = [str(value) for value in arguments.values() if isinstance(value, str | int | float)]
+        name += f" ({_cut(', '.join(words[:3]), 120)})" if words else ""
     value = _decoded(output)
     if isinstance(value, dict) and value:
         pairs = ", ".join(f"{key} is {_plain(field)}" for key, field in list(value.items())[:12])
-        return f"{name}{_with(result)} says: {_cut(pairs)}."
+        return f"{name} says: {_cut(pairs)}."
     if "\n" in output or len(output) > 160:
-        return f"{name}{_with(result)} gave:\n\n```\n{_cut(output)}\n```"
-    return f"{name}{_with(result)} gave: {output}"
-
-
-def _with(result: ToolResult) -> str:
-    """The arguments of a call in a few words."""
-    arguments = _decoded(result.arguments)
-    if not isinstance(arguments, dict):
-        return ""
-    words = [str(value) for value in arguments.values() if isinstance(value, str | int | float)]
-    return f" ({_cut(', '.join(words[:3]), 120)})" if words else ""
+        return f"{name} gave:\n\n```\n{_cut(output)}\n```"
+    return f"{name} gave: {output}"
 
 
 def _decoded(text: str) -> object:
@@ -277,11 +267,9 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _second_person(subject: str, *, start: bool = True) -> str:
-    """A subject as the answer says it: "my name" becomes "your name"."""
-    words = subject.split()
-    swaps = {"my": "your", "our": "your", "your": "my", "i": "you", "me": "you", "you": "me"}
-    text = " ".join(swaps.get(word.lower(), word) for word in words)
+def _second_person(subject: str, *, start: bool = False) -> str:
+    """A subject as the answer says it, at a sentence's start or not: "my name" as "your name"."""
+    text = " ".join(_SWAPPED.get(word.lower(), word) for word in subject.split())
     return text[0].upper() + text[1:] if start else text
 
 

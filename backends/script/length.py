@@ -1,19 +1,17 @@
-"""How long an answer should be, from the ask alone."""
+"""How long an answer should be, from the prompt alone."""
 
 import re
 
 import msgspec
 
-from backends.script.words import word_set
-
 AIM_TOKENS = 400  # an answer aimed at fewer may come out much shorter
 CUT_TOKENS = 16  # more than the limit, so that the cut shows as one
-MAX_UNITS = 100_000  # of whatever is asked for; an answer is cut to the request's limit later
+MAX_UNITS = 100_000  # of whatever is wanted; an answer is cut to the request's limit later
 
 _UNIT = re.compile(
     r"(?<![\w.])(?P<number>\d[\d,_]{0,8}|\d+(?:\.\d+)?k)[ -](?:\w+[ -]){0,2}?"
-    r"(?P<unit>tokens?|words?|lines?|paragraphs?|sentences?|characters?|"
-    r"items?|ideas?|bullets?|points?|examples?|steps?|tests?|functions?|reasons?|names?)\b",
+    r"(?P<unit>token|word|line|paragraph|sentence|character|"
+    r"item|idea|bullet|point|example|step|test|function|reason|name)s?\b",
     re.IGNORECASE,
 )
 _SPELLED = {
@@ -21,9 +19,16 @@ _SPELLED = {
     "eight": "8", "nine": "9", "ten": "10", "twelve": "12", "twenty": "20", "fifty": "50",
     "hundred": "100", "a hundred": "100", "a thousand": "1000",
 }  # fmt: skip
-_FORMS = {"haiku": 3, "limerick": 5, "sonnet": 14, "poem": 12}  # and their lines
 _SPELLED_WORD = re.compile(rf"\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})\b", re.I)
-_LISTED = word_set("item idea bullet point example step reason name")
+_FORMS = {"haiku": 3, "limerick": 5, "sonnet": 14, "poem": 12}  # and their lines
+# What one of each has in tokens: usually, and on average at the least.
+_UNIT_TOKENS = {
+    "word": (1.5, 1),
+    "line": (12, 4),  # of code
+    "paragraph": (90, 32),
+    "sentence": (22, 8),
+    "item": (40, 8),  # of a list
+}
 _SHORT = re.compile(
     r"\b(?:short(?:ly)?|brief(?:ly)?|concise(?:ly)?|in one (?:word|line|sentence|paragraph)|"
     r"tl;?dr)\b",
@@ -44,75 +49,56 @@ _LONG = re.compile(
 
 
 class Length(msgspec.Struct, frozen=True):
-    """A target in tokens; and, where the ask names a number of something, that number."""
+    """A target in tokens; and, where the prompt names a number of something, that number."""
 
     num_tokens: int
-    counts_tokens: bool = False  # the target is to be met exactly
-    num_words: int | None = None
-    num_lines: int | None = None
-    num_paragraphs: int | None = None
-    num_sentences: int | None = None
-    num_listed: int | None = None  # entries of a list
+    unit: str = ""  # of what there shall be a number; tokens are met exactly
+    number: int = 0
 
     def within(self, max_tokens: int) -> "Length":
         """The same, but no more than what a limit cuts anyway: nobody would see the rest."""
         most = max_tokens + CUT_TOKENS
-        cut = {
-            name: min(number, -(-most // least))
-            for name, least in _LEAST_TOKENS.items()
-            if (number := getattr(self, name)) is not None
-        }
-        # Unless it is met exactly, a target may be missed by half; a cut must show all the same.
-        target = most if self.counts_tokens else 2 * max_tokens + AIM_TOKENS
-        return msgspec.structs.replace(self, num_tokens=min(self.num_tokens, target), **cut)
-
-
-# What one of each has on average, at the least.
-_LEAST_TOKENS = {
-    "num_words": 1,
-    "num_lines": 4,  # of code
-    "num_paragraphs": 32,
-    "num_sentences": 8,
-    "num_listed": 8,
-}
+        if self.unit == "token":
+            return Length(min(self.num_tokens, most), self.unit, self.number)
+        # A target may be missed by half; a cut must show all the same.
+        num_tokens = min(self.num_tokens, 2 * max_tokens + AIM_TOKENS)
+        if not self.unit:
+            return Length(num_tokens)
+        _, least = _UNIT_TOKENS[self.unit]
+        return Length(num_tokens, self.unit, min(self.number, -(-most // least)))
 
 
 def wants_short_answers(instructions: str | None) -> bool:
-    """Whether instructions, in their last lines, ask for short answers whatever the ask."""
+    """Whether instructions, in their last lines, ask for short answers whatever the prompt."""
     return _SHORT_ANSWERS.search((instructions or "")[-400:]) is not None
 
 
-def wanted_length(ask: str) -> Length:
-    """What the ask says of its answer's length; else what is usual for such an ask."""
+def wanted_length(prompt: str) -> Length:
+    """What the prompt says of its answer's length; else what is usual for such a prompt."""
     for form, num_lines in _FORMS.items():
-        if form in ask.lower():
-            return Length(num_lines * 12, num_lines=num_lines)
-    found = _UNIT.search(_SPELLED_WORD.sub(lambda spelled: _SPELLED[spelled[0].lower()], ask))
+        if form in prompt.lower():
+            return _length_of("line", num_lines)
+    found = _UNIT.search(_SPELLED_WORD.sub(lambda spelled: _SPELLED[spelled[0].lower()], prompt))
     if found:
-        number, unit = _number(found["number"]), found["unit"].lower().rstrip("s")
-        match unit:
-            case "token":
-                return Length(number, counts_tokens=True)
-            case "word":
-                return Length(number * 3 // 2, num_words=number)
-            case "line":
-                return Length(number * 12, num_lines=number)
-            case "character":
-                return Length(max(number // 4, 1), counts_tokens=True)
-            case "paragraph":
-                return Length(number * 90, num_paragraphs=number)
-            case "sentence":
-                return Length(number * 22, num_sentences=number)
-            case "test" | "function":
-                return Length(120 + number * 110)
-            case _ if unit in _LISTED:
-                return Length(number * 40, num_listed=number)
-    if _SHORT.search(ask):
+        return _length_of(found["unit"].lower(), _number(found["number"]))
+    if _SHORT.search(prompt):
         return Length(60)
-    if _LONG.search(ask):
+    if _LONG.search(prompt):
         return Length(1_400)
-    num_words = len(ask.split())
+    num_words = len(prompt.split())
     return Length(90 if num_words <= 8 else 260 if num_words <= 30 else 480)
+
+
+def _length_of(unit: str, number: int) -> Length:
+    """The length of so many of a unit, which is one of the pattern's."""
+    if unit in ("test", "function"):
+        return Length(120 + number * 110)
+    if unit == "character":
+        unit, number = "token", max(number // 4, 1)
+    if unit == "token":
+        return Length(number, unit, number)
+    unit = unit if unit in _UNIT_TOKENS else "item"
+    return Length(int(number * _UNIT_TOKENS[unit][0]), unit, number)
 
 
 def _number(text: str) -> int:

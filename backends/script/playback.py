@@ -1,7 +1,7 @@
 """An answer written beforehand, and its playback token by token.
 
-A simulated engine knows only how many tokens come when. What they say is an `Answer`, cut to the
-request's stop sequences and token limit; a `Playback` deals it out as the engine's tokens arrive.
+A simulated engine knows only how many tokens come when. What they say is a `ScriptedAnswer`, cut to
+the request's stop sequences and token limit; a `Playback` deals it out as tokens arrive.
 """
 
 import hashlib
@@ -35,13 +35,13 @@ class AnswerItem(msgspec.Struct, frozen=True):
     namespace: str | None = None  # function calls only
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ScriptedAnswer(msgspec.Struct, frozen=True):
     """Everything a generation would say if nothing cut it short; at least one item."""
 
     items: tuple[AnswerItem, ...]
 
 
-Script = Callable[[GenerateRequest], Answer]
+Script = Callable[[GenerateRequest], ScriptedAnswer]
 
 
 def message_item(text: str) -> AnswerItem:
@@ -68,7 +68,9 @@ class Playback:
     Every generation has at least one token, even if a stop sequence leaves no text at all.
     """
 
-    def __init__(self, answer: Answer, max_output_tokens: int, stop: Iterable[str] = ()) -> None:
+    def __init__(
+        self, answer: ScriptedAnswer, max_output_tokens: int, stop: Iterable[str] = ()
+    ) -> None:
         """Cut the answer to a limit of at least one token, and to what precedes any stop."""
         self.reason = FinishReason.STOP
         self.items: list[AnswerItem] = []  # as they will be said

@@ -1,13 +1,18 @@
-"""Programs of any length in the language asked for, with tests that expect what they give."""
+"""Python programs of any length, with tests that expect what the programs give.
 
-from collections.abc import Sequence
+A function is made of steps. Each reads one list of whole numbers and makes another; `_STEPS` holds
+its code beside the arithmetic that the code stands for.
+"""
+
+from collections.abc import Callable
+from itertools import accumulate, dropwhile
 
 import msgspec
 
 from backends.script.chance import Chance
-from backends.script.stages import STAGES, Names, Stage, render
-from backends.script.syntax import Syntax
 from backends.script.topic import Topic
+
+CHARS_PER_TOKEN = 4  # of generated code, measured; sizes are aimed at, not hit
 
 _ADJECTIVES = (
     "active", "early", "final", "inner", "known", "large", "local", "main", "next", "older", "open",
@@ -36,107 +41,189 @@ _CASES = (
     "empty_input", "single_value", "typical_input", "repeated_values", "large_limit", "zero_limit",
     "ascending_input", "descending_input", "all_equal", "many_values",
 )  # fmt: skip
+_NOTES = ("Note", "Input", "Output", "Cost", "Memory", "Errors", "Order", "Limits")
+_GUARD = '    if limit < 0:\n        raise ValueError("limit must not be negative")'
 
-CHARS_PER_TOKEN = 4  # of generated code, measured; sizes are aimed at, not hit
+
+class Step(msgspec.Struct, frozen=True):
+    """One loop over a list; `{out}` starts empty, and `{extra}` is kept from value to value."""
+
+    comments: tuple[str, ...]  # sentences to choose from; {k} and {noun}
+    verbs: tuple[str, ...]  # for the names of functions that end with it
+    extra: str  # what {extra} starts as; empty where the step keeps nothing
+    body: str  # of the loop
+    run: Callable[[list[int], int, int], list[int]]  # values, limit, k -> result
+
+    def template(self) -> str:
+        """The step in a function; a {gap} may separate the loop from what precedes it."""
+        extra = f"    {{extra}} = {self.extra}\n" if self.extra else ""
+        body = self.body.replace("\n", "\n        ")
+        loop = f"{{gap}}    for {{item}} in {{source}}:\n        {body}"
+        return f"    # {{comment}}\n    {{out}} = []\n{extra}{loop}"
 
 
-class Function(msgspec.Struct, frozen=True):
-    """A generated function."""
-
-    name: str
-    lines: tuple[str, ...]
-    steps: tuple[tuple[Stage, int], ...]  # stage and constant, in order
-
-    def run(self, values: list[int], limit: int) -> list[int]:
-        """What the function gives for a limit that is not negative."""
-        for stage, k in self.steps:
-            values = stage.run(values, limit, k)
-        return values
+# Values stay below 1,009, so that what a test expects is short.
+_STEPS = (
+    Step(
+        ("Keep only {noun} within the limit.", "Drop every {noun} that exceeds the limit."),
+        ("select", "restrict"),
+        "",
+        "if {item} <= limit:\n    {out}.append({item})",
+        lambda values, limit, _: [v for v in values if v <= limit],
+    ),
+    Step(
+        ("Leave out each multiple of {k}.", "Multiples of {k} carry nothing new."),
+        ("thin", "sieve"),
+        "",
+        "if {item} % {k} != 0:\n    {out}.append({item})",
+        lambda values, _, k: [v for v in values if v % k != 0],
+    ),
+    Step(
+        ("Spread the {noun} values over the whole range.", "Mix: nearby values end up far apart."),
+        ("scale", "spread"),
+        "",
+        "{out}.append(({item} * {k} + 7) % 1009)",
+        lambda values, _, k: [(v * k + 7) % 1009 for v in values],
+    ),
+    Step(
+        ("Each {noun} counts once.", "Remove duplicates but keep the order."),
+        ("dedupe", "unique"),
+        "{{}}",
+        "if {extra}.get({item}, 0) == 0:\n    {extra}[{item}] = 1\n    {out}.append({item})",
+        lambda values, _limit, _k: list(dict.fromkeys(values)),
+    ),
+    Step(
+        ("Running totals: position i holds the sum so far.", "Accumulate the {noun} values."),
+        ("accumulate", "total"),
+        "0",
+        "{extra} = ({extra} + {item}) % 1009\n{out}.append({extra})",
+        lambda values, _limit, _k: [total % 1009 for total in accumulate(values)],
+    ),
+    Step(
+        ("Outliers above {k} count as {k}.", "Cap each {noun} at {k}."),
+        ("cap", "clamp"),
+        "",
+        "if {item} > {k}:\n    {out}.append({k})\nelse:\n    {out}.append({item})",
+        lambda values, _, k: [min(v, k) for v in values],
+    ),
+    Step(
+        ("Distance of each {noun} from the one before.", "What matters is the change."),
+        ("differences", "compare"),
+        "0",
+        "if {item} >= {extra}:\n    {out}.append({item} - {extra})\n"
+        "else:\n    {out}.append({extra} - {item})\n{extra} = {item}",
+        lambda values, _limit, _k: [abs(b - a) for a, b in zip([0, *values], values, strict=False)],
+    ),
+    Step(
+        ("Remember the largest {noun} seen so far.", "Never fall below an earlier peak."),
+        ("peaks", "envelope"),
+        "0",
+        "if {item} > {extra}:\n    {extra} = {item}\n{out}.append({extra})",
+        lambda values, _limit, _k: list(accumulate(values, max)),
+    ),
+    Step(
+        ("How often each {noun} has occurred by now.", "Count occurrences as they come."),
+        ("count", "tally"),
+        "{{}}",
+        "{extra}[{item}] = {extra}.get({item}, 0) + 1\n{out}.append({extra}.get({item}, 0))",
+        lambda values, _limit, _k: [values[: i + 1].count(v) for i, v in enumerate(values)],
+    ),
+    Step(
+        ("Weight each {noun} by its position.", "Later values weigh more."),
+        ("weight", "rank"),
+        "0",
+        "{out}.append(({item} + {extra}) % 1009)\n{extra} = {extra} + {k}",
+        lambda values, _, k: [(v + i * k) % 1009 for i, v in enumerate(values)],
+    ),
+    Step(
+        ("Skip the warm-up: start at the first {noun} above {k}.", "Ignore leading noise."),
+        ("trim", "skip"),
+        "0",
+        "if {item} > {k}:\n    {extra} = 1\nif {extra} == 1:\n    {out}.append({item})",
+        lambda values, _, k: list(dropwhile(lambda v: v <= k, values)),
+    ),
+)
+_STEP_TEMPLATES = tuple((step, step.template()) for step in _STEPS)
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A file's worth of code."""
+    """A function with the functions that it calls."""
 
-    functions: tuple[Function, ...]  # the last one is what was asked for
+    name: str
     text: str
+    steps: tuple[tuple[Step, int], ...]  # each with its constant k, in order
+
+    def run(self, values: list[int], limit: int) -> list[int]:
+        """What the function gives for a limit that is not negative."""
+        for step, k in self.steps:
+            values = step.run(values, limit, k)
+        return values
 
 
-def identifier(parts: tuple[str, ...], syntax: Syntax) -> str:
-    """Words as a name in a language's style."""
-    if syntax.camel:
-        return parts[0] + "".join(part.capitalize() for part in parts[1:])
-    return "_".join(parts)
-
-
-def write_program(topic: Topic, syntax: Syntax, chance: Chance, num_tokens: int) -> Program:
+def write_program(topic: Topic, chance: Chance, num_tokens: int) -> Program:
     """A program of about so many tokens: helper functions and one that calls them in turn."""
-    taken = {identifier(topic.name, syntax)}
-    helpers: list[Function] = []
+    name = topic.function
+    names = {name}
+    helpers: list[Program] = []
     num_chars = 400  # what the main function takes, about
     while num_chars < num_tokens * CHARS_PER_TOKEN:
-        helpers.append(_helper(topic, syntax, chance, taken))
-        num_chars += sum(map(len, helpers[-1].lines)) + len(helpers[-1].lines)
-    if helpers:
-        main = _calling_function(topic, syntax, chance, helpers)
-    else:
-        main = _staged_function(topic.name, topic, syntax, chance, chance.between(1, 2))
-    functions = (*helpers, main)
-    return Program(functions, _assemble(functions, syntax))
+        helpers.append(_helper(topic, chance, names))
+        num_chars += len(helpers[-1].text) + 1
+    if not helpers:
+        return _function(name, *_few_steps(topic, chance, chance.between(1, 2)))
+    body, source = [_GUARD], "values"
+    called = helpers[-6:]
+    for index, helper in enumerate(called, 1):
+        out = f"{chance.pick(_ADJECTIVES)}_{topic.variable}_{index}"
+        body.append(f"    {out} = {helper.name}({source}, limit)")
+        source = out
+    main = _function(name, body, source, [step for helper in called for step in helper.steps])
+    text = "\n\n\n".join([*(helper.text for helper in helpers), main.text])
+    return msgspec.structs.replace(main, text=text)
 
 
-def write_long_function(topic: Topic, syntax: Syntax, chance: Chance, num_lines: int) -> Program:
-    """A single function of exactly so many lines, if the language's frame leaves room for it."""
-    name = identifier(topic.name, syntax)
-    frame = len(_file((), syntax)) + len(_framed(name, _guard(syntax), "values", syntax))
-    body: list[str] = []
-    steps: list[tuple[Stage, int]] = []
+def write_long_function(topic: Topic, chance: Chance, num_lines: int) -> Program:
+    """A single function of exactly so many lines, at least the four of its frame."""
+    num_written = 4  # signature, guard of two, return
+    blocks: list[str] = []
+    steps: list[tuple[Step, int]] = []
     source = "values"
     results, carried = (chance.some(words, len(words)) for words in (_RESULTS, _CARRIED))
     while True:
         out, extra = _nth(results, len(steps)), _nth(carried, len(steps))
-        names = Names(source, out, chance.pick(_ITEMS), extra)
-        block, step = _stage_lines(topic, syntax, chance, names)
-        block.insert(_loop_at(step[0]), "")
-        if frame + len(body) + len(block) > num_lines:
+        names = {"source": source, "out": out, "item": chance.pick(_ITEMS), "extra": extra}
+        block, step = _step(topic, chance, names, gap="\n")
+        num_block = block.count("\n") + 1
+        if num_written + num_block > num_lines:
             break
-        body += [*block, ""]
+        num_written += num_block + 1  # an empty line between two blocks
+        blocks.append(block)
         steps.append(step)
-        source = names.out
-    if body:
-        body.pop()
-    lines = _framed(name, [*_guard(syntax), *body], source, syntax)
-    function = Function(name, tuple(lines), tuple(steps))
-    text_lines = _file((function,), syntax)
-    missing = num_lines - len(text_lines)
-    if missing > 0:
-        notes = [f"{syntax.comment} {note}" for note in _notes(topic, chance, missing)]
-        text_lines = notes + text_lines
-    return Program((function,), "\n".join(text_lines))
+        source = out
+    body = [_GUARD, "\n\n".join(blocks)] if blocks else [_GUARD]
+    function = _function(topic.function, body, source, steps)
+    missing = num_lines - function.text.count("\n") - 1
+    notes = [
+        f"# {_NOTES[i % len(_NOTES)]}: {chance.pick(_ADJECTIVES)} {topic.noun} first.\n"
+        for i in range(missing)
+    ]
+    return msgspec.structs.replace(function, text="".join(notes) + function.text)
 
 
-def write_tests(program: Program, syntax: Syntax, chance: Chance, number: int) -> str:
-    """Tests of the program's main function; each expects what the program really gives."""
-    main = program.functions[-1]
-    lines: list[str] = []
+def write_tests(program: Program, chance: Chance, number: int) -> str:
+    """Tests of a program; each expects what the program really gives."""
+    tests = []
     for index in range(number):
-        case = _CASES[index % len(_CASES)]
-        if index >= len(_CASES):
-            case = f"{case}_{index // len(_CASES) + 1}"
+        turn, which = divmod(index, len(_CASES))
+        case = f"{_CASES[which]}_{turn + 1}" if turn else _CASES[which]
         values = _case_values(case, chance)
         limit = 0 if case.startswith("zero_limit") else chance.between(20, 400)
-        expected = ", ".join(map(str, main.run(values, limit)))
-        check = syntax.check.format(
-            name=main.name,
-            given=syntax.given.format(values=", ".join(map(str, values))),
-            limit=limit,
-            expected=syntax.expected.format(values=expected),
+        expected = program.run(values, limit)
+        tests.append(
+            f"def test_{program.name}_{case}() -> None:\n"
+            f"    assert {program.name}({values}, {limit}) == {expected}"
         )
-        lines += [syntax.test_open.format(name=main.name, case=case), syntax.indent + check]
-        lines += [syntax.test_end.format()] if syntax.test_end else []
-        lines += ["", ""] if syntax.label == "python" else [""]
-    while lines and not lines[-1]:
-        lines.pop()
-    return "\n".join(lines)
+    return "\n\n\n".join(tests)
 
 
 def _case_values(case: str, chance: Chance) -> list[int]:
@@ -153,124 +240,55 @@ def _case_values(case: str, chance: Chance) -> list[int]:
     return sorted(values, reverse=True) if case.startswith("descending") else values
 
 
-def _helper(topic: Topic, syntax: Syntax, chance: Chance, taken: set[str]) -> Function:
-    function = _staged_function(("helper",), topic, syntax, chance, chance.between(1, 3))
-    verb = chance.pick(function.steps[-1][0].verbs)
-    parts = (verb, chance.pick(_ADJECTIVES), _letters(topic.noun))
-    name = identifier(parts, syntax)
-    if name in taken:
-        name = identifier((*parts, str(len(taken))), syntax)
-    taken.add(name)
-    header = syntax.function.format(name=name)
-    return Function(name, (header, *function.lines[1:]), function.steps)
+def _helper(topic: Topic, chance: Chance, names: set[str]) -> Program:
+    """A short function whose name is not yet among the names."""
+    body, source, steps = _few_steps(topic, chance, chance.between(1, 3))
+    name = f"{chance.pick(steps[-1][0].verbs)}_{chance.pick(_ADJECTIVES)}_{topic.variable}"
+    if name in names:
+        name = f"{name}_{len(names)}"
+    names.add(name)
+    return _function(name, body, source, steps)
 
 
-def _staged_function(
-    parts: tuple[str, ...],
-    topic: Topic,
-    syntax: Syntax,
-    chance: Chance,
-    num_stages: int,
-) -> Function:
-    body: list[str] = _guard(syntax) if chance.often(60) else []
-    steps: list[tuple[Stage, int]] = []
+def _few_steps(
+    topic: Topic, chance: Chance, number: int
+) -> tuple[list[str], str, list[tuple[Step, int]]]:
+    """A function's body, the variable that holds its result, and its steps."""
+    body = [_GUARD] if chance.often(60) else []
+    steps = []
     source = "values"
-    for index in range(num_stages):
-        names = _worded_names(topic, syntax, chance, source, index)
-        block, step = _stage_lines(topic, syntax, chance, names)
-        body += block
+    for index in range(1, number + 1):
+        suffix = f"_{index}" if index > 1 else ""
+        names = {
+            "source": source,
+            "out": f"{chance.pick(_ADJECTIVES)}_{topic.variable}{suffix}",
+            "item": chance.pick(_ITEMS),
+            "extra": f"{chance.pick(_KEPT)}{suffix}",
+        }
+        block, step = _step(topic, chance, names)
+        body.append(block)
         steps.append(step)
-        source = names.out
-    name = identifier(parts, syntax)
-    return Function(name, tuple(_framed(name, body, source, syntax)), tuple(steps))
+        source = names["out"]
+    return body, source, steps
 
 
-def _calling_function(
-    topic: Topic, syntax: Syntax, chance: Chance, helpers: list[Function]
-) -> Function:
-    """The function that was asked for: it calls a few of its helpers, one after the other."""
-    called = helpers[-6:]
-    body = _guard(syntax)
-    source = "values"
-    steps: list[tuple[Stage, int]] = []
-    for index, helper in enumerate(called):
-        out = identifier((chance.pick(_ADJECTIVES), _letters(topic.noun), str(index + 1)), syntax)
-        body += [line.format(out=out, name=helper.name, value=source) for line in syntax.call]
-        source = out
-        steps += helper.steps
-    name = identifier(topic.name, syntax)
-    return Function(name, tuple(_framed(name, body, source, syntax)), tuple(steps))
-
-
-def _stage_lines(
-    topic: Topic, syntax: Syntax, chance: Chance, names: Names
-) -> tuple[list[str], tuple[Stage, int]]:
-    """A comment and a stage under it; and the stage with its constant."""
-    stage = chance.pick(STAGES)
+def _step(
+    topic: Topic, chance: Chance, names: dict[str, str], gap: str = ""
+) -> tuple[str, tuple[Step, int]]:
+    """A comment and a step under it; and the step with its constant."""
+    step, template = chance.pick(_STEP_TEMPLATES)
     k = chance.between(2, 97)
-    comment = chance.pick(stage.comments).format(k=k, noun=topic.noun)
-    return [f"{syntax.comment} {comment}", *render(stage, syntax, names, k)], (stage, k)
+    comment = chance.pick(step.comments).format(k=k, noun=topic.noun)
+    return template.format(comment=comment, k=k, gap=gap, **names), (step, k)
 
 
-def _loop_at(stage: Stage) -> int:
-    """Where the loop begins among a stage's lines, its comment included."""
-    return 1 + next(at for at, line in enumerate(stage.body) if line.startswith("each "))
-
-
-def _worded_names(topic: Topic, syntax: Syntax, chance: Chance, source: str, index: int) -> Names:
-    """Names for one of a few stages."""
-    suffix = () if index == 0 else (str(index + 1),)
-    return Names(
-        source,
-        identifier((chance.pick(_ADJECTIVES), _letters(topic.noun), *suffix), syntax),
-        chance.pick(_ITEMS),
-        identifier((chance.pick(_KEPT), *suffix), syntax),
-    )
-
-
-def _nth(words: Sequence[str], index: int) -> str:
+def _nth(words: list[str], index: int) -> str:
     """A word for each index, numbered once they have all been used."""
-    turn, place = divmod(index, len(words))
-    return f"{words[place]}{turn + 1}" if turn else words[place]
+    turn, which = divmod(index, len(words))
+    return f"{words[which]}{turn + 1}" if turn else words[which]
 
 
-def _guard(syntax: Syntax) -> list[str]:
-    lines = [
-        syntax.when.format(condition="limit < 0"),
-        syntax.indent + syntax.fail.format(message="limit must not be negative"),
-    ]
-    return [*lines, "}"] if syntax.end else lines
-
-
-def _framed(name: str, body: list[str], result: str, syntax: Syntax) -> list[str]:
-    lines = [syntax.function.format(name=name)]
-    lines += [syntax.indent + line if line else "" for line in body]
-    lines.append(syntax.indent + syntax.give_back.format(value=result))
-    return [*lines, "}"] if syntax.end else lines
-
-
-def _file(functions: tuple[Function, ...], syntax: Syntax) -> list[str]:
-    lines = list(syntax.header)
-    gap = ["", ""] if syntax.label == "python" else [""]
-    prefix = syntax.indent * syntax.depth
-    for index, function in enumerate(functions):
-        lines += gap if index else []
-        lines += [prefix + line if line else "" for line in function.lines]
-    return [*lines, *syntax.footer]
-
-
-def _assemble(functions: tuple[Function, ...], syntax: Syntax) -> str:
-    return "\n".join(_file(functions, syntax))
-
-
-def _notes(topic: Topic, chance: Chance, number: int) -> list[str]:
-    openings = ("Note", "Input", "Output", "Cost", "Memory", "Errors", "Order", "Limits")
-    return [
-        f"{openings[i % len(openings)]}: {chance.pick(_ADJECTIVES)} {topic.noun} first."
-        for i in range(number)
-    ]
-
-
-def _letters(word: str) -> str:
-    """A word as part of an identifier."""
-    return "".join(char for char in word if "a" <= char <= "z") or "value"
+def _function(name: str, body: list[str], result: str, steps: list[tuple[Step, int]]) -> Program:
+    signature = f"def {name}(values: list[int], limit: int) -> list[int]:"
+    text = "\n".join([signature, *body, f"    return {result}"])
+    return Program(name, text, tuple(steps))

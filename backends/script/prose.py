@@ -110,19 +110,19 @@ class Prose:
 
     def _fill(self, pattern: str) -> str:
         """A pattern with its letters in braces replaced; a capital letter begins a sentence."""
-        pieces = pattern.split("{")
-        text = pieces[0]
+        text, *pieces = pattern.split("{")
+        pick = self._chance.pick
         aspects: list[str] = []
-        for piece in pieces[1:]:
+        for piece in pieces:
             letter = piece[0]
             if letter == "t":
                 word = self._phrase
             elif letter == "w":
-                word = self._chance.pick(self._words)
+                word = pick(self._words)
             else:
-                word = self._chance.pick(_SLOTS[letter.lower()])
+                word = pick(_SLOTS[letter.lower()])
                 while letter in "aAb" and word in aspects:
-                    word = self._chance.pick(_ASPECTS)
+                    word = pick(_ASPECTS)
                 aspects.append(word)
             text += (word[0].upper() + word[1:] if letter.isupper() else word) + piece[2:]
         return f"An {text[2:]}" if text[:2] == "A " and text[2] in "aeiou" else text

@@ -1,23 +1,37 @@
-"""The script that answers from a recorded transcript.
+"""The scripts that give an answer instead of making one: from a recorded transcript, or an echo.
 
 A recording is JSON Lines, one answer each:
 
     {"ask": "What is a heron?", "text": "A long-legged bird."}
-    {"text": "Said when no ask matches, one after the other."}
+    {"text": "Said when no prompt matches, one after the other."}
     {"ask": "weather?", "reasoning": "Needs a look.", "calls": [
         {"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}]}
 
 An answer with an `ask` is given whenever the last user message equals it but for outer spaces;
-several with the same ask take turns, by how often the conversation has asked. All others are given
-in order, by the number of user messages so far, and start over when they run out. So the same
+several with the same take turns, by how often the conversation has said it. All others are given in
+order, by the number of user messages so far, and start over when they run out. So the same
 conversation always gets the same answers, from any process.
 """
+
+import re
 
 import msgspec
 
 from backends.contract import DeltaKind, GenerateRequest
-from backends.script.ask import Ask, read_ask, user_texts
-from backends.script.playback import Answer, AnswerItem, Script, call_id, call_item, message_item
+from backends.script.last_message import LastMessage, read_last_message, user_texts
+from backends.script.playback import (
+    AnswerItem,
+    Script,
+    ScriptedAnswer,
+    call_id,
+    call_item,
+    message_item,
+)
+from backends.tokenizer import count
+
+MAX_TOKENS = 100_000  # an echo is repeated to at most so many
+
+_LENGTH = re.compile(r"\b(\d{1,7})\s+tokens?\b", re.IGNORECASE)
 
 
 class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,10 +44,21 @@ class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RecordedAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line of a recording."""
 
-    ask: str | None = None
+    prompt: str | None = msgspec.field(default=None, name="ask")
     text: str = ""
     reasoning: str = ""
     calls: tuple[RecordedCall, ...] = ()
+
+
+def echo_script(request: GenerateRequest) -> ScriptedAnswer:
+    """Give the last user message back; if it says "N tokens", on new lines until it has so many."""
+    text = read_last_message(request).text or "(nothing to echo)"
+    wanted = _LENGTH.search(text)
+    if wanted:
+        num_tokens = min(int(wanted[1]), MAX_TOKENS)
+        line = text + "\n"
+        text = (line * -(-num_tokens // count(line, num_tokens))).rstrip("\n")
+    return ScriptedAnswer((message_item(text),))
 
 
 def replay_script(recording: bytes) -> Script:
@@ -42,25 +67,21 @@ def replay_script(recording: bytes) -> Script:
     Raises:
         ValueError: A line is not a recorded answer, says nothing, or there is none.
     """
-    by_ask: dict[str, list[RecordedAnswer]] = {}
-    in_order: list[RecordedAnswer] = []
+    by_prompt: dict[str | None, list[RecordedAnswer]] = {}
     for recorded in _decode(recording):
-        if recorded.ask is None:
-            in_order.append(recorded)
-        else:
-            by_ask.setdefault(recorded.ask.strip(), []).append(recorded)
+        prompt = None if recorded.prompt is None else recorded.prompt.strip()
+        by_prompt.setdefault(prompt, []).append(recorded)
+    in_order = by_prompt.pop(None, [])
 
-    def script(request: GenerateRequest) -> Answer:
-        ask = read_ask(request)
-        before = [text.strip() for text in user_texts(ask.context)]
-        same = by_ask.get(ask.text.strip())
-        if same:
-            recorded = same[before.count(ask.text.strip()) % len(same)]
-        elif in_order:
-            recorded = in_order[len(before) % len(in_order)]
-        else:
-            return Answer((message_item("The recording has no answer to this."),))
-        return _answer(request, ask, recorded)
+    def script(request: GenerateRequest) -> ScriptedAnswer:
+        message = read_last_message(request)
+        prompt = message.text.strip()
+        before = [text.strip() for text in user_texts(message.context)]
+        if same := by_prompt.get(prompt):
+            return _answer(request, message, same[before.count(prompt) % len(same)])
+        if in_order:
+            return _answer(request, message, in_order[len(before) % len(in_order)])
+        return ScriptedAnswer((message_item("The recording has no answer to this."),))
 
     return script
 
@@ -83,14 +104,16 @@ def _decode(recording: bytes) -> list[RecordedAnswer]:
     return answers
 
 
-def _answer(request: GenerateRequest, ask: Ask, recorded: RecordedAnswer) -> Answer:
+def _answer(
+    request: GenerateRequest, message: LastMessage, recorded: RecordedAnswer
+) -> ScriptedAnswer:
     items: list[AnswerItem] = []
     if recorded.reasoning:
         items.append(AnswerItem(DeltaKind.REASONING, recorded.reasoning))
     if recorded.text:
         items.append(message_item(recorded.text))
     # Calls once made and answered are not made again within the turn.
-    for index, call in enumerate(recorded.calls[ask.num_calls :]):
+    for index, call in enumerate(recorded.calls[message.num_calls :]):
         made = call_id(request.id, index)
         items.append(call_item(DeltaKind.FUNCTION_CALL, made, call.name, call.arguments))
-    return Answer(tuple(items) or (message_item("Done."),))
+    return ScriptedAnswer(tuple(items) or (message_item("Done."),))

@@ -1,11 +1,17 @@
-"""What an ask is about: its telling words, and the programming language it wants."""
+"""What a prompt is about: its telling words, names made of them, and whether it wants code."""
 
 import re
 from functools import lru_cache
 
 import msgspec
 
-from backends.script.words import word_set
+MAX_READ_CHARS = 4_000  # of a prompt, its beginning
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text as a set; lists of words read best as text."""
+    return frozenset(text.split())
+
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _IDENTIFIER = re.compile(r"`([A-Za-z_]\w{1,40})(?:\(\))?`|\b([a-z]+(?:_[a-z0-9]+)+)\b")
@@ -29,27 +35,18 @@ _FILLER = word_set(
     "between per up out don't doesn't isn't"
 )
 
-_LANGUAGES = (
-    ("typescript", re.compile(r"\btypescript\b|\.tsx?\b|\bts\b", re.IGNORECASE)),
-    ("javascript", re.compile(r"\bjavascript\b|\bnode(?:\.?js)?\b|\.jsx?\b|\breact\b", re.I)),
-    ("python", re.compile(r"\bpython3?\b|\.py\b|\bpytest\b|\bdjango\b|\bpandas\b", re.IGNORECASE)),
-    ("rust", re.compile(r"\brust\b|\.rs\b|\bcargo\b", re.IGNORECASE)),
-    (
-        "go",
-        re.compile(
-            r"\bgolang\b|\.go\b|\b(?:in|using|with|a|some|of) Go\b|\bGo (?:function|code|program)"
-        ),
-    ),
-    ("cpp", re.compile(r"\bc\+\+|\bcpp\b|\.(?:cc|cpp|hpp)\b", re.IGNORECASE)),
-    ("csharp", re.compile(r"\bc#|\bcsharp\b|\.cs\b|\bdotnet\b", re.IGNORECASE)),
-    ("java", re.compile(r"\bjava\b|\bspring boot\b", re.IGNORECASE)),
-    ("sql", re.compile(r"\bsql\b|\bpostgres(?:ql)?\b|\bmysql\b|\bsqlite\b", re.IGNORECASE)),
-    ("bash", re.compile(r"\bbash\b|\bshell script\b|\bzsh\b|\.sh\b", re.IGNORECASE)),
+# Programs are written in Python alone, but each of these says that a program is wanted.
+_LANGUAGE = re.compile(
+    r"\b(?:python3?|pytest|django|pandas|typescript|ts|javascript|node(?:\.?js)?|react|rust|cargo|"
+    r"golang|cpp|csharp|dotnet|java|sql|postgres(?:ql)?|mysql|sqlite|bash|shell script|zsh)\b"
+    r"|\.(?:py|tsx?|jsx?|rs|go|cc|cpp|hpp|cs|sh)\b|\bc\+\+|\bc#"
+    r"|(?-i:\b(?:in|using|with|a|some|of) Go\b|\bGo (?:function|code|program))",
+    re.IGNORECASE,
 )
-
 _CODE = re.compile(
     r"\b(?:(?:some|the|sample|example|source|write|working|python|rust|go)\s+code|"
-    r"code\s+(?:for|that|to|which|in|snippet|sample|example|review)|coding|function|class|method|script|program|snippet|algorithm|implement(?:ation)?|"
+    r"code\s+(?:for|that|to|which|in|snippet|sample|example|review)|coding|function|class|method|"
+    r"script|program|snippet|algorithm|implement(?:ation)?|"
     r"refactor|unit tests?|regex|endpoint|api client|parser|data structure|component|query|module|"
     r"fizz ?buzz|fibonacci|binary search|linked list|quicksort|debug|fix (?:the|this|my) \w+|"
     r"hello world)\b",
@@ -85,58 +82,68 @@ _EXPLAINING = re.compile(
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """What it is about."""
+    """What a prompt is about."""
 
     words: tuple[str, ...]  # telling words as written, lower case, no repetitions; may be empty
-    name: tuple[str, ...]  # words of an identifier for the main thing; never empty
-    language: str | None  # a fence's label, if one is asked for
+    phrase: str  # the topic in a few words: "overlapping intervals"
+    noun: str  # one word for one of the things it handles
+    variable: str  # the noun as part of an identifier
+    function: str  # a function's name
     wants_code: bool
 
-    @property
-    def phrase(self) -> str:
-        """The topic in a few words: "overlapping intervals"."""
-        return " ".join(self.words[:3]) or "this"
 
-    @property
-    def noun(self) -> str:
-        """One word for one of the things it handles."""
-        word = self.words[min(len(self.words), 3) - 1] if self.words else "value"
-        return _singular(word)
-
-
-@lru_cache(maxsize=8)  # a request's ask is read for its tools, its reasoning and its answer
-def read_topic(ask: str) -> Topic:
-    """Find the topic in an ask; only its first 4,000 characters are read."""
-    ask = ask[:4_000]
-    words: dict[str, None] = {}
-    for found in _WORD.findall(ask):
-        word = found.lower().strip("'-")
+@lru_cache(maxsize=8)  # a request's prompt is read for its tools, its reasoning and its answer
+def read_topic(prompt: str) -> Topic:
+    """Find the topic of a prompt."""
+    prompt = prompt[:MAX_READ_CHARS]
+    found: dict[str, None] = {}
+    for match in _WORD.finditer(prompt):
+        word = match[0].lower().strip("'-")
         if len(word) > 2 and word not in _FILLER:
-            words[word] = None
-        if len(words) >= 8:
-            break
-    language = next((name for name, pattern in _LANGUAGES if pattern.search(ask)), None)
-    wants_code = _CODE.search(ask) is not None or (
-        language is not None and (_MAKING.search(ask) is not None or _DOING.search(ask) is not None)
+            found[word] = None
+            if len(found) >= 8:
+                break
+    words = tuple(found)
+    noun = _singular(words[:3][-1]) if words else "value"
+    return Topic(
+        words=words,
+        phrase=" ".join(words[:3]) or "this",
+        noun=noun,
+        variable="".join(char for char in noun if "a" <= char <= "z") or "value",
+        function="_".join(_name_parts(prompt, words)),
+        wants_code=_wants_code(prompt),
     )
-    if _PROSE.search(ask) or (_EXPLAINING.search(ask) and not _MAKING.search(ask)):
-        wants_code = False
-    return Topic(tuple(words), _name(ask, list(words)), language, wants_code)
 
 
-def _name(ask: str, words: list[str]) -> tuple[str, ...]:
-    """Words for an identifier: one the ask spells out, else its first telling words."""
-    spelled = _IDENTIFIER.search(ask)
+def fold(word: str) -> str:
+    """A word without case, spelling variant or plural."""
+    word = word.lower().replace("colour", "color").replace("favourite", "favorite")
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+
+
+def _wants_code(prompt: str) -> bool:
+    if _PROSE.search(prompt):
+        return False
+    if _MAKING.search(prompt):
+        return bool(_CODE.search(prompt) or _LANGUAGE.search(prompt))
+    if _EXPLAINING.search(prompt):
+        return False
+    return bool(_CODE.search(prompt) or (_LANGUAGE.search(prompt) and _DOING.search(prompt)))
+
+
+def _name_parts(prompt: str, words: tuple[str, ...]) -> list[str]:
+    """Words for an identifier: one the prompt spells out, else its first telling words."""
+    spelled = _IDENTIFIER.search(prompt)
     if spelled:
-        return tuple(part for part in (spelled[1] or spelled[2]).lower().split("_") if part)[:6]
+        return [part for part in (spelled[1] or spelled[2]).lower().split("_") if part][:6]
     parts = [part for word in words[:3] for part in re.findall(r"[a-z]+", word)][:4]
     if not parts:
-        return ("solve",)
-    return (_singular(parts[0]), *parts[1:]) if len(parts) > 1 else ("handle", parts[0])
+        return ["solve"]
+    return [_singular(parts[0]), *parts[1:]] if len(parts) > 1 else ["handle", parts[0]]
 
 
 def _singular(word: str) -> str:
-    """ "intervals" to "interval", and "merges" to "merge"."""
+    """Make "interval" of "intervals" and "merge" of "merges"."""
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):

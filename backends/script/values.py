@@ -1,9 +1,9 @@
-"""Values that an ask mentions, by what they look like and what they are called."""
+"""Values that a prompt mentions, by what they look like and what they are called."""
 
 import re
 from collections.abc import Collection, Iterable
 
-from backends.script.words import fold, word_set
+from backends.script.topic import fold, word_set
 
 _QUOTED = re.compile(r"\"([^\"\n]{1,2000})\"|“([^”\n]{1,2000})”|(?<!\w)'([^'\n]{1,2000})'(?!\w)")
 _BACKTICKED = re.compile(r"`([^`\n]{1,4000})`")
@@ -27,11 +27,13 @@ _RUN = re.compile(
 )
 _RUN_END = re.compile(r"[.!?]?\s*$|\.\s+[A-Z]|,? (?:and|then) (?:tell|show|report)", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Za-z]+")
+_CAMEL_CASE = re.compile(r"([a-z0-9])([A-Z])")
 
-_COMMAND_NAMES = word_set("cmd command script shell bash input_command commandline")
-_PATH_NAMES = word_set("path file filename filepath file_path directory dir folder")
+# What properties are called that want one kind of value.
+_COMMAND_NAMES = word_set("cmd command script shell bash commandline")
+_PATH_NAMES = word_set("path file filename filepath directory dir folder")
 _URL_NAMES = word_set("url uri link href website")
-_PLACE_NAMES = word_set(
+_PROPER_NAMES = word_set(
     "city location place country town region address origin destination name person user "
     "username customer company state topic subject title entity"
 )
@@ -44,88 +46,91 @@ _NO_NAMES = word_set("I Use Call What Please JSON")
 
 
 class Values:
-    """What the ask offers to fill a call's arguments with."""
+    """What a prompt offers to fill a call's arguments with."""
 
     def __init__(
-        self, ask: str, *, answer: str | None = None, turn: int = 0, options: Collection[str] = ()
+        self,
+        prompt: str,
+        *,
+        answer: str | None = None,
+        turn: int = 0,
+        options: Collection[str] = (),
     ) -> None:
-        """Look through an ask.
+        """Look through a prompt.
 
         Args:
-            ask: The message.
+            prompt: The message.
             answer: What the answer would say in plain text, for properties that want an answer.
+            turn: Of several calls made of one prompt, which this is: each takes its own name.
             options: Words in lower case that a call chooses among; they name nothing else.
-            turn: Of several calls made of one ask, which this is: each takes its own name.
         """
-        self.ask = ask
+        self.prompt = prompt
         self._answer = answer
         self._turn = turn
-        self._folded_words = frozenset(fold(word) for word in _WORDS.findall(self.ask))
-        self.quoted = _groups(_QUOTED.findall(self.ask))
-        self.backticked: list[str] = _FENCED.findall(self.ask) + _BACKTICKED.findall(self.ask)
-        self.numbers = [float(n) if "." in n else int(n) for n in _NUMBER.findall(self.ask)]
-        named = _FOR_PROPER.findall(self.ask) or _PROPER.findall(self.ask)
+        self._words = frozenset(fold(word) for word in _WORDS.findall(prompt))
+        self.quoted = [str(found[found.lastindex or 0]) for found in _QUOTED.finditer(prompt)]
+        self.backticked: list[str] = _FENCED.findall(prompt) + _BACKTICKED.findall(prompt)
+        self._numbers = [_number(found) for found in _NUMBER.findall(prompt)]
+        self._num_taken = 0  # of the numbers
+        named = _FOR_PROPER.findall(prompt) or _PROPER.findall(prompt)
         self.names: list[str] = [
             name
             for name in dict.fromkeys(named)
             if "_" not in name and name not in _NO_NAMES and name.lower() not in options
         ]
-        self._num_taken = 0
 
     def mentions(self, name: str) -> bool:
-        """Whether the ask has all the words of a name like `max_price`."""
-        words = _name_words(name)
-        return bool(words) and all(word in self._folded_words for word in words)
+        """Whether the prompt has all the words of a name like `max_price`."""
+        words = name_words(name)
+        return bool(words) and self._words.issuperset(words)
 
-    def text(self, name: str, description: str = "") -> str | None:
-        """A string for a property of that name, if the ask has one."""
+    def text(self, name: str) -> str | None:
+        """A string for a property of that name, if the prompt has one."""
         stated = self._stated(name)
         if stated is not None:
             return stated
-        words = set(_name_words(name))
-        lowered = name.lower()
-        if lowered in _COMMAND_NAMES or words & _COMMAND_NAMES:
+        words = frozenset(name_words(name))
+        if words & _COMMAND_NAMES:
             return self.command()
         if words & _URL_NAMES:
-            return _first(_URL.findall(self.ask))
-        if lowered in _PATH_NAMES or words & _PATH_NAMES:
-            return _first(_PATH.findall(_URL.sub(" ", self.ask)))
+            return _first(_URL.findall(self.prompt))
+        if words & _PATH_NAMES:
+            return _first(_PATH.findall(_URL.sub(" ", self.prompt)))
         if "email" in words or "mail" in words:
-            return _first(_EMAIL.findall(self.ask))
+            return _first(_EMAIL.findall(self.prompt))
         if "date" in words or "day" in words:
-            return _first(_DATE.findall(self.ask))
-        if words & _PLACE_NAMES and self.names:
+            return _first(_DATE.findall(self.prompt))
+        if words & _PROPER_NAMES and self.names:
             return self.names[self._turn % len(self.names)]
         if words & _ANSWER_NAMES and self._answer:
             return self._answer
         if words & _TEXT_NAMES:
-            return _first(self.quoted) or _first(self.backticked) or self.ask.strip() or None
+            return _first(self.quoted + self.backticked) or self.prompt.strip() or None
         return None
 
     def number(self, name: str) -> float | int | None:
         """A number for a property: the one beside its name, else the next unused one."""
-        for word in _name_words(name):
+        for word in name_words(name):
             beside = re.search(
                 rf"\b{word}s?\b\W{{0,3}}(?:is|of|to|at|=|:)?\s*(-?\d+(?:\.\d+)?)\b"
                 rf"|(-?\d+(?:\.\d+)?)\s+{word}s?\b",
-                self.ask,
+                self.prompt,
                 re.IGNORECASE,
             )
             if beside:
-                text = beside[1] or beside[2]
-                return float(text) if "." in text else int(text[:15])
-        if self._num_taken < len(self.numbers):
+                return _number(beside[1] or beside[2])
+        if self._num_taken < len(self._numbers):
             self._num_taken += 1
-            return self.numbers[self._num_taken - 1]
+            return self._numbers[self._num_taken - 1]
         return None
 
     def one_of(self, options: Iterable[object]) -> object | None:
-        """The option whose text the ask has as a word."""
+        """The option whose text the prompt has as a word."""
         for option in options:
             if isinstance(option, str) and option:
-                if re.search(rf"(?<!\w){re.escape(option)}(?!\w)", self.ask, re.IGNORECASE):
+                if re.search(rf"(?<!\w){re.escape(option)}(?!\w)", self.prompt, re.IGNORECASE):
                     return option
-            elif isinstance(option, int | float) and option in self.numbers:
+            elif isinstance(option, int | float) and option in self._numbers:
                 return option
         return None
 
@@ -133,7 +138,7 @@ class Values:
         """A shell command: the one in backticks, else what follows "run"."""
         if self.backticked:
             return self.backticked[self._turn % len(self.backticked)]
-        found = _RUN.search(self.ask)
+        found = _RUN.search(self.prompt)
         if found is None:
             return _first(self.quoted)
         command = str(found["command"])
@@ -149,22 +154,20 @@ class Values:
             rf"\b{words}\b\s*(?:(?:is|=|:|of|as|to|set to|named|called)\s*)?"
             r"(?:\"([^\"\n]+)\"|'([^'\n]+)'|`([^`\n]+)`)"
             rf"|\b{words}\b\s*(?:=|:|\bis\b|\bset to\b|\bnamed\b|\bcalled\b)\s*([^\s,;\"'`]+)",
-            self.ask,
+            self.prompt,
             re.IGNORECASE,
         )
-        if not found:
-            return None
-        return next(group for group in found.groups() if group).rstrip(".!?") or None
+        return str(found[found.lastindex or 0]).rstrip(".!?") or None if found else None
 
 
-def _name_words(name: str) -> list[str]:
-    spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
-    return [fold(word) for word in _WORDS.findall(spaced)]
+def name_words(name: str) -> list[str]:
+    """The words, folded, of a name in any style: `maxPrices` has "max" and "price"."""
+    return [fold(word) for word in _WORDS.findall(_CAMEL_CASE.sub(r"\1 \2", name))]
+
+
+def _number(text: str) -> float | int:
+    return float(text) if "." in text else int(text[:16])
 
 
 def _first(values: list[str]) -> str | None:
     return values[0] if values else None
-
-
-def _groups(found: list[tuple[str, ...]]) -> list[str]:
-    return [next(group for group in groups if group) for groups in found]

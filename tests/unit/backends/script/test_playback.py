@@ -13,10 +13,17 @@ from backends.contract import (
     Message,
     TextPart,
 )
-from backends.script.playback import Answer, AnswerItem, Playback, call_id, call_item, message_item
+from backends.script.playback import (
+    AnswerItem,
+    Playback,
+    ScriptedAnswer,
+    call_id,
+    call_item,
+    message_item,
+)
 from backends.tokenizer import count
 
-ANSWER = Answer(
+ANSWER = ScriptedAnswer(
     (
         AnswerItem(DeltaKind.REASONING, "First think.", 5),
         message_item("Then say something of several words."),
@@ -85,7 +92,7 @@ def test_a_limit_cuts_at_exactly_so_many_tokens(limit: int) -> None:
 def test_stop_sequences_cut_the_message_and_end_the_answer(
     stop: tuple[str, ...], said: str
 ) -> None:
-    answer = Answer((message_item("Then say something of several words."), ANSWER.items[2]))
+    answer = ScriptedAnswer((message_item("Then say something of several words."), ANSWER.items[2]))
     playback = Playback(answer, 10_000, stop)
     deltas = whole(playback)
     assert playback.reason is FinishReason.STOP
@@ -96,7 +103,7 @@ def test_stop_sequences_cut_the_message_and_end_the_answer(
 
 
 def test_what_the_next_prompt_will_hold() -> None:
-    said = Answer(ANSWER.items[1:])
+    said = ScriptedAnswer(ANSWER.items[1:])
     assert Playback(said, 10_000).prompt_items() == [
         Message("assistant", (TextPart("Then say something of several words."),)),
         FunctionCall("call_1", "look_up", '{"city": "Paris"}', namespace="maps"),

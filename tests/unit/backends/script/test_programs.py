@@ -1,4 +1,4 @@
-"""Generated code must hold together; Python's is run, with the tests it brings along."""
+"""Generated code must hold together: it is run, with the tests it brings along."""
 
 import ast
 from typing import Any
@@ -7,8 +7,6 @@ import pytest
 
 from backends.script.chance import Chance
 from backends.script.programs import write_long_function, write_program, write_tests
-from backends.script.statements import write_statements
-from backends.script.syntax import PYTHON, SYNTAXES
 from backends.script.topic import read_topic
 
 TOPIC = read_topic("Write a function that merges overlapping intervals")
@@ -23,8 +21,8 @@ def run(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_python_programs_pass_their_own_tests(seed: int) -> None:
-    program = write_program(TOPIC, PYTHON, Chance(seed), 100 + seed * 60)
-    tests = write_tests(program, PYTHON, Chance(seed), 12)
+    program = write_program(TOPIC, Chance(seed), 100 + seed * 60)
+    tests = write_tests(program, Chance(seed), 12)
     names = run(f"{program.text}\n\n\n{tests}")
     ran = [test() for name, test in names.items() if name.startswith("test_")]
     assert len(ran) == 12
@@ -33,25 +31,20 @@ def test_python_programs_pass_their_own_tests(seed: int) -> None:
 
 
 @pytest.mark.parametrize("num_lines", [8, 20, 57, 300])
-@pytest.mark.parametrize("label", SYNTAXES)
-def test_long_functions_have_exactly_so_many_lines(label: str, num_lines: int) -> None:
-    syntax = SYNTAXES[label]
-    program = write_long_function(TOPIC, syntax, Chance(num_lines), num_lines + 10)
+def test_long_functions_have_exactly_so_many_lines(num_lines: int) -> None:
+    program = write_long_function(TOPIC, Chance(num_lines), num_lines + 10)
     assert len(program.text.split("\n")) == num_lines + 10
-    if syntax is PYTHON:
-        tests = write_tests(program, syntax, Chance(1), 5)
-        names = run(f"{program.text}\n\n\n{tests}")
-        for name, test in names.items():
-            if name.startswith("test_"):
-                test()
+    tests = write_tests(program, Chance(1), 5)
+    names = run(f"{program.text}\n\n\n{tests}")
+    for name, test in names.items():
+        if name.startswith("test_"):
+            test()
 
 
-@pytest.mark.parametrize("label", [label for label in SYNTAXES if label != "python"])
 @pytest.mark.parametrize("seed", range(3))
-def test_brackets_close(label: str, seed: int) -> None:
-    syntax = SYNTAXES[label]
-    program = write_program(TOPIC, syntax, Chance(seed), 900)
-    text = program.text + write_tests(program, syntax, Chance(seed), 10)
+def test_brackets_close(seed: int) -> None:
+    program = write_program(TOPIC, Chance(seed), 900)
+    text = program.text + write_tests(program, Chance(seed), 10)
     open_ones = []
     for char in text:
         if char in "([{":
@@ -62,14 +55,5 @@ def test_brackets_close(label: str, seed: int) -> None:
 
 
 def test_programs_grow_with_what_is_asked() -> None:
-    sizes = [len(write_program(TOPIC, PYTHON, Chance(1), n).text) for n in (100, 1_000, 8_000)]
+    sizes = [len(write_program(TOPIC, Chance(1), n).text) for n in (100, 1_000, 8_000)]
     assert sizes[0] < 2_000 < sizes[1] < 8_000 < sizes[2]
-
-
-@pytest.mark.parametrize("language", ["sql", "bash"])
-def test_statements(language: str) -> None:
-    text = write_statements(language, TOPIC, Chance(1), 500)
-    blocks = text.split("\n\n")
-    assert len(set(blocks)) == len(blocks) > 5
-    assert text.count("(") == text.count(")")
-    assert "{n}" not in text

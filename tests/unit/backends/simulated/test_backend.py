@@ -195,7 +195,7 @@ async def test_cancel_counts_what_was_generated_and_silences() -> None:
     num_seen = sink.num_tokens
     assert usage.num_output_tokens >= num_seen >= 1
     assert generation.cancel() == usage
-    other = await answered(backend, request("ping"))
+    other = await answered(backend, request("Say pong."))
     assert other.text == "pong"
     assert (sink.num_tokens, sink.finished) == (num_seen, None)
     assert backend.stats().kv_used_tokens == 0
@@ -294,11 +294,11 @@ async def test_a_prompt_without_items() -> None:
 async def test_stats_and_identity() -> None:
     backend = WaferBackend(name="w", options=WaferOptions(model="mine", overhead_us=0.0))
     assert (backend.info.name, backend.info.model, backend.info.group) == ("w", "mine", "fast")
-    await answered(backend, request("ping"))
+    await answered(backend, request("Say pong."))
     stats = backend.stats()
     assert (stats.num_running, stats.num_waiting, stats.kv_used_tokens) == (0, 0, 0)
     assert stats.num_generated_tokens == 1
-    assert stats.num_prompt_tokens == request("ping").num_prompt_tokens
+    assert stats.num_prompt_tokens == request("Say pong.").num_prompt_tokens
     assert stats.max_num_seqs > 0
     await backend.close()
     deep = GpuBackend(name="g", options=GpuOptions(kv_capacity_tokens=50_007))

@@ -1,4 +1,4 @@
-"""What reading an ask and its context costs is bounded; counted in characters and words."""
+"""What reading a prompt and its context costs is bounded; counted in characters and words."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -9,23 +9,21 @@ import pytest
 from backends.contract import FinishReason, FunctionTool
 from backends.script import facts, playback, tool_calls
 from backends.script.answering import answer_script
-from backends.script.ask import GIST_CHARS, read_ask
-from backends.script.chance import Chance
 from backends.script.facts import MAX_READ_CHARS, find_facts, recall
-from backends.script.playback import Answer, Playback, message_item
-from backends.script.small_talk import small_talk
+from backends.script.last_message import EXCERPT_CHARS, read_last_message
+from backends.script.playback import Playback, ScriptedAnswer, message_item
 from backends.tokenizer import MAX_TOKEN_CHARS
 from tests.unit.backends.script.requests import assistant, request, user
 
 SCRIPT = answer_script(0, reasons=False)
 
 
-def test_of_a_long_ask_only_both_ends_are_read() -> None:
+def test_of_a_long_prompt_only_both_ends_are_read() -> None:
     made = request("Explain herons. " + "word number seven " * 20_000 + "In Go.")
-    gist = read_ask(made).gist
-    assert len(gist) == 2 * GIST_CHARS + 1
-    assert gist.startswith("Explain herons.")
-    assert gist.endswith("In Go.")
+    excerpt = read_last_message(made).excerpt
+    assert len(excerpt) == 2 * EXCERPT_CHARS + 1
+    assert excerpt.startswith("Explain herons.")
+    assert excerpt.endswith("In Go.")
 
 
 def first_arguments(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[str]:
@@ -72,14 +70,14 @@ def test_introductions_are_found_far_back() -> None:
 
 def test_an_answer_is_counted_no_further_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = first_arguments(monkeypatch, playback, "token_ends")
-    made = Playback(Answer((message_item("heron " * 100_000),)), 50)
+    made = Playback(ScriptedAnswer((message_item("heron " * 100_000),)), 50)
     assert (made.num_tokens, made.items[0].text.count("heron")) == (50, 50)
     assert sum(map(len, counted)) <= 54 * MAX_TOKEN_CHARS
 
 
 @pytest.mark.parametrize("limit", [40, 1_000])
 @pytest.mark.parametrize(
-    "ask",
+    "prompt",
     [
         *(f"Write 100000 {unit} on tides" for unit in ("words", "paragraphs", "ideas", "tokens")),
         *(f"Write 100000 {unit} of Python code" for unit in ("lines", "sentences", "tests")),
@@ -87,23 +85,14 @@ def test_an_answer_is_counted_no_further_than_its_limit(monkeypatch: pytest.Monk
         "Write 100000 lines of C++ code",
     ],
 )
-def test_an_endless_wish_is_written_little_beyond_its_limit(ask: str, limit: int) -> None:
-    answer = SCRIPT(request(ask, max_output_tokens=limit))
+def test_an_endless_wish_is_written_little_beyond_its_limit(prompt: str, limit: int) -> None:
+    answer = SCRIPT(request(prompt, max_output_tokens=limit))
     assert Playback(answer, limit).reason is FinishReason.LENGTH
     assert len(answer.items[0].text) < (3 * limit + 1_000) * 5
 
 
-def test_an_ask_is_split_into_words_once_for_all_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_is_split_into_words_once_for_all_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     folded = first_arguments(monkeypatch, tool_calls, "fold")
     tools = tuple(FunctionTool(f"tool_{i}", "Opens doors. " * 30, {}) for i in range(64))
     SCRIPT(request("alpha beta gamma " * 200, tools=tools))
     assert 3 <= len(folded) <= 3 + 64 * 2
-
-
-@pytest.mark.parametrize("ask", [" " * 100_000, "\n" * 100_000])
-def test_empty_asks_of_any_length_are_small_talk(ask: str) -> None:
-    assert "no message" in (small_talk(ask, Chance(0)) or "")
-
-
-def test_long_asks_are_no_small_talk() -> None:
-    assert small_talk("hello " + "\n" * 500 + "there", Chance(0)) is None

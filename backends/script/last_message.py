@@ -1,0 +1,89 @@
+"""The last user message of a request, what happened since, and what preceded it.
+
+A turn begins with its last user message. What follows it (calls the model made, what they gave)
+belongs to it; what precedes it is the context that answers draw on.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from backends.contract import (
+    CustomToolCall,
+    CustomToolCallOutput,
+    FunctionCall,
+    FunctionCallOutput,
+    GenerateRequest,
+    Item,
+    Message,
+)
+from backends.prompt import parts_text
+
+# Of a long message's beginning and of its end. It bounds what pattern matching costs.
+EXCERPT_CHARS = 1_000
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    """A call of this turn and what it gave."""
+
+    name: str  # empty if the call itself is not in the context
+    arguments: str
+    output: str
+
+
+class LastMessage(msgspec.Struct, frozen=True):
+    """What the last user message says, and what surrounds it."""
+
+    text: str  # empty if there is no user message
+    excerpt: str  # the text; of a long one, its beginning and end, where people say what they want
+    results: tuple[ToolResult, ...]  # of this turn's calls, in order
+    num_calls: int  # made in this turn
+    context: tuple[Item, ...]  # everything before the message
+    instructions: str | None  # the request's
+
+
+def read_last_message(request: GenerateRequest) -> LastMessage:
+    """Find the last user message among a request's items."""
+    items = [measured.item for measured in request.items]
+    start = next((i for i in range(len(items) - 1, -1, -1) if _is_users(items[i])), 0)
+    turn = items[start:]
+    text = next(user_texts(turn), "")
+    calls = {call.call_id: call for call in turn if isinstance(call, FunctionCall | CustomToolCall)}
+    return LastMessage(
+        text=text,
+        excerpt=_excerpt(text),
+        results=tuple(
+            _result(calls.get(item.call_id), parts_text(item.output))
+            for item in turn
+            if isinstance(item, FunctionCallOutput | CustomToolCallOutput)
+        ),
+        num_calls=len(calls),
+        context=tuple(items[:start]),
+        instructions=request.instructions,
+    )
+
+
+def user_texts(items: Iterable[Item]) -> Iterator[str]:
+    """What users said, in order."""
+    return (
+        parts_text(item.content)
+        for item in items
+        if isinstance(item, Message) and item.role == "user"
+    )
+
+
+def _is_users(item: Item) -> bool:
+    return isinstance(item, Message) and item.role == "user"
+
+
+def _excerpt(text: str) -> str:
+    if len(text) <= 2 * EXCERPT_CHARS:
+        return text
+    return f"{text[:EXCERPT_CHARS]}\n{text[-EXCERPT_CHARS:]}"
+
+
+def _result(call: FunctionCall | CustomToolCall | None, output: str) -> ToolResult:
+    if call is None:
+        return ToolResult("", "", output)
+    arguments = call.arguments if isinstance(call, FunctionCall) else call.input
+    return ToolResult(call.name, arguments, output)
