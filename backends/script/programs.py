@@ -45,7 +45,7 @@ _NOTES = ("Note", "Input", "Output", "Cost", "Memory", "Errors", "Order", "Limit
 _GUARD = '    if limit < 0:\n        raise ValueError("limit must not be negative")'
 
 
-class Step(msgspec.Struct, frozen=True):
+class ProgramStep(msgspec.Struct, frozen=True):
     """One loop over a list; `{out}` starts empty, and `{extra}` is kept from value to value."""
 
     comments: tuple[str, ...]  # sentences to choose from; {k} and {noun}
@@ -64,49 +64,49 @@ class Step(msgspec.Struct, frozen=True):
 
 # Values stay below 1,009, so that what a test expects is short.
 _STEPS = (
-    Step(
+    ProgramStep(
         ("Keep only {noun} within the limit.", "Drop every {noun} that exceeds the limit."),
         ("select", "restrict"),
         "",
         "if {item} <= limit:\n    {out}.append({item})",
         lambda values, limit, _: [v for v in values if v <= limit],
     ),
-    Step(
+    ProgramStep(
         ("Leave out each multiple of {k}.", "Multiples of {k} carry nothing new."),
         ("thin", "sieve"),
         "",
         "if {item} % {k} != 0:\n    {out}.append({item})",
         lambda values, _, k: [v for v in values if v % k != 0],
     ),
-    Step(
+    ProgramStep(
         ("Spread the {noun} values over the whole range.", "Mix: nearby values end up far apart."),
         ("scale", "spread"),
         "",
         "{out}.append(({item} * {k} + 7) % 1009)",
         lambda values, _, k: [(v * k + 7) % 1009 for v in values],
     ),
-    Step(
+    ProgramStep(
         ("Each {noun} counts once.", "Remove duplicates but keep the order."),
         ("dedupe", "unique"),
         "{{}}",
         "if {extra}.get({item}, 0) == 0:\n    {extra}[{item}] = 1\n    {out}.append({item})",
         lambda values, _limit, _k: list(dict.fromkeys(values)),
     ),
-    Step(
+    ProgramStep(
         ("Running totals: position i holds the sum so far.", "Accumulate the {noun} values."),
         ("accumulate", "total"),
         "0",
         "{extra} = ({extra} + {item}) % 1009\n{out}.append({extra})",
         lambda values, _limit, _k: [total % 1009 for total in accumulate(values)],
     ),
-    Step(
+    ProgramStep(
         ("Outliers above {k} count as {k}.", "Cap each {noun} at {k}."),
         ("cap", "clamp"),
         "",
         "if {item} > {k}:\n    {out}.append({k})\nelse:\n    {out}.append({item})",
         lambda values, _, k: [min(v, k) for v in values],
     ),
-    Step(
+    ProgramStep(
         ("Distance of each {noun} from the one before.", "What matters is the change."),
         ("differences", "compare"),
         "0",
@@ -114,28 +114,28 @@ _STEPS = (
         "else:\n    {out}.append({extra} - {item})\n{extra} = {item}",
         lambda values, _limit, _k: [abs(b - a) for a, b in zip([0, *values], values, strict=False)],
     ),
-    Step(
+    ProgramStep(
         ("Remember the largest {noun} seen so far.", "Never fall below an earlier peak."),
         ("peaks", "envelope"),
         "0",
         "if {item} > {extra}:\n    {extra} = {item}\n{out}.append({extra})",
         lambda values, _limit, _k: list(accumulate(values, max)),
     ),
-    Step(
+    ProgramStep(
         ("How often each {noun} has occurred by now.", "Count occurrences as they come."),
         ("count", "tally"),
         "{{}}",
         "{extra}[{item}] = {extra}.get({item}, 0) + 1\n{out}.append({extra}.get({item}, 0))",
         lambda values, _limit, _k: [values[: i + 1].count(v) for i, v in enumerate(values)],
     ),
-    Step(
+    ProgramStep(
         ("Weight each {noun} by its position.", "Later values weigh more."),
         ("weight", "rank"),
         "0",
         "{out}.append(({item} + {extra}) % 1009)\n{extra} = {extra} + {k}",
         lambda values, _, k: [(v + i * k) % 1009 for i, v in enumerate(values)],
     ),
-    Step(
+    ProgramStep(
         ("Skip the warm-up: start at the first {noun} above {k}.", "Ignore leading noise."),
         ("trim", "skip"),
         "0",
@@ -151,7 +151,7 @@ class Program(msgspec.Struct, frozen=True):
 
     name: str
     text: str
-    steps: tuple[tuple[Step, int], ...]  # each with its constant k, in order
+    steps: tuple[tuple[ProgramStep, int], ...]  # each with its constant k, in order
 
     def run(self, values: list[int], limit: int) -> list[int]:
         """What the function gives for a limit that is not negative."""
@@ -186,7 +186,7 @@ def write_long_function(topic: Topic, chance: Chance, num_lines: int) -> Program
     """A single function of exactly so many lines, at least the four of its frame."""
     num_written = 4  # signature, guard of two, return
     blocks: list[str] = []
-    steps: list[tuple[Step, int]] = []
+    steps: list[tuple[ProgramStep, int]] = []
     source = "values"
     results, carried = (chance.some(words, len(words)) for words in (_RESULTS, _CARRIED))
     while True:
@@ -252,7 +252,7 @@ def _helper(topic: Topic, chance: Chance, names: set[str]) -> Program:
 
 def _few_steps(
     topic: Topic, chance: Chance, number: int
-) -> tuple[list[str], str, list[tuple[Step, int]]]:
+) -> tuple[list[str], str, list[tuple[ProgramStep, int]]]:
     """A function's body, the variable that holds its result, and its steps."""
     body = [_GUARD] if chance.often(60) else []
     steps = []
@@ -274,7 +274,7 @@ def _few_steps(
 
 def _step(
     topic: Topic, chance: Chance, names: dict[str, str], gap: str = ""
-) -> tuple[str, tuple[Step, int]]:
+) -> tuple[str, tuple[ProgramStep, int]]:
     """A comment and a step under it; and the step with its constant."""
     step, template = chance.pick(_STEP_TEMPLATES)
     k = chance.between(2, 97)
@@ -288,7 +288,9 @@ def _nth(words: list[str], index: int) -> str:
     return f"{words[which]}{turn + 1}" if turn else words[which]
 
 
-def _function(name: str, body: list[str], result: str, steps: list[tuple[Step, int]]) -> Program:
+def _function(
+    name: str, body: list[str], result: str, steps: list[tuple[ProgramStep, int]]
+) -> Program:
     signature = f"def {name}(values: list[int], limit: int) -> list[int]:"
     text = "\n".join([signature, *body, f"    return {result}"])
     return Program(name, text, tuple(steps))
