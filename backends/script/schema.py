@@ -1,4 +1,4 @@
-"""Instances of a JSON schema, filled from what an ask mentions.
+"""Instances of a JSON schema, filled from what a prompt mentions.
 
 Understood: type (lists too), enum, const, properties, required, additionalProperties,
 minProperties, maxProperties, items, prefixItems, minItems, maxItems, uniqueItems, minLength,
@@ -8,11 +8,12 @@ document. The rest (not, if/then/else, dependent..., contains, patternProperties
 passed over, so a schema that relies on it may get an instance it does not accept; so may a oneOf
 whose branches overlap.
 
-Optional properties are filled only where the ask offers a value. Recursion stops where it may: past
-`SHALLOW_DEPTH`, only what is required is made, the plainest alternative first.
+Optional properties are filled only where the prompt offers a value. Recursion stops where it may:
+past `SHALLOW_DEPTH`, only what is required is made, the plainest alternative first.
 """
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -36,6 +37,13 @@ _WORDS = (
     "timber",
 )  # fmt: skip
 
+# The kind that a keyword speaks of, where a schema has no type; the first that it has counts.
+_KINDS = {
+    **dict.fromkeys(("properties", "required", "minProperties"), "object"),
+    **dict.fromkeys(("items", "prefixItems", "minItems"), "array"),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), "number"),
+    "multipleOf": "number",
+}
 _FORMATS = {
     "date": "2025-06-17",
     "date-time": "2025-06-17T09:30:00Z",
@@ -66,12 +74,12 @@ class _Maker:
         self._num_nodes = 0
 
     def make(self, schema: Any, name: str, depth: int, *, wanted: bool) -> Any:
-        """A value for one place.
+        """A value for a schema or a part of one.
 
         Args:
-            schema: Of the place.
-            name: The property's, or its array's; empty at the root.
-            depth: How deep the place is.
+            schema: The part.
+            name: The property that has it, or its array's; empty at the root.
+            depth: How deep in the instance the value is.
             wanted: Whether null will not do though the schema allows it.
         """
         self._num_nodes += 1
@@ -91,10 +99,8 @@ class _Maker:
                 return self._array(schema, name, depth)
             case "string":
                 return self._string(schema, name)
-            case "integer":
-                return self._number(schema, name, whole=True)
-            case "number":
-                return self._number(schema, name, whole=False)
+            case "integer" | "number" as kind:
+                return self._number(schema, name, whole=kind == "integer")
             case "boolean":
                 return self._values.mentions(name)
         return None
@@ -108,21 +114,19 @@ class _Maker:
             if not isinstance(schema, dict):
                 return schema
             if "$ref" in schema:
-                target = self._target(schema["$ref"])
-                rest = {key: value for key, value in schema.items() if key != "$ref"}
-                schema = merged(rest, target)
+                schema = _merged(_without(schema, "$ref"), self._target(schema["$ref"]))
             elif schema.get("allOf"):
-                rest = {key: value for key, value in schema.items() if key != "allOf"}
+                rest: Any = _without(schema, "allOf")
                 for part in schema["allOf"]:
-                    rest = merged(rest, self._resolved(part, depth))
+                    rest = _merged(rest, self._resolved(part, depth))
                     # Each merge copies what came together so far.
                     self._num_nodes += len(rest.get("properties", ())) // COPIES_PER_NODE
                     if self._num_nodes > MAX_NODES:
                         break
                 schema = rest
             elif alternatives := schema.get("anyOf") or schema.get("oneOf"):
-                rest = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
-                schema = merged(rest, self._alternative(alternatives, depth))
+                rest = _without(schema, "anyOf", "oneOf")
+                schema = _merged(rest, self._alternative(alternatives, depth))
             else:
                 return schema
         return {"type": "null"}  # references that only refer to each other, or far too many
@@ -143,31 +147,18 @@ class _Maker:
         return target
 
     def _alternative(self, alternatives: list[Any], depth: int) -> Any:
-        """The plainest one when deep, else one the ask speaks for, else the first that says."""
+        """The plainest one when deep, else one the prompt speaks for, else the first not null."""
         if depth >= SHALLOW_DEPTH:
-            return min(alternatives, key=self._weight)
+            return min(alternatives, key=_weight)
         for schema in alternatives:
             if isinstance(schema, dict):
                 options = [schema["const"]] if "const" in schema else schema.get("enum", ())
                 if self._values.one_of(options) is not None:
                     return schema
-        told = [s for s in alternatives if not (isinstance(s, dict) and s.get("type") == "null")]
-        return (told or alternatives)[0]
-
-    def _weight(self, schema: Any) -> int:
-        """How much a schema's instances need, roughly."""
-        if not isinstance(schema, dict):
-            return 1
-        if "$ref" in schema:
-            return 3
-        if "const" in schema or "enum" in schema:
-            return 0
-        kind = schema.get("type")
-        if kind == "object" or "properties" in schema:
-            return 2 + 2 * len(schema.get("required", ()))
-        if kind == "array":
-            return 2 + 2 * int(schema.get("minItems", 0))
-        return 1 if kind != "null" else 0
+        is_null = (isinstance(s, dict) and s.get("type") == "null" for s in alternatives)
+        return next(
+            (s for s, null in zip(alternatives, is_null, strict=True) if not null), alternatives[0]
+        )
 
     def _kind(self, schema: dict[str, Any], name: str, depth: int, wanted: bool) -> str:
         kinds = schema.get("type")
@@ -178,18 +169,10 @@ class _Maker:
             if "null" in kinds and not needed:
                 return "null"
             return str(next((kind for kind in kinds if kind != "null"), "null"))
-        if "properties" in schema or "required" in schema or "minProperties" in schema:
-            return "object"
-        if "items" in schema or "prefixItems" in schema or "minItems" in schema:
-            return "array"
-        if {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"} & set(
-            schema
-        ):
-            return "number"
-        return "string"
+        return next((kind for keyword, kind in _KINDS.items() if keyword in schema), "string")
 
     def _offers(self, name: str, schema: Any) -> bool:
-        """Whether the ask has something for a property of that name and schema."""
+        """Whether the prompt has something for a property of that name and schema."""
         options = schema.get("enum") if isinstance(schema, dict) else None
         if options:
             return self._values.one_of(options) is not None
@@ -198,67 +181,66 @@ class _Maker:
     def _of_enum(self, options: list[Any], wanted: bool) -> Any:
         self._num_nodes += len(options) // COPIES_PER_NODE
         spoken = self._values.one_of(options)
-        if spoken is not None:
+        if spoken is not None or (not wanted and None in options):
             return spoken
-        if not wanted and None in options:
-            return None
         return next((option for option in options if option is not None), None)
 
     def _object(self, schema: dict[str, Any], name: str, depth: int) -> dict[str, Any]:
         properties = schema.get("properties")
         properties = properties if isinstance(properties, dict) else {}
-        required = [key for key in schema.get("required", ()) if isinstance(key, str)]
-        made: dict[str, Any] = {}
-        for key, place in properties.items():
-            if key in required or (depth < SHALLOW_DEPTH and self._offers(key, place)):
-                # A strict schema requires everything and marks the optional by allowing null.
-                made[key] = self.make(place, key, depth + 1, wanted=False)
         others = schema.get("additionalProperties", True)
-        for key in required:
-            if key not in properties:
-                made[key] = self.make(others, key, depth + 1, wanted=False)
+        required = [key for key in schema.get("required", ()) if isinstance(key, str)]
+        keys = [
+            key
+            for key, part in properties.items()
+            if key in required or (depth < SHALLOW_DEPTH and self._offers(key, part))
+        ]
+        # A strict schema requires everything and marks the optional by allowing null.
+        made = {
+            key: self.make(properties.get(key, others), key, depth + 1, wanted=False)
+            for key in dict.fromkeys(keys + required)
+        }
         least = min(int(schema.get("minProperties", 0)), MAX_ITEMS)
         spare = [key for key in properties if key not in made]
-        while len(made) < least and spare:
-            key = spare.pop(0)
-            made[key] = self.make(properties[key], key, depth + 1, wanted=False)
-        while len(made) < least and others is not False:
-            made[f"key{len(made) + 1}"] = self.make(others, name, depth + 1, wanted=False)
-        most = schema.get("maxProperties")
-        if most is not None:
-            for key in [key for key in reversed(made) if key not in required]:
-                if len(made) > most:
-                    del made[key]
+        while len(made) < least and (spare or others is not False):
+            key, part, part_name = f"key{len(made) + 1}", others, name
+            if spare:
+                key = part_name = spare.pop(0)
+                part = properties[key]
+            made[key] = self.make(part, part_name, depth + 1, wanted=False)
+        optional = [key for key in made if key not in required]
+        while optional and len(made) > schema.get("maxProperties", math.inf):
+            del made[optional.pop()]
         return made
 
     def _array(self, schema: dict[str, Any], name: str, depth: int) -> list[Any]:
         firsts = schema.get("prefixItems", [])
-        place = schema.get("items", True)
+        rest = schema.get("items", True)
         least = min(int(schema.get("minItems", 0)), MAX_ITEMS)
         most = min(int(schema.get("maxItems", MAX_ITEMS)), MAX_ITEMS)
         number = least if depth >= SHALLOW_DEPTH else max(least, len(firsts), 1)
-        if place is False:
+        if rest is False:
             number = min(number, len(firsts))
-        elif depth < SHALLOW_DEPTH and not firsts and self._is_plain_text(place):
+        elif depth < SHALLOW_DEPTH and not firsts and _is_plain_text(rest):
             number = max(number, min(len(self._values.names), 20))
         made: list[Any] = []
         seen: set[bytes] | None = set() if schema.get("uniqueItems") else None
         for index in range(min(number, most)):
             if self._num_nodes > MAX_NODES:
                 break
-            here = firsts[index] if index < len(firsts) else place
-            made.append(self._item(here, name, depth, index, seen))
+            part = firsts[index] if index < len(firsts) else rest
+            made.append(self._item(part, name, depth + 1, index, seen))
         return made
 
-    def _item(self, place: Any, name: str, depth: int, index: int, seen: set[bytes] | None) -> Any:
+    def _item(self, schema: Any, name: str, depth: int, index: int, seen: set[bytes] | None) -> Any:
         """One item of an array; `seen` holds the earlier ones where they must differ."""
-        if self._is_plain_text(place) and index < len(self._values.names):
+        if _is_plain_text(schema) and index < len(self._values.names):
             value: Any = self._values.names[index]
         else:
-            value = self.make(place, "" if index else name, depth + 1, wanted=True)
+            value = self.make(schema, "" if index else name, depth, wanted=True)
         if seen is None:
             return value
-        options = place.get("enum", ()) if isinstance(place, dict) else ()
+        options = schema.get("enum", ()) if isinstance(schema, dict) else ()
         for attempt in range(index, index + 100):
             if _canonical(value) not in seen or self._num_nodes > MAX_NODES:
                 break
@@ -266,32 +248,24 @@ class _Maker:
             if attempt < len(options):
                 value = options[attempt]
             else:
-                value = self._varied(place, attempt + 1 - len(options), depth)
+                value = self._varied(schema, attempt + 1 - len(options), depth)
         seen.add(_canonical(value))
         return value
 
-    def _varied(self, place: Any, number: int, depth: int) -> Any:
-        """Another value for a place whose first ones were taken already."""
-        schema = self._resolved(place, depth)
-        kind = self._kind(schema, "", depth, True) if isinstance(schema, dict) else "string"
+    def _varied(self, schema: Any, number: int, depth: int) -> Any:
+        """Another value for a schema whose first ones were taken already."""
+        resolved = self._resolved(schema, depth)
+        kind = self._kind(resolved, "", depth, True) if isinstance(resolved, dict) else "string"
         if kind == "boolean":
             return number % 2 == 1
         if kind in ("integer", "number"):
-            low, _, step = _bounds(schema, whole=kind == "integer")
-            return _as_json(low + number * step)
-        return self.make(place, "", depth + 1, wanted=True)
-
-    def _is_plain_text(self, place: Any) -> bool:
-        return (
-            isinstance(place, dict)
-            and set(place) <= {"type", "description", "title"}
-            and (place.get("type") == "string")
-        )
+            low, _, step = _grid(resolved, whole=kind == "integer")
+            return _as_json((low + number) * step)
+        return self.make(schema, "", depth, wanted=True)
 
     def _string(self, schema: dict[str, Any], name: str) -> str:
         least = min(int(schema.get("minLength", 0)), MAX_CHARS)
-        most = schema.get("maxLength")
-        most = MAX_CHARS if most is None else min(int(most), MAX_CHARS)
+        most = min(int(schema.get("maxLength", MAX_CHARS)), MAX_CHARS)
         if pattern := schema.get("pattern"):
             self._num_nodes += PATTERN_NODES
             made = matching_string(pattern, self._chance, least, most)
@@ -299,7 +273,7 @@ class _Maker:
                 return made
         if fixed := self._of_format(schema.get("format")):
             return fixed
-        text = self._values.text(name) or (" ".join([self._word(), self._word()]))
+        text = self._values.text(name) or f"{self._word()} {self._word()}"
         while len(text) < least:
             text += " " + self._word()
         return text[:most]
@@ -309,71 +283,67 @@ class _Maker:
             digits = "".join(self._chance.pick("0123456789abcdef") for _ in range(30))
             return f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-a{digits[15:18]}-{digits[18:30]}"
         if form in ("email", "uri", "date"):
-            return self._values.text({"uri": "url"}.get(form, form)) or _FORMATS[form]
+            return self._values.text("url" if form == "uri" else form) or _FORMATS[form]
         return _FORMATS.get(form) if isinstance(form, str) else None
 
     def _number(self, schema: dict[str, Any], name: str, *, whole: bool) -> int | float:
-        low, high, step = _bounds(schema, whole=whole)
         offered = self._values.number(name) if name else None
-        wish = Fraction(str(offered)) if offered is not None else Fraction(self._chance.below(20))
-        wish = max(low, wish if high is None else min(wish, high))
-        if not whole and "multipleOf" not in schema:
-            return _as_json(wish)
-        for number in range(200):  # next to the wish; floats divide unevenly, so look around
-            sign = -1 if number % 2 else 1
-            near = low + step * ((wish - low) // step + sign * ((number + 1) // 2))
+        wish = Fraction(str(self._chance.below(20) if offered is None else offered))
+        multiple = schema.get("multipleOf")
+        if not whole and multiple is None:
+            lows, highs = _fractions(schema, _LOWS), _fractions(schema, _HIGHS)
+            wish = max([min([wish, *highs.values()]), *lows.values()])
+            if wish not in (lows.get("exclusiveMinimum"), highs.get("exclusiveMaximum")):
+                return _as_json(wish)
+        low, high, step = _grid(schema, whole=whole)
+        nearest = max(low, wish // step if high is None else min(wish // step, high))
+        for distance in range(200):  # next to the wish; floats divide unevenly, so look around
+            away = (distance + 1) // 2
+            near = nearest + (away if distance % 2 == 0 else -away)
             if near < low or (high is not None and near > high):
                 continue
-            value = _as_json(near) if whole or step.denominator == 1 else float(near)
-            multiple = schema.get("multipleOf")
+            value = _as_json(near * step)
             if not multiple or whole or (value / multiple) % 1 == 0:
                 return value
-        return _as_json(low)
+        return _as_json(low * step)
 
     def _word(self) -> str:
         return self._chance.pick(_WORDS)
 
 
-def _bounds(schema: dict[str, Any], *, whole: bool) -> tuple[Fraction, Fraction | None, Fraction]:
-    """The least and greatest allowed value, and the distance between allowed ones.
+_LOWS, _HIGHS = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 
-    The least is a multiple of the distance; without a lower bound it is 0, or the greatest multiple
-    below an upper bound under that.
+
+def _grid(schema: dict[str, Any], *, whole: bool) -> tuple[int, int | None, Fraction]:
+    """A step, and how many of it the least and the greatest allowed multiple have.
+
+    Without a lower bound the least is 0, or the greatest where that is negative.
     """
+    lows, highs = _fractions(schema, _LOWS), _fractions(schema, _HIGHS)
     step = Fraction(str(schema.get("multipleOf", 1)))
-    if whole and step.denominator != 1:
+    if whole:
         step = Fraction(step.numerator)  # the whole multiples of 0.5 are the multiples of 1
-    lows = [Fraction(str(schema[key])) for key in ("minimum", "exclusiveMinimum") if key in schema]
-    highs = [Fraction(str(schema[key])) for key in ("maximum", "exclusiveMaximum") if key in schema]
-    low, high = max(lows, default=None), min(highs, default=None)
-    if low is not None and high is not None and "multipleOf" not in schema and not whole:
-        step = min(step, (high - low) / 4) or Fraction(1)
-        return (
-            low + (step if low == _fraction(schema.get("exclusiveMinimum")) else 0),
-            (high - (step if high == _fraction(schema.get("exclusiveMaximum")) else 0)),
-            step,
-        )
-    if low is None:
-        low = (
-            min(Fraction(0), Fraction(math.floor(high / step) * step))
-            if high is not None
-            else (Fraction(0))
-        )
-        if high is not None and low == _fraction(schema.get("exclusiveMaximum")):
-            low -= step
-    else:
-        low = Fraction(math.ceil(low / step) * step)
-        if low == _fraction(schema.get("exclusiveMinimum")):
-            low += step
-    if high is not None:
-        high = Fraction(math.floor(high / step) * step)
-        if high == _fraction(schema.get("exclusiveMaximum")):
-            high -= step
+    elif lows and highs and "multipleOf" not in schema:
+        step = min(step, (min(highs.values()) - max(lows.values())) / 4) or step
+    high = min(
+        (
+            math.floor(bound / step) if key == "maximum" else math.ceil(bound / step) - 1
+            for key, bound in highs.items()
+        ),
+        default=None,
+    )
+    low = max(
+        (
+            math.ceil(bound / step) if key == "minimum" else math.floor(bound / step) + 1
+            for key, bound in lows.items()
+        ),
+        default=min(0, high or 0),
+    )
     return low, high, step
 
 
-def _fraction(value: Any) -> Fraction | None:
-    return None if value is None or isinstance(value, bool) else Fraction(str(value))
+def _fractions(schema: dict[str, Any], keywords: tuple[str, ...]) -> dict[str, Fraction]:
+    return {key: Fraction(str(schema[key])) for key in keywords if key in schema}
 
 
 def _as_json(value: Fraction) -> int | float:
@@ -385,51 +355,65 @@ def _canonical(value: Any) -> bytes:
     return msgspec.json.encode(value, order="deterministic")
 
 
-_TIGHTEST_HIGH = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
-_TIGHTEST_LOW = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+def _is_plain_text(schema: Any) -> bool:
+    return (
+        isinstance(schema, dict)
+        and schema.keys() <= {"type", "description", "title"}
+        and schema.get("type") == "string"
+    )
 
 
-def merged(a: Any, b: Any) -> Any:
+def _weight(schema: Any) -> int:
+    """How much a schema's instances need, roughly."""
+    if not isinstance(schema, dict):
+        return 1
+    if "$ref" in schema:
+        return 3
+    kind = schema.get("type")
+    if "const" in schema or "enum" in schema or kind == "null":
+        return 0
+    if kind == "object" or "properties" in schema:
+        return 2 + 2 * len(schema.get("required", ()))
+    return 2 + 2 * int(schema.get("minItems", 0)) if kind == "array" else 1
+
+
+def _without(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in keywords}
+
+
+def _merged(a: Any, b: Any) -> Any:
     """A schema that accepts what both accept; where no plain form exists, b's keyword wins."""
+    if a is False or b is False:
+        return False
     if not isinstance(a, dict) or not a:
-        return b if a is not False else False
+        return b
     if not isinstance(b, dict):
-        return a if b is not False else False
-    out = dict(a)
-    for key, value in b.items():
-        out[key] = _both(key, a[key], value) if key in a else value
-    return out
-
-
-def _both(key: str, a: Any, b: Any) -> Any:
-    if key in _TIGHTEST_HIGH:
-        return min(a, b)
-    if key in _TIGHTEST_LOW:
-        return max(a, b)
-    if key == "properties":
-        return {**a, **{name: merged(a.get(name, {}), place) for name, place in b.items()}}
-    if key == "required":
-        return list(dict.fromkeys([*a, *b]))
-    if key == "enum":
-        return [option for option in a if option in b]
-    if key in ("items", "additionalProperties"):
-        return merged(a, b)
-    if key in ("allOf", "prefixItems"):
-        return [*a, *b] if key == "allOf" else b
-    if key == "type":
-        return _common_types(a, b)
-    if key in ("anyOf", "oneOf"):
-        # One of each: the choices are made one after the other.
-        return [merged(one, {key: b}) for one in a]
-    return b
+        return a
+    both = {key: _BOTH[key](a[key], b[key]) for key in b if key in a and key in _BOTH}
+    return {**a, **b, **both}
 
 
 def _common_types(a: Any, b: Any) -> Any:
-    first = [a] if isinstance(a, str) else list(a)
-    second = [b] if isinstance(b, str) else list(b)
+    first, second = ([kinds] if isinstance(kinds, str) else list(kinds) for kinds in (a, b))
     if "number" in first and "integer" in second:
         first.append("integer")
     if "integer" in first and "number" in second:
         second.append("integer")
     common = [kind for kind in first if kind in second]
     return common[0] if len(common) == 1 else common or b
+
+
+# What a keyword becomes that two schemas have.
+_BOTH: dict[str, Callable[[Any, Any], Any]] = {
+    **dict.fromkeys((*_HIGHS, "maxLength", "maxItems", "maxProperties"), min),
+    **dict.fromkeys((*_LOWS, "minLength", "minItems", "minProperties"), max),
+    **dict.fromkeys(("items", "additionalProperties"), _merged),
+    "properties": lambda a, b: {**a, **{key: _merged(a.get(key, {}), b[key]) for key in b}},
+    "required": lambda a, b: list(dict.fromkeys([*a, *b])),
+    "enum": lambda a, b: [option for option in a if option in b],
+    "allOf": lambda a, b: [*a, *b],
+    "type": _common_types,
+    # One of each: the choices are made one after the other.
+    "anyOf": lambda a, b: [_merged(one, {"anyOf": b}) for one in a],
+    "oneOf": lambda a, b: [_merged(one, {"oneOf": b}) for one in a],
+}
