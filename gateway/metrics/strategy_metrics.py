@@ -5,12 +5,11 @@ from typing import Literal, get_args
 from prometheus_client import CollectorRegistry, Counter
 
 from backends.contract import BackendGroup, Usage
-from router.classify.task import Strategy
 from router.pools.pools import GROUPS
+from router.strategies.table import STRATEGIES
 
 # `degraded`: an answer, though a part failed; then the other engine gave it, or had less to go by.
 StrategyOutcome = Literal["ok", "degraded", "error", "cancelled"]
-RIVALRIES: tuple[Strategy, ...] = ("race", "hedge")  # one engine wins, the other has lost
 
 
 class StrategyMetrics:
@@ -35,24 +34,26 @@ class StrategyMetrics:
             ("strategy", "route"),
             registry=registry,
         )
-        for strategy in get_args(Strategy):  # so that none reads as 0, not as a missing series
+        for (
+            strategy,
+            record,
+        ) in STRATEGIES.items():  # none reads as 0, not as a missing series
             for outcome in get_args(StrategyOutcome):
                 self._tasks.labels(strategy, outcome)
             for group in GROUPS:
                 self._wasted.labels(strategy, group)
-        for strategy in RIVALRIES:
-            for group in GROUPS:
-                self._wins.labels(strategy, group)
+                if record.competes:
+                    self._wins.labels(strategy, group)
 
     def ended(
-        self, strategy: Strategy, outcome: StrategyOutcome, answered_by: BackendGroup | None
+        self, strategy: str, outcome: StrategyOutcome, answered_by: BackendGroup | None
     ) -> None:
         """Counts a task; `answered_by` where there was an answer."""
         self._tasks.labels(strategy, outcome).inc()
-        if strategy in RIVALRIES and answered_by is not None:
+        if STRATEGIES[strategy].competes and answered_by is not None:
             self._wins.labels(strategy, answered_by).inc()
 
-    def wasted(self, strategy: Strategy, group: BackendGroup, usage: Usage) -> None:
+    def wasted(self, strategy: str, group: BackendGroup, usage: Usage) -> None:
         """Counts what a generation used that was cancelled for another's sake."""
         tokens = usage.num_input_tokens + usage.num_output_tokens
         self._wasted.labels(strategy, group).inc(tokens)

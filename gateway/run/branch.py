@@ -9,8 +9,10 @@ from typing import Any, Protocol
 import msgspec
 
 from backends.contract import Delta, Finish, Generation, Usage
-from gateway.run.side_reservations import Claim, SideReservation
-from router.strategies.actions import Begin, Subtask, Vary
+from gateway.run.side_reservations import PendingReservation, SideReservation
+from router.strategies.actions import StartBranch
+from router.strategies.breadth import Vary
+from router.strategies.subtasks import Subtask
 
 
 class Listener(Protocol):
@@ -26,7 +28,7 @@ class Listener(Protocol):
 class TokenTimes(msgspec.Struct):
     """When a branch's tokens came, by its engine's time; and when the client saw the first."""
 
-    backend: int  # place in the route's backends
+    backend_index: int
     first_at_us: int
     last_at_us: int
     seen_us: int = 0  # by the gateway's clock
@@ -42,19 +44,21 @@ class Branch:
     """One generation of a run, and its sink."""
 
     __slots__ = (
-        *("_run", "backend", "begin", "cancelled", "claim", "failed", "generation", "gives_way"),
-        *("num_prompt_tokens", "num_streamed_tokens", "number", "pace", "reservation"),
-        *("started_us", "usage"),
+        *("_run", "backend", "backend_index", "cancelled", "failed", "generation", "gives_way"),
+        *("num_prompt_tokens", "num_streamed_tokens", "number", "own_reservation", "pace", "part"),
+        *("pending", "reservation", "started_us", "usage"),
     )
 
-    def __init__(self, run: Listener, begin: Begin, backend: str, started_us: int) -> None:
+    def __init__(self, run: Listener, start: StartBranch, backend: str, started_us: int) -> None:
         self._run = run
-        self.begin = begin
+        self.number = start.branch
+        self.part = start.part
+        self.backend_index = start.backend_index
         self.backend = backend  # changes with a failover
+        self.own_reservation = start.own_reservation
         self.started_us = started_us
-        self.number = begin.branch
         self.generation: Generation | None = None  # None: not started, or refused
-        self.claim: Claim | None = None  # to a reservation of its own, where it asks for one
+        self.pending: PendingReservation | None = None  # its own, until it is decided
         self.reservation: SideReservation | None = None  # its own, once it has that
         self.usage: Usage | None = None  # once it is over
         self.pace: TokenTimes | None = None  # once it has a token
@@ -87,8 +91,8 @@ class Branch:
         self.usage = usage
         if self.reservation is not None:
             self.reservation.settle(usage)
-        elif self.claim is not None:
-            self.claim.withdraw()
+        elif self.pending is not None:
+            self.pending.withdraw()
 
     def usage_so_far(self) -> Usage:
         """Its usage while it runs; what is cached is known once it has ended."""
@@ -99,7 +103,7 @@ class Branch:
     @property
     def waits(self) -> bool:
         """Whether it is to have a reservation of its own, and nobody knows yet if it will."""
-        return self.begin.apart and self.reservation is None and self.usage is None
+        return self.own_reservation and self.reservation is None and self.usage is None
 
     @property
     def state(self) -> str:
@@ -127,7 +131,7 @@ class Branches(dict[int, Branch]):
         return [
             {
                 "backend": branch.backend,
-                "part": type(branch.begin.ask).__name__.lower(),
+                "part": branch.part.name,
                 "state": branch.state,
                 "output_tokens": (branch.usage or Usage()).num_output_tokens,
             }
@@ -135,16 +139,16 @@ class Branches(dict[int, Branch]):
         ]
 
     def wasted(self) -> Iterator[tuple[int, Usage]]:
-        """Place in the route and usage of each branch that gave way to another.
+        """Backend index and usage of each branch that gave way to another.
 
         Not of sub-tasks: those give way to what their client says, and stay in the context.
         """
         for branch in self.values():
-            if branch.gives_way and not isinstance(branch.begin.ask, Subtask):
-                yield branch.begin.backend, branch.usage or Usage()
+            if branch.gives_way and not isinstance(branch.part, Subtask):
+                yield branch.backend_index, branch.usage or Usage()
 
     def variations(self) -> dict[str, int]:
         """Of `breadth`: how many were asked for, and how many came to their end."""
-        rows = [branch for branch in self.values() if isinstance(branch.begin.ask, Vary)]
+        rows = [branch for branch in self.values() if isinstance(branch.part, Vary)]
         whole = sum(branch.state == "finished" for branch in rows)
         return {"asked": len(rows), "whole": whole}

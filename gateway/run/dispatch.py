@@ -32,24 +32,23 @@ from router.decide.decision import RankedRoute
 from router.decide.failover import replacement
 from router.strategies.actions import (
     Action,
-    Begin,
-    Cancel,
-    End,
+    CancelBranch,
+    EndRun,
     Forward,
-    Merge,
-    Subtask,
+    Machine,
+    StartBranch,
     WakeAt,
 )
 from router.strategies.delegate import Delegate
 from router.strategies.items import PATIENCE_US
-from router.strategies.merging import merge, shows_commentary
-from router.strategies.part_requests import branch_request
-from router.strategies.race import Single
+from router.strategies.part_requests import branch_request, shows_commentary
+from router.strategies.single import Single
+from router.strategies.subtasks import Subtask
 
 MAX_EXPECTED_TOKENS = 1 << 30  # where nothing is expected: what may be generated
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """How a run ended: `finish` is None where it was stopped from outside."""
 
     finish: Finish | None
@@ -77,7 +76,7 @@ class Run:
         """`apart` reserves for branches that the task's own reservation is not for."""
         self._expected_output_tokens = expected_output_tokens
         self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[Outcome] = self._loop.create_future()
+        self.ended: asyncio.Future[RunOutcome] = self._loop.create_future()
         self.first: TokenTimes | None = None  # of the branch whose token the client saw first
         self.answerer = len(chosen.backends) - 1  # whose words came last: the answer's
         self._clock_us = clock_us
@@ -89,7 +88,7 @@ class Run:
         self.failovers: list[Failover] = []
         self.on_failover: Callable[[], None] | None = None
         self._apart = apart
-        self._merge: Merge = Single()
+        self._machine: Machine = Single()
         self._shows_commentary = True
         self._hidden: list[Forward] = []  # commentary that is not shown
         self._delegate: Delegate | None = None
@@ -121,10 +120,10 @@ class Run:
         self._backends = backends
         self._request = request
         self._shows_commentary = shows_commentary(request)
-        self._merge = merge(self._chosen.strategy, self._chosen.options, request)
-        if isinstance(self._merge, Delegate):
-            self._delegate = self._merge
-        self._act(self._merge.start(self._clock_us()))
+        self._machine = self._chosen.record.machine(self._chosen.options, request)
+        if isinstance(self._machine, Delegate):
+            self._delegate = self._machine
+        self._act(self._machine.start(self._clock_us()))
         if self.ended.done():  # backends push later, so this can only be refusals
             finish = self.ended.result().finish
             assert finish is not None
@@ -135,7 +134,7 @@ class Run:
         """End from outside: a steer or a cancel. What was pushed so far stays."""
         self.close()
         if not self.ended.done():
-            self.ended.set_result(Outcome(None))
+            self.ended.set_result(RunOutcome(None))
 
     def break_off(self, error: Exception) -> None:
         """End for a fault of ours; whoever waits for the end gets it."""
@@ -195,7 +194,7 @@ class Run:
         """What was used in each place of the route; whole after `close`."""
         totals = [NO_USAGE] * len(self._chosen.backends)
         for branch in self.branches.values():
-            totals[branch.begin.backend] += branch.usage or NO_USAGE
+            totals[branch.backend_index] += branch.usage or NO_USAGE
         return totals
 
     def own_usages(self) -> list[Usage]:
@@ -205,8 +204,8 @@ class Run:
         """
         totals = [NO_USAGE] * len(self._chosen.backends)
         for branch in self.branches.values():
-            if not branch.begin.apart:
-                totals[branch.begin.backend] += branch.usage_so_far()
+            if not branch.own_reservation:
+                totals[branch.backend_index] += branch.usage_so_far()
         return totals
 
     @property
@@ -265,15 +264,15 @@ class Run:
     def on_delta(self, branch: Branch, delta: Delta) -> None:
         pace = branch.pace
         if pace is None:
-            branch.pace = pace = TokenTimes(branch.begin.backend, delta.at_us, delta.at_us)
+            branch.pace = pace = TokenTimes(branch.backend_index, delta.at_us, delta.at_us)
         pace.last_at_us = delta.at_us
         branch.num_streamed_tokens += delta.num_tokens
-        if self._merge.transparent:
+        if self._machine.transparent:
             if self.first is None:
                 self._see(branch)
             self._writer.push(delta, None)
         else:
-            self._act(self._merge.on_delta(branch.number, delta))
+            self._act(self._machine.on_delta(branch.number, delta))
 
     def on_finish(self, branch: Branch, finish: Finish) -> None:
         if branch.usage is not None:
@@ -284,13 +283,13 @@ class Run:
         branch.failed = finish.error is not None
         self._one_over = True
         if not self._closed:
-            self._act(self._merge.on_finish(branch.number, finish, self._clock_us()))
+            self._act(self._machine.on_finish(branch.number, finish, self._clock_us()))
             self._end_item_of(branch)
 
     def _fail_over(self, branch: Branch, error: BackendError) -> bool:
         """Begin a branch again elsewhere, if it can be; what the failed one used is not charged."""
-        never_began = branch.begin.apart and branch.reservation is None  # the pools refused it
-        place = branch.begin.backend
+        never_began = branch.own_reservation and branch.reservation is None  # the pools refused it
+        place = branch.backend_index
         if self._closed or never_began or place >= len(self._chosen.spares):
             return False
         self._failed.add(branch.backend)
@@ -332,7 +331,7 @@ class Run:
                 self._writer.push(hidden.delta, "final_answer")
 
     def _answers(self, branch: Branch) -> None:
-        self.answerer, self._answered_by = branch.begin.backend, branch.backend
+        self.answerer, self._answered_by = branch.backend_index, branch.backend
 
     def _end_item_of(self, branch: Branch) -> None:
         """Close the item in hand if it is a branch's that says no more, while others go on."""
@@ -346,7 +345,7 @@ class Run:
             return
         try:
             waiting = frozenset(n for n, branch in self.branches.items() if branch.waits)
-            self._act(self._merge.on_time(self._clock_us(), waiting))
+            self._act(self._machine.on_time(self._clock_us(), waiting))
         except Exception as error:
             self.break_off(error)
 
@@ -371,10 +370,10 @@ class Run:
         """Tell of the places that it is through with, while others go on."""
         if self._closed or self.ended.done() or self.on_through is None:
             return  # then all of it is given back
-        own = (branch for branch in self.branches.values() if not branch.begin.apart)
-        busy = {branch.begin.backend for branch in own if branch.usage is None}
+        own = (branch for branch in self.branches.values() if not branch.own_reservation)
+        busy = {branch.backend_index for branch in own if branch.usage is None}
         for place in range(len(self._names)):
-            if place in busy or place in self._through or self._merge.may_begin(place):
+            if place in busy or place in self._through or self._machine.may_start(place):
                 continue
             self._through.add(place)
             self.on_through(place)
@@ -391,9 +390,9 @@ class Run:
             self._answers(branch)
             self._has_text = self._has_text or action.phase is not None
             self._writer.push(action.delta, action.phase)
-        elif isinstance(action, Begin):
-            self._begin(action)
-        elif isinstance(action, Cancel):
+        elif isinstance(action, StartBranch):
+            self._start(action)
+        elif isinstance(action, CancelBranch):
             branch = self.branches[action.branch]
             if action.is_silent:
                 self._give_up(branch)
@@ -407,12 +406,12 @@ class Run:
         else:
             self._end(action)
 
-    def _begin(self, begin: Begin) -> None:
-        name = self._names[begin.backend]
+    def _start(self, start: StartBranch) -> None:
+        name = self._names[start.backend_index]
         backend = self._backends[name]
-        branch = self.branches[begin.branch] = Branch(self, begin, name, self._clock_us())
+        branch = self.branches[start.branch] = Branch(self, start, name, self._clock_us())
         asked = self._asked(branch)
-        if begin.apart:
+        if start.own_reservation:
             self._reserve(branch, backend, asked)
         else:
             self._start_branch(branch, backend, asked)
@@ -422,7 +421,7 @@ class Run:
         assert self._request is not None
         info = self._backends[branch.backend].info
         alone = len(self._names) == 1
-        asked = branch_request(self._request, branch.begin, info, alone=alone)
+        asked = branch_request(self._request, branch.number, branch.part, info, alone=alone)
         branch.num_prompt_tokens = asked.num_prompt_tokens
         return asked
 
@@ -462,7 +461,7 @@ class Run:
                     )
                 )
 
-        branch.claim = self._apart.take(
+        branch.pending = self._apart.take(
             asked.id,
             backend.info.group,
             Usage(asked.num_prompt_tokens, 0, self._expected_tokens(branch, asked)),
@@ -473,7 +472,7 @@ class Run:
 
     def _expected_tokens(self, branch: Branch, asked: GenerateRequest) -> int:
         """What a branch is likely to say: as the task's own reservation is made."""
-        if isinstance(branch.begin.ask, Subtask):
+        if isinstance(branch.part, Subtask):
             return asked.max_output_tokens  # nothing is known of it
         return min(asked.max_output_tokens, self._expected_output_tokens)
 
@@ -483,10 +482,10 @@ class Run:
         delay_s = max(0, at_us - self._clock_us()) / 1e6
         self._timer = self._loop.call_later(delay_s, self._on_time)
 
-    def _end(self, end: End) -> None:
+    def _end(self, end: EndRun) -> None:
         if self._hidden and end.finish.error is None and not self._has_text:
             self._show_hidden()
         if self._timer is not None:
             self._timer.cancel()
         if not self.ended.done():
-            self.ended.set_result(Outcome(end.finish, (*self._silences, *end.errors)))
+            self.ended.set_result(RunOutcome(end.finish, (*self._silences, *end.errors)))

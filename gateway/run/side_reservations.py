@@ -44,8 +44,8 @@ class SideReservation:
             self._owner.settle(self._reservation, usage)
 
 
-class Claim:
-    """A part's claim to its pools, until it is granted or refused."""
+class PendingReservation:
+    """A reservation that a part waits for, until it is granted or refused."""
 
     wants_place = False  # a client is told of its tasks' places, not of their parts'
 
@@ -86,18 +86,17 @@ class SideReservations:
         used: Callable[[], Usage],
         granted: Callable[[SideReservation], None],
         refused: Callable[[ProtocolError], None],
-    ) -> Claim:
-        """Ask the pools; exactly one of the last two is called, later.
+    ) -> PendingReservation:
+        """Ask the pools; this calls exactly one of the last two, later.
 
-        What is granted must be settled. Cancelling the response does not reach this: whoever is
-        granted something then gives it back. A claim that is withdrawn while it waits in a queue is
-        refused at once. `used` says what was used so far.
+        Whoever is granted something must settle it, also after the response was cancelled. What is
+        withdrawn while it waits in a queue is refused at once. `used` says what was used so far.
         """
-        claim = Claim()
+        pending = PendingReservation()
         demand = Demand(group, self._cost(group, expected))
-        call = self._take(name, claim, demand, used, granted, refused)
+        call = self._take(name, pending, demand, used, granted, refused)
         self._keep(self._gw.spawn(call))
-        return claim
+        return pending
 
     def settle(self, reservation: Reservation, usage: Usage) -> None:
         """Called by what was granted."""
@@ -113,14 +112,14 @@ class SideReservations:
     async def _take(
         self,
         name: str,
-        claim: Claim,
+        pending: PendingReservation,
         demand: Demand,
         used: Callable[[], Usage],
         granted: Callable[[SideReservation], None],
         refused: Callable[[ProtocolError], None],
     ) -> None:
         try:
-            grant = await self._admitted(name, claim, demand)
+            grant = await self._admitted(name, pending, demand)
         except ProtocolError as error:
             refused(error)
             return
@@ -144,7 +143,7 @@ class SideReservations:
         )
         granted(SideReservation(self, grant.reservation))
 
-    async def _admitted(self, name: str, claim: Claim, demand: Demand) -> Grant:
+    async def _admitted(self, name: str, pending: PendingReservation, demand: Demand) -> Grant:
         """What the pools say, now or after waiting.
 
         Raises:
@@ -168,7 +167,7 @@ class SideReservations:
             return Attempt((), grant)
 
         part = part_of(self._task, name, gw.clock_us())
-        made = await gw.waiting.admit_part(part, demand.tokens, group, attempt, claim)
+        made = await gw.waiting.admit_part(part, demand.tokens, group, attempt, pending)
         return made.grant
 
     def _refusal(self, group: BackendGroup, grant: Grant) -> ProtocolError:

@@ -16,7 +16,7 @@ from backends.contract import (
 )
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.run.dispatch import Outcome
+from gateway.run.dispatch import RunOutcome
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending
 from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
@@ -32,7 +32,7 @@ _DRAINED = {
 }
 
 
-def ending_of(outcome: Outcome, job: Job, usage: Usage) -> Ending:
+def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
     """How the response ends, from how its generation did."""
     finish = outcome.finish
     if finish is None:

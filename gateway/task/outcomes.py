@@ -56,7 +56,7 @@ def note_end(
         pinned=chosen.reason in (Reason.MODEL, Reason.HINT),
     )
     is_real = not any(infos[name].simulated for name in run.backends)
-    if chosen.strategy == "brief" and is_real and others == ("fast",):
+    if chosen.record.compares and is_real and others == ("fast",):
         texts = {phase: _text_of(output, phase) for phase in ("commentary", "final_answer")}
         agreed = agreement(texts["commentary"], texts["final_answer"])
         if agreed is not None:

@@ -11,7 +11,7 @@ from backends.contract import NO_USAGE, BackendError, Compaction, Usage
 from backends.prompt import measure
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
-from gateway.run.dispatch import Outcome, Run
+from gateway.run.dispatch import Run, RunOutcome
 from gateway.run.settlement import TaskReservation
 from gateway.run.side_reservations import SideReservations
 from gateway.task.admit import Admitted
@@ -167,7 +167,7 @@ def _routing(gw: Gateway, task: Task, admitted: Admitted, account: TaskRecord) -
             {"from": failover.error.backend, "to": failover.to, "error": str(failover.error)}
             for failover in run.failovers
         ]
-    if admitted.chosen.strategy == "delegate":
+    if "delegations" in admitted.chosen.record.shows:
         routing["delegations"] = run.delegations()
     if account.summary is not None:
         routing["compaction"] = account.summary.view()
@@ -181,7 +181,9 @@ def _ended_routing(
     run, admitted, summary = account.run, account.admitted, account.summary
     assert run is not None
     assert admitted is not None
-    has_changed = run.failovers or admitted.chosen.strategy == "delegate" or summary is not None
+    has_changed = (
+        run.failovers or "delegations" in admitted.chosen.record.shows or summary is not None
+    )
     if begun is None or has_changed:
         begun = _routing(gw, task, admitted, account)
     view = ended_view(begun, task, run.usage_by_backend())
@@ -194,7 +196,7 @@ async def _finish(
     gw: Gateway,
     job: Job,
     task: Task,
-    outcome: Outcome,
+    outcome: RunOutcome,
     account: TaskRecord,
     begun: dict[str, Any],
 ) -> Ended:
@@ -222,7 +224,7 @@ async def _finish(
         routing["errors"] = list(dict.fromkeys(map(str, outcome.errors)))
     if chosen.strategy is not None:
         routing["generations"] = account.run.branches.generations()
-    if chosen.strategy == "breadth":
+    if "variations" in chosen.record.shows:
         routing["variations"] = account.run.branches.variations()
     warning = context_event(task.id, routing["context"]) if job.parsed.wants_context else None
     if warning is not None:
@@ -259,7 +261,7 @@ async def _finish_compaction(gw: Gateway, job: Job, task: Task, account: TaskRec
         if job.stopped is None or not job.parsed.input.triggers:
             message = f"The compaction failed: {summary.error}. Send it again."
             raise ProtocolError("server_error", message)
-        ending = ending_of(Outcome(None), job, usage)
+        ending = ending_of(RunOutcome(None), job, usage)
     account.ended(ending)
     body = job.writer.finish(ending, gw.wall_s(), _ended_routing(gw, task, account))
     if job.parsed.input.triggers:

@@ -35,7 +35,6 @@ from gateway.wire.response import Ending, unheard
 from gateway.wire.response_json import usage_json
 from router.classify.task import Route, Task
 from router.decide.decision import RankedRoute
-from router.strategies.part_requests import leading_place
 
 STOPPED = "it was stopped"
 
@@ -52,7 +51,7 @@ class SummaryRun:
         self.item: Compaction | None = None  # once it is made
         self._gw = gw
         self._parsed = parsed
-        self._place = leading_place(chosen.strategy)
+        self._place = chosen.record.prepared_by
         self._num_tokens_after: int | None = None
         self._is_counted = False
         self._said = unheard(parsed)

@@ -20,7 +20,7 @@ from gateway.task.summary_run import SummaryRun
 from gateway.task.warming import Warming
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending
-from router.classify.task import Strategy, Task
+from router.classify.task import Task
 from router.decide.decision import RouteDecision
 from router.pools.cost import cost_by_group
 from router.record.recording import TaskOutcome, record_of
@@ -76,7 +76,7 @@ class TaskRecord:
         first_backend = self.run.first_backend if self.run else None
         tpot_us = self.run.first_tpot_us if self.run else None
         if gw.adaptation is not None and chosen and first:
-            gw.adaptation.observe(gw.infos[chosen.backends[first.backend]].group, tpot_us)
+            gw.adaptation.observe(gw.infos[chosen.backends[first.backend_index]].group, tpot_us)
         gw.metrics.task_finished(
             tenant_id=job.tenant.id,
             route=chosen.route if chosen else None,
@@ -112,7 +112,7 @@ class TaskRecord:
         if self.run is not None:
             self.run.let_go()
 
-    def _note_strategy(self, gw: Gateway, strategy: Strategy, run: Run) -> None:
+    def _note_strategy(self, gw: Gateway, strategy: str, run: Run) -> None:
         outcome = self.outcome if self.outcome in ("ok", "cancelled") else "error"
         answerer = self.answered_by if outcome == "ok" else None
         gw.metrics.strategies.ended(

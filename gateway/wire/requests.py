@@ -1,7 +1,5 @@
 """From a decoded request to a `Task`: everything checked, its context joined, its size known."""
 
-from typing import get_args
-
 import msgspec
 
 from backends.contract import (
@@ -26,10 +24,8 @@ from gateway.wire.items import (
     parse_tools,
     too_long,
 )
-from router.classify.task import Hints, Route, Strategy, Task, Tenant
-from router.strategies.options import MAX_HEDGE_MS, MAX_VARIATIONS, MIN_VARIATIONS
-
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+from router.classify.task import Hints, Route, Task, Tenant
+from router.strategies.table import STRATEGIES
 
 # What a request gets that names no limit; the engine's own ceiling still holds.
 DEFAULT_MAX_OUTPUT_TOKENS = 16_384
@@ -119,11 +115,10 @@ def parse_hints(body: CreateBody) -> Hints:
     route = metadata.get("route")
     if route is not None and route not in set(Route):
         raise _bad_hint("route", tuple(Route), route)
-    asked = metadata.get("strategy")
-    strategy = next((known for known in STRATEGIES if known == asked), None)
+    strategy = metadata.get("strategy")
     max_wait_ms = _whole(metadata, "max_wait_ms", 0, 10**9 - 1)
-    if asked is not None and strategy is None:
-        raise _bad_hint("strategy", STRATEGIES, asked)
+    if strategy is not None and strategy not in STRATEGIES:
+        raise _bad_hint("strategy", tuple(STRATEGIES), strategy)
     deadline_ms = metadata.get("deadline_ms")
     if deadline_ms is not None and not (deadline_ms.isdecimal() and 0 < int(deadline_ms) < 10**9):
         raise _bad_hint("deadline_ms", ("milliseconds as a whole number",), deadline_ms)
@@ -131,20 +126,23 @@ def parse_hints(body: CreateBody) -> Hints:
         model=body.model,
         route=Route(route) if route else None,
         strategy=strategy,
-        # These names are a client's own unless it asks for the strategy that knows them.
-        hedge_after_ms=_whole(metadata, "hedge_after_ms", 0, MAX_HEDGE_MS)
-        if strategy == "hedge"
-        else None,
-        num_variations=_whole(metadata, "n", MIN_VARIATIONS, MAX_VARIATIONS)
-        if strategy == "breadth"
-        else None,
-        judged=_flag(metadata, "judge") if strategy == "breadth" else None,
+        strategy_options=_strategy_options(strategy, metadata),
         deadline_us=int(deadline_ms) * 1000 if deadline_ms else None,
         max_wait_us=None if max_wait_ms is None else max_wait_ms * 1_000,
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         service_tier=body.service_tier,
         metadata=metadata,
     )
+
+
+def _strategy_options(strategy: str | None, metadata: dict[str, str]) -> dict[str, int | bool]:
+    """Other strategies' keys are the client's own: this one does not know them."""
+    options: dict[str, int | bool] = {}
+    for key, name, bounds in STRATEGIES[strategy].client_options if strategy else ():
+        value = _whole(metadata, key, *bounds) if bounds else _flag(metadata, key)
+        if value is not None:
+            options[name] = value
+    return options
 
 
 def _whole(metadata: dict[str, str], name: str, low: int, high: int) -> int | None:

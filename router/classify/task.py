@@ -10,7 +10,6 @@ import msgspec
 from backends.contract import BackendGroup, GenerateRequest, Usage
 from router.classify.text_features import Reading, read
 
-Strategy = Literal["brief", "race", "hedge", "refine", "breadth", "delegate"]
 Label = Literal["interactive", "deep", "uncertain"]
 Decider = Literal["class", "sticky", "evidence", "deadline", "explore"]  # what settled a label
 
@@ -60,10 +59,8 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str = "auto"
     route: Route | None = None  # metadata.route
-    strategy: Strategy | None = None  # metadata.strategy
-    hedge_after_ms: int | None = None  # metadata.hedge_after_ms
-    num_variations: int | None = None  # metadata.n
-    judged: bool | None = None  # metadata.judge
+    strategy: str | None = None  # metadata.strategy
+    strategy_options: dict[str, int | bool] = {}  # by field, of what the strategy leaves open
     deadline_us: int | None = None  # metadata.deadline_ms, from arrival
     max_wait_us: int | None = None  # metadata.max_wait_ms, from arrival: for a full pool
     reasoning_effort: str | None = None

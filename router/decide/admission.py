@@ -5,14 +5,13 @@ from types import MappingProxyType
 
 import msgspec
 
-from backends.contract import BackendGroup
+from backends.contract import BackendGroup, Usage
 from router.classify.durations import in_words
 from router.classify.task import Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal, RouteDecision
 from router.policy.policy import Policy
 from router.pools.cost import EVEN, Weights, cost_tokens
 from router.pools.pools import Demand, Grant, Reservation, Unit, extended
-from router.strategies.part_requests import leading_place, strategy_usage
 
 
 def demands(
@@ -37,9 +36,9 @@ def demands(
 
 
 def _demands(task: Task, route: RankedRoute, expected: int, weights: Weights) -> tuple[Demand, ...]:
-    num_prompt_tokens = task.request.num_prompt_tokens
-    usage = strategy_usage(route.strategy, route.options, num_prompt_tokens, expected)
-    usage[route.route.groups[leading_place(route.strategy)]] += task.beforehand
+    once = Usage(num_input_tokens=task.request.num_prompt_tokens, num_output_tokens=expected)
+    usage = route.record.usage(route.options, once)
+    usage[route.route.groups[route.record.prepared_by]] += task.beforehand
     return tuple(
         Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
         for group in route.route.groups

@@ -1,13 +1,15 @@
 """What was decided: the ranked routes, and the one taken or the refusal."""
 
 import enum
+from typing import Any
 
 import msgspec
 
 from backends.contract import BackendGroup
-from router.classify.task import Route, Strategy, TaskClass
+from router.classify.task import Route, TaskClass
 from router.pools.pools import Balance, PoolsMode, Reservation, Unit
-from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
+from router.strategies.record import NO_OPTIONS, StrategyOptions, StrategyRecord
+from router.strategies.table import record_of
 
 
 class Reason(enum.StrEnum):
@@ -33,14 +35,19 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
 
     route: Route
     backends: tuple[str, ...]
-    strategy: Strategy | None  # PARALLEL only
+    strategy: str | None  # PARALLEL only
     reason: Reason
     why: str  # one sentence for people
-    options: StrategyOptions = DEFAULT_OPTIONS  # of the strategy
+    options: StrategyOptions = NO_OPTIONS  # of the strategy
     rule: str | None = None  # the policy's rule that asked for it, if one did
     canary: bool = False  # that rule takes a share of the conversations only
     # For each of `backends`, others of its group that can take the task too, best first.
     spares: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def record(self) -> StrategyRecord[Any]:
+        """What there is to know of its strategy."""
+        return record_of(self.strategy)
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +65,7 @@ class ShadowChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     policy_version: str
     route: Route
-    strategy: Strategy | None
+    strategy: str | None
     rule: str  # the rule's name, else the reason
 
 

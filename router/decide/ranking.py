@@ -26,13 +26,14 @@ from backends.contract import (
     FunctionCallOutput,
 )
 from router.classify.durations import LEAST_WAIT_US, in_words
-from router.classify.task import Hints, Route, Strategy, Task, TaskClass
+from router.classify.task import Route, Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal
 from router.decide.failover import MAX_SPARES
 from router.policy.conditions import Situation, load_of
 from router.policy.policy import AUTO, Choice, Policy, Rule
 from router.policy.rules import first_rule
-from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
+from router.strategies.record import NO_OPTIONS, StrategyOptions
+from router.strategies.table import STRATEGIES
 
 HELD_TOKENS = 8_192  # a KV prefix that no difference in load outweighs
 HOLDING_LOAD = 0.2  # what any conversation's is worth, so that it does not flap
@@ -45,8 +46,8 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
 
     route: Route
     fallback: tuple[Route, ...]
-    strategy: Strategy
-    options: StrategyOptions = DEFAULT_OPTIONS
+    strategy: str
+    options: StrategyOptions = NO_OPTIONS
     reason: Reason
     cause: str  # the beginning of a sentence
     rule: str | None = None
@@ -67,7 +68,8 @@ def rank(
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):
         return wish
-    options = _options(policy.strategies, task.hints)
+    asked = task.hints.strategy_options
+    options = STRATEGIES[wish.strategy].options_from(policy.strategies, asked)
     if options is not wish.options:
         wish = msgspec.structs.replace(wish, options=options)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
@@ -176,19 +178,6 @@ def _unpinned_choice(
         return _policy_choice(policy, task, task_class, stats)
     choice = Choice(route=Route.PARALLEL, fallback=(Route.DEEP, Route.FAST))
     return choice, Reason.HINT, f"The client asked for strategy {hints.strategy}", None
-
-
-def _options(options: StrategyOptions, hints: Hints) -> StrategyOptions:
-    """The policy's options, and what the client asked of them."""
-    if hints.strategy is None:
-        return options  # they are asked together with a strategy
-    asked = {
-        "hedge_after_ms": hints.hedge_after_ms,
-        "num_variations": hints.num_variations,
-        "judged": hints.judged,
-    }
-    given = {name: value for name, value in asked.items() if value is not None}
-    return msgspec.structs.replace(options, **given) if given else options
 
 
 def _policy_choice(
@@ -366,7 +355,7 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
     return Refusal(code="server_is_overloaded", message=message, retry_after_us=wait_us)
 
 
-def _no_strategy(strategy: Strategy, alone: str) -> Refusal:
+def _no_strategy(strategy: str, alone: str) -> Refusal:
     message = (
         f"The strategy {strategy!r} uses both engines, but {alone} alone. "
         f"Leave one of the two out, or ask for route 'parallel' of model {AUTO!r}."

@@ -277,12 +277,13 @@ def _description(kind: Any) -> str:
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
-    """The texts a type allows, where they are named: an enumeration's or a literal's."""
+    """The texts a type allows, where an enumeration, a literal or a `Meta` names them."""
     if isinstance(kind, type) and issubclass(kind, enum.StrEnum):
         return tuple(member.value for member in kind)
     if get_origin(kind) is Literal:
         return tuple(get_args(kind))
-    return ()
+    extras = (meta.extra or {} for meta in getattr(kind, "__metadata__", ()))
+    return next((extra["choices"] for extra in extras if "choices" in extra), ())
 
 
 def _seen(value: Any) -> str:

@@ -34,7 +34,7 @@ from msgspec import Meta
 
 from backends.contract import BackendGroup
 from router.classify.classify import Band
-from router.classify.task import TENANT_ID, Label, Route, Strategy
+from router.classify.task import TENANT_ID, Label, Route
 from router.classify.text_features import words_of
 from router.policy.calendar_window import zone_names, zone_of
 from router.policy.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, When
@@ -42,7 +42,7 @@ from router.policy.document import DocumentError, Fault, Problem, meant, read_do
 from router.policy.positions import Path
 from router.policy.tradeoff import Tradeoff
 from router.pools.local_pools import WhenAway
-from router.strategies.options import DEFAULT_OPTIONS, StrategyOptions
+from router.strategies.table import PolicyOptions, StrategyName
 from router.waiting.rules import Waits
 
 MAX_POLICY_BYTES = 262_144
@@ -71,7 +71,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A route to take, and what to take instead, in order, when it is full or down."""
 
     route: Route
-    strategy: Strategy | None = None  # PARALLEL only; None: the policy's `strategy`
+    strategy: StrategyName | None = None  # PARALLEL only; None: the policy's `strategy`
     fallback: tuple[Route, ...] = ()
     backends: tuple[Name, ...] = ()  # of a group that has one of these, no others
 
@@ -92,7 +92,7 @@ class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     band: Band | None = None
     tradeoff: Tradeoff | None = None
-    strategy: Strategy | None = None
+    strategy: StrategyName | None = None
     security_goes_deep: bool | None = None
     interactive: Choice | None = None
     uncertain: Choice | None = None
@@ -109,8 +109,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     description: str = ""
     band: Band = Band()
     tradeoff: Tradeoff = Tradeoff()
-    strategy: Strategy = "brief"
-    strategies: StrategyOptions = DEFAULT_OPTIONS
+    strategy: StrategyName = "brief"
+    strategies: PolicyOptions = PolicyOptions()  # type: ignore[valid-type]  # made by the table
     security_goes_deep: bool = True
     record_text: bool = False  # the decision log gets the asks' text, too
     # Deep is at least as able as fast, so it may stand in; for deep work fast may, and says so.

@@ -1,5 +1,5 @@
-"""How one task runs on several engines: when each generation begins, and what is shown.
+"""How one task runs on several engines: when each generation starts, and what is shown.
 
-Deltas of the branches come in; actions (forward, start, cancel, end) go out. Read `actions.py`
-first, then `race.py`.
+Deltas of the branches come in; actions (forward, start, cancel, end) go out. `table.py` lists the
+strategies; `race.py` is the simplest of them.
 """

@@ -1,74 +1,29 @@
-"""What a strategy may have done, and what it asks an engine for.
+"""What a strategy's machine may have done, and what calls it.
 
-A generation of a run is a **branch**: a number, and a place in `RankedRoute.backends` (fast first).
+A generation of a run is a **branch**: a number, and the index of a backend in
+`RankedRoute.backends` (fast first).
 """
 
 from typing import Literal, Protocol
 
 import msgspec
 
-from backends.contract import BackendError, Delta, Finish, Item
+from backends.contract import BackendError, Delta, Finish
+from router.strategies.part_requests import TaskPart, WholeAnswer
 
 Phase = Literal["commentary", "final_answer"]
 
-FAST, DEEP = 0, 1  # places in the backends of a PARALLEL route
+FAST, DEEP = 0, 1  # indexes of the backends of a PARALLEL route
 NOBODY: frozenset[int] = frozenset()
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """The task, as it came."""
-
-
-class Comment(msgspec.Struct, frozen=True):
-    """A short paragraph, to be read while another engine answers."""
-
-
-class Draft(msgspec.Struct, frozen=True):
-    """A whole answer in words alone, for another engine to improve."""
-
-
-class Revise(msgspec.Struct, frozen=True):
-    """The task, with a draft to check and improve."""
-
-    draft: str
-
-
-class Vary(msgspec.Struct, frozen=True):
-    """One of several independent answers, in words alone; `number` counts them from 0."""
-
-    number: int
-
-
-class Judge(msgspec.Struct, frozen=True):
-    """The task, with independent answers to pick from or to merge."""
-
-    answers: tuple[str, ...]
-
-
-class Converse(msgspec.Struct, frozen=True):
-    """The task, with a tool that hands sub-tasks on; `said` is what came after the task's items."""
-
-    part: Literal["opening", "meanwhile", "closing"]
-    said: tuple[Item, ...] = ()
-
-
-class Subtask(msgspec.Struct, frozen=True):
-    """A part of the task, handed on; `said` is what it has said, and what was said to it."""
-
-    task: str
-    said: tuple[Item, ...] = ()
-
-
-Ask = Answer | Comment | Draft | Revise | Vary | Judge | Converse | Subtask
-
-
-class Begin(msgspec.Struct, frozen=True):
+class StartBranch(msgspec.Struct, frozen=True):
     """Start a generation. A backend that refuses it is a finish with an error."""
 
     branch: int
-    backend: int  # place in the route's backends
-    ask: Ask = Answer()
-    apart: bool = False  # with a reservation of its own, to be had before it starts
+    backend_index: int
+    part: TaskPart = WholeAnswer()
+    own_reservation: bool = False  # it starts once it has a reservation of its own
 
 
 class Forward(msgspec.Struct, frozen=True, gc=False):
@@ -76,23 +31,23 @@ class Forward(msgspec.Struct, frozen=True, gc=False):
 
     delta: Delta
     phase: Phase | None
-    branch: int  # whose it is
+    branch: int  # that said it
 
 
-class Cancel(msgspec.Struct, frozen=True):
+class CancelBranch(msgspec.Struct, frozen=True):
     """Cancel this generation; its usage comes from `Generation.cancel`."""
 
     branch: int
-    is_silent: bool = False  # given up, since nothing was heard of it: that is a failure
+    is_silent: bool = False  # it was not heard for too long: that is a failure
 
 
 class WakeAt(msgspec.Struct, frozen=True):
-    """Call `on_time` then; it takes the place of an earlier wish."""
+    """Call `on_time` then; it replaces an earlier wish."""
 
     at_us: int
 
 
-class End(msgspec.Struct, frozen=True):
+class EndRun(msgspec.Struct, frozen=True):
     """The response is over.
 
     `finish.usage` is the sum of what branches reported at their own finish; what a cancelled one
@@ -103,14 +58,15 @@ class End(msgspec.Struct, frozen=True):
     errors: tuple[BackendError, ...] = ()
 
 
-Action = Begin | Forward | Cancel | WakeAt | End
+Action = StartBranch | Forward | CancelBranch | WakeAt | EndRun
 
 
-class Merge(Protocol):
+class Machine(Protocol):
     """A strategy at work. Time is the gateway's clock; deltas carry their engines' own.
 
-    What all of them keep: forwarded items have rising indexes; an item holds deltas of one branch
-    only; there is exactly one `End`, and nothing follows it; a cancelled branch is not heard again.
+    All machines keep these rules: forwarded items have rising indexes; an item holds deltas of one
+    branch only; there is exactly one `EndRun`, and nothing follows it; a cancelled branch is not
+    heard again.
     """
 
     @property
@@ -131,9 +87,9 @@ class Merge(Protocol):
         """
         ...
 
-    def may_begin(self, place: int) -> bool:
-        """Whether a branch may yet begin there that is not `apart`: its reservation is kept for it.
+    def may_start(self, backend_index: int) -> bool:
+        """Whether a branch may yet start there in the task's own reservation.
 
-        Asked between events; once it is not so, it never is again.
+        Dispatch asks between events; after the first no the answer stays no.
         """
         ...

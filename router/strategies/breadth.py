@@ -7,49 +7,77 @@ the order they ended. With a judge they are commentary and the judge's word is t
 without one each is a final answer. Variations call no tools; the judge may.
 
 The first has what the task has reserved, each other asks for its own: what the pools refuse is left
-out, and each gives back what it held when it ends.
+out, and each releases what it held when it ends.
 
 A variation that fails is left out, too; those still running are given up when all of them fall
 silent, but not those that wait for their pools. If none comes to anything, the deep engine answers
 by itself; if the judge fails unheard, the variations stand.
 """
 
-from backends.contract import Delta, DeltaKind, Finish, FinishReason
-from router.strategies.actions import (
-    DEEP,
-    FAST,
-    NOBODY,
-    Action,
-    Answer,
-    Begin,
-    Cancel,
-    Judge,
-    Phase,
-    Vary,
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from backends.contract import (
+    Delta,
+    DeltaKind,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Message,
+    TextPart,
+    Usage,
 )
+from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, Phase, StartBranch
 from router.strategies.items import Items, Patience, end, joined, text_of
+from router.strategies.part_requests import ADDED_TOKENS, TaskPart, behind, in_words
+from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at_most, reading
+
+MIN_VARIATIONS = 2
+MAX_VARIATIONS = 10  # each is a whole generation, and the judge reads them all
+VARIATION_MAX_OUTPUT_TOKENS = 2_048
+JUDGE_INSTRUCTIONS = (
+    "Below are {number} independent answers by a smaller model to the request above. Judge them, "
+    "take the best or merge what is right in them, and give the final answer, whole."
+)
+
+
+class BreadthOptions(StrategyOptions, frozen=True, kw_only=True):
+    """How many variations there are, and whether the deep engine reads them and answers."""
+
+    num_variations: Annotated[int, Meta(ge=MIN_VARIATIONS, le=MAX_VARIATIONS)] = 5
+    judged: bool = True
+
+
+class Vary(TaskPart, frozen=True):
+    """One of several independent answers, in words alone; `number` counts them from 0."""
+
+    name = "vary"
+    number: int
+
+    def request(self, request: GenerateRequest) -> GenerateRequest:
+        varied = in_words(request, VARIATION_MAX_OUTPUT_TOKENS, request.instructions)
+        return msgspec.structs.replace(varied, seed=(request.seed or 0) + self.number)
+
+
+class Judge(TaskPart, frozen=True):
+    """The task, with independent answers to pick from or to merge."""
+
+    name = "judge"
+    answers: tuple[str, ...]
+
+    def request(self, request: GenerateRequest) -> GenerateRequest:
+        numbered = [f"Answer {n}:\n{answer}" for n, answer in enumerate(self.answers, start=1)]
+        instructions = JUDGE_INSTRUCTIONS.format(number=len(self.answers))
+        text = "\n\n".join((instructions, *numbered))
+        return behind(request, Message("developer", (TextPart(text),)))
 
 
 class Breadth:
     """See the module. Branches below `num_variations` are the fast engine's, that one the judge."""
 
     transparent = False
-
-    __slots__ = (
-        "_concluded",
-        "_ended",
-        "_finishes",
-        "_given_up",
-        "_items",
-        "_judge",
-        "_judged",
-        "_num_shown",
-        "_patience",
-        "_ready",
-        "_said",
-        "_speaker",
-        "_waited",
-    )
 
     def __init__(self, num_variations: int, *, judged: bool) -> None:
         self._judge = num_variations
@@ -68,7 +96,8 @@ class Breadth:
 
     def start(self, now_us: int) -> list[Action]:
         variations = [
-            Begin(number, FAST, Vary(number), apart=number > 0) for number in range(self._judge)
+            StartBranch(number, FAST, Vary(number), own_reservation=number > 0)
+            for number in range(self._judge)
         ]
         return [*variations, self._patience.next_look(now_us)]
 
@@ -108,7 +137,7 @@ class Breadth:
             silent = [number for number in running if number not in waiting | self._waited]
         self._waited = waiting
         self._given_up |= set(silent)
-        actions: list[Action] = [Cancel(number, is_silent=True) for number in silent]
+        actions: list[Action] = [CancelBranch(number, is_silent=True) for number in silent]
         for number in silent:
             if self._speaker == number:
                 actions += self._next_speaker()
@@ -118,8 +147,8 @@ class Breadth:
             return actions + self._conclude()
         return [*actions, self._patience.next_look(now_us)]
 
-    def may_begin(self, place: int) -> bool:
-        return place == DEEP and self._judged and not self._concluded
+    def may_start(self, backend_index: int) -> bool:
+        return backend_index == DEEP and self._judged and not self._concluded
 
     def _runs(self, number: int) -> bool:
         return number not in self._finishes and number not in self._given_up
@@ -155,9 +184,9 @@ class Breadth:
         self._concluded = True
         answers = tuple(text for number in range(self._judge) if (text := self._answer(number)))
         if not answers:
-            return [Begin(self._judge, DEEP, Answer(), apart=not self._judged)]
+            return [StartBranch(self._judge, DEEP, own_reservation=not self._judged)]
         if self._judged:
-            return [Begin(self._judge, DEEP, Judge(answers))]
+            return [StartBranch(self._judge, DEEP, Judge(answers))]
         whole = next(f for f in self._finishes.values() if f.reason is not FinishReason.ERROR)
         return self._end(whole, replaceable=True)
 
@@ -171,3 +200,21 @@ class Breadth:
     def _end(self, finish: Finish, *, replaceable: bool) -> list[Action]:
         self._ended = True
         return [end(self._finishes.values(), finish, replaceable=replaceable)]
+
+
+def _usage(options: BreadthOptions, once: Usage) -> Usages:
+    first = at_most(once, VARIATION_MAX_OUTPUT_TOKENS)
+    if not options.judged:
+        return {"fast": first}
+    num_read = options.num_variations * first.num_output_tokens + ADDED_TOKENS
+    return {"fast": first, "deep": once + reading(num_read)}
+
+
+RECORD = StrategyRecord(
+    name="breadth",
+    machine=lambda options, _: Breadth(options.num_variations, judged=options.judged),
+    usage=_usage,
+    options=BreadthOptions,
+    metadata={"n": "num_variations", "judge": "judged"},
+    shows=frozenset({"variations"}),
+)

@@ -8,20 +8,30 @@ the fast engine is started without any, and a call that comes all the same is dr
 If the deep engine fails before a word of it was seen, the fast one is asked for a whole answer.
 """
 
-from backends.contract import Delta, DeltaKind, Finish, FinishReason
-from router.strategies.actions import (
-    DEEP,
-    FAST,
-    NOBODY,
-    Action,
-    Answer,
-    Begin,
-    Cancel,
-    Comment,
-)
+from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest, Usage
+from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, Machine, StartBranch
+from router.strategies.hedge import Hedge
 from router.strategies.items import Items, Patience, end, joined
+from router.strategies.part_requests import ADDED_TOKENS, TaskPart, in_words, shows_commentary
+from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at_most, reading
 
 STAND_IN = 2  # the branch of the fast engine's own whole answer
+# A commentary is to be read while the deep answer is made: a paragraph, not an essay.
+BRIEF_MAX_OUTPUT_TOKENS = 256
+BRIEF_INSTRUCTIONS = (
+    "Answer in one short paragraph, from what you know now. "
+    "A thorough answer by another model follows yours."
+)
+
+
+class Comment(TaskPart, frozen=True):
+    """A short paragraph, to be read while another engine answers."""
+
+    name = "comment"
+
+    def request(self, request: GenerateRequest) -> GenerateRequest:
+        instructions = "\n\n".join(filter(None, (request.instructions, BRIEF_INSTRUCTIONS)))
+        return in_words(request, BRIEF_MAX_OUTPUT_TOKENS, instructions)
 
 
 class Brief:
@@ -41,8 +51,8 @@ class Brief:
 
     def start(self, now_us: int) -> list[Action]:
         return [
-            Begin(FAST, FAST, Comment()),
-            Begin(DEEP, DEEP, Answer()),
+            StartBranch(FAST, FAST, Comment()),
+            StartBranch(DEEP, DEEP),
             self._patience.next_look(now_us),
         ]
 
@@ -84,7 +94,7 @@ class Brief:
             return self._silence(is_silent=True)
         return [self._patience.next_look(now_us)]
 
-    def may_begin(self, place: int) -> bool:
+    def may_start(self, backend_index: int) -> bool:
         return False
 
     @property
@@ -93,7 +103,7 @@ class Brief:
 
     def _silence(self, *, is_silent: bool = False) -> list[Action]:
         self._silenced = True
-        return [Cancel(FAST, is_silent), *self._release()]
+        return [CancelBranch(FAST, is_silent), *self._release()]
 
     def _release(self) -> list[Action]:
         """Forward what was held, and end if the deep engine has finished already."""
@@ -110,7 +120,7 @@ class Brief:
         if self._items.speaker is not None:
             return []  # the paragraph in hand is finished first
         self._silenced = True
-        return [Cancel(FAST), *self._replace()]
+        return [CancelBranch(FAST), *self._replace()]
 
     def _replace(self) -> list[Action]:
         """The deep engine failed, and the commentary is over: what now?"""
@@ -119,7 +129,7 @@ class Brief:
         if self._items.speaker == DEEP or fast_failed:
             return self._end()
         # What the comment held has been given back.
-        return [Begin(STAND_IN, FAST, Answer(), apart=True)]
+        return [StartBranch(STAND_IN, FAST, own_reservation=True)]
 
     def _end(self) -> list[Action]:
         self._ended = True
@@ -131,3 +141,19 @@ class Brief:
         if failed and not broken and deep_first is not None:
             answer = deep_first  # what was wanted of it, and its error, tell more
         return [end(self._finishes.values(), answer, replaceable=not broken)]
+
+
+def _machine(_options: StrategyOptions, request: GenerateRequest) -> Machine:
+    if shows_commentary(request):
+        return Brief()
+    return Hedge(after_us=None, own_reservation=False)  # nothing is said before the deep answer
+
+
+def _usage(_options: StrategyOptions, once: Usage) -> Usages:
+    said = at_most(once, BRIEF_MAX_OUTPUT_TOKENS)
+    return {"fast": said + reading(ADDED_TOKENS), "deep": once}
+
+
+RECORD = StrategyRecord(
+    name="brief", machine=_machine, usage=_usage, options=StrategyOptions, compares=True
+)

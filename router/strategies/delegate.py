@@ -1,6 +1,6 @@
 """`delegate`: the fast engine holds the conversation and hands sub-tasks to the deep one.
 
-The fast engine is offered a tool of the gateway's. FlushTimer:
+The fast engine is offered a tool of the gateway's. It works in rounds:
 
 1. opening: the fast engine answers. Without a call of the tool that is the whole response.
 2. Each call becomes a sub-task on the deep engine, begun when the call is complete. The fast engine
@@ -20,10 +20,10 @@ fails unheard the deep one answers; if it fails after sub-tasks came to somethin
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from backends.contract import (
     ContextItem,
@@ -33,52 +33,33 @@ from backends.contract import (
     FinishReason,
     FunctionCall,
     FunctionCallOutput,
+    GenerateRequest,
     Item,
     Message,
     TextPart,
+    Usage,
 )
 from backends.delegation import DELEGATE_TOOL, RUNNING
-from router.strategies.actions import (
-    DEEP,
-    FAST,
-    NOBODY,
-    Action,
-    Answer,
-    Begin,
-    Cancel,
-    Converse,
-    Subtask,
-)
+from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, StartBranch
 from router.strategies.items import Items, Patience, end, joined, text_of
+from router.strategies.part_requests import WholeAnswer, shows_commentary
+from router.strategies.record import StrategyOptions, StrategyRecord, Usages, reading
+from router.strategies.subtasks import Converse, Delegation, Subtask
 
-State = Literal["running", "finished", "failed", "cancelled"]
 OPENING = 0  # the branch of the first round
 MAX_TASK_CHARS = 32_768
+MAX_DELEGATIONS = 8
+TOOL_TOKENS = 160  # at most, of the tool that delegates
+
+
+class DelegateOptions(StrategyOptions, frozen=True, kw_only=True):
+    """How many sub-tasks one response may have."""
+
+    max_delegations: Annotated[int, Meta(ge=1, le=MAX_DELEGATIONS)] = 3
 
 
 class _Arguments(msgspec.Struct):
     task: str
-
-
-@dataclass(slots=True)
-class Delegation:
-    """One sub-task; a steer gives it another branch."""
-
-    number: int  # from 1: clients address it by that
-    call: FunctionCall
-    task: str
-    branch: int | None  # None: it was never begun
-    state: State = "running"
-    note: str = ""  # what to tell the fast engine instead of words
-    said: list[tuple[int, Delta]] = field(default_factory=list)  # (branch, delta)
-    num_shown: int = 0
-
-    @property
-    def text(self) -> str:
-        """All it said, over its branches."""
-        branches = dict.fromkeys(branch for branch, _ in self.said)
-        texts = (text_of(delta for b, delta in self.said if b == branch) for branch in branches)
-        return "\n\n".join(texts)
 
 
 class Delegate:
@@ -106,7 +87,7 @@ class Delegate:
     # -- the engines -----------------------------------------------------------------------
 
     def start(self, now_us: int) -> list[Action]:
-        return [Begin(OPENING, FAST, Converse("opening") if self._offered else Answer())]
+        return [StartBranch(OPENING, FAST, Converse("opening") if self._offered else WholeAnswer())]
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
         if self._ended or branch in self._finishes:
@@ -161,11 +142,11 @@ class Delegate:
         if self._ended or self._meanwhile is None or not self._fast_speaks:
             return []
         if self._patience.look():
-            return [Cancel(self._meanwhile, is_silent=True), *self._fast_silent()]
+            return [CancelBranch(self._meanwhile, is_silent=True), *self._fast_silent()]
         return [self._patience.next_look(now_us)]
 
-    def may_begin(self, place: int) -> bool:
-        return place == FAST and self._closing is None and not self._ended
+    def may_start(self, backend_index: int) -> bool:
+        return backend_index == FAST and self._closing is None and not self._ended
 
     # -- the client ------------------------------------------------------------------------
 
@@ -176,7 +157,7 @@ class Delegate:
             return []
         delegation.state = "cancelled"
         delegation.note = "The user cancelled this sub-task."
-        return [Cancel(delegation.branch), *self._delegation_over(delegation)]
+        return [CancelBranch(delegation.branch), *self._delegation_over(delegation)]
 
     def steer_delegation(self, number: int, items: tuple[ContextItem, ...]) -> list[Action]:
         """Turn one sub-task elsewhere: what it said stays, and it goes on from there."""
@@ -186,8 +167,11 @@ class Delegate:
         cancelled, delegation.branch = delegation.branch, self._new_branch()
         said: tuple[Item, ...] = _message(delegation.text)
         steer = tuple(entry.item for entry in items)
-        ask = Subtask(delegation.task, (*said, *steer))
-        return [Cancel(cancelled), Begin(delegation.branch, DEEP, ask, apart=True)]
+        part = Subtask(delegation.task, (*said, *steer))
+        return [
+            CancelBranch(cancelled),
+            StartBranch(delegation.branch, DEEP, part, own_reservation=True),
+        ]
 
     # -- rounds ----------------------------------------------------------------------------
 
@@ -202,7 +186,7 @@ class Delegate:
         return [*actions, self._items.forward(OPENING, delta, None)]
 
     def _take_call(self) -> list[Action]:
-        """Begin the sub-task of the opening's latest item, if that was a call of the tool."""
+        """StartBranch the sub-task of the opening's latest item, if that was a call of the tool."""
         last = self._opening[-1] if self._opening else None
         if last is None or not self._is_ours(last):
             return []
@@ -224,15 +208,19 @@ class Delegate:
             delegation.note = f"Not begun: one answer may have {self._max_delegations} sub-tasks."
             return []
         delegation.branch = self._new_branch()
-        return [Begin(delegation.branch, DEEP, Subtask(delegation.task), apart=True)]
+        return [
+            StartBranch(delegation.branch, DEEP, Subtask(delegation.task), own_reservation=True)
+        ]
 
     def _opening_over(self, finish: Finish, now_us: int) -> list[Action]:
         if finish.reason is FinishReason.ERROR:
             if not self._opening:
                 self._closing = self._new_branch()
-                return [Begin(self._closing, DEEP, Answer(), apart=True)]
+                return [StartBranch(self._closing, DEEP, own_reservation=True)]
             running = [d.branch for d in self.delegations if d.state == "running"]
-            cancels: list[Action] = [Cancel(branch) for branch in running if branch is not None]
+            cancels: list[Action] = [
+                CancelBranch(branch) for branch in running if branch is not None
+            ]
             return [*cancels, *self._end(finish, replaceable=False)]
         actions = [] if finish.reason is FinishReason.LENGTH else self._take_call()
         if not self.delegations:
@@ -240,9 +228,9 @@ class Delegate:
         if self._client_calls or not any(d.state == "running" for d in self.delegations):
             return actions + self._fast_silent()
         self._meanwhile = self._new_branch()
-        ask = Converse("meanwhile", self._context(self._outputs(running=True)))
+        part = Converse("meanwhile", self._context(self._outputs(running=True)))
         look = self._patience.next_look(now_us)
-        return [*actions, Begin(self._meanwhile, FAST, ask), look]
+        return [*actions, StartBranch(self._meanwhile, FAST, part), look]
 
     def _fast_silent(self) -> list[Action]:
         """The fast engine has said what it could: the sub-tasks may speak."""
@@ -274,7 +262,7 @@ class Delegate:
             return self._end(self._finishes[OPENING], replaceable=False)
         self._closing = self._new_branch()
         context = self._context(self._outputs(running=False))
-        return [Begin(self._closing, FAST, Converse("closing", context))]
+        return [StartBranch(self._closing, FAST, Converse("closing", context))]
 
     # -- what is said ----------------------------------------------------------------------
 
@@ -331,3 +319,22 @@ class Delegate:
 
 def _message(text: str) -> tuple[Item, ...]:
     return (Message("assistant", (TextPart(text),)),) if text else ()
+
+
+def _machine(options: DelegateOptions, request: GenerateRequest) -> Delegate:
+    taken = any(tool.name == DELEGATE_TOOL for tool in request.tools)  # by the client's own
+    offered = request.tool_choice.mode == "auto" and shows_commentary(request) and not taken
+    return Delegate(options.max_delegations, offered=offered)
+
+
+def _usage(_options: DelegateOptions, once: Usage) -> Usages:
+    return {"fast": once + reading(TOOL_TOKENS)}
+
+
+RECORD = StrategyRecord(
+    name="delegate",
+    machine=_machine,
+    usage=_usage,
+    options=DelegateOptions,
+    shows=frozenset({"delegations"}),
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from backends.contract import Delta, DeltaKind, Finish, FinishReason, Usage
-from router.strategies.actions import End, Forward, Phase, WakeAt
+from router.strategies.actions import EndRun, Forward, Phase, WakeAt
 
 # Ours: how long a helping engine may be silent before the answer goes on without it. Far above any
 # wait between two tokens of an engine that works, far below an upstream's own time limits.
@@ -33,17 +33,8 @@ class Items:
             self._index += 1
             self._phase = phase if delta.kind is DeltaKind.TEXT else None
         if delta.index != self._index:
-            delta = Delta(
-                self._index,
-                delta.kind,
-                delta.text,
-                delta.num_tokens,
-                delta.at_us,
-                delta.call_id,
-                delta.name,
-                delta.sealed,
-                delta.phase,
-            )
+            told = (delta.kind, delta.text, delta.num_tokens, delta.at_us, delta.call_id)
+            delta = Delta(self._index, *told, delta.name, delta.sealed, delta.phase)
         return Forward(delta, self._phase, branch)
 
 
@@ -82,7 +73,7 @@ def text_of(deltas: Iterable[Delta]) -> str:
     return "\n\n".join("".join(part) for part in parts.values())
 
 
-def end(finishes: Iterable[Finish | None], answer: Finish, *, replaceable: bool) -> End:
+def end(finishes: Iterable[Finish | None], answer: Finish, *, replaceable: bool) -> EndRun:
     """One end for all: as `answer` finished, or as another that may stand in for its failure."""
     heard = [finish for finish in finishes if finish is not None]
     errors = tuple(finish.error for finish in heard if finish.error is not None)
@@ -90,7 +81,7 @@ def end(finishes: Iterable[Finish | None], answer: Finish, *, replaceable: bool)
         answer = next((f for f in heard if f.reason is not FinishReason.ERROR), answer)
     usage = sum((finish.usage for finish in heard), Usage())
     at_us = max(finish.at_us for finish in heard)
-    return End(Finish(answer.reason, usage, at_us, answer.error), errors)
+    return EndRun(Finish(answer.reason, usage, at_us, answer.error), errors)
 
 
 class Patience:

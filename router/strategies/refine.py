@@ -5,19 +5,49 @@ fails, falls silent, or drafts nothing leaves the deep one to answer by itself. 
 fails before a word of it was seen, a whole draft stands as the answer. Drafts call no tools.
 """
 
-from backends.contract import Delta, DeltaKind, Finish, FinishReason
-from router.strategies.actions import (
-    DEEP,
-    FAST,
-    NOBODY,
-    Action,
-    Answer,
-    Begin,
-    Cancel,
-    Draft,
-    Revise,
+from backends.contract import (
+    Delta,
+    DeltaKind,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Message,
+    TextPart,
+    Usage,
 )
+from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, StartBranch
 from router.strategies.items import Items, Patience, end, text_of
+from router.strategies.part_requests import ADDED_TOKENS, TaskPart, WholeAnswer, behind, in_words
+from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at_most, reading
+
+DRAFT_MAX_OUTPUT_TOKENS = 4_096  # the deep engine has to read it
+REVISE_INSTRUCTIONS = (
+    "The last assistant message is a draft by a smaller model. Check it against the request, "
+    "correct what is wrong, add what is missing, and give the final answer, whole."
+)
+
+
+class Draft(TaskPart, frozen=True):
+    """A whole answer in words alone, for another engine to improve."""
+
+    name = "draft"
+
+    def request(self, request: GenerateRequest) -> GenerateRequest:
+        return in_words(request, DRAFT_MAX_OUTPUT_TOKENS, request.instructions)
+
+
+class Revise(TaskPart, frozen=True):
+    """The task, with a draft to check and improve."""
+
+    name = "revise"
+    draft: str
+
+    def request(self, request: GenerateRequest) -> GenerateRequest:
+        return behind(
+            request,
+            Message("assistant", (TextPart(self.draft),), phase="commentary"),
+            Message("developer", (TextPart(REVISE_INSTRUCTIONS),)),
+        )
 
 
 class Refine:
@@ -36,7 +66,7 @@ class Refine:
         self._ended = False
 
     def start(self, now_us: int) -> list[Action]:
-        return [Begin(FAST, FAST, Draft()), self._patience.next_look(now_us)]
+        return [StartBranch(FAST, FAST, Draft()), self._patience.next_look(now_us)]
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
         if self._ended or branch in self._finishes:
@@ -56,18 +86,31 @@ class Refine:
         if branch == FAST:
             whole = finish.reason in (FinishReason.STOP, FinishReason.LENGTH)
             draft = text_of(self._draft) if whole else ""
-            return [Begin(DEEP, DEEP, Revise(draft) if draft else Answer())]
+            return [StartBranch(DEEP, DEEP, Revise(draft) if draft else WholeAnswer())]
         self._ended = True
         spoke = self._items.speaker == DEEP
         return [end(self._finishes.values(), finish, replaceable=bool(self._draft) and not spoke)]
 
-    def may_begin(self, place: int) -> bool:
-        return place == DEEP and not (self._silenced or FAST in self._finishes)
+    def may_start(self, backend_index: int) -> bool:
+        return backend_index == DEEP and not (self._silenced or FAST in self._finishes)
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._silenced or FAST in self._finishes:
             return []
         if self._patience.look():
             self._silenced = True
-            return [Cancel(FAST, is_silent=True), Begin(DEEP, DEEP, Answer())]
+            return [CancelBranch(FAST, is_silent=True), StartBranch(DEEP, DEEP)]
         return [self._patience.next_look(now_us)]
+
+
+def _usage(_options: StrategyOptions, once: Usage) -> Usages:
+    drafted = at_most(once, DRAFT_MAX_OUTPUT_TOKENS)
+    return {"fast": drafted, "deep": once + reading(drafted.num_output_tokens + ADDED_TOKENS)}
+
+
+RECORD = StrategyRecord(
+    name="refine",
+    machine=lambda _options, _request: Refine(),
+    usage=_usage,
+    options=StrategyOptions,
+)

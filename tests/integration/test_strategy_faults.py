@@ -7,7 +7,7 @@ running at either.
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,15 +16,15 @@ from backends.contract import BackendGroup
 from backends.upstream.backend import UpstreamBackend
 from backends.upstream.options import Protocol, UpstreamOptions
 from gateway.task.pipeline import handle_task
-from router.classify.task import Strategy, Tenant
+from router.classify.task import Tenant
 from router.strategies import items
+from router.strategies.table import STRATEGIES
 from router.waiting.rules import WaitingConfig
 from tests.e2e.events import TERMINALS, check_response
 from tests.integration.fault_server import FaultServer
 from tests.unit.gateway.doubles import MANY, TENANT, until
 from tests.unit.gateway.task.test_pipeline import World
 
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 BEFORE = ("status 500", "status 429", "hang before headers", "hang before the first token")
 MIDWAY = ("hang midway", "garbage", "error event", "cut", "end without a terminal")
 HANGS = ("hang before headers", "hang before the first token", "hang midway")
@@ -93,7 +93,7 @@ class Site:
         }
         self.world.gw.backends = {b.name: b for b in self.upstreams.values()}
 
-    async def run(self, strategy: Strategy | BackendGroup, **metadata: str) -> dict[str, Any]:
+    async def run(self, strategy: str, **metadata: str) -> dict[str, Any]:
         """One task to its end; what its terminal event says."""
         async with asyncio.timeout(WAIT_S):
             job = self.world.job(metadata=hints(strategy) | metadata)
@@ -109,7 +109,7 @@ class Site:
             assert (stats.num_running, stats.num_waiting) == (0, 0)
 
 
-def hints(strategy: Strategy | BackendGroup) -> dict[str, str]:
+def hints(strategy: str) -> dict[str, str]:
     """The metadata that asks for a strategy, or for one engine alone."""
     if strategy in ("fast", "deep"):
         return {"route": strategy}
@@ -140,7 +140,7 @@ def check_named(response: dict[str, Any], case: str) -> None:
     assert response["usage"]["total_tokens"] == sum(u["total_tokens"] for u in usages), case
 
 
-async def check_fault(wire: str, strategy: Strategy, group: BackendGroup, plan: str) -> None:
+async def check_fault(wire: str, strategy: str, group: BackendGroup, plan: str) -> None:
     async with AsyncExitStack() as stack:
         site = await with_site(stack, wire, **{group: plan})
         if strategy == "delegate" and group == "deep":
@@ -168,7 +168,7 @@ async def check_fault(wire: str, strategy: Strategy, group: BackendGroup, plan: 
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_each_fault_of_either_engine(wire: str, strategy: Strategy) -> None:
+async def test_each_fault_of_either_engine(wire: str, strategy: str) -> None:
     faults = [(group, plan) for group in GROUPS for plan in (*BEFORE, *MIDWAY)]
     async with asyncio.TaskGroup() as checks:
         for group, plan in faults:
@@ -229,7 +229,7 @@ async def test_what_an_only_engine_asks_for_reaches_the_client(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_both_engines_fail(strategy: Strategy) -> None:
+async def test_both_engines_fail(strategy: str) -> None:
     async with AsyncExitStack() as stack:
         site = await with_site(stack, fast="status 500", deep="status 500")
         terminal = await site.run(strategy)
@@ -240,7 +240,7 @@ async def test_both_engines_fail(strategy: Strategy) -> None:
 
 
 # Strategy, what the fast server does with its requests, then the deep one: where it hangs.
-PHASES: list[tuple[Strategy, list[str], list[str]]] = [
+PHASES: list[tuple[str, list[str], list[str]]] = [
     ("refine", ["answer"], ["hang"]),
     ("breadth", ["answer"], ["hang"]),
     ("delegate", ["hand on", "hang"], ["answer"]),
@@ -253,7 +253,7 @@ PHASES: list[tuple[Strategy, list[str], list[str]]] = [
 @pytest.mark.parametrize("plan", HANGS)
 @pytest.mark.parametrize(("strategy", "fast", "deep"), PHASES)
 async def test_a_client_that_vanishes_in_a_later_phase(
-    strategy: Strategy, fast: list[str], deep: list[str], plan: str
+    strategy: str, fast: list[str], deep: list[str], plan: str
 ) -> None:
     """The one that hangs then is left, and nothing begins any more."""
     async with AsyncExitStack() as stack:
@@ -281,7 +281,7 @@ async def test_a_client_that_vanishes_in_a_later_phase(
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("strategy", [*STRATEGIES, *GROUPS])
 async def test_a_client_that_vanishes_takes_all_generations_with_it(
-    strategy: Strategy | BackendGroup, wire: str, plan: str
+    strategy: str, wire: str, plan: str
 ) -> None:
     """The gateway has closed every connection within a turn of its loop after the cancel."""
     async with AsyncExitStack() as stack:
@@ -330,7 +330,7 @@ async def test_variations_that_wait_for_one_place_come_one_after_the_other(
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("strategy", ["race", "hedge"])
-async def test_the_loser_is_left_at_once(strategy: Strategy, wire: str) -> None:
+async def test_the_loser_is_left_at_once(strategy: str, wire: str) -> None:
     """Its connection is closed while the winner may still be speaking."""
     async with AsyncExitStack() as stack:
         site = await with_site(stack, wire)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -21,13 +21,13 @@ from backends.contract import (
 )
 from backends.prompt import measure, prompt_size
 from gateway.run.branch import TokenTimes
-from gateway.run.dispatch import Outcome, Run
-from gateway.run.side_reservations import Claim, SideReservation, SideReservations
+from gateway.run.dispatch import Run, RunOutcome
+from gateway.run.side_reservations import PendingReservation, SideReservation, SideReservations
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import ResponseStream
-from router.classify.task import Route, Strategy
+from router.classify.task import Route
 from router.decide.decision import RankedRoute, Reason
-from router.strategies.options import StrategyOptions
+from router.strategies.table import STRATEGIES, record_of
 from tests.unit.gateway.doubles import (
     RecordingBackend,
     Transcript,
@@ -40,7 +40,7 @@ from tests.unit.gateway.doubles import (
 )
 
 # For `delegate` see tests/unit/gateway/task/test_delegation.py.
-STRATEGIES = tuple(s for s in get_args(Strategy) if s != "delegate")
+WITHOUT_DELEGATE = tuple(s for s in STRATEGIES if s != "delegate")
 FULL = BackendError("wafer", "server_is_overloaded", "full", retryable=True)
 DOWN = BackendError("gpu", "server_error", "down", retryable=True)
 USED = Usage(num_input_tokens=7, num_output_tokens=2)  # of a cancelled recording generation
@@ -66,13 +66,15 @@ def request(**fields: Any) -> GenerateRequest:
     return GenerateRequest(**(base | fields))
 
 
-def route(strategy: Strategy | None, **options: Any) -> RankedRoute:
+def route(strategy: str | None, **options: Any) -> RankedRoute:
     both = strategy is not None
+    kind = record_of(strategy).options
+    own = {name: value for name, value in options.items() if name in kind.__struct_fields__}
     return RankedRoute(
         route=Route.PARALLEL if both else Route.FAST,
         backends=("wafer", "gpu") if both else ("wafer",),
         strategy=strategy,
-        options=StrategyOptions(**options),
+        options=kind(**own),
         reason=Reason.CLASS,
         why="A test says so.",
     )
@@ -102,10 +104,10 @@ class AtOnce(SideReservations):
         used: Callable[[], Usage],
         granted: Callable[[SideReservation], None],
         refused: Callable[[ProtocolError], None],
-    ) -> Claim:
+    ) -> PendingReservation:
         self.held.append(Held())
         granted(self.held[-1])
-        return Claim()
+        return PendingReservation()
 
 
 class Stage:
@@ -113,7 +115,7 @@ class Stage:
 
     def __init__(
         self,
-        strategy: Strategy | None,
+        strategy: str | None,
         *,
         fast_refuses: Exception | None = None,
         deep_refuses: Exception | None = None,
@@ -145,7 +147,7 @@ class Stage:
             if event["type"].endswith(".delta")
         ]
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RunOutcome:
         return self.run.ended.result()
 
 
@@ -160,7 +162,7 @@ async def test_one_backend_passes_through() -> None:
     generation.sink.push(text("b", at_us=30))
     assert not stage.run.ended.done()
     generation.sink.finish(stop(3))
-    assert stage.outcome() == Outcome(stop(3))
+    assert stage.outcome() == RunOutcome(stop(3))
     assert stage.said == [("a", None), ("b", None)]
     stage.run.close()
     assert generation.num_cancels == 0, "it had finished"
@@ -191,8 +193,8 @@ async def test_a_refusal_of_the_only_backend_is_raised() -> None:
     assert stage.said == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_refusals_of_both_backends_are_raised(strategy: Strategy) -> None:
+@pytest.mark.parametrize("strategy", WITHOUT_DELEGATE)
+async def test_refusals_of_both_backends_are_raised(strategy: str) -> None:
     stage = Stage(strategy, fast_refuses=FULL, deep_refuses=DOWN)
     with pytest.raises(BackendError) as caught:
         stage.start()
@@ -201,14 +203,14 @@ async def test_refusals_of_both_backends_are_raised(strategy: Strategy) -> None:
     assert stage.run.usages == [Usage(), Usage()]
 
 
-REFUSALS: list[tuple[Strategy, int]] = [
-    *((strategy, 0) for strategy in STRATEGIES if strategy != "hedge"),
+REFUSALS: list[tuple[str, int]] = [
+    *((strategy, 0) for strategy in WITHOUT_DELEGATE if strategy != "hedge"),
     *((strategy, 1) for strategy in ("brief", "race", "hedge")),
 ]
 
 
 @pytest.mark.parametrize(("strategy", "refusing"), REFUSALS)
-async def test_one_refusal_leaves_the_other_backend(strategy: Strategy, refusing: int) -> None:
+async def test_one_refusal_leaves_the_other_backend(strategy: str, refusing: int) -> None:
     refusals = [FULL, None] if refusing == 0 else [None, DOWN]
     stage = Stage(strategy, fast_refuses=refusals[0], deep_refuses=refusals[1])
     stage.start()
@@ -271,26 +273,26 @@ async def test_race_is_won_by_the_first_complete_answer() -> None:
     assert (fast.num_cancels, deep.num_cancels) == (0, 1)
     assert stage.run.usages == [stop(2).usage, USED]
     assert stage.run.first is not None
-    assert stage.run.first.backend == 0, "the client saw the winner's token first"
+    assert stage.run.first.backend_index == 0, "the client saw the winner's token first"
     assert stage.run.answerer == 0
 
 
-@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
-async def test_stop_ends_it_from_outside(strategy: Strategy | None) -> None:
+@pytest.mark.parametrize("strategy", [None, *WITHOUT_DELEGATE])
+async def test_stop_ends_it_from_outside(strategy: str | None) -> None:
     stage = Stage(strategy)
     stage.start()
     generations = stage.fast.generations + stage.deep.generations
     generations[0].sink.push(text("a"))
     for _ in range(2):
         stage.run.stop()
-        assert stage.outcome() == Outcome(None)
+        assert stage.outcome() == RunOutcome(None)
         assert [generation.num_cancels for generation in generations] == [1] * len(generations)
         assert sum(stage.run.usages, Usage()) == sum([USED] * len(generations), Usage())
         stage.run.close()
 
 
 async def test_nothing_begins_after_a_stop() -> None:
-    for strategy in STRATEGIES:
+    for strategy in WITHOUT_DELEGATE:
         stage = Stage(strategy)
         stage.start()
         generations = stage.fast.generations + stage.deep.generations
@@ -351,8 +353,8 @@ async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
 JSON = TextFormat("json_object")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_an_answer_in_json_is_one_message(strategy: Strategy) -> None:
+@pytest.mark.parametrize("strategy", WITHOUT_DELEGATE)
+async def test_an_answer_in_json_is_one_message(strategy: str) -> None:
     stage = Stage(strategy, num_variations=2)
     stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
     for generation in stage.fast.generations:
@@ -370,7 +372,7 @@ async def test_an_answer_in_json_is_one_message(strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["refine", "breadth"])
-async def test_a_hidden_draft_that_stands_is_shown(strategy: Strategy) -> None:
+async def test_a_hidden_draft_that_stands_is_shown(strategy: str) -> None:
     stage = Stage(strategy, num_variations=2, deep_refuses=DOWN)
     stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
     for generation in stage.fast.generations:
@@ -420,7 +422,7 @@ async def test_stop_after_the_end_changes_nothing() -> None:
     stage.start()
     stage.fast.only.sink.finish(stop(3))
     stage.run.stop()
-    assert stage.outcome() == Outcome(stop(3))
+    assert stage.outcome() == RunOutcome(stop(3))
     assert stage.fast.only.num_cancels == 0
 
 

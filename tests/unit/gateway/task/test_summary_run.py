@@ -20,7 +20,6 @@ from gateway.task.pipeline import handle_task
 from gateway.wire.compaction import INSTRUCTIONS
 from gateway.wire.response import Ending
 from gateway.wire.stored_response import Lineage
-from router.classify.task import Strategy
 from tests.e2e.events import check_response
 from tests.unit.gateway.doubles import (
     RecordingBackend,
@@ -266,7 +265,7 @@ async def test_it_fails_over() -> None:
     ("strategy", "by"),
     [("brief", "wafer"), ("race", "wafer"), ("refine", "wafer"), ("hedge", "gpu")],
 )
-async def test_of_two_engines_one_writes_it(strategy: Strategy, by: str) -> None:
+async def test_of_two_engines_one_writes_it(strategy: str, by: str) -> None:
     world = world_of()
     await run(world, route="parallel", metadata={"strategy": strategy})
     assert world.terminal["status"] == "completed"

@@ -98,11 +98,15 @@ HINTS: list[tuple[dict[str, Any], Hints]] = [
     ),
     (
         {"metadata": (wide := {"strategy": "breadth", "n": "10", "judge": "false"})},
-        Hints(strategy="breadth", num_variations=10, judged=False, metadata=wide),
+        Hints(
+            strategy="breadth",
+            strategy_options={"num_variations": 10, "judged": False},
+            metadata=wide,
+        ),
     ),
     (
         {"metadata": (hedge := {"strategy": "hedge", "hedge_after_ms": "0", "n": "queued"})},
-        Hints(strategy="hedge", hedge_after_ms=0, metadata=hedge),
+        Hints(strategy="hedge", strategy_options={"hedge_after_ms": 0}, metadata=hedge),
     ),
     ({"metadata": (odd := {"n": "queued", "judge": "Judy"})}, Hints(metadata=odd)),
     (

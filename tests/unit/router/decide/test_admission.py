@@ -1,17 +1,16 @@
 """From routes to demands, from a grant to a decision, and the decision in words."""
 
-from typing import get_args
-
 import pytest
 
 from backends.contract import Usage
 from router.classify.classify import classify, features
-from router.classify.task import GroupLimits, Hints, Route, Strategy, Task, TaskClass, Tenant
+from router.classify.task import GroupLimits, Hints, Route, Task, TaskClass, Tenant
 from router.decide.admission import decide, demands, explain
 from router.decide.decision import Reason, Refusal, RouteDecision
 from router.decide.ranking import rank
 from router.policy.policy import DEFAULT_POLICY
 from router.pools.pools import Demand, Grant, MemoryPools
+from router.strategies.table import STRATEGIES
 from tests.unit.router.tasks import backend, of_class, task
 
 STATS = (backend("wafer-0", "fast"), backend("gpu-0", "deep"))
@@ -54,7 +53,7 @@ def test_demands_are_prompt_plus_expected_output(a_task: Task, tokens: int) -> N
 
 
 def test_demands_follow_the_strategy() -> None:
-    hints = Hints(route=Route.PARALLEL, strategy="breadth", num_variations=7)
+    hints = Hints(route=Route.PARALLEL, strategy="breadth", strategy_options={"num_variations": 7})
     ranked = rank(DEFAULT_POLICY, task(hints=hints), of_class(), STATS)
     assert isinstance(ranked, tuple)
     ((fast, deep),) = demands(task(hints=hints), of_class(), ranked)
@@ -64,8 +63,8 @@ def test_demands_follow_the_strategy() -> None:
     assert fast.tokens == deep.tokens == 0
 
 
-@pytest.mark.parametrize("strategy", [None, *get_args(Strategy)])
-def test_what_prepares_an_answer_is_asked_for_with_it(strategy: Strategy | None) -> None:
+@pytest.mark.parametrize("strategy", [None, *STRATEGIES])
+def test_what_prepares_an_answer_is_asked_for_with_it(strategy: str | None) -> None:
     """Of one group: the first that the strategy is sure to use."""
     hints = Hints(route=Route.PARALLEL if strategy else Route.FAST, strategy=strategy)
     plain = task(hints=hints)

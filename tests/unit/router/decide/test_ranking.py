@@ -11,6 +11,8 @@ from router.decide.decision import RankedRoute, Reason, Refusal
 from router.decide.ranking import rank
 from router.policy.conditions import When
 from router.policy.policy import DEFAULT_POLICY, Choice, Policy, Rule, TenantPolicy
+from router.strategies.breadth import BreadthOptions
+from router.strategies.table import PolicyOptions
 from tests.unit.router.tasks import FAST_ONLY, LIMITS, PRO, TOOL_OUTPUT, backend, of_class, task
 
 WAFER = backend("wafer-0", "fast")
@@ -167,12 +169,18 @@ def test_pins_have_no_fallback(hints: Hints, expected: list[tuple[str, str]]) ->
 
 
 def test_a_strategy_without_a_route_asks_for_both_engines_and_may_fall_back() -> None:
-    hints = Hints(strategy="breadth", num_variations=7, judged=False, reasoning_effort="none")
+    hints = Hints(
+        strategy="breadth",
+        strategy_options={"num_variations": 7, "judged": False},
+        reasoning_effort="none",
+    )
     result = ranked(task(hints=hints), of_class("interactive"))
     assert routes(result) == [("parallel", "hint"), ("deep", "fallback"), ("fast", "fallback")]
     assert result[0].strategy == "breadth"
-    options = result[0].options
-    assert (options.num_variations, options.judged, options.hedge_after_ms) == (7, False, 500)
+    assert result[0].options == BreadthOptions(num_variations=7, judged=False)
+    policy = Policy(strategies=PolicyOptions(hedge_after_ms=1, num_variations=3, judged=False))
+    some = Hints(strategy="breadth", strategy_options={"num_variations": 7})
+    assert ranked(task(hints=some), policy=policy)[0].options == result[0].options
     assert ranked(task(hints=hints), stats=(WAFER,))[0].route is Route.FAST
     secure = ranked(task(hints=hints), of_class("deep", security=True))
     assert routes(secure) == [("deep", "security")]

@@ -10,7 +10,7 @@ import pytest
 from router.classify.task import Route
 from router.policy.document import path_text
 from router.policy.policy import DEFAULT_POLICY, Choice, PolicyError, parse_policy, unknown_names
-from router.strategies.options import StrategyOptions
+from router.strategies.table import PolicyOptions
 
 DOCUMENT = b"""
 version = "2026-01-15"
@@ -38,7 +38,7 @@ def test_a_document_is_read_and_the_rest_is_default() -> None:
     assert policy.strategy == "race"
     assert not policy.security_goes_deep
     assert policy.band.low == 0.3
-    assert policy.strategies == StrategyOptions(hedge_after_ms=250, num_variations=7)
+    assert policy.strategies == PolicyOptions(hedge_after_ms=250, num_variations=7)
     assert policy.deep == Choice(route=Route.DEEP)
     assert policy.interactive == DEFAULT_POLICY.interactive
     assert policy.aliases["careful"].fallback == (Route.DEEP,)

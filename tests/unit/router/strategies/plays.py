@@ -1,24 +1,33 @@
 """Plays events into a strategy by hand or at random, and tells in short what it did."""
 
 import random
-from typing import Literal
+from typing import Any, Literal
 
-from backends.contract import BackendError, Delta, DeltaKind, Finish, FinishReason, Usage
+from backends.contract import (
+    BackendError,
+    Delta,
+    DeltaKind,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Usage,
+)
 from backends.delegation import DELEGATE_TOOL
 from router.strategies.actions import (
     Action,
-    Ask,
-    Begin,
-    Cancel,
-    Comment,
-    Converse,
-    Draft,
-    End,
+    CancelBranch,
+    EndRun,
     Forward,
-    Merge,
-    Vary,
+    Machine,
+    StartBranch,
     WakeAt,
 )
+from router.strategies.breadth import Vary
+from router.strategies.brief import Comment
+from router.strategies.part_requests import TaskPart
+from router.strategies.refine import Draft
+from router.strategies.subtasks import Converse
+from router.strategies.table import record_of
 
 TEXT, REASONING, CALL = DeltaKind.TEXT, DeltaKind.REASONING, DeltaKind.FUNCTION_CALL
 STOP, LENGTH, ERROR = FinishReason.STOP, FinishReason.LENGTH, FinishReason.ERROR
@@ -48,38 +57,43 @@ def failed(backend: str = "deep") -> Finish:
     return Finish(FinishReason.ERROR, Usage(num_output_tokens=1), 50, error)
 
 
-def play(merging: Merge, events: list[Event]) -> list[Action]:
+def machine_of(strategy: str | None, request: GenerateRequest, **options: Any) -> Machine:
+    record = record_of(strategy)
+    return record.machine(record.options(**options), request)
+
+
+def play(machine: Machine, events: list[Event]) -> list[Action]:
     """What it does from its start on, with every event that comes."""
-    actions = merging.start(0)
+    actions = machine.start(0)
     for event in events:
         if event == WAKE:
-            actions += merging.on_time(max(a.at_us for a in actions if isinstance(a, WakeAt)))
+            actions += machine.on_time(max(a.at_us for a in actions if isinstance(a, WakeAt)))
         elif isinstance(event[1], Finish):
-            actions += merging.on_finish(event[0], event[1], 1)
+            actions += machine.on_finish(event[0], event[1], 1)
         else:
-            actions += merging.on_delta(*event)
+            actions += machine.on_delta(*event)
     return actions
 
 
-def told(actions: list[Action]) -> list[object]:
-    """In short: (index, text, phase), ("cancel", branch), ("begin", branch, ask), and the end as
+def in_short(actions: list[Action]) -> list[object]:
+    """In short: (index, text, phase), ("cancel", branch), ("begin", branch, part), and the end as
     (reason, output tokens, number of errors); timers are left out.
     """
     short: list[object] = []
     for action in actions:
         if isinstance(action, Forward):
             short.append((action.delta.index, action.delta.text, action.phase))
-        elif isinstance(action, Cancel):
+        elif isinstance(action, CancelBranch):
             short.append(("cancel", action.branch))
-        elif isinstance(action, Begin):
-            short.append(("begin", action.branch, action.ask))
-        elif isinstance(action, End):
+        elif isinstance(action, StartBranch):
+            short.append(("begin", action.branch, action.part))
+        elif isinstance(action, EndRun):
             usage = action.finish.usage
             short.append((action.finish.reason, usage.num_output_tokens, len(action.errors)))
     return short
 
 
-def random_side(chance: random.Random, branch: int, ask: Ask) -> list[Delta | Finish]:
+def random_side(chance: random.Random, branch: int, part: TaskPart) -> list[Delta | Finish]:
     """A generation: indexes never fall, one kind per item; a finish, or silence for ever."""
     events: list[Delta | Finish] = []
     index = 0
@@ -89,31 +103,31 @@ def random_side(chance: random.Random, branch: int, ask: Ask) -> list[Delta | Fi
             index += 1
             kind = chance.choice([TEXT, TEXT, REASONING, CALL])
         events.append(delta(f"{branch}:{index}:{number};", index, kind))
-    if isinstance(ask, Converse):  # it hands on, sometimes with arguments that make no sense
+    if isinstance(part, Converse):  # it hands on, sometimes with arguments that make no sense
         for _ in range(chance.randrange(4)):
             index += 1
             events.append(handing(chance.choice(['{"task":"t"}', "{", "{}"]), index))
-    helps = isinstance(ask, Comment | Draft | Vary)
-    helps = helps or (isinstance(ask, Converse) and ask.part == "meanwhile")
+    helps = isinstance(part, Comment | Draft | Vary)
+    helps = helps or (isinstance(part, Converse) and part.round == "meanwhile")
     if helps and chance.random() < 0.15:
         return events  # a helper hangs: the strategy itself must see to it
     finish = failed(str(branch)) if chance.random() < 0.25 else done(len(events))
     return [*events, finish]
 
 
-def play_at_random(merging: Merge, chance: random.Random) -> list[Action]:
+def play_at_random(machine: Machine, chance: random.Random) -> list[Action]:
     """One run over engines that say, fail and hang at random, until nothing more can happen."""
-    actions = merging.start(0)
+    actions = machine.start(0)
     sides: dict[int, list[Delta | Finish]] = {}
     silenced: set[int] = set()
     wake_us: int | None = None
     num_seen = 0
     while True:
         for action in actions[num_seen:]:
-            if isinstance(action, Begin):
+            if isinstance(action, StartBranch):
                 assert action.branch not in sides, "a branch begins once"
-                sides[action.branch] = random_side(chance, action.branch, action.ask)
-            elif isinstance(action, Cancel):
+                sides[action.branch] = random_side(chance, action.branch, action.part)
+            elif isinstance(action, CancelBranch):
                 assert action.branch in sides, "only what has begun is cancelled"
                 silenced.add(action.branch)
             elif isinstance(action, WakeAt):
@@ -122,16 +136,16 @@ def play_at_random(merging: Merge, chance: random.Random) -> list[Action]:
         speaking = [b for b, left in sides.items() if left]
         if wake_us is not None and (not speaking or chance.random() < 0.1):
             at_us, wake_us = wake_us, None
-            actions = actions + merging.on_time(at_us)
+            actions = actions + machine.on_time(at_us)
         elif speaking:
             branch = chance.choice(speaking)
             event = sides[branch].pop(0)
             if branch in silenced and chance.random() < 0.5:
                 continue  # a cancelled one mostly falls silent; what still comes is not heard
             if isinstance(event, Finish):
-                actions = actions + merging.on_finish(branch, event, 1)
+                actions = actions + machine.on_finish(branch, event, 1)
             else:
-                actions = actions + merging.on_delta(branch, event)
+                actions = actions + machine.on_delta(branch, event)
         else:
             return actions
 

@@ -14,10 +14,9 @@ from backends.contract import (
 )
 from backends.delegation import DELEGATE, DELEGATE_TOOL
 from backends.prompt import measure
-from router.strategies.actions import Answer, Converse, Subtask
 from router.strategies.delegate import Delegate
-from router.strategies.merging import merge
-from router.strategies.options import DEFAULT_OPTIONS
+from router.strategies.part_requests import WholeAnswer
+from router.strategies.subtasks import Converse, Subtask
 from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
@@ -31,8 +30,9 @@ from tests.unit.router.strategies.plays import (
     done,
     failed,
     handing,
+    in_short,
+    machine_of,
     play,
-    told,
 )
 
 T, U = '{"task":"t"}', '{"task":"u"}'
@@ -114,7 +114,7 @@ ROWS: list[Row] = [
         [closing((0, "{}", NO_TASK), branch=1), (0, "c", A), (STOP, 2, 0)],
     ),
     (
-        "a sub-task fails: the fast engine is told",
+        "a sub-task fails: the fast engine is in_short",
         [
             (0, handing(T)),
             (0, done(1)),
@@ -178,7 +178,7 @@ ROWS: list[Row] = [
     (
         "the fast engine fails unheard: the deep one answers",
         [(0, failed("fast")), (1, delta("x")), (1, done(1))],
-        [("begin", 1, Answer()), (0, "x", A), (STOP, 2, 1)],
+        [("begin", 1, WholeAnswer()), (0, "x", A), (STOP, 2, 1)],
     ),
     (
         "it fails in the middle: sub-tasks end with it",
@@ -217,7 +217,7 @@ ROWS: list[Row] = [
     (
         "both fail",
         [(0, failed("fast")), (1, failed())],
-        [("begin", 1, Answer()), (ERROR, 2, 2)],
+        [("begin", 1, WholeAnswer()), (ERROR, 2, 2)],
     ),
 ]
 
@@ -226,48 +226,52 @@ ROWS: list[Row] = [
 def test_rows(row: str) -> None:
     ((_, events, expected),) = (found for found in ROWS if found[0] == row)
     opening: list[object] = [("begin", 0, Converse("opening"))]
-    assert told(play(Delegate(2), events)) == opening + expected
+    assert in_short(play(Delegate(2), events)) == opening + expected
 
 
 def handed_over() -> Delegate:
     """One sub-task under way, the fast engine silent, and a word of the sub-task said."""
-    merging = Delegate(2)
-    play(merging, [(0, handing(T)), (0, done(1)), (BESIDE, done(0)), (SUB, delta("x"))])
-    return merging
+    machine = Delegate(2)
+    play(machine, [(0, handing(T)), (0, done(1)), (BESIDE, done(0)), (SUB, delta("x"))])
+    return machine
 
 
 def test_a_client_steers_one_sub_task() -> None:
-    merging = handed_over()
+    machine = handed_over()
     steer = measure(Message("user", (TextPart("Shorter."),)))
     said = (Message("assistant", (TextPart("x"),)), steer.item)
-    assert told(merging.steer_delegation(1, (steer,))) == [
+    assert in_short(machine.steer_delegation(1, (steer,))) == [
         ("cancel", SUB),
         ("begin", 3, Subtask("t", said)),
     ]
-    assert merging.on_delta(SUB, delta("tail")) == [], "nothing of what was abandoned is heard"
-    assert told(merging.on_delta(3, delta("y"))) == [(1, "y", C)]
-    assert told(merging.on_finish(3, done(1), 1)) == [closing((0, T, "x\n\ny"), branch=4)]
-    assert merging.steer_delegation(1, (steer,)) == [], "it is over"
+    assert machine.on_delta(SUB, delta("tail")) == [], "nothing of what was abandoned is heard"
+    assert in_short(machine.on_delta(3, delta("y"))) == [(1, "y", C)]
+    assert in_short(machine.on_finish(3, done(1), 1)) == [closing((0, T, "x\n\ny"), branch=4)]
+    assert machine.steer_delegation(1, (steer,)) == [], "it is over"
 
 
 def test_a_client_cancels_one_sub_task() -> None:
-    merging = handed_over()
+    machine = handed_over()
     note = "The user cancelled this sub-task. Before that, it said:\n\nx"
-    assert told(merging.cancel_delegation(1)) == [("cancel", SUB), closing((0, T, note))]
-    assert [d.state for d in merging.delegations] == ["cancelled"]
-    assert merging.cancel_delegation(1) == merging.cancel_delegation(9) == []
-    assert told(merging.on_finish(LAST, done(1), 1)) == [(STOP, 2, 0)]
+    assert in_short(machine.cancel_delegation(1)) == [("cancel", SUB), closing((0, T, note))]
+    assert [d.state for d in machine.delegations] == ["cancelled"]
+    assert machine.cancel_delegation(1) == machine.cancel_delegation(9) == []
+    assert in_short(machine.on_finish(LAST, done(1), 1)) == [(STOP, 2, 0)]
 
 
 def test_the_tool_is_not_offered_where_the_client_forces_or_forbids_calls() -> None:
     request = GenerateRequest(
         id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
     )
-    asks: dict[str, object] = {"auto": Converse("opening"), "none": Answer(), "required": Answer()}
-    for mode, ask in asks.items():
+    parts: dict[str, object] = {
+        "auto": Converse("opening"),
+        "none": WholeAnswer(),
+        "required": WholeAnswer(),
+    }
+    for mode, part in parts.items():
         choice = msgspec.structs.replace(request, tool_choice=ToolChoice(mode))  # type: ignore[arg-type]
-        start = merge("delegate", DEFAULT_OPTIONS, choice).start(0)
-        assert told(start) == [("begin", 0, ask)]
+        start = machine_of("delegate", choice).start(0)
+        assert in_short(start) == [("begin", 0, part)]
 
 
 def test_a_tool_of_the_clients_with_the_same_name_is_the_clients() -> None:
@@ -280,10 +284,10 @@ def test_a_tool_of_the_clients_with_the_same_name_is_the_clients() -> None:
         max_output_tokens=1,
         tools=(DELEGATE,),
     )
-    merging = merge("delegate", DEFAULT_OPTIONS, request)
+    machine = machine_of("delegate", request)
     events: list[Event] = [(0, handing('{"task":"Prove it."}')), (0, done(1))]
-    assert told(play(merging, events)) == [
-        ("begin", 0, Answer()),
+    assert in_short(play(machine, events)) == [
+        ("begin", 0, WholeAnswer()),
         (0, '{"task":"Prove it."}', None),
         (STOP, 1, 0),
     ]

@@ -17,35 +17,21 @@ from backends.contract import (
 )
 from backends.delegation import DELEGATE
 from backends.prompt import measure, prompt_size
-from router.classify.task import Strategy
-from router.strategies.actions import (
-    DEEP,
-    FAST,
-    Answer,
-    Ask,
-    Begin,
-    Comment,
-    Converse,
-    Draft,
+from router.strategies.actions import DEEP, FAST
+from router.strategies.breadth import (
+    JUDGE_INSTRUCTIONS,
+    MAX_VARIATIONS,
+    VARIATION_MAX_OUTPUT_TOKENS,
     Judge,
-    Revise,
-    Subtask,
     Vary,
 )
-from router.strategies.options import MAX_VARIATIONS, StrategyOptions
-from router.strategies.part_requests import (
-    ADDED_TOKENS,
-    BRIEF_INSTRUCTIONS,
-    BRIEF_MAX_OUTPUT_TOKENS,
-    DRAFT_MAX_OUTPUT_TOKENS,
-    JUDGE_INSTRUCTIONS,
-    REVISE_INSTRUCTIONS,
-    SUBTASK_MAX_OUTPUT_TOKENS,
-    TOOL_TOKENS,
-    VARIATION_MAX_OUTPUT_TOKENS,
-    branch_request,
-    strategy_usage,
-)
+from router.strategies.brief import BRIEF_INSTRUCTIONS, BRIEF_MAX_OUTPUT_TOKENS, Comment
+from router.strategies.delegate import TOOL_TOKENS
+from router.strategies.part_requests import ADDED_TOKENS, TaskPart, WholeAnswer, branch_request
+from router.strategies.record import Usages
+from router.strategies.refine import DRAFT_MAX_OUTPUT_TOKENS, REVISE_INSTRUCTIONS, Draft, Revise
+from router.strategies.subtasks import SUBTASK_MAX_OUTPUT_TOKENS, Converse, Subtask
+from router.strategies.table import record_of
 
 
 def request(**fields: Any) -> GenerateRequest:
@@ -69,21 +55,26 @@ def request(**fields: Any) -> GenerateRequest:
 
 
 def asked(
-    ask: Ask, branch: int = 0, *, window_tokens: int = 100_000, alone: bool = False, **fields: Any
+    part: TaskPart,
+    branch: int = 0,
+    *,
+    window_tokens: int = 100_000,
+    alone: bool = False,
+    **fields: Any,
 ) -> GenerateRequest:
     info = BackendInfo(
         name="any", model="any", group="fast", window_tokens=window_tokens, max_output_tokens=16_384
     )
-    return branch_request(request(**fields), Begin(branch, FAST, ask), info, alone=alone)
+    return branch_request(request(**fields), branch, part, info, alone=alone)
 
 
 def test_one_engine_is_asked_what_came() -> None:
-    assert asked(Answer(), alone=True) == request()
+    assert asked(WholeAnswer(), alone=True) == request()
 
 
 @pytest.mark.parametrize("branch", [FAST, DEEP])
 def test_competitors_are_asked_the_same_under_ids_of_their_own(branch: int) -> None:
-    assert asked(Answer(), branch) == request(id=f"resp_1-{branch}")
+    assert asked(WholeAnswer(), branch) == request(id=f"resp_1-{branch}")
 
 
 def check_in_words(made: GenerateRequest) -> None:
@@ -156,13 +147,13 @@ ROOMS = [(1000, 100_000, 1000), (20_000, 100_000, 16_384), (1000, 500, None), (1
 def test_no_backend_is_asked_for_more_than_it_can_give(
     wanted: int, window_tokens: int, given: int | None
 ) -> None:
-    made = asked(Answer(), window_tokens=window_tokens, max_output_tokens=wanted)
+    made = asked(WholeAnswer(), window_tokens=window_tokens, max_output_tokens=wanted)
     room_tokens = window_tokens - made.num_prompt_tokens
     assert made.max_output_tokens == (room_tokens if given is None else given)
 
 
 # strategy, options, prompt tokens, output tokens, fast, deep (None: nothing is asked of it)
-TOKENS: list[tuple[Strategy | None, dict[str, Any], int, int, int, int | None]] = [
+TOKENS: list[tuple[str | None, dict[str, Any], int, int, int, int | None]] = [
     (None, {}, 100, 500, 600, 600),
     ("race", {}, 100, 500, 600, 600),
     ("brief", {}, 100, 500, 100 + 256 + ADDED_TOKENS, 600),
@@ -174,16 +165,21 @@ TOKENS: list[tuple[Strategy | None, dict[str, Any], int, int, int, int | None]] 
 ]
 
 
+def expected(strategy: str | None, prompt: int, output: int, **options: Any) -> Usages:
+    record = record_of(strategy)
+    return record.usage(record.options(**options), Usage(prompt, 0, output))
+
+
 @pytest.mark.parametrize(("strategy", "options", "prompt", "output", "fast", "deep"), TOKENS)
 def test_what_a_strategy_asks_of_the_pools(
-    strategy: Strategy | None,
+    strategy: str | None,
     options: dict[str, Any],
     prompt: int,
     output: int,
     fast: int,
     deep: int | None,
 ) -> None:
-    usage = strategy_usage(strategy, StrategyOptions(**options), prompt, output)
+    usage = expected(strategy, prompt, output, **options)
     assert {
         group: used.num_input_tokens + used.num_output_tokens for group, used in usage.items()
     } == {"fast": fast} | ({} if deep is None else {"deep": deep})
@@ -239,9 +235,9 @@ def test_a_sub_task_has_the_conversation_and_no_tools() -> None:
 
 
 def test_hedge_asks_the_deep_pools_only() -> None:
-    assert strategy_usage("hedge", StrategyOptions(), 100, 500) == {"deep": Usage(100, 0, 500)}
+    assert expected("hedge", 100, 500) == {"deep": Usage(100, 0, 500)}
 
 
 def test_delegation_asks_the_fast_pools_only() -> None:
-    usage = strategy_usage("delegate", StrategyOptions(), 100, 500)
+    usage = expected("delegate", 100, 500)
     assert usage == {"fast": Usage(100 + TOOL_TOKENS, 0, 500)}

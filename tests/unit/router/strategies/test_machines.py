@@ -9,28 +9,22 @@ from backends.contract import GenerateRequest
 from router.strategies.actions import (
     DEEP,
     FAST,
-    Answer,
-    Begin,
-    Cancel,
-    Comment,
-    Converse,
-    Draft,
-    End,
+    CancelBranch,
+    EndRun,
     Forward,
-    Judge,
-    Merge,
-    Revise,
-    Vary,
+    Machine,
+    StartBranch,
     WakeAt,
 )
-from router.strategies.breadth import Breadth
-from router.strategies.brief import STAND_IN, Brief
+from router.strategies.breadth import Breadth, Judge, Vary
+from router.strategies.brief import STAND_IN, Brief, Comment
 from router.strategies.delegate import Delegate
+from router.strategies.hedge import Hedge
 from router.strategies.items import PATIENCE_US, joined
-from router.strategies.merging import merge
-from router.strategies.options import StrategyOptions
-from router.strategies.race import Hedge, Race
-from router.strategies.refine import Refine
+from router.strategies.part_requests import WholeAnswer
+from router.strategies.race import Race
+from router.strategies.refine import Draft, Refine, Revise
+from router.strategies.subtasks import Converse
 from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
@@ -46,12 +40,12 @@ from tests.unit.router.strategies.plays import (
     delta,
     done,
     failed,
+    in_short,
+    machine_of,
     play,
     play_at_random,
-    told,
 )
 
-OPTIONS = StrategyOptions()
 REQUEST = GenerateRequest(
     id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
 )
@@ -124,7 +118,7 @@ BRIEF_ROWS: list[Row] = [
             (STAND_IN, delta("a")),
             (STAND_IN, done(1)),
         ],
-        [("cancel", FAST), ("begin", STAND_IN, Answer()), (0, "a", A), (STOP, 2, 1)],
+        [("cancel", FAST), ("begin", STAND_IN, WholeAnswer()), (0, "a", A), (STOP, 2, 1)],
     ),
     (
         "deep fails while fast speaks: fast's whole answer follows its commentary",
@@ -137,12 +131,12 @@ BRIEF_ROWS: list[Row] = [
             (STAND_IN, delta("c")),
             (STAND_IN, done(1, LENGTH)),
         ],
-        [(0, "a", C), (0, "b", C), ("begin", STAND_IN, Answer()), (1, "c", A), (LENGTH, 5, 1)],
+        [(0, "a", C), (0, "b", C), ("begin", STAND_IN, WholeAnswer()), (1, "c", A), (LENGTH, 5, 1)],
     ),
     (
         "deep fails unheard, and so does what stands in: the commentary stands",
         [(FAST, delta("a")), (FAST, done(1)), (DEEP, failed()), (STAND_IN, failed("fast"))],
-        [(0, "a", C), ("begin", STAND_IN, Answer()), (STOP, 3, 2)],
+        [(0, "a", C), ("begin", STAND_IN, WholeAnswer()), (STOP, 3, 2)],
     ),
     (
         "and what stands in breaks off",
@@ -152,7 +146,7 @@ BRIEF_ROWS: list[Row] = [
             (STAND_IN, delta("c")),
             (STAND_IN, failed("fast")),
         ],
-        [("begin", STAND_IN, Answer()), (0, "c", A), (ERROR, 3, 2)],
+        [("begin", STAND_IN, WholeAnswer()), (0, "c", A), (ERROR, 3, 2)],
     ),
     (
         "fast hangs while a deep answer waits",
@@ -168,7 +162,7 @@ BRIEF_ROWS: list[Row] = [
     (
         "both fail, deep first",
         [(DEEP, failed()), (STAND_IN, failed("fast"))],
-        [("cancel", FAST), ("begin", STAND_IN, Answer()), (ERROR, 2, 2)],
+        [("cancel", FAST), ("begin", STAND_IN, WholeAnswer()), (ERROR, 2, 2)],
     ),
     (
         "commentary calls no tools",
@@ -229,32 +223,32 @@ HEDGE_ROWS: list[Row] = [
     (
         "deep is late: fast joins, and its first token wins",
         [WAKE, (FAST, delta("a")), (DEEP, delta("x")), (FAST, delta("b")), (FAST, done(2))],
-        [("begin", FAST, Answer()), ("cancel", DEEP), (0, "a", A), (0, "b", A), (STOP, 2, 0)],
+        [("begin", FAST, WholeAnswer()), ("cancel", DEEP), (0, "a", A), (0, "b", A), (STOP, 2, 0)],
     ),
     (
         "deep is late, but first all the same",
         [WAKE, (DEEP, delta("x")), (FAST, delta("a")), (FAST, done(1)), (DEEP, done(3))],
-        [("begin", FAST, Answer()), ("cancel", FAST), (0, "x", A), (STOP, 3, 0)],
+        [("begin", FAST, WholeAnswer()), ("cancel", FAST), (0, "x", A), (STOP, 3, 0)],
     ),
     (
         "deep fails before the time: fast joins at once, and only once",
         [(DEEP, failed()), WAKE, (FAST, delta("a")), (FAST, done(1))],
-        [("begin", FAST, Answer()), (0, "a", A), (STOP, 2, 1)],
+        [("begin", FAST, WholeAnswer()), (0, "a", A), (STOP, 2, 1)],
     ),
     (
         "deep fails after fast joined: fast is alone",
         [WAKE, (DEEP, failed()), (FAST, delta("a")), (FAST, done(1))],
-        [("begin", FAST, Answer()), (0, "a", A), (STOP, 2, 1)],
+        [("begin", FAST, WholeAnswer()), (0, "a", A), (STOP, 2, 1)],
     ),
     (
         "fast joins and fails: deep is alone",
         [WAKE, (FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
-        [("begin", FAST, Answer()), (0, "x", A), (STOP, 2, 1)],
+        [("begin", FAST, WholeAnswer()), (0, "x", A), (STOP, 2, 1)],
     ),
     (
         "both fail",
         [(DEEP, failed()), (FAST, failed("fast"))],
-        [("begin", FAST, Answer()), (ERROR, 2, 2)],
+        [("begin", FAST, WholeAnswer()), (ERROR, 2, 2)],
     ),
     (
         "the answer breaks off in the middle",
@@ -264,7 +258,7 @@ HEDGE_ROWS: list[Row] = [
     (
         "an empty answer is an answer",
         [WAKE, (DEEP, done(0))],
-        [("begin", FAST, Answer()), ("cancel", FAST), (STOP, 0, 0)],
+        [("begin", FAST, WholeAnswer()), ("cancel", FAST), (STOP, 0, 0)],
     ),
 ]
 
@@ -301,27 +295,27 @@ REFINE_ROWS: list[Row] = [
     (
         "fast fails at once: deep answers by itself",
         [(FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
-        [("begin", DEEP, Answer()), (0, "x", A), (STOP, 2, 1)],
+        [("begin", DEEP, WholeAnswer()), (0, "x", A), (STOP, 2, 1)],
     ),
     (
         "fast fails in the middle: half a draft is none",
         [(FAST, delta("a")), (FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
-        [(0, "a", C), ("begin", DEEP, Answer()), (1, "x", A), (STOP, 2, 1)],
+        [(0, "a", C), ("begin", DEEP, WholeAnswer()), (1, "x", A), (STOP, 2, 1)],
     ),
     (
         "fast drafts nothing",
         [(FAST, done(0)), (DEEP, done(1))],
-        [("begin", DEEP, Answer()), (STOP, 1, 0)],
+        [("begin", DEEP, WholeAnswer()), (STOP, 1, 0)],
     ),
     (
         "fast hangs before its first token",
         [WAKE, (FAST, delta("late")), (FAST, done(9)), (DEEP, delta("x")), (DEEP, done(1))],
-        [("cancel", FAST), ("begin", DEEP, Answer()), (0, "x", A), (STOP, 1, 0)],
+        [("cancel", FAST), ("begin", DEEP, WholeAnswer()), (0, "x", A), (STOP, 1, 0)],
     ),
     (
         "fast hangs in the middle",
         [(FAST, delta("a")), WAKE, WAKE, (DEEP, delta("x")), (DEEP, done(1))],
-        [(0, "a", C), ("cancel", FAST), ("begin", DEEP, Answer()), (1, "x", A), (STOP, 1, 0)],
+        [(0, "a", C), ("cancel", FAST), ("begin", DEEP, WholeAnswer()), (1, "x", A), (STOP, 1, 0)],
     ),
     (
         "deep fails unheard: the draft stands",
@@ -336,7 +330,7 @@ REFINE_ROWS: list[Row] = [
     (
         "both fail",
         [(FAST, failed("fast")), (DEEP, failed())],
-        [("begin", DEEP, Answer()), (ERROR, 2, 2)],
+        [("begin", DEEP, WholeAnswer()), (ERROR, 2, 2)],
     ),
 ]
 
@@ -409,7 +403,7 @@ BREADTH_ROWS: list[Row] = [
     (
         "all fail: deep answers by itself",
         [(0, failed("fast")), (1, failed("fast")), (2, failed("fast")), (JUDGE, done(1))],
-        [("begin", JUDGE, Answer()), (STOP, 4, 3)],
+        [("begin", JUDGE, WholeAnswer()), (STOP, 4, 3)],
     ),
     (
         "one hangs: given up once all are silent",
@@ -419,7 +413,13 @@ BREADTH_ROWS: list[Row] = [
     (
         "all hang",
         [WAKE, (JUDGE, done(1))],
-        [("cancel", 0), ("cancel", 1), ("cancel", 2), ("begin", JUDGE, Answer()), (STOP, 1, 0)],
+        [
+            ("cancel", 0),
+            ("cancel", 1),
+            ("cancel", 2),
+            ("begin", JUDGE, WholeAnswer()),
+            (STOP, 1, 0),
+        ],
     ),
     (
         "the judge fails unheard: the variations stand",
@@ -462,15 +462,15 @@ UNJUDGED_ROWS: list[Row] = [
     (
         "all fail: deep answers after all",
         [(0, failed("fast")), (1, failed("fast")), (2, failed("fast")), (JUDGE, failed())],
-        [("begin", JUDGE, Answer()), (ERROR, 4, 4)],
+        [("begin", JUDGE, WholeAnswer()), (ERROR, 4, 4)],
     ),
 ]
 
-BOTH: list[object] = [("begin", FAST, Answer()), ("begin", DEEP, Answer())]
+BOTH: list[object] = [("begin", FAST, WholeAnswer()), ("begin", DEEP, WholeAnswer())]
 VARIATIONS: list[object] = [("begin", number, Vary(number)) for number in range(3)]
 
 # how a strategy is made, what it begins with, its rows
-STRATEGIES: dict[str, tuple[Callable[[], Merge], list[object], list[Row]]] = {
+STRATEGIES: dict[str, tuple[Callable[[], Machine], list[object], list[Row]]] = {
     "brief": (Brief, [("begin", FAST, Comment()), BOTH[1]], BRIEF_ROWS),
     "race": (Race, BOTH, RACE_ROWS),
     "hedge": (lambda: Hedge(1_000), [BOTH[1]], HEDGE_ROWS),
@@ -486,48 +486,47 @@ ROWS = [(name, row[0]) for name, (_, _, rows) in STRATEGIES.items() for row in r
 def test_rows(strategy: str, row: str) -> None:
     make, start, rows = STRATEGIES[strategy]
     ((_, events, expected),) = (found for found in rows if found[0] == row)
-    assert told(play(make(), events)) == start + expected
+    assert in_short(play(make(), events)) == start + expected
 
 
 def test_single_passes_everything_through_untouched() -> None:
-    merging = merge(None, OPTIONS, REQUEST)
+    machine = machine_of(None, REQUEST)
     piece = delta("a", 3, CALL)
-    (forwarded,) = merging.on_delta(0, piece)
+    (forwarded,) = machine.on_delta(0, piece)
     assert isinstance(forwarded, Forward)
     assert forwarded.delta is piece
     assert forwarded.phase is None
-    (end,) = merging.on_finish(0, failed(), 1)
-    assert isinstance(end, End)
+    (end,) = machine.on_finish(0, failed(), 1)
+    assert isinstance(end, EndRun)
     assert end.finish.error is end.errors[0]
 
 
 def test_failure_of_both_reports_the_deep_error() -> None:
-    merging = merge("brief", OPTIONS, REQUEST)
-    end = play(merging, [(FAST, failed("fast")), (DEEP, failed("deep"))])[-1]
-    assert isinstance(end, End)
+    machine = machine_of("brief", REQUEST)
+    end = play(machine, [(FAST, failed("fast")), (DEEP, failed("deep"))])[-1]
+    assert isinstance(end, EndRun)
     assert end.finish.error is not None
     assert end.finish.error.backend == "deep"
     assert [error.backend for error in end.errors] == ["fast", "deep"]
 
 
 def test_options_reach_their_strategy() -> None:
-    options = StrategyOptions(hedge_after_ms=7, num_variations=4, judged=False)
-    assert WakeAt(1_000 + 7_000) in merge("hedge", options, REQUEST).start(1_000)
-    breadth = merge("breadth", options, REQUEST)
-    assert len(told(breadth.start(0))) == 4
+    assert WakeAt(1_000 + 7_000) in machine_of("hedge", REQUEST, hedge_after_ms=7).start(1_000)
+    breadth = machine_of("breadth", REQUEST, num_variations=4, judged=False)
+    assert len(in_short(breadth.start(0))) == 4
     for number in range(4):
         breadth.on_delta(number, delta("a"))
     ends = [breadth.on_finish(number, done(), 1) for number in range(4)]
-    assert isinstance(ends[-1][-1], End), "nobody judges"
+    assert isinstance(ends[-1][-1], EndRun), "nobody judges"
 
 
 @pytest.mark.parametrize("strategy", ["brief", "refine", "breadth"])
 def test_a_helper_that_speaks_is_waited_for(strategy: str) -> None:
-    merging = STRATEGIES[strategy][0]()
-    assert merging.start(5)[-1] == WakeAt(5 + PATIENCE_US)
+    machine = STRATEGIES[strategy][0]()
+    assert machine.start(5)[-1] == WakeAt(5 + PATIENCE_US)
     for look in range(3):
-        merging.on_delta(FAST, delta("a"))
-        assert merging.on_time(look) == [WakeAt(look + PATIENCE_US)]
+        machine.on_delta(FAST, delta("a"))
+        assert machine.on_time(look) == [WakeAt(look + PATIENCE_US)]
 
 
 def test_variations_that_wait_for_their_pools_are_not_silent() -> None:
@@ -535,15 +534,15 @@ def test_variations_that_wait_for_their_pools_are_not_silent() -> None:
     breadth = Breadth(3, judged=True)
     breadth.start(0)
     first = breadth.on_time(1, frozenset({1, 2}))
-    assert first == [Cancel(0, is_silent=True), WakeAt(1 + PATIENCE_US)]
+    assert first == [CancelBranch(0, is_silent=True), WakeAt(1 + PATIENCE_US)]
     assert breadth.on_time(2, frozenset({2})) == [WakeAt(2 + PATIENCE_US)], "1 has just begun"
     assert breadth.on_time(3, frozenset({2})) == [
-        Cancel(1, is_silent=True),
+        CancelBranch(1, is_silent=True),
         WakeAt(3 + PATIENCE_US),
     ]
     assert breadth.on_time(4) == [WakeAt(4 + PATIENCE_US)]
     breadth.on_delta(2, delta("a"))
-    assert breadth.on_finish(2, done(), 5) == [Begin(3, DEEP, Judge(("a",)))]
+    assert breadth.on_finish(2, done(), 5) == [StartBranch(3, DEEP, Judge(("a",)))]
 
 
 def test_joined_keeps_text_tokens_and_last_time() -> None:
@@ -559,7 +558,7 @@ def test_rules_hold_for_any_interleaving(strategy: str) -> None:
     chance = random.Random(seed)
     for _ in range(1_000):
         actions = play_at_random(STRATEGIES[strategy][0](), chance)
-        ends = [number for number, action in enumerate(actions) if isinstance(action, End)]
+        ends = [number for number, action in enumerate(actions) if isinstance(action, EndRun)]
         assert len(ends) == 1
         assert all(isinstance(action, WakeAt) for action in actions[ends[0] + 1 :])
         forwards = [a for a in actions if isinstance(a, Forward)]

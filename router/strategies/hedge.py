@@ -1,0 +1,109 @@
+"""`hedge`: the deep engine answers; the fast one joins if the deep one keeps silent, or fails.
+
+Whoever says the first token then is the answer, and the other is cancelled. Most answers never need
+the fast engine, so it is reserved when it joins, and released when it has lost. A failure of one
+engine leaves the other, as in `race`.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from backends.contract import Delta, Finish, FinishReason, Usage
+from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, StartBranch, WakeAt
+from router.strategies.items import Items, end
+from router.strategies.record import StrategyOptions, StrategyRecord, Usages
+
+MAX_HEDGE_MS = 600_000
+
+
+class HedgeOptions(StrategyOptions, frozen=True, kw_only=True):
+    """How long the deep engine may stay silent before the fast one joins."""
+
+    hedge_after_ms: Annotated[int, Meta(ge=0, le=MAX_HEDGE_MS)] = 500
+
+
+class Hedge:
+    """The deep answer, unless it keeps one waiting."""
+
+    transparent = False
+
+    __slots__ = (
+        "_after_us",
+        "_begun",
+        "_ended",
+        "_finishes",
+        "_items",
+        "_own_reservation",
+        "_winner",
+    )
+
+    def __init__(self, after_us: int | None, *, own_reservation: bool = True) -> None:
+        """`after_us`: how long to wait for the deep engine; None: until it fails.
+
+        `own_reservation`: the task itself has reserved nothing of the fast engine.
+        """
+        self._after_us = after_us
+        self._own_reservation = own_reservation
+        self._items = Items()
+        self._begun = {DEEP}
+        self._finishes: dict[int, Finish] = {}
+        self._winner: int | None = None  # the branch whose token came first
+        self._ended = False
+
+    def start(self, now_us: int) -> list[Action]:
+        deep = StartBranch(DEEP, DEEP)
+        return [deep] if self._after_us is None else [deep, WakeAt(now_us + self._after_us)]
+
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
+        return [] if self._ended or self._winner is not None else self._join()
+
+    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
+        if self._ended or branch in self._finishes or self._winner not in (None, branch):
+            return []
+        rival = self._win(branch) if self._winner is None else []
+        return [*rival, self._items.forward(branch, delta, "final_answer")]
+
+    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
+        if self._ended or branch in self._finishes or self._winner not in (None, branch):
+            return []
+        self._finishes[branch] = finish
+        other = 1 - branch
+        if finish.reason is FinishReason.ERROR and self._winner is None:
+            if other not in self._begun:
+                return self._join()
+            if other not in self._finishes:
+                return []  # alone from now on
+        rival = self._win(branch) if self._winner is None else []
+        self._ended = True
+        return [*rival, end(self._finishes.values(), finish, replaceable=self._winner != branch)]
+
+    def may_start(self, backend_index: int) -> bool:
+        return backend_index == FAST and not self._own_reservation and FAST not in self._begun
+
+    def _join(self) -> list[Action]:
+        if FAST in self._begun:
+            return []
+        self._begun.add(FAST)
+        return [StartBranch(FAST, FAST, own_reservation=self._own_reservation)]
+
+    def _win(self, branch: int) -> list[Action]:
+        self._winner = branch
+        other = 1 - branch
+        runs = other in self._begun and other not in self._finishes
+        return [CancelBranch(other)] if runs else []
+
+
+def _usage(_options: HedgeOptions, once: Usage) -> Usages:
+    return {"deep": once}
+
+
+RECORD = StrategyRecord(
+    name="hedge",
+    machine=lambda options, _request: Hedge(options.hedge_after_ms * 1_000),
+    usage=_usage,
+    options=HedgeOptions,
+    metadata={"hedge_after_ms": "hedge_after_ms"},
+    prepared_by=DEEP,
+    competes=True,
+)

@@ -1,0 +1,92 @@
+"""The record of a strategy: all that the rest of the house knows of it.
+
+A strategy's module holds its machine, its kinds of parts, its options and, last, its record;
+`table.py` lists the records.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from backends.contract import BackendGroup, GenerateRequest, Usage
+from router.strategies.actions import FAST, Machine
+
+Shown = Literal["delegations", "variations"]  # fields of `routing` that not every strategy fills
+
+
+class StrategyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a strategy leaves open: fields with bounds and defaults, as a policy writes them.
+
+    Every strategy has a subclass of its own; field names differ between strategies.
+    """
+
+
+NO_OPTIONS = StrategyOptions()
+Own = TypeVar("Own", bound=StrategyOptions)
+
+
+class ClientOption(NamedTuple):
+    """An option that a client sets by metadata; without bounds it is true or false."""
+
+    key: str  # in the metadata
+    field: str  # of the strategy's options
+    bounds: tuple[int, int] | None
+
+
+Usages = dict[BackendGroup, Usage]  # expected; what is cached is not known
+
+
+def at_most(usage: Usage, num_output_tokens: int) -> Usage:
+    """The same input, with a shorter output."""
+    return Usage(usage.num_input_tokens, 0, min(usage.num_output_tokens, num_output_tokens))
+
+
+def reading(num_tokens: int) -> Usage:
+    """So many more tokens of input."""
+    return Usage(num_input_tokens=num_tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StrategyRecord(Generic[Own]):
+    """One strategy."""
+
+    name: str
+    machine: Callable[[Own, GenerateRequest], Machine]  # a new one for each run
+    options: type[Own]
+    # What a run is expected to use of each group, where one whole answer uses `once`. Branches with
+    # a reservation of their own are not in it.
+    usage: Callable[[Own, Usage], Usages] = lambda _options, once: {"fast": once, "deep": once}
+    metadata: Mapping[str, str] = field(default_factory=dict)  # a client's key -> an option's field
+    prepared_by: int = FAST  # index of the backend that every run is sure to start
+    competes: bool = False  # one engine wins, the other has lost
+    compares: bool = False  # both engines answer the whole task: their agreement is an observation
+    shows: frozenset[Shown] = frozenset()
+
+    @cached_property
+    def client_options(self) -> tuple[ClientOption, ...]:
+        """What a client may set beside the strategy's name."""
+        kinds = {each.name: each.type for each in msgspec.structs.fields(self.options)}
+        return tuple(
+            ClientOption(key, name, _bounds(kinds[name])) for key, name in self.metadata.items()
+        )
+
+    def options_from(
+        self, policy_options: StrategyOptions, asked: Mapping[str, int | bool]
+    ) -> StrategyOptions:
+        """This strategy's options: what the client asked, else as the policy says."""
+        names = self.options.__struct_fields__
+        if not names:
+            return NO_OPTIONS
+        return self.options(**{name: getattr(policy_options, name) for name in names} | {**asked})
+
+
+def _bounds(kind: Any) -> tuple[int, int] | None:
+    info = msgspec.inspect.type_info(kind)
+    if isinstance(info, msgspec.inspect.IntType):
+        assert info.ge is not None
+        assert info.le is not None, "a client's number has bounds"
+        return info.ge, info.le
+    return None

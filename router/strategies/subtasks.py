@@ -1,0 +1,83 @@
+"""The sub-tasks of `delegate`, and the parts of a task that its branches do."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from backends.contract import (
+    Delta,
+    FunctionCall,
+    GenerateRequest,
+    Item,
+    Message,
+    TextFormat,
+    TextPart,
+    ToolChoice,
+)
+from backends.delegation import DELEGATE
+from router.strategies.items import text_of
+from router.strategies.part_requests import TaskPart, behind, in_words
+
+State = Literal["running", "finished", "failed", "cancelled"]
+SUBTASK_MAX_OUTPUT_TOKENS = 4_096
+
+
+@dataclass(slots=True)
+class Delegation:
+    """One sub-task; a steer gives it another branch."""
+
+    number: int  # from 1: clients address it by that
+    call: FunctionCall
+    task: str
+    branch: int | None  # None: it was never begun
+    state: State = "running"
+    note: str = ""  # what to tell the fast engine instead of words
+    said: list[tuple[int, Delta]] = field(default_factory=list)  # (branch, delta)
+    num_shown: int = 0
+
+    @property
+    def text(self) -> str:
+        """All it said, over its branches."""
+        branches = dict.fromkeys(branch for branch, _ in self.said)
+        texts = (text_of(delta for b, delta in self.said if b == branch) for branch in branches)
+        return "\n\n".join(texts)
+
+
+class Converse(TaskPart, frozen=True):
+    """The task, with a tool that hands sub-tasks on; `said` is what came after the task's items.
+
+    The tools are the same in every round, so that the prompt's beginning stays the same.
+    """
+
+    name = "converse"
+    round: Literal["opening", "meanwhile", "closing"]
+    said: tuple[Item, ...] = ()
+
+    def request(self, request: GenerateRequest) -> GenerateRequest:
+        choice = request.tool_choice
+        if self.round == "meanwhile" or (self.round == "closing" and not request.tools):
+            choice = ToolChoice("none")
+        elif self.round == "closing" and not choice.names:
+            choice = ToolChoice("auto", tuple(tool.name for tool in request.tools))
+        tools = (*request.tools, DELEGATE)
+        return behind(msgspec.structs.replace(request, tools=tools, tool_choice=choice), *self.said)
+
+
+class Subtask(TaskPart, frozen=True):
+    """A part of the task, handed on; `said` is what it has said, and what was said to it."""
+
+    name = "subtask"
+    task: str
+    said: tuple[Item, ...] = ()
+
+    def request(self, request: GenerateRequest) -> GenerateRequest:
+        words = in_words(request, SUBTASK_MAX_OUTPUT_TOKENS, request.instructions)
+        # Reasoning is what it is handed on for; a format belongs to the answer.
+        words = msgspec.structs.replace(
+            words,
+            text_format=TextFormat(),
+            reasoning_effort=request.reasoning_effort,
+            reasoning_summary=request.reasoning_summary,
+        )
+        return behind(words, Message("user", (TextPart(self.task),)), *self.said)

@@ -1,0 +1,38 @@
+"""All strategies by their names: the one place that lists them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from router.strategies import breadth, brief, delegate, hedge, race, refine, single
+from router.strategies.record import StrategyOptions, StrategyRecord
+
+_MODULES = (brief, race, hedge, refine, breadth, delegate)
+STRATEGIES: Mapping[str, StrategyRecord[Any]] = {
+    record.name: record for record in (module.RECORD for module in _MODULES)
+}
+
+# A strategy's name where somebody writes it down.
+StrategyName = Annotated[
+    str, Meta(pattern=f"^({'|'.join(STRATEGIES)})$", extra={"choices": tuple(STRATEGIES)})
+]
+# The options of all strategies side by side, as a policy has them.
+PolicyOptions = msgspec.defstruct(
+    "PolicyOptions",
+    [
+        (field.name, field.type, field.default)
+        for record in STRATEGIES.values()
+        for field in msgspec.structs.fields(record.options)
+    ],
+    bases=(StrategyOptions,),
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+
+
+def record_of(strategy: str | None) -> StrategyRecord[Any]:
+    """A strategy's record; None is one engine alone."""
+    return single.RECORD if strategy is None else STRATEGIES[strategy]

@@ -1,0 +1,88 @@
+"""The table of strategies: what each record says, and that nobody else knows one by its name."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from router.strategies.table import STRATEGIES, PolicyOptions, record_of
+
+ROOT = Path(__file__).resolve().parents[4]
+FLOORS = ("gateway", "router", "backends")
+
+
+def compared_names(source: str) -> Iterator[int]:
+    """Lines that compare something with a strategy's name, or look one up by it."""
+    for node in ast.walk(ast.parse(source)):
+        asked: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.Subscript):
+            asked = [node.slice]
+        elif isinstance(node, ast.MatchValue):
+            asked = [node.value]
+        for expression in asked:
+            parts = getattr(expression, "elts", [expression])
+            if any(isinstance(part, ast.Constant) and part.value in STRATEGIES for part in parts):
+                yield node.lineno
+
+
+def test_nobody_compares_with_a_strategys_name() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for floor in FLOORS
+        for path in (ROOT / floor).rglob("*.py")
+        for line in compared_names(path.read_text())
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'strategy == "race"',
+        '"race" != strategy',
+        'strategy in ("brief", "x")',
+        'strategy in {"x", "brief"}',
+        'RECORDS["race"]',
+        'match strategy:\n    case "race":\n        pass',
+    ],
+)
+def test_a_comparison_would_be_found(source: str) -> None:
+    assert list(compared_names(source)) != []
+
+
+def test_other_strings_may_be_compared() -> None:
+    assert list(compared_names('part == "draft" or kind in ("text", x) or rows[0]')) == []
+
+
+def test_every_record_is_listed_under_its_name() -> None:
+    assert [record.name for record in STRATEGIES.values()] == list(STRATEGIES)
+    assert all(record_of(name) is record for name, record in STRATEGIES.items())
+    assert record_of(None).name not in STRATEGIES
+
+
+def test_a_policy_has_the_options_of_all() -> None:
+    fields = [
+        field.name
+        for record in STRATEGIES.values()
+        for field in msgspec.structs.fields(record.options)
+    ]
+    assert list(PolicyOptions.__struct_fields__) == fields
+    assert len(set(fields)) == len(fields), "names differ between strategies"
+    for record in STRATEGIES.values():
+        assert record.options_from(PolicyOptions(), {}) == record.options(), "the same defaults"
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_what_a_client_sets_is_an_option_with_bounds(name: str) -> None:
+    record = STRATEGIES[name]
+    for option in record.client_options:
+        assert option.field in record.options.__struct_fields__
+        default = getattr(record.options(), option.field)
+        if option.bounds is None:
+            assert isinstance(default, bool)
+        else:
+            assert option.bounds[0] <= default <= option.bounds[1]
