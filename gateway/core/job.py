@@ -59,7 +59,7 @@ class Job:
         self._on_place = on_place if parsed.wants_place else None
         self.decision: RouteDecision | None = None  # once admitted
         self.decided: RouteDecision | None = None  # admitted or refused: for the decision log
-        self.records_text = False  # the policy that decided wants the ask's text in it
+        self.records_text = False  # the policy that decided wants the prompt's text in it
         self.stopped: StopReason | None = None
         self.delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
         self.redirect: Redirect | None = None  # how a steer or a cancel reaches one of them

@@ -1,4 +1,4 @@
-"""`POST /v1/route`: decisions for many asks, without running or reserving anything.
+"""`POST /v1/route`: decisions for many prompts, without running or reserving anything.
 
 An edge: it uses the event loop and the clock.
 """

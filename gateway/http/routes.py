@@ -192,7 +192,7 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
 
 @post("/v1/route", status_code=200)
 async def post_route(request: AnyRequest) -> ASGIResponse:
-    """Where each of many asks would go: lines of JSON in, lines of JSON out; nothing runs."""
+    """Where each of many prompts would go: lines of JSON in, lines of JSON out; nothing runs."""
     services = _services(request)
     tenant = _tenant(services, request)
     decided = await services.route_batches.decide(tenant, await request.body())

@@ -24,7 +24,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: str
     tenant: str
     label: str
-    kind: str | None  # of work, by the ask's words
+    kind: str | None  # of work, by the prompt's words
     p_deep: float
     p_security: float
     signals: tuple[str, ...]

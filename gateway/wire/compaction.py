@@ -1,8 +1,8 @@
 """Compaction, decided: when a context is made shorter, what of it stays, and what takes its place.
 
 An engine writes a summary of what is folded. Around it stand, word for word, what is pinned (system
-and developer messages, the first thing that the user said, and the current ask) and the tail: the
-latest turns, or the latest steps of a long one, up to a share of the threshold.
+and developer messages, the first thing that the user said, and the current prompt) and the tail:
+the latest turns, or the latest steps of a long one, up to a share of the threshold.
 """
 
 from collections.abc import Iterable, Iterator
@@ -256,7 +256,8 @@ def _is_output(entry: ContextItem) -> bool:
 
 
 def _pinned_places(items: tuple[ContextItem, ...], start: int) -> set[int]:
-    """Of what is before the tail: instructions, the first user message, and the current ask where
+    """Of what is before the tail: instructions, the first user message, and the current prompt
+    where
     the tail begins in the middle of its turn."""
     users = [place for place, entry in enumerate(items[:start]) if is_user(entry)]
     pinned = {place for place, entry in enumerate(items[:start]) if _is_instruction(entry)}

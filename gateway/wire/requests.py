@@ -205,14 +205,14 @@ def make_task(
         reasoning_summary=(reasoning.summary or reasoning.generate_summary) if reasoning else None,
         prompt_cache_key=body.prompt_cache_key,
     )
-    ask, num_ask_tokens = _last_user_message(items)
+    last_user_message, num_last_message_tokens = _last_user_message(items)
     return Task(
         id=parsed.id,
         tenant=tenant,
         request=request,
         hints=parsed.hints,
-        ask=ask,
-        num_ask_tokens=num_ask_tokens,
+        last_user_message=last_user_message,
+        num_last_message_tokens=num_last_message_tokens,
         num_turns=sum(is_user(entry) for entry in items),
         has_images=any(_has_image(entry) for entry in items),
         last_backend=last_backend,

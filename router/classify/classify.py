@@ -1,11 +1,11 @@
 """What kind of work a task is: small and interactive, deep, or uncertain; whether it touches
 security; whether a small model would do; and how long the answer may get.
 
-It looks at the current ask, not at the whole context (a trivial ask in front of a long context is
-still trivial), and at no more than the ask's head and tail, so that the cost is bounded at any
-size. What the words and the shape of the ask say is the trained `linear_model`'s part; what the
-request says besides them is added from `signals`, as public data has none of it. Every part of the
-sum that counts is reported in words, with its share of all that counted.
+It looks at the current prompt, not at the whole context (a trivial prompt in front of a long
+context is still trivial), and at no more than the prompt's head and tail, so that the cost is
+bounded at any size. What the words and the shape of the prompt say is the trained `linear_model`'s
+part; what the request says besides them is added from `signals`, as public data has none of it.
+Every part of the sum that counts is reported in words, with its share of all that counted.
 """
 
 import math
@@ -55,7 +55,7 @@ def features(task: Task) -> Features:
     """What the classifier looks at. Cost: at most 2 KiB of text are read, whatever came."""
     return Features(
         reading=task.reading,
-        num_ask_tokens=task.num_ask_tokens,
+        num_last_message_tokens=task.num_last_message_tokens,
         num_context_tokens=task.request.num_prompt_tokens,
         num_turns=task.num_turns,
         num_tools=len(task.request.tools),
@@ -66,10 +66,10 @@ def features(task: Task) -> Features:
 
 
 def features_of_text(text: str) -> Features:
-    """The features of an ask about which nothing else is known."""
+    """The features of a prompt about which nothing else is known."""
     return Features(
         reading=read(text),
-        num_ask_tokens=0,
+        num_last_message_tokens=0,
         num_context_tokens=0,
         num_turns=1,
         num_tools=0,
@@ -136,7 +136,7 @@ def form_opinion(
 
 
 def _shifts(features: Features) -> list[tuple[float, str]]:
-    """What the request says besides the ask: log-odds towards deep, and what it was."""
+    """What the request says besides the prompt: log-odds towards deep, and what it was."""
     shifts: list[tuple[float, str]] = []
     if features.num_context_tokens > signals.LONG_CONTEXT_TOKENS:
         doublings = math.log2(features.num_context_tokens / signals.LONG_CONTEXT_TOKENS)
@@ -162,7 +162,7 @@ def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
 
 
 def _strong_terms(words: list[bytes]) -> list[str]:
-    """The strong security terms among an ask's words, as quoted in the explanation."""
+    """The strong security terms among a prompt's words, as quoted in the explanation."""
     found = [word for word in words if word in _STRONG_WORDS]
     found += [b" ".join(pair) for pair in pairwise(words) if pair in _STRONG_PAIRS]
     return [f'"{term.decode()}"' for term in dict.fromkeys(found)][:3]
@@ -171,7 +171,7 @@ def _strong_terms(words: list[bytes]) -> list[str]:
 def _expected_output_tokens(
     features: Features, scores: Scores, p_deep: float, is_brief: bool
 ) -> int:
-    """The lane's typical length, moved by what the model makes of the ask."""
+    """The lane's typical length, moved by what the model makes of the prompt."""
     ratio = signals.DEEP_OUTPUT_TOKENS / signals.SMALL_OUTPUT_TOKENS
     tokens: float = signals.SMALL_OUTPUT_TOKENS * ratio**p_deep
     tokens *= (scores.output_tokens / signals.TYPICAL_OUTPUT_TOKENS) ** signals.OUTPUT_TRUST

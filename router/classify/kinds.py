@@ -1,4 +1,4 @@
-"""What kind of work an ask is about, by its words: for policies' conditions and for the record.
+"""What kind of work a prompt is about, by its words: for policies' conditions and for the record.
 
 A rule of thumb that people can foresee, not a model: the first word that names a kind of work
 decides ("Refactor the parser and add tests" is a refactoring, "Explain this refactoring" is not).
@@ -27,7 +27,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 MADE_WITHIN = 4  # words after a making word in which what is made is looked for
 
-# Kind -> the beginnings of its words; English, as public asks are.
+# Kind -> the beginnings of its words; English, as public prompts are.
 _STEMS: dict[Kind, tuple[str, ...]] = {
     "refactor": (
         *("refactor", "restructur", "renam", "reorganis", "reorganiz", "simplif", "tidy"),
@@ -70,7 +70,7 @@ _TABLE = _table()
 
 
 def kind_of(words: Sequence[bytes]) -> Kind | None:
-    """The kind of work that an ask's words (lower case, in order) name first; None if none."""
+    """The kind of work that a prompt's words (lower case, in order) name first; None if none."""
     for index, word in enumerate(words):
         kind = _kind_of_word(word, words[index + 1] if index + 1 < len(words) else b"")
         if kind == "implement":

@@ -1,10 +1,10 @@
-"""The trained classifier at serving time: scores an ask, and says what counted.
+"""The trained classifier at serving time: scores a prompt, and says what counted.
 
 Four linear heads share one vocabulary and one table of weights: deep work, security, the gain a
 large model brings over a small one, and the length of the answer. A head's score is the sum of the
-weights of the ask's terms (words and pairs) over the root of their number, plus the same sum of the
-context's words at a small part, plus the ask's shape; then scaled to log-odds. `docs/classifier.md`
-has the formula and the measured quality.
+weights of the prompt's terms (words and pairs) over the root of their number, plus the same sum of
+the context's words at a small part, plus the prompt's shape; then scaled to log-odds.
+`docs/classifier.md` has the formula and the measured quality.
 """
 
 import math
@@ -20,7 +20,7 @@ from router.classify.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term
 
 HEADS = ("deep", "security", "gain", "output")
 DEEP, SECURITY, GAIN, OUTPUT = range(4)
-CONTEXT_SHARE = 0.1  # of a word's weight, when it stands in the context around the ask
+CONTEXT_SHARE = 0.1  # of a word's weight, when it stands in the context around the prompt
 NUM_SPELLED = 12_000  # most frequent words whose misspellings are recognised
 MAX_LOG2_OUTPUT_TOKENS = 15.0
 
@@ -53,7 +53,7 @@ class LinearModel:
         vocabulary: Known words, the most frequent first, and pairs.
         stems: Beginnings of words, for words that are not known.
         term_weights: Shape (vocabulary + stems, heads), in that order.
-        dense_means: Shape (dense,): the shape of the average ask, against which parts are told.
+        dense_means: Shape (dense,): the shape of the average prompt, against which parts are told.
         dense_weights: Shape (dense, heads).
         biases: Shape (heads,).
         scales: Shape (heads, 2): score -> slope * score + offset, the calibrated log-odds; of
@@ -83,7 +83,8 @@ class LinearModel:
         table = np.vstack([term_weights * slopes, dense_weights * slopes, constant])
         self._table = table.astype(np.float32)
         self._shape_rows = list(range(len(term_weights), len(table)))
-        # The average ask's shape and the constant are no signals: `Scores.parts` leaves them out.
+        # The average prompt's shape and the constant are no signals: `Scores.parts` leaves them
+        # out.
         usual = np.append(dense_means, 1.0)[:, None] * table[len(term_weights) :]
         self.usual_shape = usual.astype(np.float32)
         rows = list(enumerate(self.vocabulary))
@@ -91,7 +92,7 @@ class LinearModel:
         self._pair_row = {term: row for row, term in rows if isinstance(term, tuple)}
         self._stem_row = {stem: row for row, stem in enumerate(self.stems, start=len(rows))}
         self._spelling = Spelling([*self._word_row][:NUM_SPELLED])
-        self.score = once(self._score)  # all heads' opinions of an ask
+        self.score = once(self._score)  # all heads' opinions of a prompt
 
     def _score(self, reading: Reading) -> "Scores":
         words = reading.words
@@ -128,7 +129,7 @@ class LinearModel:
         return words, distinct, [*found, *map(self._stem_row.get, stems)]
 
     def _context(self, words: list[bytes]) -> Weights:
-        """What the words around the ask add to each head."""
+        """What the words around the prompt add to each head."""
         distinct = dict.fromkeys(words)
         rows = [at for at in map(self._word_row.get, distinct) if at is not None]
         sums: Weights = np.add.reduce(self._table.take(rows, axis=0), dtype=np.float64)
@@ -143,7 +144,7 @@ class LinearModel:
 
 
 class Scores:
-    """What the heads say of one ask in calibrated log-odds, and why."""
+    """What the heads say of one prompt in calibrated log-odds, and why."""
 
     __slots__ = (
         "_parts",

@@ -1,5 +1,5 @@
 """What the classifier knows besides its trained weights: terms that settle a matter alone, and what
-the request says around the ask (hints, context), of which public data has nothing to train on.
+the request says around the prompt (hints, context), of which public data has nothing to train on.
 
 Log-odds are set by hand; a positive number moves towards the deep engine.
 """
@@ -44,7 +44,7 @@ SERVICE_TIER: dict[str, float] = {"priority": -0.7, "flex": 0.7}
 # Expected output, geometric between small and deep work (aider turns: median about 350 tokens).
 SMALL_OUTPUT_TOKENS = 300
 DEEP_OUTPUT_TOKENS = 2_000
-TYPICAL_OUTPUT_TOKENS = 150  # what the model says of an average ask
+TYPICAL_OUTPUT_TOKENS = 150  # what the model says of an average prompt
 OUTPUT_TRUST = 0.7  # in the model's ratio to that, as an exponent: lengths transfer badly
 BRIEF_WORDS = frozenset(
     {"brief", "briefly", "liner", "short", "sentence", "summarise", "summarize"}

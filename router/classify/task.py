@@ -75,8 +75,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tenant: Tenant
     request: GenerateRequest
     hints: Hints
-    ask: str  # text of the current ask: the last user message, not the whole context
-    num_ask_tokens: int
+    last_user_message: str  # its text: what is classified, not the whole context
+    num_last_message_tokens: int
     num_turns: int  # user messages in the context
     has_images: bool
     last_backend: str | None  # the one that holds the conversation's KV prefix, if known
@@ -98,15 +98,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def reading(self) -> Reading:
-        """The ask as the classifier, the policy's conditions and the decision log see it."""
-        return read(self.ask)
+        """The prompt as the classifier, the policy's conditions and the decision log see it."""
+        return read(self.last_user_message)
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What the classifier looks at."""
 
-    reading: Reading  # the ask's words and shape
-    num_ask_tokens: int
+    reading: Reading  # the prompt's words and shape
+    num_last_message_tokens: int
     num_context_tokens: int
     num_turns: int
     num_tools: int

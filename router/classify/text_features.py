@@ -1,10 +1,10 @@
-"""What the trained classifier sees of an ask: its words, pairs of words, and its shape in numbers.
+"""What the trained classifier sees of a prompt: words, pairs of words, and its shape in numbers.
 
-A short text is all ask. Of a long one only the head and the tail are read, so the cost is bounded
-at any size. If its first or last paragraph begins with a verb that asks (`OPENERS`), that paragraph
-is the ask and the rest counts for nothing, so that a trivial ask in front of a long paste stays
-trivial; else both are the ask, and what is between them hardly counts. Training and serving call
-the same functions, and there is one path for all lengths.
+A short text is all prompt. Of a long one only the head and the tail are read, so the cost is
+bounded at any size. If its first or last paragraph begins with a verb that asks (`OPENERS`), that
+paragraph is the prompt and the rest counts for nothing, so that a trivial prompt in front of a long
+paste stays trivial; else both are the prompt, and what is between them hardly counts. Training and
+serving call the same functions, and there is one path for all lengths.
 """
 
 import re
@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 HEAD_CHARS, TAIL_CHARS = 1_024, 512  # what is read of a text; more costs time and adds no accuracy
-ASK_CHARS = 900  # a text up to this long is all ask
+PROMPT_CHARS = 900  # a text up to this long is all prompt
 LEAD_CHARS, CLOSE_CHARS = 420, 300  # longer: at most this much of its first and last paragraph is
 MAX_SCANNED_CHARS = 2 * (HEAD_CHARS + TAIL_CHARS)  # before double spaces and courtesies are gone
 MAX_COURTESY_CHARS = 60  # of a greeting, or of thanks
@@ -24,7 +24,7 @@ MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") takes the next one
 MAX_KEPT, MAX_KEPT_CHARS = 512, 2_048  # texts that are recognised when they come again
 STEM_BYTES = 5  # an unknown word is known by its beginning
 USUAL_LENGTH = 5.0  # log2 of words; of a question with choices, whose length is that of the choices
-MAX_COUNT = 4 * max(ASK_CHARS, LEAD_CHARS + CLOSE_CHARS)  # of anything in an ask: its bytes
+MAX_COUNT = 4 * max(PROMPT_CHARS, LEAD_CHARS + CLOSE_CHARS)  # of anything in a prompt: its bytes
 
 # Said or not said, they ask for nothing; without them politeness cannot change a decision.
 COURTESIES = frozenset(
@@ -32,7 +32,7 @@ COURTESIES = frozenset(
     b"appreciate appreciated".split()
 )
 
-# A paragraph that begins like this is the ask: then the other end of a long text is context.
+# A paragraph that begins like this is the prompt: then the other end of a long text is context.
 OPENERS = frozenset(
     b"add adjust allow analyse analyze answer append apply are audit benchmark bring build bump "
     b"calculate center change check clean compare complete compute convert copy correct count "
@@ -74,23 +74,23 @@ class Reading(msgspec.Struct, frozen=True, gc=False, eq=False):
     """A text as the classifier sees it. Only itself is equal to it: what is found out about one is
     kept by its identity (`once`), and `read` gives a short text that comes again the same one."""
 
-    ask: bytes  # UTF-8
-    words: list[bytes]  # of the ask: lower case, in order, without courtesies
+    prompt: bytes  # UTF-8
+    words: list[bytes]  # of the prompt: lower case, in order, without courtesies
     context_words: list[bytes]  # of what was read around it and may belong to it
-    num_chars: int  # of all that counts: the ask, and the context unless it is known to be one
+    num_chars: int  # of all that counts: the prompt, and the context unless it is known to be one
 
 
 def once(function: Callable[[Reading], _Found]) -> Callable[[Reading], _Found]:
     """A pure function of a reading that knows its latest results; they are shared.
 
-    An agent's loop sends one ask and then the results of twenty calls, and each of those turns is
-    decided by the same words; so are retries.
+    An agent's loop sends one prompt and then the results of twenty calls, and each of those turns
+    is decided by the same words; so are retries.
     """
     return lru_cache(MAX_KEPT)(function)
 
 
 def read(text: str) -> Reading:
-    """Find the ask in a text, and the words. Reads its head and tail, however long it is."""
+    """Find the prompt in a text, and the words. Reads its head and tail, however long it is."""
     return _known_readings(text) if len(text) <= MAX_KEPT_CHARS else _read(text)
 
 
@@ -106,9 +106,9 @@ def _read(text: str) -> Reading:
     text = _plain(text)
     if num_chars <= MAX_SCANNED_CHARS:
         num_chars = len(text)
-    if len(text) <= ASK_CHARS:
-        ask = text.encode("utf-8", "replace")
-        return Reading(ask, words_of(ask), [], num_chars)
+    if len(text) <= PROMPT_CHARS:
+        prompt = text.encode("utf-8", "replace")
+        return Reading(prompt, words_of(prompt), [], num_chars)
     if len(text) > HEAD_CHARS + TAIL_CHARS:
         text = f"{text[:HEAD_CHARS]}\n\n{text[-TAIL_CHARS:]}"
     parts = _parts(text)
@@ -200,7 +200,7 @@ def _log2_of_32nds(count: int) -> float:
     return _LOG2[whole] + (_LOG2[whole + 1] - _LOG2[whole]) * (count & 31) / 32
 
 
-# Counted in the ask; what it is called when a decision is explained.
+# Counted in the prompt; what it is called when a decision is explained.
 MARKS: tuple[tuple[bytes, str], ...] = (
     (b"\n", "lines"),
     (b"`", "inline code"),
@@ -234,20 +234,20 @@ DENSE_NAMES: tuple[str, ...] = SHAPES + tuple(name for _, name in MARKS)
 
 
 def dense(reading: Reading) -> list[float]:
-    """The shape of an ask: one number from 0 to 16 for each of `DENSE_NAMES`; counts as log2."""
-    log2, words, ask = _LOG2, reading.words, reading.ask
+    """The shape of a prompt: one number from 0 to 16 for each of `DENSE_NAMES`; counts as log2."""
+    log2, words, prompt = _LOG2, reading.words, reading.prompt
     num_words = len(words)
-    num_bytes = len(ask)
-    num_capitals = num_bytes - len(ask.translate(None, _UPPER))
-    num_digits = num_bytes - len(ask.translate(None, b"0123456789"))
-    count = ask.count
+    num_bytes = len(prompt)
+    num_capitals = num_bytes - len(prompt.translate(None, _UPPER))
+    num_digits = num_bytes - len(prompt.translate(None, b"0123456789"))
+    count = prompt.count
     return [
         log2[num_words],
-        USUAL_LENGTH if b"\nB" in ask else log2[num_words],
+        USUAL_LENGTH if b"\nB" in prompt else log2[num_words],
         log2[len(set(words))],
         min(16.0, len(b"".join(words)) / num_words) if words else 0.0,
-        16 * num_digits / num_bytes if ask else 0.0,
-        16 * num_capitals / num_bytes if ask else 0.0,
+        16 * num_digits / num_bytes if prompt else 0.0,
+        16 * num_capitals / num_bytes if prompt else 0.0,
         float(num_words >= 60),
         _log2_of_32nds(reading.num_chars),
         log2[len(reading.context_words)],

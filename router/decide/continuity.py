@@ -1,6 +1,6 @@
 """A conversation in its course: who holds it, what a move would cost, and what speaks for one.
 
-Facts about a task that its ask alone does not tell:
+Facts about a task that its prompt alone does not tell:
 
 - The engine that answered last holds the KV cache of the context. Elsewhere all of it would be
   prefilled again, so the other engine has to be better by more, the longer the context: that is
@@ -8,8 +8,8 @@ Facts about a task that its ask alone does not tell:
 - Evidence that the last answer did not do: the user asks the same again or complains, or tests
   keep failing in what the tools report. It counts against a conversation held by a fast engine.
 - In the middle of its tool calls a task is never sent down from the deep engine to the fast one,
-  nor is an ask of a few words ("Go on.") that only makes sense after what the deep engine said, nor
-  a conversation that was security-sensitive before.
+  nor is a prompt of a few words ("Go on.") that only makes sense after what the deep engine said,
+  nor a conversation that was security-sensitive before.
 
 Everything is bounded: at most `MAX_ITEMS` items are looked at, `MAX_CHARS` of each.
 """
@@ -44,11 +44,11 @@ REPEATED, COMPLAINT, FAILING, GROWTH = 1.5, 1.5, 0.75, 0.5
 MAX_REPORTS = 4  # of the tools, the newest; they count if the very newest is a failure
 DECISIVE = 1.5  # evidence from here on takes a conversation to the deep engine
 
-SAME_ASK = 0.8  # of two asks' words in common: they ask the same
-MIN_ASK_WORDS = 4  # shorter ones ("go on") are repeated for other reasons
-MAX_EARLIER_ASKS = 8  # of which one may have been security-sensitive; each is classified once
+SAME_PROMPT = 0.8  # of two prompts' words in common: they ask the same
+MIN_PROMPT_WORDS = 4  # shorter ones ("go on") are repeated for other reasons
+MAX_EARLIER_PROMPTS = 8  # of which one may have been security-sensitive; each is classified once
 MAX_REMEMBERED = 1_024  # of those
-GROWN_TOKENS = 24_000  # by tool outputs since the ask: it is more work than it looked
+GROWN_TOKENS = 24_000  # by tool outputs since the prompt: it is more work than it looked
 
 _COMPLAINTS = (
     *("still broken", "still fail", "still not work", "still doesn't", "still does not"),
@@ -103,31 +103,31 @@ def course_of(
     if len(items) < 2 and not held_tokens:
         return NEW
     recent = list(islice(reversed(items), MAX_ITEMS))  # newest first
-    since_ask = list(takewhile(lambda entry: not is_user(entry), recent))
+    since_prompt = list(takewhile(lambda entry: not is_user(entry), recent))
     answers_tools = _is_output(recent[0])
     signs: list[str] = []
     evidence = 0.0
     dissatisfied = goes_on = False
     if answers_tools:
-        reports = [entry for entry in since_ask if _is_output(entry)][:MAX_REPORTS]
+        reports = [entry for entry in since_prompt if _is_output(entry)][:MAX_REPORTS]
         num_failing = sum(map(_fails, reports)) if _fails(reports[0]) else 0
         if num_failing:
             signs.append(f"{num_failing} of the last {len(reports)} tool outputs report failures")
             evidence += FAILING * num_failing
-        num_grown = sum(entry.num_tokens for entry in since_ask)
+        num_grown = sum(entry.num_tokens for entry in since_prompt)
         if num_grown >= GROWN_TOKENS:
             signs.append(f"{num_grown} tokens since the ask")
             evidence += GROWTH
     elif is_user(recent[0]):
-        ask, *earlier = (_text(entry) for entry in recent if is_user(entry))
-        if any(_same(ask, other) for other in earlier):
+        prompt, *earlier = (_text(entry) for entry in recent if is_user(entry))
+        if any(_same(prompt, other) for other in earlier):
             signs.append("the same ask again")
             evidence += REPEATED
-        if earlier and any(complaint in ask.lower() for complaint in _COMPLAINTS):
+        if earlier and any(complaint in prompt.lower() for complaint in _COMPLAINTS):
             signs.append("a complaint about the last answer")
             evidence += COMPLAINT
         dissatisfied = bool(signs)
-        goes_on = bool(earlier) and len(_words(ask)) < MIN_ASK_WORDS
+        goes_on = bool(earlier) and len(_words(prompt)) < MIN_PROMPT_WORDS
     brought = takewhile(lambda entry: is_user(entry) or _is_output(entry), recent)
     return ConversationState(
         holder=holder,
@@ -144,15 +144,15 @@ def course_of(
 
 
 def was_sensitive(items: tuple[ContextItem, ...], band: Band) -> bool:
-    """Whether one of the latest asks before this one was security-sensitive."""
-    asks = [entry for entry in islice(reversed(items), MAX_ITEMS) if is_user(entry)]
-    earlier = asks[1 : 1 + MAX_EARLIER_ASKS]
+    """Whether one of the latest prompts before this one was security-sensitive."""
+    prompts = [entry for entry in islice(reversed(items), MAX_ITEMS) if is_user(entry)]
+    earlier = prompts[1 : 1 + MAX_EARLIER_PROMPTS]
     return any(_p_security(_text(entry)) >= band.security for entry in earlier)
 
 
-@lru_cache(MAX_REMEMBERED)  # a conversation brings the same asks with each turn
-def _p_security(ask: str) -> float:
-    return form_opinion(features_of_text(ask)).task_class.p_security
+@lru_cache(MAX_REMEMBERED)  # a conversation brings the same prompts with each turn
+def _p_security(prompt: str) -> float:
+    return form_opinion(features_of_text(prompt)).task_class.p_security
 
 
 def _is_output(entry: ContextItem) -> bool:
@@ -164,11 +164,11 @@ def _fails(entry: ContextItem) -> bool:
     return any(failure in text for failure in _FAILURES)
 
 
-def _same(ask: str, earlier: str) -> bool:
-    first, second = set(_words(ask)), set(_words(earlier))
-    if min(len(first), len(second)) < MIN_ASK_WORDS:
+def _same(prompt: str, earlier: str) -> bool:
+    first, second = set(_words(prompt)), set(_words(earlier))
+    if min(len(first), len(second)) < MIN_PROMPT_WORDS:
         return False
-    return len(first & second) >= SAME_ASK * len(first | second)
+    return len(first & second) >= SAME_PROMPT * len(first | second)
 
 
 def _words(text: str) -> list[bytes]:

@@ -235,7 +235,7 @@ def _order(
     With `HELD_TOKENS` in its cache, a conversation stays unless its backend is full; with fewer, it
     goes where the load is lower by more than its share of that.
     """
-    held_tokens = task.request.num_prompt_tokens - task.num_ask_tokens
+    held_tokens = task.request.num_prompt_tokens - task.num_last_message_tokens
     worth = min(1.0, HOLDING_LOAD + max(0, held_tokens) / HELD_TOKENS)
 
     def order(stats: BackendStats) -> tuple[float, str]:

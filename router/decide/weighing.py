@@ -1,8 +1,8 @@
 """Weighs what is known of a task into its label: interactive, deep or uncertain, and says why.
 
-The classifier reads the ask. What else there is moves its `p_deep`, in log-odds: what the tenant's
-outcomes taught (`learning`), and the conversation's course (`continuity`). Where the band of
-uncertainty lies is the policy's dial, moved by how busy the engines are, what is left in the
+The classifier reads the prompt. What else there is moves its `p_deep`, in log-odds: what the
+tenant's outcomes taught (`learning`), and the conversation's course (`continuity`). Where the band
+of uncertainty lies is the policy's dial, moved by how busy the engines are, what is left in the
 tenant's pools, and drift (`tradeoff`, `drift`). With a new conversation, idle engines, full pools
 and nothing learned, the label is the classifier's.
 """
@@ -136,7 +136,7 @@ def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
 
 
 def _shifts(tradeoff: Tradeoff, task_class: TaskClass, facts: Facts) -> list[tuple[float, str]]:
-    """What moves p_deep besides the ask: log-odds, and what it is."""
+    """What moves p_deep besides the prompt: log-odds, and what it is."""
     shifts: list[tuple[float, str]] = []
     if tradeoff.learn and facts.gain_correction:
         size = _learned_shift(task_class, facts)

@@ -3,8 +3,8 @@
 Three kinds of signs, each an alarm of its own:
 
 - `p_deep` and `shape`: the population stability index (PSI) of the classifier's probability, and
-  of eight numbers about the shape of the asks, between the reference and the newest asks. 0 is no
-  difference; from 0.2 on it is usually called a shift.
+  of eight numbers about the shape of the prompts, between the reference and the newest prompts. 0
+  is no difference; from 0.2 on it is usually called a shift.
 - `words`: the share of words that the classifier does not know.
 - `failures`: a CUSUM over measured outcomes of the fast engine; it rises while answers fail more
   often than they used to, and no single bad day makes an alarm.
@@ -73,7 +73,7 @@ class Standing(msgspec.Struct, frozen=True):
 def values_of(
     p_deep: float, reading: Reading, traits: Sequence[float] | Floats
 ) -> tuple[float, ...]:
-    """An ask's numbers in the order of `SIGNALS`."""
+    """A prompt's numbers in the order of `SIGNALS`."""
     first = len(OPINION_TRAITS)
     shape = map(float, traits[first : first + len(SHAPE_TRAITS)])
     return (p_deep, _unknown_share(reading), *shape)
@@ -90,7 +90,7 @@ def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Refere
     """The deciles of each signal; one that takes few values has fewer bins.
 
     Args:
-        rows: `values_of` each ask.
+        rows: `values_of` each prompt.
         weights: Hash of the weights behind the first of them.
     """
     histograms = {}
@@ -120,7 +120,7 @@ def psi(usual: Sequence[float], counts: Sequence[int]) -> float:
 
 
 class Monitor:
-    """One tenant's drift. Takes an ask in some 5 microseconds; bounded, whatever comes."""
+    """One tenant's drift. Takes a prompt in some 5 microseconds; bounded, whatever comes."""
 
     def __init__(self, reference: Reference) -> None:
         self.standing = Standing()
@@ -140,7 +140,7 @@ class Monitor:
         return [[0] * len(histogram.shares) for histogram in self._histograms]
 
     def note(self, values: Sequence[float]) -> None:
-        """Take in an ask: `values_of` it."""
+        """Take in a prompt: `values_of` it."""
         for histogram, counts, value in zip(self._histograms, self._newer, values, strict=True):
             counts[bisect_right(histogram.edges, value)] += 1
         self._num_newer += 1

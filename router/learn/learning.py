@@ -3,10 +3,10 @@
 Public data says little about that: whether a small model does depends on the work and on the pair
 of models. So the trained classifier's `p_gain` is only the prior, and a tenant's outcomes move it.
 
-Two arms, `fast` and `deep`, each have a Bayesian linear model (a ridge) of how far the success
-rate of their answers is from what the prior says, over a small vector of `traits` of the ask. The
-gain is the prior's plus the difference of the two. An outcome of both engines for one ask teaches
-both arms, and then this is the ridge on (deep right - fast right); an outcome of one engine
+Two arms, `fast` and `deep`, each have a Bayesian linear model (a ridge) of how far the success rate
+of their answers is from what the prior says, over a small vector of `traits` of the prompt. The
+gain is the prior's plus the difference of the two. An outcome of both engines for one prompt
+teaches both arms, and then this is the ridge on (deep right - fast right); an outcome of one engine
 teaches that arm.
 
 What keeps it honest:
@@ -18,7 +18,7 @@ What keeps it honest:
 - Everything learned is a sum over outcomes, so that processes can add theirs together; and all of
   it can be taken back (`GainLearner.start`).
 
-Nobody's text is kept: of an ask 77 numbers are, from which it cannot be read.
+Nobody's text is kept: of a prompt 77 numbers are, from which it cannot be read.
 """
 
 import hashlib
@@ -48,13 +48,13 @@ SHAPE_TRAITS: tuple[str, ...] = (
     "brackets",
 )
 OPINION_TRAITS: tuple[str, ...] = ("constant", "gain", "deep", "security", "output tokens")
-NUM_BUCKETS = 64  # that the ask's words are sketched in
+NUM_BUCKETS = 64  # that the prompt's words are sketched in
 NUM_TRAITS = len(OPINION_TRAITS) + len(SHAPE_TRAITS) + NUM_BUCKETS
 MAX_SKETCHED_WORDS = 128
 MAX_TRAIT = 3.0
 SKETCH_WEIGHT = 1.5
 
-# Centre and spread of each shape over 5,000 public asks with measured outcomes; 2026-01.
+# Centre and spread of each shape over 5,000 public prompts with measured outcomes; 2026-01.
 _CENTRES = (5.4, 4.9, 4.0, 0.8, 0.6, 2.0, 1.2, 0.6)
 _SPREADS = (1.3, 1.0, 1.1, 1.0, 0.5, 1.6, 1.4, 1.0)
 
@@ -82,7 +82,7 @@ TRAITS_VERSION = hashlib.sha256(
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What one outcome teaches: how well one or both engines answered an ask."""
+    """What one outcome teaches: how well one or both engines answered a prompt."""
 
     traits: Floats  # shape (NUM_TRAITS,)
     p_gain: float  # the prior's
@@ -183,7 +183,7 @@ class GainLearner:
         return math.sqrt(max(0.0, float(self._difference @ gram @ self._difference) / count))
 
     def correction(self, traits: Floats) -> float:
-        """What outcomes add to the prior's gain for an ask with these traits."""
+        """What outcomes add to the prior's gain for a prompt with these traits."""
         trust = self.trust
         if not trust:
             return 0.0
@@ -255,12 +255,12 @@ def traits(reading: Reading, task_class: TaskClass) -> Floats:
 
 
 def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
-    """The traits of an ask, `NUM_TRAITS` numbers from -3 to 3.
+    """The traits of a prompt, `NUM_TRAITS` numbers from -3 to 3.
 
-    The classifier's opinions, the ask's shape, and a sketch of its words: each word adds or takes
-    a share in one of `NUM_BUCKETS`, by its hash.
+    The classifier's opinions, the prompt's shape, and a sketch of its words: each word adds or
+    takes a share in one of `NUM_BUCKETS`, by its hash.
     """
-    shape, sketch = _ask_traits(reading)
+    shape, sketch = _prompt_traits(reading)
     opinion = [
         1.0,
         log_odds(task_class.p_gain, 1e-4),
@@ -272,20 +272,20 @@ def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
 
 
 @once
-def _ask_traits(reading: Reading) -> tuple[list[float], list[float]]:
+def _prompt_traits(reading: Reading) -> tuple[list[float], list[float]]:
     """The shape, and the sketch of the words: what no opinion is part of."""
-    words, ask = reading.words, reading.ask
-    num_words, num_bytes = len(words), max(1, len(ask))
+    words, prompt = reading.words, reading.prompt
+    num_words, num_bytes = len(words), max(1, len(prompt))
     distinct = dict.fromkeys(words)
     shape = (
         math.log2(1 + num_words),
         math.log2(1 + len(distinct)),
         len(b"".join(words)) / num_words if words else 0.0,
-        16 * (len(ask) - len(ask.translate(None, b"0123456789"))) / num_bytes,
-        16 * (len(ask) - len(ask.translate(None, _CAPITALS))) / num_bytes,
-        math.log2(1 + ask.count(b"\n")),
-        math.log2(1 + ask.count(b",")),
-        math.log2(1 + ask.count(b"(")),
+        16 * (len(prompt) - len(prompt.translate(None, b"0123456789"))) / num_bytes,
+        16 * (len(prompt) - len(prompt.translate(None, _CAPITALS))) / num_bytes,
+        math.log2(1 + prompt.count(b"\n")),
+        math.log2(1 + prompt.count(b",")),
+        math.log2(1 + prompt.count(b"(")),
     )
     placed = [
         (value - centre) / spread

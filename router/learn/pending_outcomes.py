@@ -43,7 +43,7 @@ AGREEING, DISAGREEING = 0.8, 0.2  # shares of the fast answer's facts; between t
 
 
 class PendingOutcome(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One answer. Holds numbers about the ask, and none of its words."""
+    """One answer. Holds numbers about the prompt, and none of its words."""
 
     tenant_id: str
     answered_by: BackendGroup

@@ -1,4 +1,4 @@
-"""Whether a decision survives what does not change the ask: a typo, politeness, spaces, a paste."""
+"""Whether a decision survives what leaves the prompt the same: typos, politeness, spaces, paste."""
 
 from collections.abc import Callable, Sequence
 
@@ -68,7 +68,7 @@ def spaces(text: str, rng: np.random.Generator) -> str:
 CHANGES: dict[str, Change] = {"a typo": typo, "politeness": politeness, "double spaces": spaces}
 
 # Asks that stay as small as they are, whatever stands behind them.
-TRIVIAL_ASKS = (
+TRIVIAL_PROMPTS = (
     "Fix the typo in the heading",
     "Rename the variable tmp to total",
     "What does this function return?",
@@ -106,14 +106,14 @@ def pasted(texts: Sequence[str], seed: int = SEED) -> list[str]:
     """Each of `TRIVIAL_ASKS` with a long paste of such texts behind it."""
     rng = np.random.default_rng(seed)
     found = []
-    for ask in TRIVIAL_ASKS:
+    for prompt in TRIVIAL_PROMPTS:
         pieces: list[str] = []
         num_chars = 0
         while num_chars < PASTE_CHARS:
             pieces.append(texts[int(rng.integers(len(texts)))])
             num_chars += len(pieces[-1]) + 2
         paste = "\n\n".join(pieces)[:PASTE_CHARS]
-        found.append(f"{ask}\n\n{paste}")
+        found.append(f"{prompt}\n\n{paste}")
     return found
 
 

@@ -43,12 +43,12 @@ class Situation:
 
     @cached_property
     def words(self) -> list[bytes]:
-        """The ask's words, in lower case and in order."""
+        """The prompt's words, in lower case and in order."""
         return self.task.reading.words
 
     @cached_property
     def kind(self) -> Kind | None:
-        """The kind of work that the ask names."""
+        """The kind of work that the prompt names."""
         return kind_of(self.words)
 
     def load(self, group: BackendGroup) -> float | None:
@@ -93,7 +93,7 @@ class When(
     output_tokens_from: Amount | None = None  # as expected
     output_tokens_below: Amount | None = None
 
-    # What the ask says: the last user message, not the context before it.
+    # What the prompt says: the last user message, not the context before it.
     kinds: tuple[Kind, ...] | None = None
     words: Names | None = None  # any of them; "a phrase", or "begin*"
     ask_tokens_from: Amount | None = None
@@ -175,7 +175,7 @@ _ACTUAL: dict[str, _Actual] = {
     "security_sensitive": lambda s: s.task_class.security_sensitive,
     "output_tokens": lambda s: s.task_class.expected_output_tokens,
     "kinds": lambda s: s.kind,
-    "ask_tokens": lambda s: s.task.num_ask_tokens,
+    "ask_tokens": lambda s: s.task.num_last_message_tokens,
     "context_tokens": lambda s: s.task.request.num_prompt_tokens,
     "turns": lambda s: s.task.num_turns,
     "has_tools": lambda s: bool(s.task.request.tools),

@@ -112,7 +112,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     strategy: StrategyName = "brief"
     strategies: PolicyOptions = PolicyOptions()  # type: ignore[valid-type]  # made by the table
     security_goes_deep: bool = True
-    record_text: bool = False  # the decision log gets the asks' text, too
+    record_text: bool = False  # the decision log gets the prompts' text, too
     # Deep is at least as able as fast, so it may stand in; for deep work fast may, and says so.
     interactive: Choice = Choice(route=Route.FAST, fallback=(Route.DEEP,))
     uncertain: Choice = Choice(route=Route.PARALLEL, fallback=(Route.FAST, Route.DEEP))

@@ -1,12 +1,12 @@
-"""Many asks in, one decision each out: JSON lines, for evaluation by others and for planning.
+"""Many prompts in, one decision each out: JSON lines, for evaluation by others and for planning.
 
 In, a line: `{"id": str, "text": str}`. Out, in the same order, a line: `id`, `lane` (interactive,
 deep or parallel), `p_deep`, `security`, `p_security`, `p_need_large`, `out_tokens`, `route_us`, and
 besides what `BatchDecision` adds. A line that is no such object, or that the policy refuses, gives
 `{"id": ..., "error": ...}` in its place; the others go on.
 
-Each ask becomes a task like one that a client sends with nothing else, and is classified, weighed
-and ranked as every task is; it is not admitted, so pools neither refuse nor pay.
+Each prompt becomes a task like one that a client sends with nothing else, and is classified,
+weighed and ranked as every task is; it is not admitted, so pools neither refuse nor pay.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -156,8 +156,8 @@ def lone_task(text: str, desk: Desk, name: str = "") -> Task:
         tenant=desk.tenant,
         request=request,
         hints=desk.hints,
-        ask=text,
-        num_ask_tokens=num_tokens,
+        last_user_message=text,
+        num_last_message_tokens=num_tokens,
         num_turns=1,
         has_images=False,
         last_backend=None,

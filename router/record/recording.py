@@ -1,6 +1,6 @@
 """The decision log's format: one line of JSON per task, written when it ends; back-tests read it.
 
-Without the words of anybody: what is recorded of an ask is its size, its shape in numbers and its
+Without the words of anybody: what is recorded of a prompt is its size, its shape in numbers and its
 kind, unless the policy says `record_text`. docs/decision-log.md describes every field; whoever
 changes what one means raises `SCHEMA`.
 """
@@ -17,7 +17,7 @@ from router.classify.text_features import Reading, dense, once
 from router.decide.decision import RouteDecision
 
 SCHEMA = 1
-MAX_TEXT_CHARS = 8_192  # of an ask, where it is recorded
+MAX_TEXT_CHARS = 8_192  # of a prompt, where it is recorded
 MAX_NAME_CHARS = 64  # of what a client may choose freely
 
 
@@ -78,7 +78,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     has_images: bool | None = None
     kind: str | None = None
     shape: tuple[float, ...] = ()  # `router.classify.text_features.DENSE_NAMES`
-    text: str | None = None  # the ask, only where the policy says `record_text`
+    text: str | None = None  # the prompt, only where the policy says `record_text`
 
     # What the classifier made of it.
     label: str | None = None
@@ -156,7 +156,7 @@ def record_of(
         service_tier=_short(hints.service_tier),
         deadline_ms=None if hints.deadline_us is None else hints.deadline_us / 1e3,
         generate=task.generate,
-        ask_tokens=task.num_ask_tokens,
+        ask_tokens=task.num_last_message_tokens,
         prompt_tokens=request.num_prompt_tokens,
         max_output_tokens=request.max_output_tokens,
         turns=task.num_turns,
@@ -164,7 +164,7 @@ def record_of(
         has_images=task.has_images,
         kind=_kind(reading),
         shape=tuple(round(number, 3) for number in dense(reading)) if with_shape else (),
-        text=task.ask[:MAX_TEXT_CHARS] if with_text else None,
+        text=task.last_user_message[:MAX_TEXT_CHARS] if with_text else None,
         outcome=course.outcome,
         error=course.error,
         answered_by=course.answered_by,

@@ -13,7 +13,7 @@ import msgspec
 from router.classify.classify import features, form_opinion
 from router.classify.task import TaskClass
 from router.decide.decision import Refusal
-from router.learn.stability import PASTE_CHARS, TRIVIAL_ASKS, flips, pasted, sample
+from router.learn.stability import PASTE_CHARS, TRIVIAL_PROMPTS, flips, pasted, sample
 from router.record.batch import Desk, Lane, lone_task, wish
 from router.record.evaluation import (
     Curve,
@@ -196,7 +196,7 @@ def stability_report(records: Sequence[Record], desk: Desk) -> list[str]:
             f"  {one.change:<30}  {_part(one.num_flipped, one.num_texts):6.1%}"
             for one in flips(texts, lane)
         ],
-        f"  {len(TRIVIAL_ASKS)} trivial asks before {PASTE_CHARS:,} characters of paste: "
+        f"  {len(TRIVIAL_PROMPTS)} trivial asks before {PASTE_CHARS:,} characters of paste: "
         f"{lanes['interactive']} interactive, {lanes['parallel']} both, {lanes['deep']} deep",
     ]
 

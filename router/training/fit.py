@@ -9,7 +9,7 @@ Choices that the measurements in docs/classifier.md led to:
   separates large from small work inside a source; it is penalised, for what separates sources of
   one kind of work alone is worth learning, too.
 - Commits of middling size take part with soft labels; large sources count less per record.
-- Some short asks are shown again with a long paste, deep ones as often as interactive ones.
+- Some short prompts are shown again with a long paste, deep ones as often as interactive ones.
 """
 
 from collections import Counter, defaultdict
@@ -41,7 +41,7 @@ from router.record.labelled import (
     security_target,
 )
 from router.training.paste import with_pastes
-from router.training.prompts import SOURCE, written_asks
+from router.training.prompts import SOURCE, written_prompts
 from router.training.solver import Floats, Rows, fit_linear, fit_logistic, fit_scale, total
 
 MODEL_VERSION = "2026.1"
@@ -100,7 +100,7 @@ class Corpus(msgspec.Struct, frozen=True):
     """Records with what the classifier sees of them."""
 
     records: list[Record]
-    terms: list[list[Term]]  # of the ask
+    terms: list[list[Term]]  # of the prompt
     context: list[list[bytes]]  # distinct words around it
     dense: Weights  # shape (records, dense)
 
@@ -122,7 +122,7 @@ def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> 
     Args:
         calibration: Other records, on which scores are turned into probabilities.
     """
-    plain = [*records, *written_asks(seed)]
+    plain = [*records, *written_prompts(seed)]
     corpus = corpus_of([*plain, *with_pastes(plain, seed)])
     columns = _columns(corpus, len(plain))
     means = corpus.dense[: len(plain)].mean(0)
@@ -212,7 +212,7 @@ def _shares(corpus: Corpus, at: int, columns: dict[Term, int]) -> Iterator[tuple
             yield stem, part
     part = CONTEXT_SHARE * term_share(len(corpus.context[at]))
     for word in corpus.context[at]:
-        if word in columns:  # unknown words around the ask count for nothing
+        if word in columns:  # unknown words around the prompt count for nothing
             yield word, part
             if (stem := _stem(word)) is not None:
                 yield stem, part

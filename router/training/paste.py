@@ -1,4 +1,4 @@
-"""Short asks with a long paste before or behind them: the lane is the ask's, not the paste's."""
+"""Short asks with a long paste before or behind them: the lane is the prompt's, not the paste's."""
 
 from collections.abc import Sequence
 
@@ -10,30 +10,31 @@ from router.record.labelled import Record
 NUM_PASTED = 1_500
 MAX_ASK_CHARS, MIN_PIECE_CHARS = 300, 200
 MIN_PASTE_CHARS, MAX_PASTE_CHARS = 1_500, 24_000
-BEHIND_SHARE = 0.7  # of the pastes stand behind the ask, the others before it
+BEHIND_SHARE = 0.7  # of the pastes stand behind the prompt, the others before it
 SEPARATORS = ("\n\n", "\n", "\n\n```\n", "\n\nContext:\n")
 
 
 def with_pastes(records: Sequence[Record], seed: int) -> list[Record]:
-    """`NUM_PASTED` asks with pastes, as many deep as interactive; none if there are no such asks.
+    """`NUM_PASTED` asks with pastes, as many deep as interactive; none if there are no such
+    prompts.
 
     The pastes are made of the longer texts among the records.
     """
     short = [record for record in records if len(record.text) <= MAX_ASK_CHARS]
-    asks = [[r for r in short if r.lane == lane] for lane in ("interactive", "deep")]
+    prompts = [[r for r in short if r.lane == lane] for lane in ("interactive", "deep")]
     pieces = [record.text for record in records if len(record.text) > MIN_PIECE_CHARS]
-    if not all(asks) or not pieces:
+    if not all(prompts) or not pieces:
         return []
     rng = np.random.default_rng(seed)
     pasted = []
     for number in range(NUM_PASTED):
-        of_lane = asks[number % 2]
-        ask = of_lane[int(rng.integers(len(of_lane)))]
+        of_lane = prompts[number % 2]
+        prompt = of_lane[int(rng.integers(len(of_lane)))]
         paste = _paste(pieces, int(rng.integers(MIN_PASTE_CHARS, MAX_PASTE_CHARS)), rng)
         separator = SEPARATORS[int(rng.integers(len(SEPARATORS)))]
         behind = float(rng.random()) < BEHIND_SHARE
-        text = f"{ask.text}{separator}{paste}" if behind else f"{paste}\n\n{ask.text}"
-        pasted.append(msgspec.structs.replace(ask, text=text))
+        text = f"{prompt.text}{separator}{paste}" if behind else f"{paste}\n\n{prompt.text}"
+        pasted.append(msgspec.structs.replace(prompt, text=text))
     return pasted
 
 

@@ -22,7 +22,7 @@ _KINDS = (  # section, lane, security
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
-def written_asks(seed: int) -> list[Record]:
+def written_prompts(seed: int) -> list[Record]:
     """Each template filled a few times, without doubles; the same for the same seed."""
     document = tomllib.loads(TEMPLATES_PATH.read_text())
     slots = {name: _lines(block) for name, block in document["slots"].items()}

@@ -5,10 +5,11 @@ of them. So each is told a time after the one before, apart by what its task tak
 no reservation: whoever comes may have what is there. It only keeps those who do as they are told
 from coming all at once, and in vain.
 
-Nobody can tell a client that asks again from another one. So turns add up only within a burst, and
-never beyond a minute: who comes later is told what the pools say. A burst is over, too, when a task
-gets in before anybody's turn, and when other pools are met (Redis went away, or came back). Turns
-are for what refills: when a place falls free nobody knows, and a day's budget comes back at once.
+Nobody can tell a client that prompts again from another one. So turns add up only within a burst,
+and never beyond a minute: who comes later is told what the pools say. A burst is over, too, when a
+task gets in before anybody's turn, and when other pools are met (Redis went away, or came back).
+Turns are for what refills: when a place falls free nobody knows, and a day's budget comes back at
+once.
 """
 
 import msgspec

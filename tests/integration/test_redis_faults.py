@@ -29,7 +29,7 @@ SHORT_US = 200_000  # where it is
 def server(tmp_path: Path) -> Iterator[Server]:
     made = Server(tmp_path)
     with running(made):
-        made.ask("PING")
+        made.last_user_message("PING")
         yield made
 
 

@@ -188,7 +188,10 @@ def test_defaults_of_a_task() -> None:
         None,
         (),
     )
-    assert (task.ask, task.num_ask_tokens) == ("Say hi.", items[0].num_tokens)
+    assert (task.last_user_message, task.num_last_message_tokens) == (
+        "Say hi.",
+        items[0].num_tokens,
+    )
     assert (task.num_turns, task.has_images, task.generate) == (1, False, True)
 
 
@@ -254,9 +257,9 @@ def test_what_the_router_is_shown(
     task = make_task(
         parsed(input="x"), measured, TENANT, last_backend=None, arrived_us=0, arrived_unix_s=0
     )
-    assert (task.ask, task.num_turns, task.has_images) == (ask, num_turns, has_images)
+    assert (task.last_user_message, task.num_turns, task.has_images) == (ask, num_turns, has_images)
     own = [entry.num_tokens for entry in measured if entry.item.__class__ is Message]
-    assert task.num_ask_tokens <= sum(own)
+    assert task.num_last_message_tokens <= sum(own)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ SIGNAL = re.compile(r"(.+) ([+-][\d.]+) \((\d+) %\)")
 
 
 @pytest.mark.parametrize(
-    ("ask", "label"),
+    ("prompt", "label"),
     [
         ("fix the typo in the README heading", "interactive"),
         ("How do I parse an ISO date in JavaScript?", "interactive"),
@@ -34,12 +34,12 @@ SIGNAL = re.compile(r"(.+) ([+-][\d.]+) \((\d+) %\)")
         ("Write a parser for arithmetic expressions in Python", "uncertain"),
     ],
 )
-def test_label(ask: str, label: str) -> None:
-    assert classify(features(task(ask))).label == label
+def test_label(prompt: str, label: str) -> None:
+    assert classify(features(task(prompt))).label == label
 
 
 @pytest.mark.parametrize(
-    ("ask", "sensitive"),
+    ("prompt", "sensitive"),
     [
         ("Our JWT verification accepts alg=none, please fix", True),
         ("Review our login flow for vulnerabilities", True),
@@ -50,8 +50,8 @@ def test_label(ask: str, label: str) -> None:
         ("Which tokens does the tokenizer split at a comma?", False),
     ],
 )
-def test_security(ask: str, sensitive: bool) -> None:
-    assert classify(features(task(ask))).security_sensitive is sensitive
+def test_security(prompt: str, sensitive: bool) -> None:
+    assert classify(features(task(prompt))).security_sensitive is sensitive
 
 
 def test_hints_shift_and_are_named() -> None:
@@ -76,8 +76,8 @@ def test_a_trivial_ask_in_front_of_a_long_context_stays_trivial() -> None:
 
 
 def test_signals_come_strongest_first_with_their_share() -> None:
-    ask = "Prove the theorem, then refactor the scheduler"
-    task_class = classify(features(task(ask, hints=Hints(reasoning_effort="low"))))
+    prompt = "Prove the theorem, then refactor the scheduler"
+    task_class = classify(features(task(prompt, hints=Hints(reasoning_effort="low"))))
     found = [SIGNAL.fullmatch(signal) for signal in task_class.signals]
     sizes = [abs(float(match[2])) for match in found if match]
     assert len(sizes) == len(task_class.signals) == 5

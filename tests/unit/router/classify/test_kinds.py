@@ -38,9 +38,9 @@ CASES: list[tuple[str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("ask", "kind"), CASES)
-def test_kinds(ask: str, kind: str | None) -> None:
-    assert kind_of(read(ask).words) == kind
+@pytest.mark.parametrize(("prompt", "kind"), CASES)
+def test_kinds(prompt: str, kind: str | None) -> None:
+    assert kind_of(read(prompt).words) == kind
 
 
 def test_each_kind_is_found() -> None:

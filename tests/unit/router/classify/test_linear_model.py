@@ -72,8 +72,8 @@ def test_context_counts_a_part() -> None:
     context = set(read(text).context_words)
     assert b"refactor" in context  # and what the cuts left of it, which is unknown
     scores = made_model().score(read(text))
-    ask = -1 / math.sqrt(len(terms(read(text).words)))
-    score = 0.1 + ask + 2 * CONTEXT_SHARE / math.sqrt(len(context))
+    prompt = -1 / math.sqrt(len(terms(read(text).words)))
+    score = 0.1 + prompt + 2 * CONTEXT_SHARE / math.sqrt(len(context))
     assert scores.deep_log_odds == pytest.approx(2 * score + 0.25, abs=CLOSE)
     parts, _ = scores.parts(DEEP, 2)
     assert [part.name for part in parts] == ['"fix"', "words of the context"]

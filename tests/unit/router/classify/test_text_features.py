@@ -1,15 +1,15 @@
-"""What the classifier sees of a text: which part is the ask, its words, its shape."""
+"""What the classifier sees of a text: which part is the prompt, its words, its shape."""
 
 import pytest
 from msgspec.structs import astuple
 
 from router.classify.text_features import (
-    ASK_CHARS,
     COURTESIES,
     DENSE_NAMES,
     HEAD_CHARS,
     MAX_KEPT_CHARS,
     OPENERS,
+    PROMPT_CHARS,
     TAIL_CHARS,
     Reading,
     dense,
@@ -70,18 +70,18 @@ def test_a_text_of_courtesies_alone_has_no_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "ask"),
+    ("text", "prompt"),
     [
         (f"Fix the typo in the heading\n\n{PASTE}", b"Fix the typo in the heading"),
         (f"{PASTE}\n\nWhat does compute return?", b"\n\nWhat does compute return?"),
         (f"Rename compute to run\n{PASTE}\n\nEnd of file.", b"Rename compute to run"),
     ],
 )
-def test_the_ask_is_found_around_a_paste(text: str, ask: bytes) -> None:
+def test_the_ask_is_found_around_a_paste(text: str, prompt: bytes) -> None:
     found = read(text)
-    assert found.ask == ask
+    assert found.prompt == prompt
     assert found.context_words == []  # known to be the context, it counts for nothing
-    assert found.num_chars == len(ask)
+    assert found.num_chars == len(prompt)
 
 
 def test_without_an_opening_verb_both_ends_count() -> None:
@@ -94,13 +94,13 @@ READ_CHARS = HEAD_CHARS + TAIL_CHARS
 
 
 @pytest.mark.parametrize(
-    "num_chars", [ASK_CHARS, ASK_CHARS + 1, READ_CHARS, READ_CHARS + 1, 640_000]
+    "num_chars", [PROMPT_CHARS, PROMPT_CHARS + 1, READ_CHARS, READ_CHARS + 1, 640_000]
 )
 def test_any_size_is_read_like_its_head_and_tail(num_chars: int) -> None:
     text = ("The scheduler explains. " * (num_chars // 24 + 1))[: num_chars - 1] + "."
     found = read(text)
     assert found.num_chars == num_chars
-    assert len(found.ask) <= ASK_CHARS
+    assert len(found.prompt) <= PROMPT_CHARS
     assert len(found.words) + len(found.context_words) <= READ_CHARS
     if num_chars > READ_CHARS:
         same_ends = text[:HEAD_CHARS] + "middle " * 5_000 + text[-TAIL_CHARS:]
@@ -146,12 +146,12 @@ def test_what_is_found_out_about_an_ask_is_found_out_once() -> None:
         calls.append(reading)
         return len(reading.words)
 
-    ask = "Fix the typo in the heading"
-    first = read(ask)
-    assert num_words(first) == num_words(read(ask[:4] + ask[4:])) == 6
-    assert calls == [first], "the same ask again"
+    prompt = "Fix the typo in the heading"
+    first = read(prompt)
+    assert num_words(first) == num_words(read(prompt[:4] + prompt[4:])) == 6
+    assert calls == [first], "the same prompt again"
     forget_readings()
-    again = read(ask)
+    again = read(prompt)
     assert again is not first
     assert astuple(again) == astuple(first)
     assert num_words(again) == 6

@@ -43,7 +43,7 @@ def test_a_first_ask_has_no_course() -> None:
 
 
 ROWS: tuple[tuple[str, tuple[ContextItem, ...], float], ...] = (
-    ("a new ask", (ASK, ANSWER, user("Now add a changelog entry for it")), 0.0),
+    ("a new prompt", (ASK, ANSWER, user("Now add a changelog entry for it")), 0.0),
     ("the same again", (ASK, ANSWER, user("fix the deadlock in the lock manager!")), 1.5),
     ("a complaint", (ASK, ANSWER, user("No, it is still broken on Windows")), 1.5),
     (
@@ -57,7 +57,7 @@ ROWS: tuple[tuple[str, tuple[ContextItem, ...], float], ...] = (
     ("tests fail once", (ASK, CALL, output(FAIL)), 0.75),
     ("twice", (ASK, CALL, output(FAIL), CALL, output(FAIL)), 1.5),
     ("failed, then passed", (ASK, CALL, output(FAIL), CALL, output(PASS)), 0.0),
-    ("only those of this ask", (ASK, CALL, output(FAIL), ANSWER, user("Thank you")), 0.0),
+    ("only those of this prompt", (ASK, CALL, output(FAIL), ANSWER, user("Thank you")), 0.0),
     ("grown", (ASK, CALL, output("x", 30_000)), 0.5),
     (
         "at most four reports count",
@@ -97,7 +97,7 @@ def test_a_few_words_go_on_with_what_was_said(ask: str, *, goes_on: bool) -> Non
 def test_a_conversation_was_sensitive_if_an_earlier_ask_was() -> None:
     secret = user("Audit our OAuth token exchange for privilege escalation vulnerabilities")
     assert was_sensitive((secret, ANSWER, user("Go on.")), DEFAULT_BAND)
-    assert not was_sensitive((ASK, ANSWER, secret), DEFAULT_BAND), "this ask is the classifier's"
+    assert not was_sensitive((ASK, ANSWER, secret), DEFAULT_BAND), "this prompt is the classifier's"
     assert not was_sensitive((user("Rename the variable"), ANSWER, user("Go on.")), DEFAULT_BAND)
     asks = (secret, *[entry for _ in range(9) for entry in (ANSWER, user("Rename it to total"))])
     assert not was_sensitive(asks, DEFAULT_BAND), "long ago"

@@ -134,10 +134,10 @@ def test_the_shipped_reference_fits_the_signals() -> None:
 
 
 def test_the_values_of_an_ask() -> None:
-    ask = "Refactor the zzyzx qwfpgj module"
-    seen = features_of_text(ask)
+    prompt = "Refactor the zzyzx qwfpgj module"
+    seen = features_of_text(prompt)
     task_class = classify(seen)
-    values = values_of(task_class.p_deep, read(ask), traits(read(ask), task_class))
+    values = values_of(task_class.p_deep, read(prompt), traits(read(prompt), task_class))
     assert len(values) == len(SIGNALS)
     assert values[0] == task_class.p_deep
     assert 0.4 <= values[1] <= 0.6  # two of four words ("the" is known) or of five

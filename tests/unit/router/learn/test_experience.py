@@ -27,8 +27,10 @@ def message(role: str, text: str) -> ContextItem:
 ANSWER = message("assistant", "It takes them in order.")
 
 
-def answered(experience: Experience, ask: str = ASK, response_id: str = "resp_1") -> PendingOutcome:
-    first = task(ask, id=response_id, items=(message("user", ask),))
+def answered(
+    experience: Experience, prompt: str = ASK, response_id: str = "resp_1"
+) -> PendingOutcome:
+    first = task(prompt, id=response_id, items=(message("user", prompt),))
     return experience.note_answer(
         first,
         classify(features(first)),
@@ -40,22 +42,22 @@ def answered(experience: Experience, ask: str = ASK, response_id: str = "resp_1"
     )
 
 
-def next_task(ask: str) -> Task:
-    items = (message("user", ASK), ANSWER, message("user", ask))
-    return task(ask, id="resp_2", items=items, num_turns=2)
+def next_task(prompt: str) -> Task:
+    items = (message("user", ASK), ANSWER, message("user", prompt))
+    return task(prompt, id="resp_2", items=items, num_turns=2)
 
 
 MOVES = (("Now write a test for it", "accepted", 1.0), (ASK, "retried", 0.0))
 
 
-@pytest.mark.parametrize(("ask", "source", "success"), MOVES)
-def test_the_next_ask_teaches_once(ask: str, source: str, success: float) -> None:
+@pytest.mark.parametrize(("prompt", "source", "success"), MOVES)
+def test_the_next_ask_teaches_once(prompt: str, source: str, success: float) -> None:
     experience = Experience()
     pending = answered(experience)
-    assert experience.holder_of(next_task(ask)) == "wafer"  # though the client named no parent
-    experience.arrival(next_task(ask), STATS)
+    assert experience.holder_of(next_task(prompt)) == "wafer"  # though the client named no parent
+    experience.arrival(next_task(prompt), STATS)
     assert (pending.taught_by, pending.taught) == (source, {"fast": success})
-    experience.arrival(next_task(ask), STATS)  # a fork of the same conversation
+    experience.arrival(next_task(prompt), STATS)  # a fork of the same conversation
     assert experience.num_outcomes == {source: 1}
 
 
@@ -100,7 +102,7 @@ def test_alarms_reach_the_next_decision_in_words() -> None:
     experience = Experience()
     odd = task("1, 2, 3, 4, 5, 6, 7, 8, 9, 10 ((((( ?")
     for number in range(300):
-        answered(experience, odd.ask, f"resp_{number}")
+        answered(experience, odd.last_user_message, f"resp_{number}")
     seen = features(odd)
     task_class = classify(seen)
     facts = experience.facts(odd, task_class, seen.reading, experience.arrival(odd, STATS), 0)

@@ -175,11 +175,11 @@ ASKS = (
 )
 
 
-@pytest.mark.parametrize("ask", ASKS)
-def test_traits_are_bounded_and_repeatable(ask: str) -> None:
-    task_class = classify(features_of_text(ask))
-    found = traits(read(ask), task_class)
+@pytest.mark.parametrize("prompt", ASKS)
+def test_traits_are_bounded_and_repeatable(prompt: str) -> None:
+    task_class = classify(features_of_text(prompt))
+    found = traits(read(prompt), task_class)
     assert found.shape == (NUM_TRAITS,)
     assert found[0] == 1
     assert np.abs(found).max() <= 3
-    np.testing.assert_array_equal(found, traits(read(ask), task_class))
+    np.testing.assert_array_equal(found, traits(read(prompt), task_class))

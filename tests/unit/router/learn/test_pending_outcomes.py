@@ -97,10 +97,10 @@ def test_a_resent_context_is_known_by_its_last_answer() -> None:
     trials = PendingOutcomes()
     said = measure(answer("Done.", id="msg_1"))
     trials.add("resp_1", pending(), said.digest)
-    ask = measure(Message("user", (TextPart("And now?"),)))
-    follows = task(items=(measure(answer("Done.")), ask))
+    prompt = measure(Message("user", (TextPart("And now?"),)))
+    follows = task(items=(measure(answer("Done.")), prompt))
     assert trials.before(follows) is trials.get("acme", "resp_1")
-    assert trials.before(task(items=(measure(answer("Other.")), ask))) is None
+    assert trials.before(task(items=(measure(answer("Other.")), prompt))) is None
     assert trials.before(task()) is None
     assert trials.get("someone-else", "resp_1") is None
 

@@ -1,4 +1,4 @@
-"""What does not change an ask hardly changes its lane; and the changes are what they say."""
+"""What does not change a prompt hardly changes its lane; and the changes are what they say."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from router.learn.stability import (
     CHANGES,
     MAX_TEXTS,
     PASTE_CHARS,
-    TRIVIAL_ASKS,
+    TRIVIAL_PROMPTS,
     flips,
     pasted,
     sample,
@@ -18,7 +18,7 @@ from router.learn.stability import (
 )
 from router.policy.policy import DEFAULT_POLICY
 from router.record.batch import Desk, lone_task, wish
-from router.training.prompts import written_asks
+from router.training.prompts import written_prompts
 
 SEED = 4
 DESK = Desk(policy=DEFAULT_POLICY)
@@ -60,15 +60,15 @@ def test_flips_are_counted() -> None:
 
 def test_hardly_any_decision_flips() -> None:
     """The bound is loose: one in fifty; `lanewise eval` measures it on real texts."""
-    texts = [ask.text for ask in written_asks(SEED)][::2]
+    texts = [prompt.text for prompt in written_prompts(SEED)][::2]
     for one in flips(texts, lane):
         assert one.num_flipped <= len(texts) / 50, (one, SEED)
 
 
 def test_a_paste_does_not_send_a_trivial_ask_deep() -> None:
-    deep = [ask.text for ask in written_asks(SEED) if ask.lane == "deep"]
+    deep = [prompt.text for prompt in written_prompts(SEED) if prompt.lane == "deep"]
     texts = pasted(deep)
-    assert len(texts) == len(TRIVIAL_ASKS)
+    assert len(texts) == len(TRIVIAL_PROMPTS)
     assert all(len(text) > PASTE_CHARS for text in texts)
     assert [lane(text) for text in texts].count("deep") <= 1
 

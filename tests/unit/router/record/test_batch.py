@@ -34,12 +34,12 @@ def decide(*lines: bytes, desk: Desk = DESK) -> list[dict[str, object]]:
     return [json.loads(line) for line in decide_lines(lines, desk, lambda: next(ticks))]
 
 
-def ask(text: str, name: str = "a") -> bytes:
+def prompt(text: str, name: str = "a") -> bytes:
     return json.dumps({"id": name, "text": text, "more": 1}).encode()
 
 
 def test_schema() -> None:
-    (row,) = decide(ask("fix the typo"))
+    (row,) = decide(prompt("fix the typo"))
     assert {name: type(value) for name, value in row.items()} == {
         "id": str,
         "lane": str,
@@ -65,7 +65,7 @@ def test_schema() -> None:
     ],
 )
 def test_lanes(text: str, lane: str, security: bool, reason: str) -> None:
-    (row,) = decide(ask(text))
+    (row,) = decide(prompt(text))
     assert (row["lane"], row["security"], row["reason"]) == (lane, security, reason)
 
 
@@ -82,7 +82,7 @@ def test_a_line_is_decided_like_a_request_of_that_text(text: str) -> None:
     assert not isinstance(ranked, Refusal)
     desk = Desk(policy=DEFAULT_POLICY, tenant=PRO, stats=stats)
     assert lone_task(text, desk).request.num_prompt_tokens == task.request.num_prompt_tokens
-    (row,) = decide(ask(text), desk=desk)
+    (row,) = decide(prompt(text), desk=desk)
     lanes = {Route.FAST: "interactive", Route.DEEP: "deep", Route.PARALLEL: "parallel"}
     assert row["lane"] == lanes[ranked[0].route]
     assert row["p_deep"] == task_class.p_deep
@@ -98,36 +98,44 @@ def test_a_line_is_decided_like_a_request_of_that_text(text: str) -> None:
     ],
 )
 def test_the_policy_decides(policy: Policy, lane: str) -> None:
-    (row,) = decide(ask("fix the typo"), desk=Desk(policy=policy))
+    (row,) = decide(prompt("fix the typo"), desk=Desk(policy=policy))
     assert row["lane"] == lane
 
 
 def test_the_tenant_and_the_engines_count() -> None:
-    (row,) = decide(ask(DEEP), desk=Desk(policy=DEFAULT_POLICY, tenant=FAST_ONLY))
+    (row,) = decide(prompt(DEEP), desk=Desk(policy=DEFAULT_POLICY, tenant=FAST_ONLY))
     assert (row["lane"], row["reason"]) == ("interactive", "access")
     stats = [
         backend("wafer-a", "fast"),
         backend("gpu-a", "deep", healthy=False),
     ]
-    (row,) = decide(ask(DEEP), desk=Desk(policy=DEFAULT_POLICY, stats=stats))
+    (row,) = decide(prompt(DEEP), desk=Desk(policy=DEFAULT_POLICY, stats=stats))
     assert (row["lane"], row["reason"]) == ("interactive", "fallback")
 
 
 def test_what_would_be_refused_says_so_and_has_a_lane_all_the_same() -> None:
     small = [backend("wafer-a", "fast", window_tokens=1_000)]
-    (row,) = decide(ask("x " * 9_000), desk=Desk(policy=DEFAULT_POLICY, stats=small))
+    (row,) = decide(prompt("x " * 9_000), desk=Desk(policy=DEFAULT_POLICY, stats=small))
     assert row["refused"] == "context_length_exceeded"
     assert row["lane"] in ("interactive", "deep", "parallel")
 
 
 def test_a_model_that_does_not_exist_is_an_error() -> None:
-    (row,) = decide(ask("fix"), desk=Desk(policy=DEFAULT_POLICY, hints=Hints(model="gpt-0")))
+    (row,) = decide(prompt("fix"), desk=Desk(policy=DEFAULT_POLICY, hints=Hints(model="gpt-0")))
     assert str(row["error"]).startswith("model_not_found: ")
 
 
 def test_order_and_errors() -> None:
-    lines = [ask("a", "1"), b"\n", b"not json", b'{"id": "x"}', ask("", "2"), b'{"id":3}', b"\xff"]
-    rows = decide(*lines, ask("\ud800", "3"), b"[" * 100_000)
+    lines = [
+        prompt("a", "1"),
+        b"\n",
+        b"not json",
+        b'{"id": "x"}',
+        prompt("", "2"),
+        b'{"id":3}',
+        b"\xff",
+    ]
+    rows = decide(*lines, prompt("\ud800", "3"), b"[" * 100_000)
     assert [row["id"] for row in rows] == ["1", None, "x", "2", None, None, None, None]
     assert str(rows[1]["error"]).startswith("line 3: JSON is malformed")
     assert "text" in str(rows[2]["error"])

@@ -25,7 +25,7 @@ from router.record.labelled import (
 )
 from router.training.leave_out import fold_of
 from router.training.paste import NUM_PASTED, with_pastes
-from router.training.prompts import written_asks
+from router.training.prompts import written_prompts
 from router.training.solver import Rows, fit_linear, fit_logistic, fit_scale, sigmoid
 
 ROOT = Path(__file__).parents[4]
@@ -141,12 +141,12 @@ def test_labels_that_are_null_or_no_numbers_count_as_missing() -> None:
 
 
 def test_written_asks_are_filled_distinct_and_the_same_each_time() -> None:
-    asks = written_asks(SEED)
-    assert asks == written_asks(SEED) != written_asks(SEED + 1)
-    texts = [ask.text for ask in asks]
+    prompts = written_prompts(SEED)
+    assert prompts == written_prompts(SEED) != written_prompts(SEED + 1)
+    texts = [prompt.text for prompt in prompts]
     assert len(set(texts)) == len(texts) > 800
     assert not any("{" in text or "}" in text for text in texts)
-    assert {(ask.lane, ask.labels["security"]) for ask in asks} == {
+    assert {(prompt.lane, prompt.labels["security"]) for prompt in prompts} == {
         ("interactive", 0),
         ("deep", 0),
         ("deep", 1),
@@ -154,10 +154,10 @@ def test_written_asks_are_filled_distinct_and_the_same_each_time() -> None:
 
 
 def test_pastes_leave_the_ask_its_lane_and_are_balanced() -> None:
-    asks = written_asks(SEED)
+    prompts = written_prompts(SEED)
     long = Record(text="lines of a log\n" * 40)
-    pasted = with_pastes([*asks, long], SEED)
-    lane_of = {ask.text: ask.lane for ask in asks}
+    pasted = with_pastes([*prompts, long], SEED)
+    lane_of = {prompt.text: prompt.lane for prompt in prompts}
     assert [record.lane for record in pasted].count("deep") == NUM_PASTED // 2
     for record in pasted:
         assert len(record.text) > 1_000
