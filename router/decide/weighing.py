@@ -2,7 +2,7 @@
 
 The classifier reads the prompt. What else there is moves its `p_deep`, in log-odds: what the
 tenant's outcomes taught (`learning`), and the conversation's course (`continuity`). Where the band
-of uncertainty lies is the policy's dial, moved by how busy the engines are, what is left in the
+of uncertainty lies is the policy's trade-off, moved by how busy the engines are, what is left in the
 tenant's pools, and drift (`tradeoff`, `drift`). With a new conversation, idle engines, full pools
 and nothing learned, the label is the classifier's.
 """

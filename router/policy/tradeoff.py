@@ -1,4 +1,4 @@
-"""Quality, speed and cost as one dial: how sure the router must be before it spends, or saves.
+"""Quality, speed and cost as one number: how sure the router must be before it spends, or saves.
 
 Three ways to run a task of which the fast engine fails with probability p, in units of what one
 right answer is worth, with the deep engine's extra wait w, and prices f and d of the two engines:
@@ -41,7 +41,7 @@ _MAX_DRIFT_STEPS = 2
 
 
 class Tradeoff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A policy's dial. Without `quality` and `preset` the policy's `band` says it directly."""
+    """A policy's trade-off. Without `quality` and `preset` the policy's `band` says it directly."""
 
     quality: Annotated[float, Meta(ge=0, le=1)] | None = None  # 0: cheap and quick; 1: careful
     preset: Preset | None = None  # a quality by name; `quality` goes before

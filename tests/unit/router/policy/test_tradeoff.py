@@ -1,4 +1,4 @@
-"""The dial: bands by quality, the prices in a band, and what other conditions do to it."""
+"""The trade-off: bands by quality, the prices in a band, and what other conditions do to it."""
 
 import numpy as np
 import pytest
