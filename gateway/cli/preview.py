@@ -13,7 +13,7 @@ from backends.contract import BackendStats, ContextItem
 from gateway.config.config import Config
 from gateway.config.sections import ConfigError
 from gateway.process.app import load_policy, make_backends
-from gateway.task.routing import routing_view
+from gateway.task.routing import decided_routing
 from gateway.transport.ids import new_id
 from gateway.wire.events import CreateBody
 from gateway.wire.requests import make_task, parse_create
@@ -82,4 +82,4 @@ async def _decide(
     grant = MemoryPools().reserve_first(tenant, task.id, asked, now_us=0)
     decision: RouteDecision = decide(task, task_class, ranked, grant, policy)
     infos = {stat.info.name: stat.info for stat in stats}
-    return explain(decision), routing_view(task, decision, infos)
+    return explain(decision), msgspec.to_builtins(decided_routing(task, decision, infos))

@@ -26,7 +26,7 @@ from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.requests import parse_create
 from gateway.wire.response import ResponseStream
-from gateway.wire.response_json import static_fields
+from gateway.wire.response_json import queued_json
 from gateway.wire.stored_response import StoredResponse
 from router.classify.task import Tenant
 from router.redis.cancelling import cancelled
@@ -90,11 +90,7 @@ class BackgroundRuns:
         except BaseException:
             del self._runs[parsed.id]
             raise
-        queued = static_fields(parsed, self._gw.wall_s())
-        rest: dict[str, Any] = {"model": body.model, "status": "queued", "completed_at": None}
-        rest["error"] = None
-        rest |= {"incomplete_details": None, "output": [], "usage": None}
-        answer = queued + b"," + msgspec.json.encode(rest)[1:]
+        answer = queued_json(parsed, self._gw.wall_s())
         if run.running:
             try:
                 await self._store_begun(tenant, parsed.id, run.stream.body or answer)

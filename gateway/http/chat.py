@@ -6,7 +6,7 @@ An edge: it calls other edges.
 from litestar.types import Receive
 
 from gateway.core.gateway import Gateway
-from gateway.http.streams import JSON, Answer, EventStream, Exchange
+from gateway.http.streams import JSON, EventStream, Exchange, HttpAnswer
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.chat_request import parse_chat
@@ -16,7 +16,7 @@ from router.classify.task import Tenant
 
 async def create_chat_completion(
     gw: Gateway, tenant: Tenant, content: bytes, receive: Receive
-) -> Answer:
+) -> HttpAnswer:
     """`POST /v1/chat/completions`; `receive` tells when the client leaves.
 
     Raises:
@@ -27,7 +27,7 @@ async def create_chat_completion(
         whole = ChatStream(parsed, chat)
         exchange = Exchange(gw, tenant, parsed, whole)
         await exchange.whole(receive)
-        return Answer(JSON.encode(), exchange.headers(), whole.body)
+        return HttpAnswer(JSON.encode(), exchange.headers(), whole.body)
     outbox = Outbox(gw.flush_timer)
     exchange = Exchange(gw, tenant, parsed, ChatStream(parsed, chat, outbox.send, outbox.mark))
     await exchange.until_open()

@@ -53,7 +53,7 @@ def with_errors(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-class Document(OpenAPI):
+class OpenApiDocument(OpenAPI):
     """Described when it is asked for, once."""
 
     def to_schema(self) -> dict[str, Any]:
@@ -61,10 +61,10 @@ class Document(OpenAPI):
         return with_errors(super().to_schema())
 
 
-class DocumentConfig(OpenAPIConfig):
-    """Makes a `Document`."""
+class OpenApiConfig(OpenAPIConfig):
+    """Makes a `OpenApiDocument`."""
 
     def to_openapi_schema(self) -> OpenAPI:
         """See Litestar."""
         made = super().to_openapi_schema()
-        return Document(**{field.name: getattr(made, field.name) for field in fields(made)})
+        return OpenApiDocument(**{field.name: getattr(made, field.name) for field in fields(made)})

@@ -52,7 +52,7 @@ def error_response(error: ProtocolError) -> ASGIResponse:
     return json_response(error.body(), error.kind.status, error.headers)
 
 
-class Answer:
+class HttpAnswer:
     """An answer as plain ASGI, which costs a fifth of the framework's own response."""
 
     def __init__(self, media_type: bytes, headers: dict[str, str], body: bytes = b"") -> None:
@@ -177,7 +177,7 @@ class Exchange:
             raise self.refusal
 
 
-class EventStream(Answer):
+class EventStream(HttpAnswer):
     """Server-sent events from an outbox until the job behind it ends, or its client leaves."""
 
     def __init__(
@@ -241,7 +241,7 @@ def sse_event(event_type: str, data: bytes) -> bytes:
 
 async def create_response(
     gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive
-) -> Answer:
+) -> HttpAnswer:
     """`POST /v1/responses` in the foreground; `receive` tells when the client leaves.
 
     Raises:
@@ -260,7 +260,7 @@ async def create_response(
     whole = unheard(parsed)
     exchange = Exchange(gw, tenant, parsed, whole)
     await exchange.whole(receive)
-    return Answer(JSON.encode(), exchange.headers(), whole.body)
+    return HttpAnswer(JSON.encode(), exchange.headers(), whole.body)
 
 
 async def create_compaction(

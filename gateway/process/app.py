@@ -31,7 +31,7 @@ from gateway.core.gateway import Gateway
 from gateway.core.waiting_room import WaitingRoom
 from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches, live_desk
-from gateway.http.openapi import DocumentConfig
+from gateway.http.openapi import OpenApiConfig
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.http.services import Services
 from gateway.metrics.metrics import Metrics
@@ -291,7 +291,7 @@ def make_app(made: Services) -> Litestar:
     return Litestar(
         route_handlers=[*HANDLERS, ADMIN],
         state=State({"services": made}),
-        openapi_config=DocumentConfig(
+        openapi_config=OpenApiConfig(
             title="Lanewise",
             version=VERSION,
             path="/schema",

@@ -4,12 +4,13 @@ An edge: it calls other edges.
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from backends.contract import Delta, Finish, Generation, Usage
+from backends.contract import NO_USAGE, Delta, Finish, Generation, Usage
 from gateway.run.side_reservations import PendingReservation, SideReservation
+from gateway.wire.routing import RoutedGeneration, RoutedVariations
 from router.strategies.actions import StartBranch
 from router.strategies.breadth import Vary
 from router.strategies.subtasks import Subtask
@@ -126,17 +127,17 @@ class Branches(dict[int, Branch]):
                     ttft_us = max(0, branch.pace.first_at_us - branch.started_us)
                     yield branch.backend, ttft_us, tpot_us
 
-    def generations(self) -> list[dict[str, Any]]:
+    def generations(self) -> tuple[RoutedGeneration, ...]:
         """What became of each branch, in the order they began."""
-        return [
-            {
-                "backend": branch.backend,
-                "part": branch.part.name,
-                "state": branch.state,
-                "output_tokens": (branch.usage or Usage()).num_output_tokens,
-            }
+        return tuple(
+            RoutedGeneration(
+                branch.backend,
+                branch.part.name,
+                branch.state,
+                (branch.usage or NO_USAGE).num_output_tokens,
+            )
             for branch in self.values()
-        ]
+        )
 
     def wasted(self) -> Iterator[tuple[int, Usage]]:
         """Backend index and usage of each branch that gave way to another.
@@ -147,8 +148,8 @@ class Branches(dict[int, Branch]):
             if branch.gives_way and not isinstance(branch.part, Subtask):
                 yield branch.backend_index, branch.usage or Usage()
 
-    def variations(self) -> dict[str, int]:
+    def variations(self) -> RoutedVariations:
         """Of `breadth`: how many were asked for, and how many came to their end."""
         rows = [branch for branch in self.values() if isinstance(branch.part, Vary)]
         whole = sum(branch.state == "finished" for branch in rows)
-        return {"asked": len(rows), "whole": whole}
+        return RoutedVariations(len(rows), whole)

@@ -9,7 +9,6 @@ An edge: it uses the event loop.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -28,6 +27,7 @@ from gateway.run.branch import Branch, Branches, TokenTimes
 from gateway.run.side_reservations import SideReservation, SideReservations
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import ResponseWriter
+from gateway.wire.routing import RoutedDelegation
 from router.decide.decision import RankedRoute
 from router.decide.failover import replacement
 from router.strategies.actions import (
@@ -227,23 +227,19 @@ class Run:
         else:
             self._act(self._delegate.steer_delegation(number, items))
 
-    def delegations(self) -> list[dict[str, Any]]:
-        """The sub-tasks and how they stand; `id` is what a client steers or cancels one by."""
+    def delegations(self) -> tuple[RoutedDelegation, ...]:
+        """The sub-tasks and how they stand."""
         if self._delegate is None or self._request is None:
-            return []
-        return [
-            {
-                "id": f"{self._request.id}-d{delegation.number}",
-                "task": delegation.task,
+            return ()
+        return tuple(
+            RoutedDelegation(
+                f"{self._request.id}-d{each.number}",
+                each.task,
                 # Whoever stops the run stops them all, and the strategy is asked no more.
-                "state": (
-                    "cancelled"
-                    if self._closed and delegation.state == "running"
-                    else delegation.state
-                ),
-            }
-            for delegation in self._delegate.delegations
-        ]
+                "cancelled" if self._closed and each.state == "running" else each.state,
+            )
+            for each in self._delegate.delegations
+        )
 
     @property
     def running_delegations(self) -> frozenset[int]:

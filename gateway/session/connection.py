@@ -12,7 +12,7 @@ from gateway.access.auth import Keys
 from gateway.config.sections import ServerConfig
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
-from gateway.session.session import Action, Session, Start, Stop
+from gateway.session.session import Action, Session, StartJob, StopJob
 from gateway.task.pipeline import handle_task
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.ids import new_id
@@ -159,11 +159,11 @@ class Connection:
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Start):
+            if isinstance(action, StartJob):
                 pump = asyncio.create_task(self._run(action.job))
                 self._pumps.add(pump)
                 pump.add_done_callback(self._pumps.discard)
-            elif isinstance(action, Stop):
+            elif isinstance(action, StopJob):
                 action.job.stop(action.reason)
             elif action.job.redirect is not None:
                 action.job.redirect(action.number, action.items)

@@ -25,7 +25,7 @@ from gateway.wire.events import (
 )
 from gateway.wire.queue_position import PLACE_EVENT, place_fields
 from gateway.wire.requests import ParsedCreate, parse_create
-from gateway.wire.response import Emit, ResponseStream, emitting
+from gateway.wire.response import Emit, ResponseStream, ResponseWriter, emitting
 from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Tenant
@@ -39,20 +39,20 @@ MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks
 BYTES_PER_TOKEN = 4  # about; backends.tokenizer
 
 
-class Start(msgspec.Struct, frozen=True):
+class StartJob(msgspec.Struct, frozen=True):
     """Run this job now."""
 
     job: Job
 
 
-class Stop(msgspec.Struct, frozen=True):
+class StopJob(msgspec.Struct, frozen=True):
     """End this job at its next token."""
 
     job: Job
     reason: StopReason
 
 
-class Redirect(msgspec.Struct, frozen=True):
+class RedirectJob(msgspec.Struct, frozen=True):
     """Steer one sub-task of this job, or cancel it (None)."""
 
     job: Job
@@ -60,7 +60,7 @@ class Redirect(msgspec.Struct, frozen=True):
     items: tuple[ContextItem, ...] | None
 
 
-Action = Start | Stop | Redirect
+Action = StartJob | StopJob | RedirectJob
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class Session:
         self,
         tenant: Tenant,
         send: Callable[[bytes], None],
-        on_dirty: Callable[[ResponseStream], None],
+        on_dirty: Callable[[ResponseWriter], None],
         new_id: Callable[[], str],
         max_context_tokens: int | None = None,
         hold: Callable[[bytes], None] | None = None,
@@ -185,7 +185,7 @@ class Session:
         if stream.active is None and len(stream.waiting) == 1:
             self._ready.append(stream)
         if stream.active is not None and not stream.active.job.parsed.generate:
-            return [Stop(stream.active.job, "awaited")]  # the turn it prepares for has come
+            return [StopJob(stream.active.job, "awaited")]  # the turn it prepares for has come
         return self._start_ready()
 
     def _open_stream(self, stream_id: str | None) -> _Stream:
@@ -215,10 +215,10 @@ class Session:
     def _cancel(self, event: ResponseCancel) -> list[Action]:
         active = self._active.get(event.response_id)
         if active is not None:
-            return [Stop(active.job, "cancelled")]
+            return [StopJob(active.job, "cancelled")]
         subtask = self._subtask(event.response_id)
         if subtask is not None:
-            return [Redirect(subtask[0].job, subtask[1], None)]
+            return [RedirectJob(subtask[0].job, subtask[1], None)]
         message = f"No response '{event.response_id[:80]}' is running on this connection."
         error = ProtocolError("response_not_found", message, param="response_id")
         self._send(error.event(None))
@@ -244,7 +244,7 @@ class Session:
                 self._count_redirect(subtask[0])
                 steer = Steer(f"steer_{self._new_id()}", target, items, event.input, now_us)
                 subtask[0].writer.send_about("response.steer.accepted", steer.fields())
-                return [Redirect(subtask[0].job, subtask[1], items)]
+                return [RedirectJob(subtask[0].job, subtask[1], items)]
             if active is None or not active.writer.is_open:
                 raise self._not_steerable(target)
             if len(active.steers) >= MAX_PENDING_STEERS:
@@ -258,7 +258,7 @@ class Session:
         active.writer.send_about("response.steer.accepted", steer.fields())
         if active.writer.has_calls or active.job.parsed.tool_choice.mode == "required":
             return []  # half a call is none: it ends by itself, and the client answers its calls
-        return [Stop(active.job, "steered")]
+        return [StopJob(active.job, "steered")]
 
     def _count_redirect(self, active: _Active) -> None:
         """Each steer of a sub-task is a generation more; a response has so many."""
@@ -359,7 +359,7 @@ class Session:
             self._memory.forget(parent, only_from=job.stream_id)
         successor = self._settle_steers(active, ended)
         if successor is not None:
-            return [Start(successor.job)]
+            return [StartJob(successor.job)]
         if stream.waiting:
             self._ready.append(stream)
         return self._start_ready()
@@ -371,7 +371,7 @@ class Session:
             waiting = stream.waiting.popleft()
             self._num_waiting -= 1
             self._waiting_bytes -= waiting.num_bytes
-            actions.append(Start(self._begin(stream, waiting).job))
+            actions.append(StartJob(self._begin(stream, waiting).job))
         return actions
 
     def _begin(self, stream: _Stream, waiting: _Waiting) -> _Active:

@@ -19,6 +19,7 @@ from gateway.core.job import Job
 from gateway.run.dispatch import RunOutcome
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending
+from gateway.wire.response_json import ResponseError
 from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
 from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Task
@@ -26,10 +27,10 @@ from router.learn.pending_outcomes import PendingOutcome
 
 logger = logging.getLogger("lanewise")
 
-_DRAINED = {
-    "code": "server_error",  # of the codes that a failed response may have, by the SDKs' types
-    "message": "The gateway was stopped before the response ended. Connect again and repeat it.",
-}
+_DRAINED = ResponseError(
+    "server_error",  # of the codes that a failed response may have, by the SDKs' types
+    "The gateway was stopped before the response ended. Connect again and repeat it.",
+)
 
 
 def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
@@ -53,14 +54,12 @@ def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
 
 def _failed(fault: BackendError, usage: Usage) -> Ending:
     """A failed response; a limit says when to come again where clients look for it in a stream."""
-    error, retry_after_us = {"code": fault.code, "message": fault.message}, fault.retry_after_us
+    message, retry_after_us = fault.message, fault.retry_after_us
     if fault.code == "rate_limit_exceeded":
         retry_after_us = retry_after_us or LEAST_WAIT_US
         if "try again in" not in fault.message.lower():
-            words = f"{fault.message.rstrip('.')}. Please try again in {in_words(retry_after_us)}."
-            error["message"] = words
-    if fault.param is not None:
-        error["param"] = fault.param
+            message = f"{message.rstrip('.')}. Please try again in {in_words(retry_after_us)}."
+    error = ResponseError(fault.code, message, fault.param)
     return Ending(status="failed", error=error, retry_after_us=retry_after_us, usage=usage)
 
 

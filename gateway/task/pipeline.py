@@ -5,7 +5,8 @@ An edge: it uses the log.
 
 import logging
 from functools import partial
-from typing import Any
+
+import msgspec
 
 from backends.contract import NO_USAGE, BackendError, Compaction, Usage
 from backends.prompt import measure
@@ -18,7 +19,7 @@ from gateway.task.admit import Admitted
 from gateway.task.context import load_task
 from gateway.task.ending import ending_of, open_calls, store_response, unavailable, warmed
 from gateway.task.outcomes import note_end
-from gateway.task.routing import ended_view, routing_view
+from gateway.task.routing import decided_routing, ended_routing, running_routing
 from gateway.task.summary_run import SummaryRun, admit_planned, plan_of
 from gateway.task.task_record import TaskRecord, costs, decided, group_at
 from gateway.task.warming import Warming
@@ -26,7 +27,8 @@ from gateway.wire.compaction import Plan
 from gateway.wire.context_usage import CONTEXT_EVENT, context_event
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending, ResponseStream
-from gateway.wire.response_json import usage_json
+from gateway.wire.response_json import ResponseError
+from gateway.wire.routing import Routing
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Task
 
@@ -111,9 +113,7 @@ async def _compact(
     return compacted
 
 
-def _open(
-    gw: Gateway, job: Job, task: Task, admitted: Admitted, account: TaskRecord
-) -> dict[str, Any]:
+def _open(gw: Gateway, job: Job, task: Task, admitted: Admitted, account: TaskRecord) -> Routing:
     """Begin the response, or say what is new of one that a compaction began; its `routing`."""
     job.decision = admitted.decision
     assert account.run is not None
@@ -127,7 +127,7 @@ def _open(
 
 def _dispatch(
     gw: Gateway, job: Job, task: Task, admitted: Admitted, account: TaskRecord
-) -> dict[str, Any]:
+) -> Routing:
     """Start the backends and open the response; returns the `routing` that it begins with.
 
     Raises:
@@ -157,39 +157,26 @@ def _dispatch(
     return routing
 
 
-def _routing(gw: Gateway, task: Task, admitted: Admitted, account: TaskRecord) -> dict[str, Any]:
+def _routing(gw: Gateway, task: Task, admitted: Admitted, account: TaskRecord) -> Routing:
     """`routing` as the run stands."""
     run = account.run
     assert run is not None
-    routing = routing_view(task, decided(admitted, run), gw.infos)
-    if run.failovers:
-        routing["failovers"] = [
-            {"from": failover.error.backend, "to": failover.to, "error": str(failover.error)}
-            for failover in run.failovers
-        ]
-    if "delegations" in admitted.chosen.record.shows:
-        routing["delegations"] = run.delegations()
-    if account.summary is not None:
-        routing["compaction"] = account.summary.view()
-    return routing
+    return running_routing(gw, task, decided(admitted, run), run, account.summary)
 
 
 def _ended_routing(
-    gw: Gateway, task: Task, account: TaskRecord, begun: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """`routing` once it is over; `begun` is how it began, where nothing has changed since."""
+    gw: Gateway,
+    task: Task,
+    account: TaskRecord,
+    begun: Routing | None = None,
+    outcome: RunOutcome | None = None,
+) -> Routing:
+    """`routing` once it is over."""
     run, admitted, summary = account.run, account.admitted, account.summary
     assert run is not None
     assert admitted is not None
-    has_changed = (
-        run.failovers or "delegations" in admitted.chosen.record.shows or summary is not None
-    )
-    if begun is None or has_changed:
-        begun = _routing(gw, task, admitted, account)
-    view = ended_view(begun, task, run.usage_by_backend())
-    if summary is not None:  # not in the context, but used
-        view["usage"] = {name: usage_json(usage) for name, usage in account.used().items()}
-    return view
+    decision, used = decided(admitted, run), account.used()
+    return ended_routing(gw, task, decision, run, summary, used, begun=begun, outcome=outcome)
 
 
 async def _finish(
@@ -198,7 +185,7 @@ async def _finish(
     task: Task,
     outcome: RunOutcome,
     account: TaskRecord,
-    begun: dict[str, Any],
+    begun: Routing,
 ) -> Ended:
     """Store, then say that it is over: what a client does next finds it stored and settled.
 
@@ -208,7 +195,6 @@ async def _finish(
     assert account.run is not None
     assert account.admitted is not None
     assert account.apart is not None
-    chosen = account.admitted.chosen
     ending = ending_of(outcome, job, sum(account.used().values(), NO_USAGE))
     account.ended(ending)
     account.is_degraded = bool(outcome.errors)
@@ -218,15 +204,8 @@ async def _finish(
         gw.metrics.failures.failed(error)
     job.writer.close_items(ending)
     backend = account.answered_by = account.run.answered_by
-    routing = _ended_routing(gw, task, account, begun) | {"answered_by": backend}
-    if outcome.errors:
-        # Variations mostly fail for the same reason.
-        routing["errors"] = list(dict.fromkeys(map(str, outcome.errors)))
-    if chosen.strategy is not None:
-        routing["generations"] = account.run.branches.generations()
-    if "variations" in chosen.record.shows:
-        routing["variations"] = account.run.branches.variations()
-    warning = context_event(task.id, routing["context"]) if job.parsed.wants_context else None
+    routing = _ended_routing(gw, task, account, begun, outcome)
+    warning = context_event(task.id, routing.context) if job.parsed.wants_context else None
     if warning is not None:
         job.writer.send_about(CONTEXT_EVENT, warning)
     job.writer.answered_by(gw.infos[backend].model)
@@ -281,8 +260,8 @@ async def _refuse(gw: Gateway, job: Job, account: TaskRecord, error: ProtocolErr
     # Clients that find "server_error" in a failed response repeat it, and with others give up.
     code = error.code if error.kind.status < 500 else "server_error"
     usage = sum(account.used().values(), Usage())
-    told = {"code": code, "message": error.message}
-    ending = Ending(status="failed", error=told, retry_after_us=error.retry_after_us, usage=usage)
+    fault = ResponseError(code, error.message)
+    ending = Ending(status="failed", error=fault, retry_after_us=error.retry_after_us, usage=usage)
     job.writer.close_items(ending)
     routing = _ended_routing(gw, account.task, account)
     body = job.writer.finish(ending, gw.wall_s(), routing)
@@ -297,7 +276,7 @@ async def _warm_up(
     """Take a context in without generating, and have it ready where the next turn will go."""
     job.decision = admitted.decision
     gw.limiter.leave(task.id)  # it takes none of the places of tasks that answer
-    routing = routing_view(task, admitted.decision, gw.infos)
+    routing = decided_routing(task, admitted.decision, gw.infos)
     warming = account.warming = Warming(gw, task, admitted.decision)
     held = TaskReservation(
         gw, job, admitted.reservation, partial(costs, gw, admitted, lambda: warming.usages)
@@ -313,7 +292,8 @@ async def _warm_up(
         held.settle()
     ending = warmed(job, task, warming.num_cached_tokens)
     account.ended(ending)
-    body = job.writer.finish(ending, gw.wall_s(), routing | {"warm": warming.view()})
+    routing = msgspec.structs.replace(routing, warm=warming.view())
+    body = job.writer.finish(ending, gw.wall_s(), routing)
     backend = warming.holder or job.last_backend
     if warming.holder is not None:
         gw.experience.note_warm(task, warming.holder)
@@ -324,13 +304,13 @@ async def _warm_up(
 
 def _break(gw: Gateway, job: Job) -> Ended | None:
     """A fault of ours: the client hears of it, and its stream goes on."""
-    error = {"code": "server_error", "message": "The gateway failed. Send the request again."}
+    error = ResponseError("server_error", "The gateway failed. Send the request again.")
     if not job.writer.is_open:
-        job.refuse(ProtocolError(error["code"], error["message"]))
+        job.refuse(ProtocolError(error.code, error.message))
         return None
     ending = Ending(status="failed", error=error, usage=Usage())
     if not job.writer.ended:
         job.writer.close_items(ending)
-        job.writer.finish(ending, gw.wall_s(), {})
+        job.writer.finish(ending, gw.wall_s(), None)
         job.writer.send_terminal()
     return Ended(ending=ending, items=(), backend=None)

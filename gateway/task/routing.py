@@ -1,68 +1,131 @@
-"""The `routing` field of a response: where it ran and why, for people and consoles."""
+"""Builds the `routing` field of a response: where it ran and why, for people and consoles.
+
+An edge: it calls other edges.
+"""
 
 from collections.abc import Mapping
-from typing import Any
+
+import msgspec
 
 from backends.contract import BackendInfo, Usage
-from gateway.wire.context_usage import context_view
-from gateway.wire.response_json import usage_json
+from gateway.core.gateway import Gateway
+from gateway.run.dispatch import Run, RunOutcome
+from gateway.task.summary_run import SummaryRun
+from gateway.wire.context_usage import context_use
+from gateway.wire.output_items import usage_by_name
+from gateway.wire.routing import (
+    PoolBalance,
+    RoutedBackend,
+    RoutedClass,
+    RoutedCompaction,
+    RoutedDelegation,
+    RoutedFailover,
+    Routing,
+)
 from router.classify.task import Task
 from router.decide.decision import RouteDecision
 
 
-def routing_view(
-    task: Task, decision: RouteDecision, backends: Mapping[str, BackendInfo]
-) -> dict[str, Any]:
-    """A decision as an object; standard clients ignore the field."""
+def decided_routing(
+    task: Task,
+    decision: RouteDecision,
+    backends: Mapping[str, BackendInfo],
+    *,
+    failovers: tuple[RoutedFailover, ...] = (),
+    delegations: tuple[RoutedDelegation, ...] | None = None,
+    compaction: RoutedCompaction | None = None,
+) -> Routing:
+    """`routing` of a decision, and of what has come of it so far."""
     chosen = decision.chosen
     assert chosen is not None
     infos = [backends[name] for name in chosen.backends]
     task_class = decision.task_class
-    view: dict[str, Any] = {
-        "route": chosen.route,
-        "strategy": chosen.strategy,
-        "backends": [
-            {
-                "name": info.name,
-                "group": info.group,
-                "model": info.model,
-                "simulated": info.simulated,
-            }
-            for info in infos
-        ],
-        "class": {
-            "label": task_class.label,
-            "p_deep": round(task_class.p_deep, 4),
-            "p_security": round(task_class.p_security, 4),
-            "signals": task_class.signals,
-        },
-        "reason": chosen.reason,
-        "why": chosen.why,
-        "policy_version": decision.policy_version,
-        "pools": [
-            {
-                "group": balance.group,
-                "unit": balance.unit,
-                "limit": balance.limit,
-                "remaining": balance.remaining,
-                "reset_s": balance.reset_us / 1e6,
-            }
-            for balance in decision.balances
-            if balance.group in chosen.route.groups
-        ],
-        "ratelimit_mode": decision.mode,
-        "context": context_view(task, 0, min([info.window_tokens for info in infos])),
-    }
-    if task.last_backend is not None and task.last_backend not in chosen.backends:
-        view["moved_from"] = task.last_backend
-    return view
+    has_moved = task.last_backend is not None and task.last_backend not in chosen.backends
+    return Routing(
+        route=chosen.route,
+        strategy=chosen.strategy,
+        backends=tuple(
+            [RoutedBackend(info.name, info.group, info.model, info.simulated) for info in infos]
+        ),
+        task_class=RoutedClass(
+            task_class.label,
+            round(task_class.p_deep, 4),
+            round(task_class.p_security, 4),
+            task_class.signals,
+        ),
+        reason=chosen.reason,
+        why=chosen.why,
+        policy_version=decision.policy_version,
+        pools=tuple(
+            [
+                PoolBalance(each.group, each.unit, each.limit, each.remaining, each.reset_us / 1e6)
+                for each in decision.balances
+                if each.group in chosen.route.groups
+            ]
+        ),
+        ratelimit_mode=decision.mode,
+        context=context_use(task, 0, min([info.window_tokens for info in infos])),
+        moved_from=task.last_backend if has_moved else None,
+        failovers=failovers,
+        delegations=delegations,
+        compaction=compaction,
+    )
 
 
-def ended_view(view: Mapping[str, Any], task: Task, usages: Mapping[str, Usage]) -> dict[str, Any]:
-    """The same once it is over and what each backend used is known."""
-    num_output = max([usage.num_output_tokens for usage in usages.values()], default=0)
-    return {
-        **view,
-        "context": context_view(task, num_output, view["context"]["window_tokens"]),
-        "usage": {name: usage_json(usage) for name, usage in usages.items()},
-    }
+def running_routing(
+    gw: Gateway, task: Task, decision: RouteDecision, run: Run, summary: SummaryRun | None
+) -> Routing:
+    """`routing` as the run stands; `decision` holds the backends that failovers have left."""
+    return decided_routing(
+        task,
+        decision,
+        gw.infos,
+        failovers=tuple(
+            [RoutedFailover(each.error.backend, each.to, str(each.error)) for each in run.failovers]
+        ),
+        delegations=run.delegations() if _shows_delegations(decision) else None,
+        compaction=None if summary is None else summary.view(),
+    )
+
+
+def ended_routing(
+    gw: Gateway,
+    task: Task,
+    decision: RouteDecision,
+    run: Run,
+    summary: SummaryRun | None,
+    used: Mapping[str, Usage],
+    *,
+    begun: Routing | None = None,
+    outcome: RunOutcome | None = None,
+) -> Routing:
+    """`routing` once it is over and what each backend used is known.
+
+    Args:
+        begun: How it began, which is used where nothing has changed since.
+        outcome: How the answer ended, where there was to be one.
+    """
+    if begun is None or run.failovers or _shows_delegations(decision) or summary is not None:
+        begun = running_routing(gw, task, decision, run, summary)
+    answer_usages = run.usage_by_backend().values()
+    num_output = max([usage.num_output_tokens for usage in answer_usages], default=0)
+    ended = msgspec.structs.replace(
+        begun,
+        context=context_use(task, num_output, begun.context.window_tokens),
+        usage=usage_by_name(used),
+    )
+    if outcome is None:
+        return ended
+    chosen = decision.chosen
+    assert chosen is not None
+    return msgspec.structs.replace(
+        ended,
+        answered_by=run.answered_by,
+        errors=tuple(dict.fromkeys(map(str, outcome.errors))),  # variations fail for one reason
+        generations=None if chosen.strategy is None else run.branches.generations(),
+        variations=run.branches.variations() if "variations" in chosen.record.shows else None,
+    )
+
+
+def _shows_delegations(decision: RouteDecision) -> bool:
+    return decision.chosen is not None and "delegations" in decision.chosen.record.shows

@@ -5,8 +5,6 @@ It runs under the task's reservation, and what it uses is settled with the task.
 An edge: it calls other edges.
 """
 
-from typing import Any
-
 import msgspec
 
 from backends.contract import BackendError, Compaction, FinishReason, Message, Usage
@@ -19,20 +17,19 @@ from gateway.task.admit import Admitted, admit
 from gateway.wire.compaction import (
     Plan,
     Skipped,
-    State,
     compacted_task,
-    compaction_view,
     expected_task,
     folded_of,
     opened_item,
     plan_compaction,
     plan_whole,
+    routed_compaction,
     skipped_words,
 )
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, unheard
-from gateway.wire.response_json import usage_json
+from gateway.wire.routing import CompactionState, RoutedCompaction
 from router.classify.task import Route, Task
 from router.decide.decision import RankedRoute
 
@@ -152,17 +149,16 @@ class SummaryRun:
         used = self._run.usage_by_backend()
         return {name: usage for name, usage in used.items() if usage != Usage()}
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> RoutedCompaction:
         """`routing.compaction`, as it stands."""
-        view = compaction_view(self.plan, self._state(), self._gw.max_compactions)
-        if self._num_tokens_after is not None:
-            view["tokens_after"] = self._num_tokens_after
-        if self.error is not None:
-            view["error"] = self.error
-        used = self.usage_by_backend()
-        if used:
-            view["usage"] = {name: usage_json(usage) for name, usage in used.items()}
-        return view
+        return routed_compaction(
+            self.plan,
+            self._state(),
+            self._gw.max_compactions,
+            num_tokens_after=self._num_tokens_after,
+            error=self.error,
+            used=self.usage_by_backend(),
+        )
 
     def _outcome(self) -> CompactionOutcome:
         if isinstance(self.plan, Skipped):
@@ -171,7 +167,7 @@ class SummaryRun:
             return "done"
         return "failed" if self.error not in (None, STOPPED) else "stopped"
 
-    def _state(self) -> State:
+    def _state(self) -> CompactionState:
         if isinstance(self.plan, Skipped):
             return self.plan.state
         if self.error is not None:

@@ -10,16 +10,14 @@ An edge: it uses the event loop.
 """
 
 import asyncio
-from typing import Any, Literal
 
 from backends.contract import BackendError, Delta, Finish, Generation, Usage
 from gateway.core.gateway import Gateway
+from gateway.wire.routing import RoutedWarmUp, WarmUpState
 from router.classify.task import Task
 from router.decide.decision import RouteDecision
 
-State = Literal["warming", "held", "opened", "declined", "limited", "cut", "failed"]
-
-_READY: tuple[State, ...] = ("held", "opened", "cut")  # the next turn gains from going there
+_READY: tuple[WarmUpState, ...] = ("held", "opened", "cut")  # the next turn gains from going there
 
 
 class WarmUp:
@@ -27,7 +25,7 @@ class WarmUp:
 
     def __init__(self, owner: "Warming", backend: str) -> None:
         self.backend = backend
-        self.state: State = "warming"
+        self.state: WarmUpState = "warming"
         self.usage = Usage()  # input: held now; cached: of that, before
         self.generation: Generation | None = None
         self._owner = owner
@@ -57,7 +55,7 @@ class WarmUp:
             self.usage = self.generation.cancel()
             self.end("cut")
 
-    def end(self, state: State) -> None:
+    def end(self, state: WarmUpState) -> None:
         """It is over."""
         self.state = state
         self._owner.over(self)
@@ -91,7 +89,7 @@ class Warming:
             except BackendError as error:
                 self.failed(warm_up, error)
 
-    def _hindrance(self, backend: str) -> State | None:
+    def _hindrance(self, backend: str) -> WarmUpState | None:
         group = self._gw.infos[backend].group
         if self._gw.warm_up_timeout_s <= 0 or self._gw.waiting.wanting(group):
             return "declined"
@@ -148,14 +146,14 @@ class Warming:
         """How much of the context was held before."""
         return max(warm_up.usage.num_cached_tokens for warm_up in self.warm_ups)
 
-    def view(self) -> list[dict[str, Any]]:
+    def view(self) -> tuple[RoutedWarmUp, ...]:
         """`routing.warm`: how far each backend is ready."""
-        return [
-            {
-                "backend": warm_up.backend,
-                "state": warm_up.state,
-                "held_tokens": warm_up.usage.num_input_tokens,
-                "cached_tokens": warm_up.usage.num_cached_tokens,
-            }
+        return tuple(
+            RoutedWarmUp(
+                warm_up.backend,
+                warm_up.state,
+                warm_up.usage.num_input_tokens,
+                warm_up.usage.num_cached_tokens,
+            )
             for warm_up in self.warm_ups
-        ]
+        )

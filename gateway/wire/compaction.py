@@ -5,9 +5,9 @@ and developer messages, the first thing that the user said, and the current prom
 the latest turns, or the latest steps of a long one, up to a share of the threshold.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -29,7 +29,8 @@ from backends.contract import (
 )
 from backends.prompt import is_user, measure, parts_text, prompt_size
 from gateway.wire.items import wire_item
-from gateway.wire.response_json import usage_json
+from gateway.wire.output_items import response_usage, usage_by_name
+from gateway.wire.routing import CompactionState, RoutedCompaction
 from gateway.wire.sealing import Folded
 from router.classify.task import Task
 
@@ -46,8 +47,6 @@ INSTRUCTIONS = (
 )
 
 _EMPTY = measure(Compaction("", summary=""))  # what a summary weighs besides its words
-
-State = Literal["running", "done", "failed", "limit_reached", "nothing_to_fold"]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,20 +197,31 @@ def compacted_task(task: Task, plan: Plan, item: Compaction) -> Task:
     return msgspec.structs.replace(task, request=request)
 
 
-def compaction_view(plan: Plan | Skipped, state: State, max_compactions: int) -> dict[str, Any]:
+def routed_compaction(
+    plan: Plan | Skipped,
+    state: CompactionState,
+    max_compactions: int,
+    *,
+    num_tokens_after: int | None,
+    error: str | None,
+    used: Mapping[str, Usage],
+) -> RoutedCompaction:
     """`routing.compaction`."""
-    return {
-        "state": state,
-        "number": plan.number,
-        "max_per_conversation": max_compactions,
-        "threshold_tokens": plan.threshold_tokens,
-        "tokens_before": plan.num_tokens,
-    }
+    return RoutedCompaction(
+        state,
+        plan.number,
+        max_compactions,
+        plan.threshold_tokens,
+        plan.num_tokens,
+        num_tokens_after,
+        error,
+        usage_by_name(used) or None,
+    )
 
 
 def compaction_object(
     response_id: str, items: Iterable[ContextItem], usage: Usage, created_at: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The `response.compaction` object for a compacted context."""
     tail = response_id.removeprefix("resp_")
     output = [wire_item(entry.item, f"msg_{tail}{n:04x}") for n, entry in enumerate(items)]
@@ -220,7 +230,7 @@ def compaction_object(
         "object": "response.compaction",
         "created_at": created_at,
         "output": output,
-        "usage": usage_json(usage),
+        "usage": response_usage(usage),
     }
 
 

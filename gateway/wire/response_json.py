@@ -1,134 +1,150 @@
-"""The protocol's objects as JSON: usage, output items, and the fixed part of a response."""
+"""The response object: what of it never changes, encoded once, and what does.
 
-from typing import Any
+The comment of each field is what the SDKs and docs/protocol.md say of it: `make sdk` writes both.
+"""
+
+from typing import Literal
 
 import msgspec
 
-from backends.contract import (
-    CustomToolCall,
-    DeltaKind,
-    FunctionCall,
-    Item,
-    Message,
-    Reasoning,
-    TextPart,
-    Usage,
-)
 from gateway.wire.events import NULL
+from gateway.wire.output_items import ResponseUsage
 from gateway.wire.requests import ParsedCreate
+from gateway.wire.routing import Routing, Unrouted
 
 _encode = msgspec.json.encode
 
 
-def usage_json(usage: Usage) -> dict[str, Any]:
-    """`usage` of a response; the SDK's types require every field."""
-    return {
-        "input_tokens": usage.num_input_tokens,
-        "input_tokens_details": {
-            "cached_tokens": usage.num_cached_tokens,
-            "cache_write_tokens": 0,
-        },
-        "output_tokens": usage.num_output_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.num_reasoning_tokens},
-        "total_tokens": usage.num_input_tokens + usage.num_output_tokens,
-    }
+class ReasoningEcho(msgspec.Struct, frozen=True):
+    """`reasoning`, as the request set it."""
+
+    effort: str | None  # how much reasoning was asked for
+    summary: str | None  # the kind of summary that was asked for
 
 
-def text_part(text: str) -> dict[str, Any]:
-    """An `output_text` content part."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+class TextEcho(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`text`, as the request set it."""
+
+    format: msgspec.Raw  # the format of the text
+    verbosity: str | None = None  # how wordy the text shall be
 
 
-def output_item(
-    kind: DeltaKind,
-    item_id: str,
-    status: str,
-    text: str | None,
-    *,
-    phase: str | None = None,
-    call_id: str = "",
-    name: str = "",
-    namespace: str | None = None,
-    sealed: str = "",
-) -> dict[str, Any]:
-    """An output item; `text` is None while it is being written."""
-    if kind is DeltaKind.TEXT:
-        content = [] if text is None else [text_part(text)]
-        item: dict[str, Any] = {"id": item_id, "type": "message", "role": "assistant"}
-        item |= {"status": status, "content": content}
-        return item if phase is None else item | {"phase": phase}
-    if kind is DeltaKind.REASONING:
-        summary = [{"type": "summary_text", "text": text}] if text else []
-        item = {"id": item_id, "type": "reasoning", "summary": summary, "status": status}
-        return item | {"encrypted_content": sealed} if sealed else item
-    call = {"id": item_id, "call_id": call_id, "name": name, "status": status}
-    if kind is DeltaKind.CUSTOM_CALL:
-        return call | {"type": "custom_tool_call", "input": text or ""}
-    if namespace is not None:
-        call["namespace"] = namespace
-    return call | {"type": "function_call", "arguments": text or ""}
+class ResponseError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a response failed."""
+
+    code: str  # for programs
+    message: str  # for people
+    param: str | None = None  # the field of the request that was wrong
 
 
-def context_item(
-    kind: DeltaKind,
-    item_id: str,
-    text: str,
-    *,
-    phase: str | None,
-    call_id: str,
-    name: str,
-    namespace: str | None,
-    sealed: str = "",
-) -> Item:
-    """A finished output item as context for the next turn."""
-    if kind is DeltaKind.TEXT:
-        return Message("assistant", (TextPart(text),), id=item_id, phase=phase)
-    if kind is DeltaKind.REASONING:
-        return Reasoning(item_id, (text,) if text else (), encrypted_content=sealed or None)
-    if kind is DeltaKind.CUSTOM_CALL:
-        return CustomToolCall(call_id, name, text, id=item_id)
-    return FunctionCall(call_id, name, text, item_id, namespace)
+class IncompleteDetails(msgspec.Struct, frozen=True):
+    """Why a response is incomplete."""
+
+    # `max_output_tokens` or `content_filter`; ours are `steered`, `cancelled` and `awaited`.
+    reason: str | None
 
 
-def static_fields(parsed: ParsedCreate, created_at: int) -> bytes:
-    """The part of a response object that never changes, as JSON without its closing brace.
+class ResponseStart(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same in every event of a response."""
+
+    id: str  # continue the response by it: `previous_response_id`
+    object: Literal["response"]  # always that
+    created_at: int  # Unix time in seconds
+    background: bool  # whether it outlives its request
+    instructions: str | None  # as the request set it
+    max_output_tokens: int | None  # as the request set it
+    max_tool_calls: int | None  # as the request set it
+    metadata: dict[str, str]  # as the request set it
+    parallel_tool_calls: bool  # as the request set it
+    previous_response_id: str | None  # the response that this continues
+    prompt_cache_key: str | None  # as the request set it
+    reasoning: ReasoningEcho  # as the request set it
+    safety_identifier: str | None  # as the request set it
+    service_tier: str  # the tier used
+    store: bool  # whether the response is kept
+    temperature: float  # as the request set it
+    text: TextEcho  # as the request set it
+    tool_choice: msgspec.Raw  # as the request set it
+    tools: list[msgspec.Raw]  # as the request set it
+    top_logprobs: int  # as the request set it
+    top_p: float  # as the request set it
+    truncation: str  # as the request set it
+    user: str | None  # as the request set it
+
+
+class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What changes from event to event."""
+
+    output: list[msgspec.Raw]  # the items that are done
+    model: str  # the model that answers
+    status: str  # `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`
+    completed_at: int | None  # Unix time in seconds, once it is completed
+    error: ResponseError | None  # why it failed
+    incomplete_details: IncompleteDetails | None  # why it is incomplete
+    usage: ResponseUsage | None  # at the end: tokens of the conversation
+    routing: Routing | Unrouted | None = None  # ours: where it ran and why
+
+
+def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
+    """What never changes, as JSON without its closing brace.
 
     Tools and format are the client's own bytes, copied: Codex sends 40 KB of tools every turn.
     """
     body = parsed.body
     reasoning, text = body.reasoning, body.text
     summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
-    text_echo: dict[str, Any] = {"format": {"type": "text"}}
-    if text and text.format != NULL:
-        text_echo["format"] = text.format
-    if text and text.verbosity:
-        text_echo["verbosity"] = text.verbosity
-    fields = {
-        "id": parsed.id,
-        "object": "response",
-        "created_at": created_at,
-        "background": body.background is True,
-        "instructions": body.instructions,
-        "max_output_tokens": body.max_output_tokens,
-        "max_tool_calls": body.max_tool_calls,
-        "metadata": body.metadata or {},
-        "parallel_tool_calls": body.parallel_tool_calls is not False,
-        "previous_response_id": body.previous_response_id,
-        "prompt_cache_key": body.prompt_cache_key,
-        "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": summary},
-        "safety_identifier": body.safety_identifier,
-        "service_tier": _effective_tier(body.service_tier),
-        "store": parsed.store,
-        "temperature": 1.0 if body.temperature is None else body.temperature,
-        "text": text_echo,
-        "tool_choice": "auto" if body.tool_choice == NULL else body.tool_choice,
-        "tools": body.tools or [],
-        "top_logprobs": body.top_logprobs or 0,
-        "top_p": 1.0 if body.top_p is None else body.top_p,
-        "truncation": body.truncation or "disabled",
-        "user": body.user,
-    }
-    return _encode(fields)[:-1]
+    start = ResponseStart(
+        id=parsed.id,
+        object="response",
+        created_at=created_at,
+        background=body.background is True,
+        instructions=body.instructions,
+        max_output_tokens=body.max_output_tokens,
+        max_tool_calls=body.max_tool_calls,
+        metadata=body.metadata or {},
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        previous_response_id=body.previous_response_id,
+        prompt_cache_key=body.prompt_cache_key,
+        reasoning=ReasoningEcho(reasoning.effort if reasoning else None, summary),
+        safety_identifier=body.safety_identifier,
+        service_tier=_effective_tier(body.service_tier),
+        store=parsed.store,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        text=TextEcho(
+            text.format if text and text.format != NULL else _PLAIN_TEXT,
+            (text.verbosity or None) if text else None,
+        ),
+        tool_choice=_AUTO if body.tool_choice == NULL else body.tool_choice,
+        tools=body.tools or [],
+        top_logprobs=body.top_logprobs or 0,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        truncation=body.truncation or "disabled",
+        user=body.user,
+    )
+    return _encode(start)[:-1]
+
+
+_PLAIN_TEXT = msgspec.Raw(b'{"type":"text"}')
+_AUTO = msgspec.Raw(b'"auto"')
+
+
+def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
+    """The object of a response that has not begun."""
+    state = ResponseState(
+        output=[],
+        model=parsed.body.model,
+        status="queued",
+        completed_at=None,
+        error=None,
+        incomplete_details=None,
+        usage=None,
+    )
+    return response_json(start_json(parsed, created_at), state)
+
+
+def response_json(start: bytes, state: ResponseState) -> bytes:
+    """The whole object; `start` is of `start_json`."""
+    return b"%b,%b" % (start, _encode(state)[1:])
 
 
 def _effective_tier(asked: str | None) -> str:

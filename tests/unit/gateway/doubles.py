@@ -22,12 +22,26 @@ from backends.contract import (
 from gateway.store.response_store import ResponseStore
 from gateway.wire.events import decode_body
 from gateway.wire.requests import ParsedCreate, parse_create
+from gateway.wire.routing import ContextUse, RoutedBackend, RoutedClass, Routing
 from gateway.wire.stored_response import Context, Lineage, StoredResponse
-from router.classify.task import GroupLimits, Tenant
+from router.classify.task import GroupLimits, Route, Tenant
+from router.decide.decision import Reason
 from router.pools.pools import Demand, Grant, MemoryPools, Renewal, Reservation
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
 from tests.e2e.events import Event
 
+ROUTING = Routing(
+    route=Route.FAST,
+    strategy=None,
+    backends=(RoutedBackend("wafer", "fast", "lanewise-fast", True),),
+    task_class=RoutedClass("interactive", 0.1, 0.0, ()),
+    reason=Reason.CLASS,
+    why="It is short.",
+    policy_version="default",
+    pools=(),
+    ratelimit_mode="redis",
+    context=ContextUse(7, 1_000, 0.7, "sharp"),
+)
 MANY = GroupLimits(requests_per_min=600, tokens_per_min=6_000_000, max_concurrent=64)
 TENANT = Tenant(id="acme", tier="default", limits={"fast": MANY, "deep": MANY})
 

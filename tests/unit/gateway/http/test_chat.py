@@ -4,6 +4,7 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -33,8 +34,9 @@ from gateway.wire.chat_stream import ChatStream
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending
+from gateway.wire.response_json import ResponseError
 from router.classify.task import Route
-from tests.unit.gateway.doubles import call, text
+from tests.unit.gateway.doubles import ROUTING, call, text
 
 USAGE = Usage(7, 3, 5, 2)
 DONE = Ending(status="completed", usage=USAGE)
@@ -304,11 +306,11 @@ def answer(
     chat, create = parse_chat(body(**fields), "resp_1")
     sent = (outbox.send, outbox.mark) if outbox else ()
     stream = ChatStream(create, chat, *sent)
-    stream.open(100, "wafer-model", {"route": "fast"})
+    stream.open(100, "wafer-model", ROUTING)
     for delta in deltas:
         stream.push(delta, None)
     stream.close_items(ending)
-    assert stream.finish(ending, 101, {"route": "fast"}) == stream.body
+    assert stream.finish(ending, 101, ROUTING) == stream.body
     stream.send_terminal()
     assert stream.ended
     return stream
@@ -402,7 +404,7 @@ async def test_chunks(include_usage: bool) -> None:
         ChatCompletionChunk.model_validate(chunk, strict=True)
     assert {chunk["id"] for chunk in chunks} == {chunks[0]["id"]}
     assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert chunks[0]["routing"] == {"route": "fast"}
+    assert chunks[0]["routing"] == json.loads(msgspec.json.encode(ROUTING))
     assert joined(chunks) == ("ab", [("call_1", "look", "{}")], "tool_calls")
     if include_usage:
         *rest, last = chunks
@@ -416,7 +418,7 @@ async def test_text_gathers_between_flushes() -> None:
     outbox = Chunks()
     chat, create = parse_chat(body(stream=True), "resp_1")
     stream = ChatStream(create, chat, outbox.send, outbox.mark)
-    stream.open(100, "m", {})
+    stream.open(100, "m", ROUTING)
     for word in "abc":
         stream.push(text(word), None)
     assert len(outbox.frames) == 2, "the role, and the first word at once"
@@ -446,12 +448,12 @@ async def test_the_content_is_the_answer_and_commentary_is_apart(
     outbox = Chunks()
     chat, create = parse_chat(body(stream=True), "resp_1")
     stream = ChatStream(create, chat, outbox.send, outbox.mark)
-    stream.open(100, "m", {})
+    stream.open(100, "m", ROUTING)
     for index, (words, phase) in enumerate(said):
         for piece in words.partition("i"):
             stream.push(text(piece, index), phase)
     stream.close_items(DONE)
-    message = json.loads(stream.finish(DONE, 101, {}))["choices"][0]["message"]
+    message = json.loads(stream.finish(DONE, 101, None))["choices"][0]["message"]
     stream.send_terminal()
     outbox.close()
     assert (message["content"], message.get("reasoning_content")) == (content, commentary)
@@ -462,7 +464,7 @@ async def test_the_content_is_the_answer_and_commentary_is_apart(
 
 async def test_a_failure_is_the_last_chunk() -> None:
     outbox = Chunks()
-    error = {"code": "server_error", "message": "it broke"}
+    error = ResponseError("server_error", "it broke")
     answer([text("x")], Ending(status="failed", error=error, usage=USAGE), outbox=outbox)
     assert outbox.chunks[-1]["error"]["message"] == "it broke"
     outbox.close()

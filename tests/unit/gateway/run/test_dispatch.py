@@ -25,6 +25,7 @@ from gateway.run.dispatch import Run, RunOutcome
 from gateway.run.side_reservations import PendingReservation, SideReservation, SideReservations
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import ResponseStream
+from gateway.wire.routing import RoutedGeneration
 from router.classify.task import Route
 from router.decide.decision import RankedRoute, Reason
 from router.strategies.table import STRATEGIES, record_of
@@ -313,7 +314,7 @@ async def test_hedge_lets_the_fast_engine_join_in_time() -> None:
     stage.fast.only.sink.finish(stop(2))
     assert stage.said == [("quick", "final_answer")]
     assert stage.outcome().finish is not None
-    assert [row["state"] for row in stage.run.branches.generations()] == ["cancelled", "finished"]
+    assert [row.state for row in stage.run.branches.generations()] == ["cancelled", "finished"]
     assert [held.settled for held in stage.apart.held] == [[stop(2).usage]]
 
 
@@ -344,10 +345,10 @@ async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
     assert stage.said == [("a draft", "commentary"), ("better", "final_answer")]
     assert stage.run.usages == [stop(2).usage, stop(5).usage]
     assert stage.run.answerer == 1
-    assert stage.run.branches.generations() == [
-        {"backend": "wafer", "part": "draft", "state": "finished", "output_tokens": 2},
-        {"backend": "gpu", "part": "revise", "state": "finished", "output_tokens": 5},
-    ]
+    assert stage.run.branches.generations() == (
+        RoutedGeneration(backend="wafer", part="draft", state="finished", output_tokens=2),
+        RoutedGeneration(backend="gpu", part="revise", state="finished", output_tokens=5),
+    )
 
 
 JSON = TextFormat("json_object")

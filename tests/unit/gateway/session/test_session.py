@@ -25,14 +25,15 @@ from gateway.session.session import (
     MAX_WAITING,
     MAX_WAITING_BYTES,
     Action,
-    Redirect,
+    RedirectJob,
     Session,
-    Start,
-    Stop,
+    StartJob,
+    StopJob,
 )
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import BadFrameError, decode_event
 from gateway.wire.response import Ending, ResponseStream
+from gateway.wire.response_json import ResponseError
 from gateway.wire.stored_response import Lineage
 from tests.e2e.events import Event, check_event, check_response
 from tests.unit.gateway.doubles import TENANT, Transcript, call, numbered_ids, text
@@ -40,7 +41,7 @@ from tests.unit.gateway.doubles import TENANT, Transcript, call, numbered_ids, t
 DONE = Ending(status="completed", usage=Usage(5, 0, 5, 0))
 STEERED = Ending(status="incomplete", reason="steered", usage=Usage())
 LENGTH = Ending(status="incomplete", reason="max_output_tokens", usage=Usage())
-FAILED = Ending(status="failed", error={"code": "server_error", "message": "x"}, usage=Usage())
+FAILED = Ending(status="failed", error=ResponseError("server_error", "x"), usage=Usage())
 OVERLOADED = ProtocolError("server_is_overloaded", "Full.", retry_after_us=1)
 REFUSED: ProtocolError = ProtocolError("rate_limit_exceeded", "Wait.", retry_after_us=1)
 
@@ -51,8 +52,8 @@ class Peer:
     def __init__(self) -> None:
         self.heard = Transcript()
         self.running: list[Job] = []
-        self.stops: list[Stop] = []
-        self.redirects: list[Redirect] = []
+        self.stops: list[StopJob] = []
+        self.redirects: list[RedirectJob] = []
         self.now_us = 0
         self.session = Session(TENANT, self.heard.send, lambda stream: None, numbered_ids())
 
@@ -114,9 +115,9 @@ class Peer:
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Start):
+            if isinstance(action, StartJob):
                 self.running.append(action.job)
-            elif isinstance(action, Stop):
+            elif isinstance(action, StopJob):
                 self.stops.append(action)
             else:
                 self.redirects.append(action)
@@ -451,7 +452,7 @@ def test_cancel_stops_a_running_response() -> None:
     peer.create("one", stream_id="s")
     job = peer.only
     assert peer.send(type="response.cancel", response_id=job.parsed.id) == []
-    assert peer.stops == [Stop(job, "cancelled")]
+    assert peer.stops == [StopJob(job, "cancelled")]
     peer.end(job)
     (error,) = peer.send(type="response.cancel", response_id=job.parsed.id)
     assert error["error"]["code"] == "response_not_found"
@@ -472,7 +473,7 @@ def test_one_sub_task_is_cancelled() -> None:
     peer = Peer()
     job, subtask_id = handing(peer, stream_id="s")
     assert peer.send(type="response.cancel", response_id=subtask_id) == []
-    assert peer.redirects == [Redirect(job, 2, None)]
+    assert peer.redirects == [RedirectJob(job, 2, None)]
     assert peer.stops == []
 
 
@@ -544,7 +545,7 @@ def test_a_steer_is_accepted_and_followed_by_a_successor(named: dict[str, str]) 
     assert accepted["type"] == "response.steer.accepted"
     assert accepted["steer"]["previous_response_id"] == first.parsed.id
     assert accepted.get("stream_id") == named.get("stream_id")
-    assert peer.stops == [Stop(first, "steered")]
+    assert peer.stops == [StopJob(first, "steered")]
     events = peer.end(first, STEERED)
     assert events[-1]["type"] == "response.incomplete"
     assert accepted["sequence_number"] < events[0]["sequence_number"]

@@ -6,7 +6,7 @@ import pytest
 
 from backends.contract import FunctionCall, FunctionCallOutput, Item, Message, TextPart
 from backends.prompt import measure
-from gateway.wire.context_usage import band, context_view
+from gateway.wire.context_usage import band, context_use
 from tests.e2e.events import check_response
 from tests.unit.gateway.doubles import RecordingBackend, stop, text
 from tests.unit.gateway.task.test_pipeline import PlayingBackend, World
@@ -59,9 +59,9 @@ def test_crossing(
 ) -> None:
     measured = tuple(measure(item) for item in items)
     num_tokens = sum(entry.num_tokens for entry in measured)
-    view = context_view(task(items=measured, prompt_tokens=num_tokens), num_output_tokens, 1_000)
-    assert view.get("crossed_from") == crossed_from
-    assert view["used_percent"] == round((num_tokens + num_output_tokens) / 10, 1)
+    use = context_use(task(items=measured, prompt_tokens=num_tokens), num_output_tokens, 1_000)
+    assert use.crossed_from == crossed_from
+    assert use.used_percent == round((num_tokens + num_output_tokens) / 10, 1)
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -19,8 +19,9 @@ from backends.contract import (
     Usage,
 )
 from gateway.wire.response import Ending, ResponseStream
+from gateway.wire.response_json import ResponseError
 from tests.e2e.events import Event, check_event, check_response
-from tests.unit.gateway.doubles import Transcript, call, parsed_create, text
+from tests.unit.gateway.doubles import ROUTING, Transcript, call, parsed_create, text
 
 TEXT, REASONING, FUNCTION, CUSTOM = DeltaKind
 USAGE = Usage(7, 3, 5, 2)
@@ -28,7 +29,7 @@ DONE = Ending(status="completed", usage=USAGE)
 LENGTH = Ending(status="incomplete", reason="max_output_tokens", usage=USAGE)
 STEERED = Ending(status="incomplete", reason="steered", usage=USAGE)
 CANCELLED = Ending(status="incomplete", reason="cancelled", usage=USAGE)
-FAILED = Ending(status="failed", error={"code": "server_error", "message": "it broke"}, usage=USAGE)
+FAILED = Ending(status="failed", error=ResponseError("server_error", "it broke"), usage=USAGE)
 
 
 def write(
@@ -41,7 +42,7 @@ def write(
     """A whole response, each delta flushed at once; checked against the SDK and the protocol."""
     heard = Transcript()
     stream = ResponseStream(parsed_create(**fields), heard.emit, stream_id=stream_id)
-    stream.open(100, "wafer-model", {"route": "fast"})
+    stream.open(100, "wafer-model", ROUTING)
     for delta, phase in deltas:
         stream.push(delta, phase)
     finish(stream, ending)
@@ -51,7 +52,7 @@ def write(
 
 def finish(stream: ResponseStream, ending: Ending) -> None:
     stream.close_items(ending)
-    assert stream.finish(ending, 101, {"route": "fast"}) == stream.body
+    assert stream.finish(ending, 101, ROUTING) == stream.body
     stream.send_terminal()
 
 
@@ -159,7 +160,7 @@ def test_endings(
     response = events[-1]["response"]
     assert response["status"] == status
     assert response["incomplete_details"] == details
-    assert response["error"] == ending.error
+    assert response["error"] == (msgspec.to_builtins(ending.error) if ending.error else None)
     assert [item["status"] for item in response["output"]] == ["completed", item_status]
     assert response["usage"]["total_tokens"] == 12
 
@@ -167,7 +168,7 @@ def test_endings(
 def test_a_cancelled_background_response_is_cancelled() -> None:
     heard = Transcript()
     stream = ResponseStream(parsed_create(background=True), heard.emit)
-    stream.open(100, "m", {})
+    stream.open(100, "m", ROUTING)
     stream.push(text("Half"))
     finish(stream, Ending(status="cancelled", usage=USAGE))
     assert heard.types[-1] == "response.incomplete"
@@ -221,11 +222,11 @@ def test_the_response_echoes_the_request() -> None:
     }
     heard = Transcript()
     stream = ResponseStream(parsed_create(**sent), heard.emit)
-    stream.open(100, "wafer-model", {"route": "fast"})
+    stream.open(100, "wafer-model", ROUTING)
     response = heard.events[0]["response"]
     assert {name: response[name] for name in sent} == sent
     assert response["model"] == "wafer-model"
-    assert response["routing"] == {"route": "fast"}
+    assert response["routing"] == json.loads(msgspec.json.encode(ROUTING))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ def test_text_gathers_between_flushes() -> None:
     heard = Transcript()
     dirty: list[ResponseStream] = []
     stream = ResponseStream(parsed_create(), heard.emit, on_dirty=dirty.append)
-    stream.open(100, "m", {})
+    stream.open(100, "m", ROUTING)
     heard.take()
     for word in ("a", "b", "c"):
         stream.push(text(word))
@@ -273,7 +274,7 @@ def test_heartbeats_repeat_the_response_while_it_runs() -> None:
     stream = ResponseStream(parsed_create(), heard.emit, stream_id="s")
     stream.heartbeat()
     assert heard.events == []
-    stream.open(100, "m", {})
+    stream.open(100, "m", ROUTING)
     stream.heartbeat()
     stream.push(text("x"))
     stream.heartbeat()
@@ -289,7 +290,7 @@ def test_states() -> None:
     heard = Transcript()
     stream = ResponseStream(parsed_create(), heard.emit)
     assert (stream.is_open, stream.ended, stream.num_events, stream.body) == (False, False, 0, b"")
-    stream.open(100, "m", {})
+    stream.open(100, "m", ROUTING)
     assert (stream.is_open, stream.ended, stream.num_events) == (True, False, 2)
     assert json.loads(stream.body) == heard.events[0]["response"]
     assert not stream.has_calls
@@ -360,7 +361,7 @@ def test_whatever_is_generated_the_protocol_holds() -> None:
             stream_id=stream_id,
             on_dirty=(lambda stream: None) if gathers else None,
         )
-        stream.open(100, "m", {"route": "fast"})
+        stream.open(100, "m", ROUTING)
         for delta, phase in script:
             stream.push(delta, phase)
             act = chance.random()
@@ -391,7 +392,7 @@ def test_whatever_is_generated_the_protocol_holds() -> None:
 def test_an_engines_own_phase(own: str, given: str | None, shown: str | None) -> None:
     heard = Transcript()
     stream = ResponseStream(parsed_create(), heard.emit)
-    stream.open(1, "ours", {})
+    stream.open(1, "ours", ROUTING)
     stream.push(msgspec.structs.replace(text("Hm."), phase=own), given)
     stream.end_item()
     items = [event["item"] for event in heard.events if "item" in event]

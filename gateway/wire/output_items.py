@@ -1,0 +1,175 @@
+"""What a response holds, as JSON: the items of its output, and its usage."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from backends.contract import (
+    CustomToolCall,
+    Delta,
+    DeltaKind,
+    FunctionCall,
+    Item,
+    Message,
+    Reasoning,
+    TextPart,
+    Usage,
+)
+
+
+class InputDetails(msgspec.Struct, frozen=True):
+    """Of the input tokens."""
+
+    cached_tokens: int  # served from a KV prefix
+    cache_write_tokens: int  # always 0
+
+
+class OutputDetails(msgspec.Struct, frozen=True):
+    """Of the output tokens."""
+
+    reasoning_tokens: int  # spent on reasoning
+
+
+class ResponseUsage(msgspec.Struct, frozen=True):
+    """Tokens; OpenAI's SDK requires every field."""
+
+    input_tokens: int  # tokens of the prompt
+    input_tokens_details: InputDetails  # of the input tokens
+    output_tokens: int  # tokens generated, reasoning included
+    output_tokens_details: OutputDetails  # of the output tokens
+    total_tokens: int  # both together
+
+
+def response_usage(usage: Usage) -> ResponseUsage:
+    """`usage` of a response."""
+    return ResponseUsage(
+        usage.num_input_tokens,
+        InputDetails(usage.num_cached_tokens, 0),
+        usage.num_output_tokens,
+        OutputDetails(usage.num_reasoning_tokens),
+        usage.num_input_tokens + usage.num_output_tokens,
+    )
+
+
+def usage_by_name(used: Mapping[str, Usage]) -> dict[str, ResponseUsage]:
+    """The usage of each backend, as `routing` says it."""
+    return {name: response_usage(usage) for name, usage in used.items()}
+
+
+class OutputText(msgspec.Struct, frozen=True):
+    """A content part."""
+
+    type: Literal["output_text"]
+    text: str
+    annotations: tuple[()] = ()
+    logprobs: tuple[()] = ()
+
+
+class SummaryText(msgspec.Struct, frozen=True):
+    """A part of a reasoning summary."""
+
+    type: Literal["summary_text"]
+    text: str
+
+
+class MessageOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message; `phase` only where one is known."""
+
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    status: str
+    content: tuple[OutputText, ...]
+    phase: str | None = None
+
+
+class ReasoningOutput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reasoning item."""
+
+    id: str
+    type: Literal["reasoning"]
+    summary: tuple[SummaryText, ...]
+    status: str
+    encrypted_content: str = ""
+
+
+class CallOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call of a function (`arguments`) or of a custom tool (`input`)."""
+
+    id: str
+    call_id: str
+    name: str
+    status: str
+    namespace: str | None = None
+    type: Literal["function_call", "custom_tool_call"]
+    arguments: str | None = None
+    input: str | None = None
+
+
+class CompactionOutput(msgspec.Struct, frozen=True):
+    """A compaction item."""
+
+    id: str | None
+    type: Literal["compaction"]
+    encrypted_content: str
+
+
+OutputItem = MessageOutput | ReasoningOutput | CallOutput | CompactionOutput
+
+
+class OpenItem:
+    """The output item that deltas go to now."""
+
+    __slots__ = (
+        *("call_id", "head", "id", "kind", "name", "namespace", "num_sent", "pending", "phase"),
+        *("pieces", "sealed", "source"),
+    )
+
+    def __init__(
+        self, delta: Delta, item_id: str, phase: str | None, namespaces: Mapping[str, str | None]
+    ) -> None:
+        """`namespaces`: of the functions that may be called, by name."""
+        self.source = delta.index
+        self.kind = delta.kind
+        self.id = item_id
+        self.phase = phase
+        self.call_id = delta.call_id
+        self.name = delta.name
+        self.namespace = namespaces.get(delta.name)
+        self.pieces: list[str] = []  # sent
+        self.pending: list[str] = []  # not yet sent
+        self.head = b""  # of its delta events, up to the text
+        self.sealed = ""  # encrypted content of reasoning
+        self.num_sent = 0
+
+    def output(self, status: str, text: str | None) -> OutputItem:
+        """The item as the response shows it; `text` is None while it is being written."""
+        if self.kind is DeltaKind.TEXT:
+            content = () if text is None else (OutputText("output_text", text),)
+            return MessageOutput(self.id, "message", "assistant", status, content, self.phase)
+        if self.kind is DeltaKind.REASONING:
+            summary = (SummaryText("summary_text", text),) if text else ()
+            return ReasoningOutput(self.id, "reasoning", summary, status, self.sealed)
+        is_custom = self.kind is DeltaKind.CUSTOM_CALL
+        return CallOutput(
+            id=self.id,
+            call_id=self.call_id,
+            name=self.name,
+            status=status,
+            namespace=None if is_custom else self.namespace,
+            type="custom_tool_call" if is_custom else "function_call",
+            arguments=None if is_custom else text or "",
+            input=text or "" if is_custom else None,
+        )
+
+    def context_item(self, text: str) -> Item:
+        """The finished item as context for the next turn."""
+        if self.kind is DeltaKind.TEXT:
+            return Message("assistant", (TextPart(text),), id=self.id, phase=self.phase)
+        if self.kind is DeltaKind.REASONING:
+            summary = (text,) if text else ()
+            return Reasoning(self.id, summary, encrypted_content=self.sealed or None)
+        if self.kind is DeltaKind.CUSTOM_CALL:
+            return CustomToolCall(self.call_id, self.name, text, id=self.id)
+        return FunctionCall(self.call_id, self.name, text, self.id, self.namespace)

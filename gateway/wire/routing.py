@@ -1,0 +1,141 @@
+"""The `routing` field of a response: where it ran and why; standard clients ignore it.
+
+A key with a default is left out of the JSON where it has that. The comment of each field is what
+the SDKs and docs/protocol.md say of it: `make sdk` writes both.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from backends.contract import BackendGroup
+from gateway.wire.output_items import ResponseUsage
+from router.classify.task import Route
+from router.decide.decision import Reason
+from router.pools.pools import PoolsMode, Unit
+
+Band = Literal["sharp", "drift", "compaction_likely", "compaction_certain"]
+CompactionState = Literal["running", "done", "failed", "limit_reached", "nothing_to_fold"]
+WarmUpState = Literal["warming", "held", "opened", "declined", "limited", "cut", "failed"]
+
+
+class RoutedBackend(msgspec.Struct, frozen=True):
+    """A backend that works on the response."""
+
+    name: str  # its name in the gateway's configuration
+    group: BackendGroup  # the group of engines that it belongs to
+    model: str  # the model id that pins this backend
+    simulated: bool  # whether a simulated engine answers, and no real one
+
+
+class RoutedClass(msgspec.Struct, frozen=True):
+    """How the task was classified."""
+
+    label: str  # `interactive`, `deep` or `uncertain`
+    p_deep: float  # probability, from 0 to 1, that the deep engine is needed
+    p_security: float  # probability that the task is security-sensitive
+    signals: tuple[str, ...]  # the signals that counted, strongest first
+
+
+class PoolBalance(msgspec.Struct, frozen=True):
+    """What is left in one of the tenant's pools."""
+
+    group: BackendGroup  # the group of engines that the pool limits
+    unit: Unit  # what it counts
+    limit: int  # per minute or day; for `concurrent`, at once
+    remaining: int  # what may still be taken
+    reset_s: float  # seconds until it is full again
+
+
+class ContextUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How full the context window is."""
+
+    used_tokens: int  # prompt and output together
+    window_tokens: int  # the smallest window of the route
+    used_percent: float  # of the window
+    band: Band  # what to expect: below 30 %, 60 %, 80 % of the window, or beyond
+    crossed_from: Band | None = None  # the band before, where this turn led into another
+
+
+class RoutedFailover(msgspec.Struct, frozen=True):
+    """A backend failed before its first token, and another of its group took over."""
+
+    from_backend: str = msgspec.field(name="from")  # the backend that failed
+    to: str  # the backend that took over
+    error: str  # what was wrong with the first
+
+
+class RoutedDelegation(msgspec.Struct, frozen=True):
+    """A sub-task of the strategy `delegate`."""
+
+    id: str  # steer or cancel the sub-task by it
+    task: str  # what the deep engine was asked
+    state: str  # `running`, `finished`, `failed` or `cancelled`
+
+
+class RoutedCompaction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of the compaction before the answer."""
+
+    state: CompactionState  # how far it is; docs/context.md says what each means
+    number: int  # of the automatic compactions of this conversation
+    max_per_conversation: int  # more are not made
+    threshold_tokens: int  # a prompt of more tokens is compacted
+    tokens_before: int  # of the whole prompt
+    tokens_after: int | None = None  # of the compacted prompt
+    error: str | None = None  # why there is no summary
+    usage: dict[str, ResponseUsage] | None = None  # what the summary took, by backend
+
+
+class RoutedGeneration(msgspec.Struct, frozen=True):
+    """One generation of a strategy."""
+
+    backend: str  # where it ran
+    part: str  # its part in the strategy; docs/strategies.md names them
+    state: str  # `finished`, `cancelled` or `failed`
+    output_tokens: int  # what it said
+
+
+class RoutedVariations(msgspec.Struct, frozen=True):
+    """How many variations `breadth` made."""
+
+    asked: int  # variations that were begun
+    whole: int  # variations that came to their end
+
+
+class RoutedWarmUp(msgspec.Struct, frozen=True):
+    """How far one backend is ready after a warm-up."""
+
+    backend: str  # the backend's name
+    state: WarmUpState  # what it could do
+    held_tokens: int  # of the context, in its KV cache now
+    cached_tokens: int  # of those, the ones that were there before
+
+
+class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a response ran and why."""
+
+    route: Route  # where the task went
+    strategy: str | None  # how both engines work together; null with one engine
+    backends: tuple[RoutedBackend, ...]  # those that work on it, as failovers have left them
+    task_class: RoutedClass = msgspec.field(name="class")  # how the task was classified
+    reason: Reason  # the kind of rule that put this route first
+    why: str  # the same in one sentence, for people
+    policy_version: str  # the policy that decided
+    pools: tuple[PoolBalance, ...]  # what is left in the tenant's pools of this route
+    ratelimit_mode: PoolsMode  # `degraded` while Redis is away and the gateway limits by itself
+    context: ContextUse  # how full the context window is
+    moved_from: str | None = None  # the backend that held the conversation, where this is another
+    failovers: tuple[RoutedFailover, ...] = ()  # backends that others stood in for
+    # The sub-tasks of `delegate`; `response.in_progress` comes again when one changes.
+    delegations: tuple[RoutedDelegation, ...] | None = None
+    compaction: RoutedCompaction | None = None  # where `context_management` applied
+    usage: dict[str, ResponseUsage] | None = None  # at the end: what each backend used
+    answered_by: str | None = None  # at the end: the backend whose answer it became
+    errors: tuple[str, ...] = ()  # at the end: what failed, although there is an answer
+    generations: tuple[RoutedGeneration, ...] | None = None  # at the end: each one of a strategy
+    variations: RoutedVariations | None = None  # at the end: how many `breadth` made
+    warm: tuple[RoutedWarmUp, ...] | None = None  # after a warm-up: how ready each backend is
+
+
+class Unrouted(msgspec.Struct, frozen=True):
+    """`routing` of a response that ended by a fault of the gateway: nothing is said."""
