@@ -1,10 +1,10 @@
 """Weighs what is known of a task into its label: interactive, deep or uncertain, and says why.
 
 The classifier reads the prompt. What else there is moves its `p_deep`, in log-odds: what the
-tenant's outcomes taught (`learning`), and the conversation's course (`continuity`). Where the band
-of uncertainty lies is the policy's trade-off, moved by how busy the engines are, what is left in the
-tenant's pools, and drift (`tradeoff`, `drift`). With a new conversation, idle engines, full pools
-and nothing learned, the label is the classifier's.
+tenant's outcomes taught (`learning`), and the conversation's state (`continuity`). Where the band
+of uncertainty lies is the policy's trade-off, moved by how busy the engines are, what is left in
+the tenant's pools, and drift (`tradeoff`, `drift`). With a new conversation, idle engines, full
+pools and nothing learned, the label is the classifier's.
 """
 
 import hashlib
