@@ -14,6 +14,8 @@ from backends.contract import BackendStats
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.core.waiting_room import Attempt
+from gateway.task.stages import AdmittedTask, LoadedTask
+from gateway.wire.compaction import Plan, Skipped, expected_task, skipped_words
 from gateway.wire.errors import ProtocolError
 from gateway.wire.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
 from router.classify.classify import classify, features
@@ -24,28 +26,33 @@ from router.decide.decision import RankedRoute, Refusal, RouteDecision, ShadowCh
 from router.decide.ranking import rank
 from router.decide.weighing import weigh
 from router.policy.policy import Policy
-from router.pools.pools import Demand, Grant, Reservation
+from router.pools.pools import Demand, Grant
 from router.pools.redis_pools import PoolsUnavailable
 
 logger = logging.getLogger("lanewise")
 
 
-class Admitted(msgspec.Struct, frozen=True):
-    """A decision that lets a task run, with what it chose and what it holds."""
-
-    decision: RouteDecision
-    chosen: RankedRoute
-    reservation: Reservation
-
-
-async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
-    """Decide where a task runs and reserve for it; the caller settles.
+async def admit(gw: Gateway, job: Job, loaded: LoadedTask) -> AdmittedTask:
+    """Decide where a task runs and reserve for it, and for its compaction where one is planned.
 
     Where its tenant may, it waits for its pools; `job` is told where it stands, and can end that.
+    The caller settles.
 
     Raises:
         ProtocolError: No route is allowed, none fits its pools, or the pools do not answer.
     """
+    task, plan = loaded.task, loaded.plan
+    if isinstance(plan, Plan):
+        task = expected_task(task, plan)
+    try:
+        return await _admit(gw, job, loaded, task)
+    except ProtocolError as error:
+        if isinstance(plan, Skipped) and error.code == "context_length_exceeded":
+            error.message += f" {skipped_words(plan)}"
+        raise
+
+
+async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> AdmittedTask:
     policy = gw.policy.for_tenant(task.tenant.id)  # once: a task sees one policy
     task_class, ranked = rank_task(gw, task, policy)
     asked = demands(task, task_class, ranked, gw.weights)
@@ -67,7 +74,7 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
     groups = dict.fromkeys(group for each in ranked for group in each.route.groups)
     made = await gw.waiting.admit(task, asked[0][0].tokens, groups, attempt, job)
     try:
-        return _decided(gw, task, task_class, made, policy, job)
+        return _decided(gw, job, loaded, task, task_class, made, policy)
     except Exception as error:
         if made.grant.reservation is not None and not isinstance(error, ProtocolError):
             gw.spawn(gw.pools.settle(made.grant.reservation, {}))  # a fault of ours holds nothing
@@ -75,8 +82,14 @@ async def admit(gw: Gateway, task: Task, job: Job | None = None) -> Admitted:
 
 
 def _decided(
-    gw: Gateway, task: Task, task_class: TaskClass, made: Attempt, policy: Policy, job: Job | None
-) -> Admitted:
+    gw: Gateway,
+    job: Job,
+    loaded: LoadedTask,
+    task: Task,
+    task_class: TaskClass,
+    made: Attempt,
+    policy: Policy,
+) -> AdmittedTask:
     """What the pools' answer means, noted wherever it counts.
 
     Raises:
@@ -85,9 +98,8 @@ def _decided(
     ranked, grant = made.ranked, made.grant
     decision = decide(task, task_class, ranked, grant, policy, gw.weights)
     decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
-    if job is not None:
-        job.decided = decision
-        job.records_text = policy.record_text
+    job.decided = decision
+    job.records_text = policy.record_text
     if decision.balances:
         gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
     if grant.num_reaped:
@@ -99,7 +111,7 @@ def _decided(
             decision.balances, ranked[0].route.groups, decision.mode, decision.refusal
         )
         raise refused(decision.refusal, headers)
-    admitted = Admitted(decision, decision.chosen, decision.reservation)
+    admitted = AdmittedTask(loaded, decision, decision.chosen, decision.reservation)
     _count_admission(gw, task, admitted)
     return admitted
 
@@ -138,11 +150,11 @@ def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple
     task_class = classify(seen, policy.band)
     classified_us = gw.clock_us()
     stats = gw.backend_stats()
-    course = gw.experience.arrival(task, stats)
-    if course.holder == "deep" and policy.security_goes_deep:
+    conversation = gw.experience.arrival(task, stats)
+    if conversation.holder == "deep" and policy.security_goes_deep:
         sensitive = was_sensitive(task.request.items, policy.band)
-        course = msgspec.structs.replace(course, was_sensitive=sensitive)
-    facts = gw.experience.facts(task, task_class, seen.reading, course, classified_us)
+        conversation = msgspec.structs.replace(conversation, was_sensitive=sensitive)
+    facts = gw.experience.facts(task, task_class, seen.reading, conversation, classified_us)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
     ranked = rank_routes(policy, task, task_class, stats)
     gw.metrics.stage("classify", classified_us - started_us)
@@ -182,7 +194,7 @@ async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Deman
     try:
         return await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
     except asyncio.CancelledError:
-        gw.spawn(_give_back(gw, task, ranked_demands))
+        gw.spawn(_release(gw, task, ranked_demands))
         raise
     except PoolsUnavailable as error:
         message = f"The rate-limit pools are away. {error}. Try again in 1s."
@@ -218,7 +230,7 @@ async def _reserve_within_capacity(
     return Attempt(routes, grant)
 
 
-async def _give_back(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> None:
+async def _release(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> None:
     """Whether it was granted says the same call again; if it was not, it may be now."""
     try:
         grant = await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
@@ -241,7 +253,7 @@ def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Gran
     )
 
 
-def _count_admission(gw: Gateway, task: Task, admitted: Admitted) -> None:
+def _count_admission(gw: Gateway, task: Task, admitted: AdmittedTask) -> None:
     chosen, first = admitted.chosen, admitted.decision.ranked[0]
     for group in chosen.route.groups:
         gw.metrics.ratelimit(

@@ -8,13 +8,39 @@ import msgspec
 from backends.contract import Compaction, ContextItem
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.wire.compaction import unfolded
+from gateway.task.stages import LoadedTask
+from gateway.wire.compaction import Plan, Skipped, plan_compaction, plan_whole, unfolded
 from gateway.wire.errors import ProtocolError
 from gateway.wire.items import ItemReference
 from gateway.wire.requests import make_task
 from gateway.wire.sealing import SealError, is_sealed_here
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Task
+
+
+async def load(gw: Gateway, job: Job, queued_us: int) -> LoadedTask:
+    """Join a request with the context it continues, and see whether that is to be compacted.
+
+    Raises:
+        ProtocolError: The parent, or an item it refers to, is not to be found.
+    """
+    task = await load_task(gw, job)
+    return LoadedTask(task, _plan_of(gw, job, task), queued_us)
+
+
+def _plan_of(gw: Gateway, job: Job, task: Task) -> Plan | Skipped | None:
+    """What is to be done about its context beforehand."""
+    parsed = job.parsed
+    if not parsed.answers:
+        return plan_whole(task, gw.max_context_tokens)
+    if not parsed.compacts or not task.generate:
+        return None
+    return plan_compaction(
+        task,
+        parsed.compact_threshold_tokens,
+        max_compactions=gw.max_compactions,
+        window_tokens=gw.max_context_tokens,
+    )
 
 
 async def load_task(gw: Gateway, job: Job) -> Task:
@@ -103,7 +129,7 @@ async def _resolve(
     for known in parent:
         if known.item.id == entry.id:
             return known
-    # Our item ids carry their response's id: prefix, 48 hex digits, 4 of the item's place.
+    # Our item ids carry their response's id: prefix, 48 hex digits, 4 of the item's index.
     _, _, tail = entry.id.partition("_")
     stored = await gw.store.load(job.tenant.id, f"resp_{tail[:-4]}") if len(tail) > 4 else None
     for known in (*stored.input, *stored.output) if stored else ():

@@ -7,7 +7,6 @@ import logging
 
 from backends.contract import (
     BackendError,
-    ContextItem,
     CustomToolCall,
     FinishReason,
     FunctionCall,
@@ -16,14 +15,15 @@ from backends.contract import (
 )
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
+from gateway.metrics.metrics import Outcome as OutcomeLabel
 from gateway.run.dispatch import RunOutcome
+from gateway.task.stages import FinishedResponse
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import Ending
 from gateway.wire.response_json import ResponseError
 from gateway.wire.stored_response import MAX_ANCESTORS, Lineage, StoredResponse
 from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Task
-from router.learn.pending_outcomes import PendingOutcome
 
 logger = logging.getLogger("lanewise")
 
@@ -84,32 +84,41 @@ def warmed(job: Job, task: Task, num_cached_tokens: int) -> Ending:
     return Ending(status="completed", usage=usage)
 
 
-async def store_response(
-    gw: Gateway,
-    job: Job,
-    task: Task,
-    output: tuple[ContextItem, ...],
-    body: bytes,
-    backend: str | None,
-    ending: Ending,
-    pending: PendingOutcome | None = None,
-) -> Lineage:
-    """Keep the response if it is to be kept; returns what of its context is stored now."""
-    lineage = job.lineage
-    if not job.parsed.store:
+def outcome_of(ending: Ending) -> OutcomeLabel:
+    """How a response ended, in the metrics' words."""
+    if ending.status == "failed":
+        return "error"
+    return "cancelled" if "cancelled" in (ending.status, ending.reason) else "ok"
+
+
+def refusal_outcome(error: ProtocolError) -> OutcomeLabel:
+    """Why a client was told that its task cannot be, in the metrics' words."""
+    if error.code == "rate_limit_exceeded":
+        return "rate_limited"
+    if error.code == "response_cancelled":
+        return "cancelled"
+    if error.kind.status == 503:
+        return "shed"
+    return "invalid" if error.kind.status < 500 else "error"
+
+
+async def store_response(gw: Gateway, job: Job, finished: FinishedResponse) -> Lineage:
+    """Keep a response if it is to be kept; returns what of its context is stored now."""
+    lineage, task, output = job.lineage, finished.task, finished.output
+    if not (finished.may_store and job.parsed.store):
         return lineage
     if len(lineage.ids) >= MAX_ANCESTORS:
         lineage = Lineage()
     items = task.request.items
     stored = StoredResponse(
-        response=body,
+        response=finished.body,
         ancestors=lineage.ids,
         input=items[lineage.num_items :],
         output=output,
         num_own=len(job.parsed.input.items),
-        backend=backend,
-        can_continue=ending.status in ("completed", "incomplete"),
-        pending=pending,
+        backend=finished.backend,
+        can_continue=finished.ending.status in ("completed", "incomplete"),
+        pending=finished.pending,
     )
     try:
         await gw.store.save(task.tenant.id, task.id, stored)

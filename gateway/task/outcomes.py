@@ -10,11 +10,10 @@ from msgspec import Meta
 
 from backends.contract import BackendGroup, ContextItem, Message, TextPart
 from gateway.core.gateway import Gateway
-from gateway.run.dispatch import Run
-from gateway.task.admit import Admitted
+from gateway.task.stages import RunningTask
 from gateway.wire.errors import ProtocolError, from_validation
 from gateway.wire.events import not_json
-from router.classify.task import Task, Tenant
+from router.classify.task import Tenant
 from router.decide.decision import Reason
 from router.learn.pending_outcomes import PendingOutcome, agreement
 
@@ -35,12 +34,12 @@ _DECODER = msgspec.json.Decoder(Feedback)
 
 
 def note_end(
-    gw: Gateway, task: Task, admitted: Admitted, run: Run, output: tuple[ContextItem, ...]
+    gw: Gateway, running: RunningTask, output: tuple[ContextItem, ...]
 ) -> PendingOutcome | None:
     """Remember a whole answer until its outcome is known; None where nothing is to be learned."""
+    task, run, chosen = running.task, running.run, running.admitted.chosen
     if not gw.policy.for_tenant(task.tenant.id).tradeoff.learn:
         return None
-    chosen = admitted.chosen
     infos = gw.infos
     backend = run.answered_by
     answered_by = infos[backend].group
@@ -48,7 +47,7 @@ def note_end(
     others: tuple[BackendGroup, ...] = tuple(sorted(finished - {answered_by}))
     pending = gw.experience.note_answer(
         task,
-        admitted.decision.task_class,
+        running.admitted.decision.task_class,
         output,
         answered_by=answered_by,
         others=others,

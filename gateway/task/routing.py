@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from backends.contract import BackendInfo, Usage
+from backends.contract import BackendInfo
 from gateway.core.gateway import Gateway
-from gateway.run.dispatch import Run, RunOutcome
-from gateway.task.summary_run import SummaryRun
+from gateway.run.dispatch import RunOutcome
+from gateway.task.stages import RunningTask
 from gateway.wire.context_usage import context_use
 from gateway.wire.output_items import usage_by_name
 from gateway.wire.routing import (
@@ -72,30 +72,24 @@ def decided_routing(
     )
 
 
-def running_routing(
-    gw: Gateway, task: Task, decision: RouteDecision, run: Run, summary: SummaryRun | None
-) -> Routing:
-    """`routing` as the run stands; `decision` holds the backends that failovers have left."""
+def running_routing(gw: Gateway, running: RunningTask) -> Routing:
+    """`routing` as the run stands."""
+    run, summary = running.run, running.summary
     return decided_routing(
-        task,
-        decision,
+        running.task,
+        running.decision,
         gw.infos,
         failovers=tuple(
             [RoutedFailover(each.error.backend, each.to, str(each.error)) for each in run.failovers]
         ),
-        delegations=run.delegations() if _shows_delegations(decision) else None,
+        delegations=run.delegations() if _shows_delegations(running) else None,
         compaction=None if summary is None else summary.view(),
     )
 
 
 def ended_routing(
     gw: Gateway,
-    task: Task,
-    decision: RouteDecision,
-    run: Run,
-    summary: SummaryRun | None,
-    used: Mapping[str, Usage],
-    *,
+    running: RunningTask,
     begun: Routing | None = None,
     outcome: RunOutcome | None = None,
 ) -> Routing:
@@ -105,19 +99,19 @@ def ended_routing(
         begun: How it began, which is used where nothing has changed since.
         outcome: How the answer ended, where there was to be one.
     """
-    if begun is None or run.failovers or _shows_delegations(decision) or summary is not None:
-        begun = running_routing(gw, task, decision, run, summary)
+    run, chosen = running.run, running.admitted.chosen
+    has_changed = run.failovers or _shows_delegations(running) or running.summary is not None
+    if begun is None or has_changed:
+        begun = running_routing(gw, running)
     answer_usages = run.usage_by_backend().values()
     num_output = max([usage.num_output_tokens for usage in answer_usages], default=0)
     ended = msgspec.structs.replace(
         begun,
-        context=context_use(task, num_output, begun.context.window_tokens),
-        usage=usage_by_name(used),
+        context=context_use(running.task, num_output, begun.context.window_tokens),
+        usage=usage_by_name(running.usage_by_backend()),
     )
     if outcome is None:
         return ended
-    chosen = decision.chosen
-    assert chosen is not None
     return msgspec.structs.replace(
         ended,
         answered_by=run.answered_by,
@@ -127,5 +121,5 @@ def ended_routing(
     )
 
 
-def _shows_delegations(decision: RouteDecision) -> bool:
-    return decision.chosen is not None and "delegations" in decision.chosen.record.shows
+def _shows_delegations(running: RunningTask) -> bool:
+    return "delegations" in running.admitted.chosen.record.shows

@@ -10,21 +10,15 @@ import msgspec
 from backends.contract import BackendError, Compaction, FinishReason, Message, Usage
 from backends.prompt import parts_text
 from gateway.core.gateway import Gateway
-from gateway.core.job import Job
 from gateway.metrics.compaction_metrics import CompactionKind, CompactionOutcome
 from gateway.run.dispatch import Run
-from gateway.task.admit import Admitted, admit
 from gateway.wire.compaction import (
     Plan,
     Skipped,
     compacted_task,
-    expected_task,
     folded_of,
     opened_item,
-    plan_compaction,
-    plan_whole,
     routed_compaction,
-    skipped_words,
 )
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
@@ -48,11 +42,11 @@ class SummaryRun:
         self.item: Compaction | None = None  # once it is made
         self._gw = gw
         self._parsed = parsed
-        self._place = chosen.record.prepared_by
+        self._index = chosen.record.prepared_by
         self._num_tokens_after: int | None = None
         self._is_counted = False
         self._said = unheard(parsed)
-        self._run = Run(_alone(chosen, self._place), self._said, gw.clock_us)
+        self._run = Run(_alone(chosen, self._index), self._said, gw.clock_us)
 
     def start(self) -> None:
         """Begin the generation; where no backend takes it, `compact` says so."""
@@ -65,8 +59,8 @@ class SummaryRun:
             self.error = str(error)
             self._gw.metrics.failures.failed(error)
 
-    async def compact(self, task: Task) -> Task | None:
-        """The task with its compacted context, whose compaction is `item` then.
+    async def compact(self, task: Task) -> tuple[Task, Compaction] | None:
+        """The task with its compacted context, and the compaction in it, which is `item` then.
 
         Returns None where that did not come off, or was stopped.
         """
@@ -82,7 +76,7 @@ class SummaryRun:
         self.item = opened_item(item, folded)
         compacted = compacted_task(task, self.plan, self.item)
         self._num_tokens_after = compacted.request.num_prompt_tokens
-        return compacted
+        return compacted, self.item
 
     async def _summary(self) -> str | None:
         if self.error is not None:
@@ -139,9 +133,9 @@ class SummaryRun:
             self._gw.metrics.compactions.shortened(kind, num_before, self._num_tokens_after)
 
     def added_to(self, usages: list[Usage], *, so_far: bool = False) -> list[Usage]:
-        """What was used in each place of the route, this included; whole after `close`."""
+        """`usages` of the route's backends, this included; whole after `close`."""
         own = self._run.own_usages() if so_far else self._run.usages
-        usages[self._place] += own[0]
+        usages[self._index] += own[0]
         return usages
 
     def usage_by_backend(self) -> dict[str, Usage]:
@@ -175,43 +169,12 @@ class SummaryRun:
         return "running" if self.item is None else "done"
 
 
-def _alone(chosen: RankedRoute, place: int) -> RankedRoute:
+def _alone(chosen: RankedRoute, index: int) -> RankedRoute:
     """One backend of a route, with those that may take its place."""
     return msgspec.structs.replace(
         chosen,
-        route=Route(chosen.route.groups[place]),
-        backends=(chosen.backends[place],),
+        route=Route(chosen.route.groups[index]),
+        backends=(chosen.backends[index],),
         strategy=None,
-        spares=chosen.spares[place : place + 1],
+        spares=chosen.spares[index : index + 1],
     )
-
-
-def plan_of(gw: Gateway, job: Job, task: Task) -> Plan | Skipped | None:
-    """What is to be done about its context beforehand."""
-    parsed = job.parsed
-    if not parsed.answers:
-        return plan_whole(task, gw.max_context_tokens)
-    if not parsed.compacts or not task.generate:
-        return None
-    return plan_compaction(
-        task,
-        parsed.compact_threshold_tokens,
-        max_compactions=gw.max_compactions,
-        window_tokens=gw.max_context_tokens,
-    )
-
-
-async def admit_planned(gw: Gateway, job: Job, task: Task, plan: Plan | Skipped | None) -> Admitted:
-    """Decide and reserve, for a compaction too where one is planned.
-
-    Raises:
-        ProtocolError: See `admit`.
-    """
-    if isinstance(plan, Plan):
-        return await admit(gw, expected_task(task, plan), job)
-    try:
-        return await admit(gw, task, job)
-    except ProtocolError as error:
-        if isinstance(plan, Skipped) and error.code == "context_length_exceeded":
-            error.message += f" {skipped_words(plan)}"
-        raise

@@ -1,7 +1,7 @@
 """Warm-ups (`generate: false`): what a conversation's next turn needs is made ready ahead of it.
 
 On each backend of the route the prompt is computed and kept, or a connection opened, as far as that
-backend can. A warm-up takes nothing from tasks that answer: backends with no place to spare decline
+backend can. A warm-up takes nothing from tasks that answer: backends with no slot to spare decline
 it, as this does while tasks wait for a pool or where the tenant could not pay for the turn. It is
 bounded in time, and ends early where the turn itself has come. States of each: warming, then one
 of the others, for good.
@@ -15,7 +15,8 @@ from backends.contract import BackendError, Delta, Finish, Generation, Usage
 from gateway.core.gateway import Gateway
 from gateway.wire.routing import RoutedWarmUp, WarmUpState
 from router.classify.task import Task
-from router.decide.decision import RouteDecision
+from router.decide.decision import RankedRoute
+from router.pools.pools import Balance
 
 _READY: tuple[WarmUpState, ...] = ("held", "opened", "cut")  # the next turn gains from going there
 
@@ -64,16 +65,17 @@ class WarmUp:
 class Warming:
     """A task's warm-ups. `ended` resolves once; `close` may be called at any time."""
 
-    def __init__(self, gw: Gateway, task: Task, decision: RouteDecision) -> None:
+    def __init__(
+        self, gw: Gateway, task: Task, chosen: RankedRoute, balances: tuple[Balance, ...]
+    ) -> None:
         """Nothing has begun yet."""
-        assert decision.chosen is not None
         self._gw = gw
         self._task = task
-        self._decision = decision
+        self._balances = balances
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        self.warm_ups = [WarmUp(self, name) for name in decision.chosen.backends]
+        self.warm_ups = [WarmUp(self, name) for name in chosen.backends]
 
     def start(self) -> None:
         """Begin on every backend of the route; those that will not are over at once."""
@@ -93,7 +95,7 @@ class Warming:
         group = self._gw.infos[backend].group
         if self._gw.warm_up_timeout_s <= 0 or self._gw.waiting.wanting(group):
             return "declined"
-        for balance in self._decision.balances:
+        for balance in self._balances:
             is_tokens = balance.group == group and balance.unit in ("tokens", "tokens_day")
             if is_tokens and balance.remaining < self._task.request.num_prompt_tokens:
                 return "limited"  # its turn would not be let in either
@@ -128,7 +130,7 @@ class Warming:
 
     @property
     def usages(self) -> list[Usage]:
-        """What is charged in each place of the route."""
+        """What is charged, in the order of the route's backends."""
         return [warm_up.computed for warm_up in self.warm_ups]
 
     def usage_by_backend(self) -> dict[str, Usage]:

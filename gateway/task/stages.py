@@ -1,0 +1,155 @@
+"""The stages of a task's life; each holds the one before, and what has come to it since.
+
+An edge: it calls other edges.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from backends.contract import NO_USAGE, ContextItem, Usage
+from gateway.metrics.metrics import Outcome as OutcomeLabel
+from gateway.run.dispatch import Run
+from gateway.run.settlement import TaskReservation
+from gateway.run.side_reservations import SideReservations
+from gateway.task.summary_run import SummaryRun
+from gateway.task.warming import Warming
+from gateway.wire.compaction import Plan, Skipped
+from gateway.wire.response import Ending
+from router.classify.task import Task
+from router.decide.decision import RankedRoute, RouteDecision
+from router.learn.pending_outcomes import PendingOutcome
+from router.pools.pools import Reservation
+
+
+class LoadedTask(msgspec.Struct, frozen=True):
+    """Its context is there."""
+
+    task: Task
+    plan: Plan | Skipped | None  # what is to be done about its context beforehand
+    queued_us: int
+
+
+class AdmittedTask(msgspec.Struct, frozen=True):
+    """It may run: what the router chose, and what the pools granted."""
+
+    loaded: LoadedTask
+    decision: RouteDecision
+    chosen: RankedRoute
+    reservation: Reservation
+
+
+class WarmingTask(msgspec.Struct, frozen=True):
+    """Its context is being made ready, and nothing generated."""
+
+    admitted: AdmittedTask
+    warming: Warming
+    reservation: TaskReservation
+
+    def close(self) -> None:
+        """End what is under way, and settle what was used."""
+        self.warming.close()
+        self.reservation.settle()
+
+    def usage_by_backend(self) -> Mapping[str, Usage]:
+        """What is charged."""
+        return self.warming.usage_by_backend()
+
+    def usages(self) -> list[Usage]:
+        """The same in the order of the route's backends."""
+        return self.warming.usages
+
+
+class RunningTask(msgspec.Struct, frozen=True):
+    """Engines work for it, or are about to."""
+
+    admitted: AdmittedTask
+    task: Task  # as loaded, or with a compacted context
+    summary: SummaryRun | None  # before the answer
+    run: Run
+    side_reservations: SideReservations
+    reservation: TaskReservation
+
+    def close(self) -> None:
+        """End what is under way, and settle what was used."""
+        self.run.close()
+        if self.summary is not None:
+            self.summary.close()
+        self.reservation.settle()
+
+    @property
+    def chosen(self) -> RankedRoute:
+        """The router's choice, with the backends that failovers have left of it."""
+        chosen = self.admitted.chosen
+        if not self.run.failovers:
+            return chosen
+        return msgspec.structs.replace(chosen, backends=self.run.backends)
+
+    @property
+    def decision(self) -> RouteDecision:
+        """The router's, the same way."""
+        decision = self.admitted.decision
+        if not self.run.failovers:
+            return decision
+        return msgspec.structs.replace(decision, chosen=self.chosen)
+
+    def usage_by_backend(self) -> Mapping[str, Usage]:
+        """What is charged."""
+        used = self.run.usage_by_backend()
+        if self.summary is None:
+            return used
+        used = dict(used)
+        for name, usage in self.summary.usage_by_backend().items():
+            used[name] = used.get(name, NO_USAGE) + usage
+        return used
+
+    def usages(self) -> list[Usage]:
+        """The same in the order of the route's backends."""
+        usages = self.run.usages
+        return usages if self.summary is None else self.summary.added_to(usages)
+
+
+TaskStage: TypeAlias = LoadedTask | AdmittedTask | WarmingTask | RunningTask
+
+
+class FinishedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A response whose terminal event is made: it is still to be stored and sent."""
+
+    task: Task
+    ending: Ending
+    body: bytes
+    output: tuple[ContextItem, ...] = ()
+    backend: str | None = None  # holds the KV prefix
+    pending: PendingOutcome | None = None  # what is to be learned once its outcome is known
+    may_store: bool = True
+
+
+class EndedTask(msgspec.Struct, frozen=True, kw_only=True):
+    """It is over: how, and what its client is still to be told."""
+
+    reached: TaskStage | None  # where it ended; None: its context could not be loaded
+    outcome: OutcomeLabel
+    error: str | None = None  # the protocol's code
+    answered_by: str | None = None
+    is_degraded: bool = False  # an engine failed, and the answer did not
+    response: FinishedResponse | None = None  # None: it was refused before its response began
+
+    @property
+    def running(self) -> RunningTask | None:
+        """The stage of that name, if it came so far."""
+        return self.reached if isinstance(self.reached, RunningTask) else None
+
+    @property
+    def admitted(self) -> AdmittedTask | None:
+        """The same."""
+        if isinstance(self.reached, RunningTask | WarmingTask):
+            return self.reached.admitted
+        return self.reached if isinstance(self.reached, AdmittedTask) else None
+
+    @property
+    def loaded(self) -> LoadedTask | None:
+        """The same."""
+        if isinstance(self.reached, LoadedTask):
+            return self.reached
+        return self.admitted.loaded if self.admitted is not None else None
