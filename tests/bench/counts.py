@@ -1,6 +1,6 @@
 """What one task and one token make the gateway do, counted: figures that noise cannot move.
 
-    python tests/bench/counts.py [--json FILE] [--against FILE] [--repeat 3]
+    python tests/bench/counts.py [--json FILE] [--against FILE] [--repeat 3] [--only socket]
 
 Calls of Python and C functions, bytecodes, JSON texts, asyncio tasks and futures and commands to
 Redis, on four paths through a gateway in this process; client and upstream are in another one. A
@@ -67,7 +67,7 @@ PATHS = (
 Table = dict[str, dict[str, Counts]]  # path -> "task" or "token" -> counts
 
 
-def counted(repeat: int) -> Table:
+def counted(paths: Sequence[PathThrough], repeat: int) -> Table:
     """Run everything."""
     ours, theirs = socket.socketpair()
     with tempfile.TemporaryDirectory(prefix="lw-bench-") as name, redis_server(Path(name)), ours:
@@ -78,10 +78,10 @@ def counted(repeat: int) -> Table:
                 url = f"http://127.0.0.1:{int(ours.recv(16))}/v1"
                 config = Path(name) / "lanewise.toml"
                 config.write_text(config_of(url))
-                found = run(ours, orders_of(repeat), config, f"{name}/redis.sock")
+                found = run(ours, orders_of(paths, repeat), config, f"{name}/redis.sock")
             finally:
                 peer.terminate()
-    return table_of(found)
+    return table_of(paths, found)
 
 
 def config_of(upstream_url: str) -> str:
@@ -95,20 +95,20 @@ def config_of(upstream_url: str) -> str:
     return "[redis]\nbudget_ms = 5000\n" + limits + ENGINE + "".join(upstreams)
 
 
-def orders_of(repeat: int) -> Orders:
+def orders_of(paths: Sequence[PathThrough], repeat: int) -> Orders:
     """What the peer is to run."""
     series = [
         Series(path.mode, path.model, tokens, WARM_UP_TASKS, list(KINDS), repeat)
-        for path in PATHS
+        for path in paths
         for tokens in (FEW_TOKENS, MANY_TOKENS)
     ]
     return Orders("", DEVELOPMENT_KEY, series)
 
 
-def table_of(found: Sequence[tuple[Series, str, Counts]]) -> Table:
+def table_of(paths: Sequence[PathThrough], found: Sequence[tuple[Series, str, Counts]]) -> Table:
     """Of each path a task's counts, and a token's."""
     table: Table = {}
-    for path in PATHS:
+    for path in paths:
         few, many = (
             medians([c for s, _, c in found if (s.model, s.tokens) == (path.model, tokens)])
             for tokens in (FEW_TOKENS, MANY_TOKENS)
@@ -205,6 +205,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeat", type=int, default=3, help="tasks of each kind")
+    parser.add_argument("--only", default="", help="paths whose name contains that")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep every count")
     parser.add_argument("--against", type=Path, metavar="FILE", help="what --json kept")
     shape.add_argument(parser)
@@ -213,7 +214,8 @@ def main() -> int:
         os.execve(
             sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"}
         )
-    found = kept(counted(arguments.repeat))
+    paths = [path for path in PATHS if arguments.only in path.name]
+    found = kept(counted(paths, arguments.repeat))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     if arguments.rows is not None:

@@ -23,7 +23,7 @@ def test_a_task_is_the_median_and_a_token_the_slope_between_short_and_long_tasks
             ("calls", {"Python calls": 90_000}),
         )
     ]
-    table = counts.table_of(found)
+    table = counts.table_of(counts.PATHS, found)
     assert list(table) == [path.name for path in counts.PATHS]
     for both in table.values():
         assert both["task"] == {"tasks": 3, "Python calls": 202}
@@ -68,4 +68,6 @@ def test_a_base_of_other_versions_is_named() -> None:
 def test_the_gateway_counted_has_a_backend_for_every_path() -> None:
     text = counts.config_of("http://127.0.0.1:1/v1")
     assert text.count("[[backends]]") == len(counts.PATHS)
-    assert {path.model for path in counts.PATHS} == {s.model for s in counts.orders_of(3).series}
+    assert {path.model for path in counts.PATHS} == {
+        s.model for s in counts.orders_of(counts.PATHS, 3).series
+    }

@@ -1,0 +1,33 @@
+"""The counts of `tests/bench/counts.py` are those of a gateway that serves."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.bench.counts import ROOT, kept
+
+PATH = "JSON, upstream over Responses"
+GUARDED = ("tasks", "futures", "Redis commands", "JSON encoded", "JSON decoded", "bytecodes")
+GUARDED += ("Python calls", "C calls")
+
+
+def test_a_task_is_counted_call_by_call_and_a_rise_is_told(tmp_path: Path) -> None:
+    base, file = tmp_path / "base.json", tmp_path / "counts.json"
+    task = dict.fromkeys(GUARDED, 1e6) | {"bytecodes": 1.0, "loop turns": 1.0, "socket calls": 1.0}
+    base.write_text(json.dumps(kept({PATH: {"task": task, "token": {**task, "bytecodes": 1e6}}})))
+    command = [sys.executable, "tests/bench/counts.py", "--only", PATH, "--repeat", "1"]
+    command += ["--json", str(file), "--against", str(base)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 1, found.stderr
+    told = [line for line in found.stdout.splitlines() if line.startswith("risen:")]
+    assert len(told) == 1
+    assert "task: bytecodes" in told[0]
+
+    counts = json.loads(file.read_bytes())["counts"][PATH]
+    task, token = counts["task"], counts["token"]
+    assert task["Redis commands"] == 2  # what it reserves, and what it settles
+    assert task["JSON decoded"] > 20  # an event for each token, at least
+    assert token["JSON decoded"] == 1
+    assert token["Redis commands"] == token["tasks"] == token["futures"] == 0
+    assert 0 < token["Python calls"] < token["bytecodes"] < task["bytecodes"]
