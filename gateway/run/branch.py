@@ -1,14 +1,22 @@
-"""The generations of a run: what each was asked, what it pushes, what it used, and its end.
+"""The generations of a run: what part each does, what it pushes, what it used, and its end.
 
 An edge: it calls other edges.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from backends.contract import NO_USAGE, Delta, Finish, Generation, Usage
+from backends.contract import (
+    NO_USAGE,
+    BackendError,
+    Delta,
+    Finish,
+    FinishReason,
+    Generation,
+    Usage,
+)
 from gateway.run.side_reservations import PendingReservation, SideReservation
 from gateway.wire.routing import RoutedGeneration, RoutedVariations
 from router.strategies.actions import StartBranch
@@ -46,8 +54,8 @@ class Branch:
 
     __slots__ = (
         *("_run", "backend", "backend_index", "cancelled", "failed", "generation", "gives_way"),
-        *("num_prompt_tokens", "num_streamed_tokens", "number", "own_reservation", "pace", "part"),
-        *("pending", "reservation", "started_us", "usage"),
+        *("num_prompt_tokens", "num_streamed_tokens", "number", "own_reservation", "part"),
+        *("pending", "reservation", "started_us", "times", "usage"),
     )
 
     def __init__(self, run: Listener, start: StartBranch, backend: str, started_us: int) -> None:
@@ -62,7 +70,7 @@ class Branch:
         self.pending: PendingReservation | None = None  # its own, until it is decided
         self.reservation: SideReservation | None = None  # its own, once it has that
         self.usage: Usage | None = None  # once it is over
-        self.pace: TokenTimes | None = None  # once it has a token
+        self.times: TokenTimes | None = None  # once it has a token
         self.num_prompt_tokens = 0
         self.num_streamed_tokens = 0
         self.cancelled = False
@@ -80,6 +88,14 @@ class Branch:
             self._run.on_finish(self, finish)
         except Exception as error:
             self._run.break_off(error)
+
+    def refuse(self, error: BackendError, at_us: int) -> None:
+        """End it: its backend does not take it."""
+        self._run.on_finish(self, Finish(FinishReason.ERROR, NO_USAGE, at_us, error))
+
+    def break_off(self, error: Exception) -> None:
+        """End the whole run for a fault of ours."""
+        self._run.break_off(error)
 
     def cancel(self) -> None:
         """Stop it now; harmless once it is over."""
@@ -102,8 +118,13 @@ class Branch:
         )
 
     @property
+    def tpot_us(self) -> float | None:
+        """Mean time between its tokens; None with fewer than two."""
+        return None if self.times is None else self.times.tpot_us(self.usage or NO_USAGE)
+
+    @property
     def waits(self) -> bool:
-        """Whether it is to have a reservation of its own, and nobody knows yet if it will."""
+        """Whether its own reservation is neither granted nor refused yet."""
         return self.own_reservation and self.reservation is None and self.usage is None
 
     @property
@@ -116,16 +137,53 @@ class Branch:
 
 
 class Branches(dict[int, Branch]):
-    """All branches of a run by their numbers, in the order they began."""
+    """All branches of a run by their numbers, in the order they started."""
+
+    def __init__(self, backends: Sequence[str]) -> None:
+        super().__init__()
+        self.backends = list(backends)  # of the route, as failovers have left them
+        self._used: Mapping[str, Usage] | None = None  # once nothing is added to it
+
+    def cancel(self) -> None:
+        """Stop all of them for good; harmless when repeated."""
+        for branch in self.values():
+            branch.cancel()
+        self._used = self.usage_by_backend()
+
+    def usages(self) -> list[Usage]:
+        """What was used, by backend index; whole after `cancel`."""
+        totals = [NO_USAGE] * len(self.backends)
+        for branch in self.values():
+            totals[branch.backend_index] += branch.usage or NO_USAGE
+        return totals
+
+    def own_usages(self) -> list[Usage]:
+        """What was used so far of the task's own reservation, by backend index.
+
+        What is cached is known only of branches that are over.
+        """
+        totals = [NO_USAGE] * len(self.backends)
+        for branch in self.values():
+            if not branch.own_reservation:
+                totals[branch.backend_index] += branch.usage_so_far()
+        return totals
+
+    def usage_by_backend(self) -> Mapping[str, Usage]:
+        """What was used, by name: of the route's backends, and of those that they replaced."""
+        if self._used is not None:
+            return self._used
+        used = dict.fromkeys(self.backends, NO_USAGE)
+        for branch in self.values():
+            used[branch.backend] = used.get(branch.backend, NO_USAGE) + (branch.usage or NO_USAGE)
+        return used
 
     def timings(self) -> Iterator[tuple[str, int, float]]:
         """Backend, time to its first token and mean time between the others, of whole answers."""
         for branch in self.values():
-            if branch.state == "finished" and branch.pace is not None:
-                tpot_us = branch.pace.tpot_us(branch.usage or Usage())
-                if tpot_us is not None:
-                    ttft_us = max(0, branch.pace.first_at_us - branch.started_us)
-                    yield branch.backend, ttft_us, tpot_us
+            tpot_us = branch.tpot_us
+            if branch.state == "finished" and branch.times is not None and tpot_us is not None:
+                ttft_us = max(0, branch.times.first_at_us - branch.started_us)
+                yield branch.backend, ttft_us, tpot_us
 
     def generations(self) -> tuple[RoutedGeneration, ...]:
         """What became of each branch, in the order they began."""

@@ -57,8 +57,8 @@ class TaskReservation:
         self._settlement: asyncio.Task[None] | None = None
         gw.live[reservation.id] = Live(reservation, job, used)
 
-    def give_back(self, group: BackendGroup) -> None:
-        """The task is through with a group: its place and unused tokens come back now."""
+    def release(self, group: BackendGroup) -> None:
+        """Release the slot and the unused tokens of a group that the task needs no more."""
         live = self._gw.live.get(self._reservation.id)
         if live is None:
             return

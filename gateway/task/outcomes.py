@@ -41,7 +41,7 @@ def note_end(
     if not gw.policy.for_tenant(task.tenant.id).tradeoff.learn:
         return None
     infos = gw.infos
-    backend = run.answered_by
+    backend = run.shown.answered_by
     answered_by = infos[backend].group
     finished = {infos[name].group for name, _, _ in run.branches.timings()}
     others: tuple[BackendGroup, ...] = tuple(sorted(finished - {answered_by}))

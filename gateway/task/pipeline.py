@@ -87,7 +87,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         leave_record(gw, job, ended or EndedTask(reached=reached, outcome="cancelled"))
         job.over()
         if isinstance(reached, RunningTask):
-            reached.run.let_go()
+            reached.run.release()
 
 
 def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
@@ -105,7 +105,7 @@ def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
         return costs(gw, admitted, usages)
 
     reservation = TaskReservation(gw, job, admitted.reservation, used)
-    run.on_through = lambda index: reservation.give_back(group_at(gw, admitted, index))
+    run.on_group_done = lambda index: reservation.release(group_at(gw, admitted, index))
     return RunningTask(admitted, task, summary, run, side_reservations, reservation)
 
 
@@ -230,7 +230,7 @@ def _finish(
     for error in outcome.errors:
         gw.metrics.failures.failed(error)
     job.writer.close_items(ending)
-    backend = run.answered_by
+    backend = run.shown.answered_by
     routing = ended_routing(gw, running, begun, outcome)
     warning = context_event(task.id, routing.context) if job.parsed.wants_context else None
     if warning is not None:

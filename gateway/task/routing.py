@@ -114,7 +114,7 @@ def ended_routing(
         return ended
     return msgspec.structs.replace(
         ended,
-        answered_by=run.answered_by,
+        answered_by=run.shown.answered_by,
         errors=tuple(dict.fromkeys(map(str, outcome.errors))),  # variations fail for one reason
         generations=None if chosen.strategy is None else run.branches.generations(),
         variations=run.branches.variations() if "variations" in chosen.record.shows else None,

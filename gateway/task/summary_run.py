@@ -95,7 +95,9 @@ class SummaryRun:
         text = "\n".join(parts_text(message.content) for message in messages).strip()
         # One that was cut at its limit is a summary all the same.
         if not text or finish.reason is FinishReason.CONTENT_FILTER:
-            self.error = f"backend {self._run.answered_by} gave no summary ({finish.reason.value})"
+            self.error = (
+                f"backend {self._run.shown.answered_by} gave no summary ({finish.reason.value})"
+            )
             return None
         return text
 

@@ -18,14 +18,14 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
     """Count a task, enter it into the ledger and log it; exactly once, when all is over."""
     outcome = _outcome_of(gw, job, ended)
     loaded, admitted, running = ended.loaded, ended.admitted, ended.running
-    first_backend = running.run.first_backend if running is not None else None
+    first_branch = running.run.shown.first_branch if running is not None else None
     gw.metrics.task_finished(
         tenant_id=job.tenant.id,
         route=admitted.chosen.route if admitted is not None else None,
         outcome=ended.outcome,
         duration_us=outcome.duration_us,
         usage_by_model=_by_model(gw, outcome.usages),
-        first_model=gw.infos[first_backend].model if first_backend else None,
+        first_model=gw.infos[first_branch.backend].model if first_branch else None,
         ttft_us=outcome.ttft_us,
         tpot_us=outcome.tpot_us,
     )
@@ -56,7 +56,8 @@ def _outcome_of(gw: Gateway, job: Job, ended: EndedTask) -> TaskOutcome:
     duration_us = gw.clock_us() - job.arrived_us
     loaded, admitted, running = ended.loaded, ended.admitted, ended.running
     worked = ended.reached if isinstance(ended.reached, WarmingTask) else running
-    first = running.run.first if running is not None else None
+    first_branch = running.run.shown.first_branch if running is not None else None
+    first = first_branch.times if first_branch is not None else None
     cost = 0
     if admitted is not None and worked is not None:
         cost = sum(costs(gw, admitted, worked.usages()).values())
@@ -66,7 +67,7 @@ def _outcome_of(gw: Gateway, job: Job, ended: EndedTask) -> TaskOutcome:
         answered_by=ended.answered_by,
         queued_us=loaded.queued_us if loaded is not None else None,
         ttft_us=first.seen_us - job.arrived_us if first is not None else None,
-        tpot_us=running.run.first_tpot_us if running is not None else None,
+        tpot_us=first_branch.tpot_us if first_branch is not None else None,
         duration_us=duration_us,
         usages=worked.usage_by_backend() if worked is not None else {},
         cost=cost,
@@ -76,8 +77,9 @@ def _outcome_of(gw: Gateway, job: Job, ended: EndedTask) -> TaskOutcome:
 def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
     """What a run says of its engines and its strategy."""
     run, admitted = running.run, running.admitted
-    if gw.adaptation is not None and run.first is not None:
-        gw.adaptation.observe(group_at(gw, admitted, run.first.backend_index), run.first_tpot_us)
+    first = run.shown.first_branch
+    if gw.adaptation is not None and first is not None:
+        gw.adaptation.observe(group_at(gw, admitted, first.backend_index), first.tpot_us)
     strategy = admitted.chosen.strategy
     if strategy is not None:
         outcome = ended.outcome if ended.outcome in ("ok", "cancelled") else "error"

@@ -168,7 +168,7 @@ async def test_one_backend_passes_through() -> None:
     stage.run.close()
     assert generation.num_cancels == 0, "it had finished"
     assert stage.run.usages == [stop(3).usage]
-    assert stage.run.first == TokenTimes(0, 10, 30, 40)
+    assert stage.run.shown.first == TokenTimes(0, 10, 30, 40)
     assert stage.deep.generations == []
 
 
@@ -273,9 +273,9 @@ async def test_race_is_won_by_the_first_complete_answer() -> None:
     assert stage.said == [("fast", "final_answer")]
     assert (fast.num_cancels, deep.num_cancels) == (0, 1)
     assert stage.run.usages == [stop(2).usage, USED]
-    assert stage.run.first is not None
-    assert stage.run.first.backend_index == 0, "the client saw the winner's token first"
-    assert stage.run.answerer == 0
+    assert stage.run.shown.first is not None
+    assert stage.run.shown.first.backend_index == 0, "the client saw the winner's token first"
+    assert stage.run.shown.answerer == 0
 
 
 @pytest.mark.parametrize("strategy", [None, *WITHOUT_DELEGATE])
@@ -344,7 +344,7 @@ async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
     stage.deep.only.sink.finish(stop(5))
     assert stage.said == [("a draft", "commentary"), ("better", "final_answer")]
     assert stage.run.usages == [stop(2).usage, stop(5).usage]
-    assert stage.run.answerer == 1
+    assert stage.run.shown.answerer == 1
     assert stage.run.branches.generations() == (
         RoutedGeneration(backend="wafer", part="draft", state="finished", output_tokens=2),
         RoutedGeneration(backend="gpu", part="revise", state="finished", output_tokens=5),
@@ -383,8 +383,8 @@ async def test_a_hidden_draft_that_stands_is_shown(strategy: str) -> None:
     assert stage.outcome().errors == (DOWN,)
     assert "".join(words for words, _ in stage.said) == "{}", "one of them, once"
     assert {phase for _, phase in stage.said} == {"final_answer"}
-    assert stage.run.answerer == 0
-    assert stage.run.first is not None
+    assert stage.run.shown.answerer == 0
+    assert stage.run.shown.first is not None
 
 
 async def test_a_brief_answer_in_json_comes_from_the_fast_engine_where_the_deep_one_fails() -> None:

@@ -1,0 +1,131 @@
+"""Starts the branches of a run, and again where a backend failed before its first token.
+
+An edge: it calls other edges.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from backends.contract import (
+    NO_USAGE,
+    Backend,
+    BackendError,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Usage,
+)
+from gateway.run.branch import Branch
+from gateway.run.side_reservations import SideReservation, SideReservations
+from gateway.wire.errors import ProtocolError
+from router.decide.failover import replacement
+from router.strategies.part_requests import branch_request
+from router.strategies.subtasks import Subtask
+
+
+class Failover(msgspec.Struct, frozen=True):
+    """A backend failed before its first token, and another replaced it."""
+
+    to: str
+    error: BackendError  # names the one that failed
+
+
+class BranchStarter:
+    """See the module. It holds no run, so that a run that is over is freed at once."""
+
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        request: GenerateRequest,
+        spares: tuple[tuple[str, ...], ...],
+        reservations: SideReservations | None,
+        expected_output_tokens: int,
+        clock_us: Callable[[], int],
+        *,
+        alone: bool,
+    ) -> None:
+        """`spares`: what may replace each backend of the route; `alone`: the route has only one."""
+        self._backends = backends
+        self._request = request
+        self._spares = spares
+        self._reservations = reservations
+        self._expected_output_tokens = expected_output_tokens
+        self._clock_us = clock_us
+        self._alone = alone
+        self._failed: set[str] = set()
+
+    def start(self, branch: Branch) -> None:
+        """Start it now, or once it has its own reservation; a refusal is its finish."""
+        request = self._request_of(branch)
+        if branch.own_reservation:
+            self._reserve(branch, request)
+        else:
+            self._generate(branch, request)
+
+    def replacement(self, branch: Branch, error: BackendError) -> Failover | None:
+        """Which backend may do the branch instead of the one that failed."""
+        never_started = branch.own_reservation and branch.reservation is None  # the pools refused
+        if never_started or branch.backend_index >= len(self._spares):
+            return None
+        self._failed.add(branch.backend)
+        name = replacement(
+            self._spares[branch.backend_index],
+            self._failed,
+            error,
+            has_tokens=branch.times is not None,
+            healthy=lambda name: self._backends[name].stats().healthy,
+        )
+        return None if name is None else Failover(name, error)
+
+    def start_again(self, branch: Branch, backend: str) -> None:
+        """Start it on another backend; what the failed one used is not charged."""
+        branch.backend = backend
+        branch.generation = None
+        branch.started_us = self._clock_us()
+        self._generate(branch, self._request_of(branch))
+
+    def _request_of(self, branch: Branch) -> GenerateRequest:
+        info = self._backends[branch.backend].info
+        request = branch_request(self._request, branch.number, branch.part, info, alone=self._alone)
+        branch.num_prompt_tokens = request.num_prompt_tokens
+        return request
+
+    def _generate(self, branch: Branch, request: GenerateRequest) -> None:
+        try:
+            branch.generation = self._backends[branch.backend].start(request, branch)
+        except BackendError as error:
+            branch.refuse(error, self._clock_us())
+
+    def _reserve(self, branch: Branch, request: GenerateRequest) -> None:
+        """Start it once it has its own reservation; the rest of the response goes on meanwhile."""
+        assert self._reservations is not None
+
+        def granted(reservation: SideReservation) -> None:
+            if branch.usage is not None:  # cancelled in the meantime
+                reservation.settle(Usage())
+                return
+            branch.reservation = reservation
+            branch.started_us = self._clock_us()
+            try:
+                self._generate(branch, request)
+            except Exception as error:
+                branch.break_off(error)
+
+        def refused(error: ProtocolError) -> None:
+            if branch.usage is None:
+                reason = BackendError(branch.backend, error.code, error.message, retryable=True)
+                finish = Finish(FinishReason.ERROR, NO_USAGE, self._clock_us(), reason)
+                branch.finish(finish)
+
+        num_output_tokens = request.max_output_tokens
+        if not isinstance(branch.part, Subtask):  # of a sub-task's length nothing is known
+            num_output_tokens = min(num_output_tokens, self._expected_output_tokens)
+        branch.pending = self._reservations.take(
+            request.id,
+            self._backends[branch.backend].info.group,
+            Usage(request.num_prompt_tokens, 0, num_output_tokens),
+            branch.usage_so_far,
+            granted,
+            refused,
+        )
