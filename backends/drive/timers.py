@@ -49,18 +49,15 @@ class LoopTimer:
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self, delay_us: int) -> None:
-        """See `Timer.set`."""
         self.clear()
         self._handle = self._loop.call_later(max(delay_us, LOOP_LEAST_US) / 1e6, self._call)
 
     def clear(self) -> None:
-        """See `Timer.clear`."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
     def close(self) -> None:
-        """See `Timer.close`."""
         self.clear()
 
 
@@ -93,15 +90,12 @@ class FineTimer:
         self._loop.add_reader(self._file, self._on_time)
 
     def set(self, delay_us: int) -> None:
-        """See `Timer.set`."""
         self._arm(max(delay_us, 0) * 1_000 + 1)  # 0 would disarm it
 
     def clear(self) -> None:
-        """See `Timer.clear`."""
         self._arm(0)
 
     def close(self) -> None:
-        """See `Timer.close`."""
         if self._is_open:
             self._is_open = False
             self._loop.remove_reader(self._file)

@@ -120,7 +120,9 @@ class GpuCost:
         self._span = self.model.attention_span(attention_window_tokens)
         self._derive_weights()
         self._derive_attention()
-        self._derive_rates()
+        # Bytes per microsecond that one GPU sends within its link domain and out of it.
+        self._link_rate = self.gpu.link_bytes_per_s * self.fit.link / 1e6
+        self._network_rate = self.gpu.network_bytes_per_s * self.fit.link / 1e6
         self.limits = self._limits(
             max_num_seqs, max_num_batched_tokens, kv_capacity_tokens, overhead_us
         )
@@ -132,7 +134,7 @@ class GpuCost:
         kv_capacity_tokens: int | None,
         overhead_us: float | None,
     ) -> EngineLimits:
-        """The limits asked for, the engine's own where nothing is."""
+        """The limits that are given, and the engine's own where they are not."""
         _check_counts(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -169,11 +171,6 @@ class GpuCost:
             self._read_rate *= fit.quantized
         if weight_only and bits < 8:
             self._multiply_rate *= fit.dequantized
-
-    def _derive_rates(self) -> None:
-        """Bytes per microsecond that one GPU sends within its link domain and out of it."""
-        self._link_rate = self.gpu.link_bytes_per_s * self.fit.link / 1e6
-        self._network_rate = self.gpu.network_bytes_per_s * self.fit.link / 1e6
 
     def _derive_attention(self) -> None:
         """Time per token of context and per (query, key) pair, in microseconds."""

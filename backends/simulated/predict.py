@@ -78,12 +78,9 @@ def replay_file(path: Path, cost: CostModel) -> tuple[str, str]:
     if measured is not None:
         return write_rows(replay_log(rows, times)), comparison(measured, times)
     summary = ReplaySummary.of(times)
-    text = (
-        f"  {summary.num_requests} requests  mean TTFT {summary.mean_ttft_us / 1e3:,.1f} ms  "
-        f"mean TPOT {summary.mean_tpot_us / 1e3:,.1f} ms  "
-        f"mean latency {summary.mean_latency_us / 1e3:,.1f} ms  "
-        f"{summary.output_tokens_per_s:,.0f} tokens/s"
-    )
+    means = [f"{name} {mean_us / 1e3:,.1f} ms" for name, mean_us in summary.means_us.items()]
+    speed = f"{summary.output_tokens_per_s:,.0f} tokens/s"
+    text = "  ".join([f"  {summary.num_requests} requests", *means, speed])
     return write_rows(replay_log(rows, times)), text
 
 

@@ -30,24 +30,30 @@ from wafer_engine.hardware.constants import (
 )
 from wafer_engine.hardware.models import ModelShape, find_model
 
-# generation, group -> first guesses of the free constants
-_FREE: dict[tuple[str, str], dict[str, float]] = {
-    ("WSE-2", "decode"): {"start": 30.0, "allreduce": 300.0, "hop": 2.0},
-    ("WSE-3", "decode"): {"mac": 0.5, "allreduce": 300.0, "hop": 2.0},
-    ("WSE-2", "prefill"): {"mac": 0.3, "vector": 50.0, "step": 200.0},
-    ("WSE-3", "prefill"): {"mac": 0.3, "start": 5.0, "step": 200.0},
-    ("WSE-3", "gemv"): {"mac": 0.2, "start": 3.0, "allreduce": 300.0, "hop": 2.0},
-    ("WSE-3", "gemm"): {"mac": 0.2, "start": 5.0, "step": 200.0},
-    ("WSE-3", "summa"): {"start": 5.0, "step": 200.0},
-    ("WSE-3", "pipeline_gemv"): {"row": 10.0, "element": 10.0, "fixed": 1000.0},
+# generation -> group -> its stated constants, and first guesses of the free ones. Of 1, 2, 4 and 8
+# lanes, what fits best; the hardware's vectors are 4 (WSE-2) and 8 (WSE-3) wide.
+_GROUPS: dict[str, dict[str, tuple[msgspec.Struct, dict[str, float]]]] = {
+    "WSE-2": {
+        "decode": (DecodeConstants(), {"start": 30.0, "allreduce": 300.0, "hop": 2.0}),
+        "prefill": (PrefillConstants(lanes=1), {"mac": 0.3, "vector": 50.0, "step": 200.0}),
+    },
+    "WSE-3": {
+        "decode": (DecodeConstants(), {"mac": 0.5, "allreduce": 300.0, "hop": 2.0}),
+        "prefill": (PrefillConstants(lanes=4), {"mac": 0.3, "start": 5.0, "step": 200.0}),
+        "gemv": (GemvConstants(), {"mac": 0.2, "start": 3.0, "allreduce": 300.0, "hop": 2.0}),
+        "gemm": (GemmConstants(lanes=4), {"mac": 0.2, "start": 5.0, "step": 200.0}),
+        "summa": (GemmConstants(lanes=4), {"start": 5.0, "step": 200.0}),
+        "pipeline_gemv": (
+            PipelineGemvConstants(),
+            {"row": 10.0, "element": 10.0, "fixed": 1000.0},
+        ),
+    },
 }
 _METRICS = {
     "decode": "decode_tpr",
     "prefill": "prefill_tpr",
     **{kernel: metric for metric, (kernel, _) in KERNELS.items()},
 }
-# Of 1, 2, 4 and 8, what fits best; the hardware's vectors are 4 (WSE-2) and 8 (WSE-3) wide.
-_LANES = {"WSE-2": 1, "WSE-3": 4}
 
 _DRAFT_TOKENS = 4  # assumed: only the product of length and acceptance shows in a speed
 _NETWORK_US = 40_000.0  # published with the rows: 30-50 ms one way
@@ -66,65 +72,42 @@ def calibrate(rows: Sequence[Row]) -> dict[str, WaferConstants | ServiceConstant
     return {"wse2": wse2, "wse3": wse3, "service": _fit_service(wse3, rows)}
 
 
-def _blank(generation: str) -> WaferConstants:
-    lanes = _LANES[generation]
-    blank = WaferConstants(
-        generation=generation, decode=DecodeConstants(), prefill=PrefillConstants(lanes=lanes)
-    )
-    if generation != "WSE-3":
-        return blank
-    return msgspec.structs.replace(
-        blank,
-        gemv=GemvConstants(),
-        gemm=GemmConstants(lanes=lanes),
-        summa=GemmConstants(lanes=lanes),
-        pipeline_gemv=PipelineGemvConstants(),
-    )
-
-
 def _fit_generation(generation: str, rows: Sequence[Row]) -> WaferConstants:
-    constants = _blank(generation)
     own = [row for row in rows if row["hardware"] == generation]
-    for (name, group), free in _FREE.items():
-        if name == generation:
-            chosen = [row for row in own if row["metric"] == _METRICS[group]]
-            constants = _fit_group(constants, group, free, chosen)
-    if generation == "WSE-2":
-        return _fit_sram(constants, own)
-    return constants
+    groups = {group: _fit_group(generation, group, own) for group in _GROUPS[generation]}
+    constants = msgspec.structs.replace(WaferConstants(generation=generation), **groups)
+    return _fit_sram(constants, own) if generation == "WSE-2" else constants
 
 
-def _fit_group(
-    constants: WaferConstants, group: str, free: dict[str, float], rows: Sequence[Row]
-) -> WaferConstants:
-    if not rows:
-        raise ValueError(f"no rows to fit {constants.generation} {group} to")
+def _fit_group(generation: str, group: str, rows: Sequence[Row]) -> msgspec.Struct:
+    chosen = [row for row in rows if row["metric"] == _METRICS[group]]
+    if not chosen:
+        raise ValueError(f"no rows to fit {generation} {group} to")
+    nothing = WaferConstants(generation=generation)
 
-    def log_errors(candidate: msgspec.Struct) -> Vector:
-        whole = msgspec.structs.replace(constants, **{group: candidate})
-        return row_errors(_rows_with(whole).predict, rows)
+    def errors(candidate: msgspec.Struct) -> Vector:
+        return _errors(msgspec.structs.replace(nothing, **{group: candidate}), chosen)
 
-    fitted = fit_constants(getattr(constants, group), free, log_errors)
-    fitted = msgspec.structs.replace(fitted, rows=_ids(rows))
-    return msgspec.structs.replace(constants, **{group: fitted})
+    fitted = fit_constants(*_GROUPS[generation][group], errors)
+    return msgspec.structs.replace(fitted, rows=_ids(chosen))
 
 
-def _rows_with(constants: WaferConstants) -> WaferRows:
-    if constants.generation == "WSE-2":
-        return WaferRows(wse2=constants)
-    return WaferRows(wse3=constants)
+def _errors(constants: WaferConstants, rows: Sequence[Row]) -> Vector:
+    """Log errors of rows of one generation, by constants for it."""
+    is_older = constants.generation == "WSE-2"
+    predictor = WaferRows(wse2=constants) if is_older else WaferRows(wse3=constants)
+    return row_errors(predictor.predict, rows)
 
 
 def _fit_sram(constants: WaferConstants, rows: Sequence[Row]) -> WaferConstants:
     chosen = [row for row in rows if row["metric"].startswith("max_decode_len")]
-    ids = _ids(chosen)
 
-    def errors(fraction: float) -> Vector:
-        candidate = msgspec.structs.replace(constants, sram=SramConstants(fraction, ids))
-        return row_errors(_rows_with(candidate).predict, chosen)
+    def with_fraction(fraction: float) -> WaferConstants:
+        return msgspec.structs.replace(constants, sram=SramConstants(fraction, _ids(chosen)))
 
-    best = _best_fraction(errors, 700, 950)
-    return msgspec.structs.replace(constants, sram=SramConstants(best, ids))
+    return with_fraction(
+        _best_fraction(lambda fraction: _errors(with_fraction(fraction), chosen), 700, 950)
+    )
 
 
 def _best_fraction(errors: Callable[[float], Vector], first: int, last: int) -> float:

@@ -51,6 +51,15 @@ class ReplaySummary(msgspec.Struct, frozen=True):
     mean_latency_us: float
     output_tokens_per_s: float  # from the first arrival to the last token
 
+    @property
+    def means_us(self) -> dict[str, float]:
+        """The mean times by name, as comparisons print them."""
+        return {
+            "mean TTFT": self.mean_ttft_us,
+            "mean TPOT": self.mean_tpot_us,
+            "mean latency": self.mean_latency_us,
+        }
+
     @staticmethod
     def of(times: Sequence[RequestTimes]) -> "ReplaySummary":
         first_us = min(time.request.arrived_us for time in times)

@@ -65,7 +65,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     @property
     def usable_bytes_per_pe(self) -> float:
-        return self.wafer.sram_bytes_per_core * (1.0 - RESERVED_FRACTION)
+        return _usable_bytes(self.wafer, 1)
 
     def fill(self, region: Region) -> float:
         """How full a region's PEs are, of what is usable."""
@@ -122,7 +122,7 @@ def place(
     if kv_tokens < 0:
         raise ValueError(f"{kv_tokens} tokens of KV cache: expected 0 or more")
     parts = parts_of(model, weight_bits, kv_bits)
-    usable = _usable_bytes(wafer)
+    usable = _usable_bytes(wafer, wafer.fabric_width * wafer.fabric_height)
     needs = [part.weight_bytes + part.kv_bytes_per_token * kv_tokens for part in parts]
     largest = max(range(len(parts)), key=lambda index: needs[index])
     if needs[largest] > usable:
@@ -150,7 +150,7 @@ def _place_on(
     kv_tokens: int,
 ) -> Placement:
     """Lay the parts out on so many wafers; raises as `place` does."""
-    usable = _usable_bytes(wafer)
+    usable = _usable_bytes(wafer, wafer.fabric_width * wafer.fabric_height)
     cuts = _balanced_cuts(needs, num_wafers)
     _check_fits(model, wafer, needs, cuts, usable)
     groups = [parts[first:last] for first, last in itertools.pairwise(cuts)]
@@ -171,9 +171,8 @@ def _place_on(
     return Placement(model.name, wafer, num_wafers, capacity, placed)
 
 
-def _usable_bytes(wafer: WaferSpec) -> float:
-    """SRAM of the PEs that a program can address, less the reserve."""
-    num_pes = wafer.fabric_width * wafer.fabric_height
+def _usable_bytes(wafer: WaferSpec, num_pes: int) -> float:
+    """SRAM of so many PEs, less the reserve."""
     return num_pes * wafer.sram_bytes_per_core * (1.0 - RESERVED_FRACTION)
 
 
@@ -251,31 +250,27 @@ def _best_tiling(
     Regions come out a little smaller or larger than their share, and the tightest one decides.
     Tiling for a few per cent less leaves the tables, which have no KV cache to give, some slack.
     """
-    best: tuple[list[Region], int] | None = None
-    for percent in range(100, 79, -2):
+
+    def tiling(percent: int) -> tuple[list[Region], int]:
         wanted_tokens = room_tokens * percent // 100
         regions = [
             region
             for number, group in enumerate(groups)
             for region in _tile_wafer(group, number, wafer, wanted_tokens)
         ]
-        capacity = min(_region_tokens(region, wafer) for region in regions)
-        if best is None or capacity > best[1]:
-            best = regions, capacity
-    assert best is not None
-    return best
+        return regions, min(_region_tokens(region, wafer) for region in regions)
+
+    return max((tiling(percent) for percent in range(100, 79, -2)), key=lambda tiled: tiled[1])
 
 
 def _excess_bytes(region: Region, wafer: WaferSpec) -> float:
     """Weights that a region's PEs cannot hold, in bytes; negative where there is room."""
-    usable = region.num_pes * wafer.sram_bytes_per_core * (1.0 - RESERVED_FRACTION)
-    return region.part.weight_bytes - usable
+    return region.part.weight_bytes - _usable_bytes(wafer, region.num_pes)
 
 
 def _region_tokens(region: Region, wafer: WaferSpec) -> int:
     """Tokens of KV that fit beside a region's weights; negative where not even those fit."""
-    usable = region.num_pes * wafer.sram_bytes_per_core * (1.0 - RESERVED_FRACTION)
-    free = usable - region.part.weight_bytes
+    free = -_excess_bytes(region, wafer)
     if not region.part.kv_bytes_per_token:
         return 2**53 if free >= 0 else -1
     return math.floor(free / region.part.kv_bytes_per_token)

@@ -149,28 +149,17 @@ def log_errors(
     """
     errors: list[float] = []
     for part in np.array_split(np.arange(len(measured)), groups):
-        real = ReplaySummary.of([measured[index] for index in part])
-        ours = ReplaySummary.of([predicted[index] for index in part])
-        errors += [
-            float(np.log(ours.mean_ttft_us / real.mean_ttft_us)),
-            float(np.log(ours.mean_tpot_us / real.mean_tpot_us)),
-            float(np.log(ours.mean_latency_us / real.mean_latency_us)),
-        ]
+        real = ReplaySummary.of([measured[index] for index in part]).means_us
+        ours = ReplaySummary.of([predicted[index] for index in part]).means_us
+        errors += [float(np.log(ours[name] / real[name])) for name in real]
     return np.array(errors)
 
 
 def comparison(measured: Sequence[RequestTimes], predicted: Sequence[RequestTimes]) -> str:
     """Mean TTFT, TPOT and latency beside the measured ones, as three short lines."""
-    real, ours = ReplaySummary.of(measured), ReplaySummary.of(predicted)
-    lines = []
-    for name, ours_us, real_us in (
-        ("mean TTFT", ours.mean_ttft_us, real.mean_ttft_us),
-        ("mean TPOT", ours.mean_tpot_us, real.mean_tpot_us),
-        ("mean latency", ours.mean_latency_us, real.mean_latency_us),
-    ):
-        error = ours_us / real_us - 1.0
-        lines.append(
-            f"  {name:12}  predicted {ours_us / 1e3:12,.1f} ms  "
-            f"measured {real_us / 1e3:12,.1f} ms  {error:+6.1%}"
-        )
-    return "\n".join(lines)
+    real, ours = ReplaySummary.of(measured).means_us, ReplaySummary.of(predicted).means_us
+    return "\n".join(
+        f"  {name:12}  predicted {ours[name] / 1e3:12,.1f} ms  "
+        f"measured {real[name] / 1e3:12,.1f} ms  {ours[name] / real[name] - 1.0:+6.1%}"
+        for name in real
+    )

@@ -73,8 +73,8 @@ class WaferConstants(msgspec.Struct, frozen=True, kw_only=True):
     """What was fitted for one wafer generation."""
 
     generation: str
-    decode: DecodeConstants
-    prefill: PrefillConstants
+    decode: DecodeConstants = DecodeConstants()
+    prefill: PrefillConstants = PrefillConstants()
     gemv: GemvConstants | None = None
     gemm: GemmConstants | None = None
     summa: GemmConstants | None = None  # the vendor library's GEMM, for comparison
