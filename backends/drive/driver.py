@@ -48,10 +48,8 @@ class Driver:
     def __init__(self, engine: Engine, *, clock_us: Callable[[], int] | None = None) -> None:
         """Attach to the running loop; the engine must be new.
 
-        Args:
-            engine: What to run.
-            clock_us: Whole microseconds that never decrease; the system's monotonic clock if None.
-                Another clock is slept for by the loop's own timers.
+        A clock gives whole microseconds that never decrease; without one, it is the system's
+        monotonic clock. The loop's own timers sleep for another clock.
         """
         self._engine = engine
         self._clock_us = clock_us or monotonic_us
@@ -83,10 +81,7 @@ class Driver:
     def submit(self, sequence: Sequence, receiver: Receiver, arrived_us: int | None = None) -> None:
         """Start a sequence; the receiver is first called from the loop, never from here.
 
-        Args:
-            sequence: What to generate, or to warm up.
-            receiver: Takes its tokens.
-            arrived_us: When it came, by the driver's clock, with no other call since; now if None.
+        It came at `arrived_us` by the driver's clock, with no other call since; now if None.
 
         Raises:
             ValueError: The engine can never hold it.

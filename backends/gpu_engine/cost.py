@@ -85,18 +85,11 @@ class GpuCost:
         """Spread the model over `tp * pp * dp` GPUs and derive what a step costs.
 
         Args:
-            gpu: A name from `spec.py`, or a GPU of one's own.
-            model: A name from `wafer_engine.hardware.models`, or a shape of one's own.
-            tp: Tensor parallel ways.
-            pp: Pipeline stages.
-            dp: Attention replicas (mixture-of-experts models).
-            expert_parallel: Spread routed experts over all `tp * dp` GPUs.
             precision: Of the weights: a name from `spec.PRECISIONS`, in any case. A card without
                 4-bit units keeps `fp4` weights as `mxfp4` and widens them before use.
             kv_precision: Of the KV cache; bf16 where not given.
             engine: Whose constants: a file name from `constants/`.
             constants: Instead of the engine's own for this GPU.
-            speculation: Draft length and acceptance.
             attention_window_tokens: Sparse attention: tokens any layer attends to at most.
             max_num_seqs: Running sequences at most; the engine's own default where not given.
             max_num_batched_tokens: Tokens computed in one step at most; likewise.

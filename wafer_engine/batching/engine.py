@@ -62,12 +62,7 @@ class Engine:
     """See the module's docstring. `now_us` must never go back; it may stand still."""
 
     def __init__(self, cost: CostModel, *, max_run_steps: int = 2**31) -> None:
-        """Start idle.
-
-        Args:
-            cost: Step times and limits.
-            max_run_steps: The longest run to jump over; 1 computes every step, for comparison.
-        """
+        """Start idle. `max_run_steps` is the longest run to jump over: 1 computes every step."""
         self._cost = cost
         self._overhead_us = cost.limits.overhead_us
         self._max_run_steps = max_run_steps
@@ -126,10 +121,8 @@ class Engine:
     def advance(self, now_us: int, *, progress: bool = True) -> EngineOutput:
         """Compute everything due by now and hand out what came of it.
 
-        Args:
-            now_us: The caller's clock.
-            progress: False leaves sequences out that neither started nor finished; their tokens
-                are in a later row. That spares the caller looking at every sequence each time.
+        Without `progress`, sequences that neither started nor finished are left out, and their
+        tokens are in a later row. That spares the caller looking at every sequence each time.
         """
         self._catch_up(now_us)
         output, self._output = self._output, _empty_output()

@@ -31,8 +31,7 @@ def fit_constants(
     Args:
         blank: The set, with the values that are stated, not fitted.
         first_guess: Free field -> where to begin, above zero.
-        log_errors: A set to log(predicted / published), one per row.
-        difference: As `fit_positive` takes it.
+        log_errors: As `fit_positive` takes it, and so is `difference`.
     """
 
     def with_values(values: Sequence[float]) -> Constants:

@@ -80,13 +80,8 @@ def replay(
 ) -> list[RequestTimes]:
     """Run requests through a fresh engine, each arriving at its own time.
 
-    Args:
-        cost: The engine's step times and limits.
-        requests: In order of arrival.
-        max_run_steps: 1 computes every step by itself, for comparison.
-
-    Returns:
-        One entry per request, in the given order.
+    Requests are given in order of arrival, and so are their times. `max_run_steps` is as the engine
+    takes it: 1 computes every step by itself, for comparison.
 
     Raises:
         ValueError: A request exceeds the KV cache by itself.

@@ -78,13 +78,9 @@ def write_rows(rows: Sequence[Row]) -> str:
 def predict_row(
     row: Row, group: str, bar: float | None, formula: Callable[[Row], float] | str
 ) -> Prediction:
-    """Predict one row; never raises for what a row holds.
+    """Predict one row by its formula; never raises for what a row holds.
 
-    Args:
-        row: The measurement.
-        group: The rows it is judged with.
-        bar: The mean error that group is held to.
-        formula: Computes the figure; or says why no model has one.
+    A text instead of a formula is the reason why there is none.
     """
     if isinstance(formula, str):
         return Prediction(group, reason=formula, bar=bar)

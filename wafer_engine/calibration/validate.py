@@ -31,9 +31,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 def validation_report(rows: Sequence[Row], left_out: Sequence[LeftOut] = ()) -> str:
     """The whole report as text: every row, each group's errors, every fitted constant.
 
-    Args:
-        rows: What was published.
-        left_out: What `calibrate.leave_models_out` found, to print beside the fit's errors.
+    What `calibrate.leave_models_out` found is printed beside the fit's errors.
     """
     lines = row_lines(rows, WaferRows().predict)
     lines += [*_left_out_lines(left_out), CONSTANTS_TITLE]

@@ -150,6 +150,7 @@ class WaferRows:
             find_model(row["model"]),
             num_wafers=count if count > 1 else None,
             weight_bits=bits,
+            constants=self._constants["WSE-3"],
             service=self._service,
         )
         num_seqs = num_requests(row)

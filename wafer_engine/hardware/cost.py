@@ -128,12 +128,9 @@ class WaferCost:
         """Lay the model out and derive what a step costs.
 
         Args:
-            model: A name from `models.py`, or a shape of one's own.
-            wafer: Generation or system name.
             num_wafers: How many; `wafers_needed` where not given.
             weight_bits: 16, 8 or 4. Fewer bits need fewer wafers, so fewer cores share a layer:
                 shorter allreduces, longer products. Arithmetic stays 16 bits wide (assumed).
-            kv_bits: Width of a cached key or value.
             kv_tokens: KV cache that the wafers must hold at least, where their number is not given.
             speculation: The hosted service's assumed draft where not given; `NO_SPECULATION` for
                 none.
@@ -143,8 +140,6 @@ class WaferCost:
                 given. More than that share it: each runs slower.
             max_num_batched_tokens: Prompt tokens computed in one step at most.
             overhead_us: Arrival to first scheduling; the fitted service overhead where not given.
-            link_latency_us: Added to each crossing between wafers.
-            clock_hz: Instead of the wafer's.
 
         Raises:
             ValueError: Unknown model or wafer, a number out of range, a window wider than the KV

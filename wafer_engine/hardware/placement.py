@@ -100,15 +100,9 @@ def place(
     kv_bits: float = 16.0,
     kv_tokens: int = 0,
 ) -> Placement:
-    """Lay a model out.
+    """Lay a model out, on the fewest wafers that hold it where their number is not given.
 
-    Args:
-        model: Its shape.
-        wafer: The generation.
-        num_wafers: How many; the fewest that hold it where not given.
-        weight_bits: Width of weights.
-        kv_bits: Width of cached keys and values.
-        kv_tokens: KV cache it must hold at least, in tokens over all sequences.
+    The KV cache holds `kv_tokens` at least, over all sequences.
 
     Raises:
         PlacementError: It does not fit on that many wafers, or one layer does not fit on one.

@@ -24,11 +24,6 @@ class WaferSpec(msgspec.Struct, frozen=True, kw_only=True):
     io_bytes_per_s: float  # one system, all links
     power_w: float  # one system
 
-    @property
-    def peak_dense_flops(self) -> float:
-        """Dense fp16 operations per second; a multiply-accumulate is two."""
-        return self.num_cores * self.macs_per_cycle * 2 * self.clock_hz
-
     def cycles_to_us(self, cycles: float) -> float:
         return cycles / self.clock_hz * 1e6
 

@@ -58,12 +58,7 @@ class Mesh:
     """A square of `side` x `side` PEs and the counts of what ran on it."""
 
     def __init__(self, side: int, *, levels: int = 2) -> None:
-        """An idle mesh.
-
-        Args:
-            side: PEs per row and per column.
-            levels: K of the K-level tree that allreduces run on.
-        """
+        """An idle mesh, whose allreduces run on a tree of `levels` levels."""
         if side < 1 or levels < 1:
             raise ValueError(f"a mesh needs a side and tree levels of 1 or more: {side}, {levels}")
         self.side = side
@@ -204,12 +199,7 @@ class ShiftedCache:
     """
 
     def __init__(self, mesh: Mesh, words_per_token: int) -> None:
-        """An empty cache.
-
-        Args:
-            mesh: Counts the moves.
-            words_per_token: Elements of one token on one PE.
-        """
+        """An empty cache; a token has so many elements on one PE. The mesh counts its moves."""
         self._mesh = mesh
         self._words = words_per_token
         self.rows: list[list[int]] = [[] for _ in range(mesh.side)]

@@ -1,4 +1,4 @@
-"""Weights of small models: made up from a seed, or read from a model folder.
+"""Weights of small models, read from a model folder.
 
 A folder is what model hubs hand out: `config.json` and `model.safetensors` (one file or several).
 The safetensors format is read here, as it is a length, a JSON header and raw numbers. Llama-style
@@ -66,39 +66,6 @@ class TransformerWeights(msgspec.Struct, frozen=True):
     layers: tuple[LayerWeights, ...]
     final_norm: Array
     head: Array  # hidden x vocab
-
-
-def random_weights(shape: TransformerShape, rng: np.random.Generator) -> TransformerWeights:
-    """Weights of about unit gain, for tests and demonstrations."""
-
-    def matrix(inputs: int, outputs: int) -> Array:
-        return rng.normal(scale=inputs**-0.5, size=(inputs, outputs))
-
-    queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    layers = tuple(
-        LayerWeights(
-            attention_norm=rng.uniform(0.5, 1.5, shape.hidden),
-            query=matrix(shape.hidden, queries),
-            key=matrix(shape.hidden, keys),
-            value=matrix(shape.hidden, keys),
-            query_bias=rng.normal(scale=0.1, size=queries),
-            key_bias=rng.normal(scale=0.1, size=keys),
-            value_bias=rng.normal(scale=0.1, size=keys),
-            output=matrix(queries, shape.hidden),
-            ffn_norm=rng.uniform(0.5, 1.5, shape.hidden),
-            gate=matrix(shape.hidden, shape.ffn),
-            up=matrix(shape.hidden, shape.ffn),
-            down=matrix(shape.ffn, shape.hidden),
-        )
-        for _ in range(shape.num_layers)
-    )
-    return TransformerWeights(
-        shape,
-        rng.normal(size=(shape.vocab, shape.hidden)),
-        layers,
-        rng.uniform(0.5, 1.5, shape.hidden),
-        matrix(shape.hidden, shape.vocab),
-    )
 
 
 def load_model(folder: Path) -> TransformerWeights:

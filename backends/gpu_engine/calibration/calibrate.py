@@ -38,10 +38,8 @@ def calibrate(
 ) -> dict[str, EngineConstants]:
     """Fit every engine version that the rows have, in the order of `PLANS`.
 
-    Args:
-        rows: Reference rows.
-        logs: Per-request logs, by the file names in `request_logs.SERVER_LOGS`.
-        names: Only these constants files; all where empty.
+    Logs go by the file names in `request_logs.SERVER_LOGS`. With names, only those constants files
+    are fitted, and what they take over.
 
     Raises:
         ValueError: A plan has no rows.

@@ -22,12 +22,7 @@ _NOT_VALUES = ("gpus", "rows", "basis", "moe")
 
 
 def validation_report(rows: Sequence[Row], logs: Mapping[str, Sequence[Row]]) -> str:
-    """The whole report as text.
-
-    Args:
-        rows: Reference rows.
-        logs: Per-request logs, by the file names in `request_logs.SERVER_LOGS`; may be empty.
-    """
+    """The whole report as text; logs go by the file names in `request_logs.SERVER_LOGS`."""
     lines = [*row_lines(rows, GpuRows().predict), *_log_lines(logs), "", CONSTANTS_TITLE]
     for name, engine in ENGINES.items():
         lines += _engine_lines(name, engine)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.unit.wafer_engine.mesh.random_weights import random_weights
 from wafer_engine.hardware.constants import WSE3_CONSTANTS
 from wafer_engine.hardware.spec import WSE3
 from wafer_engine.mesh.kernels import (
@@ -23,7 +24,7 @@ from wafer_engine.mesh.mesh import (
 )
 from wafer_engine.mesh.prefill import prefill
 from wafer_engine.mesh.transformer import LOGIT_TOLERANCE, MeshTransformer, reference_logits
-from wafer_engine.mesh.weights import TransformerShape, random_weights
+from wafer_engine.mesh.weights import TransformerShape
 
 SIDES = (1, 2, 3, 4, 5, 8, 12, 16)
 
