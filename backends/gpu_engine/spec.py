@@ -9,12 +9,11 @@ Blackwell 2025); memory from `nvidia-smi` listings. The H20 and H800 have no pub
 vendors' listings, 2023-11, second-hand.
 """
 
-import csv
-import io
 import re
-from importlib import resources
 
 import msgspec
+
+from wafer_engine.hardware.models import read_table
 
 
 class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,17 +42,12 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.fp8_flops or self.fp16_flops
 
 
-def _read_specs() -> dict[str, GpuSpec]:
-    text = (resources.files(__package__) / "gpu_specs.csv").read_text(encoding="utf-8")
-    return {
-        row["name"]: msgspec.convert(
-            {column: cell for column, cell in row.items() if cell}, GpuSpec, strict=False
-        )
-        for row in csv.DictReader(io.StringIO(text))
-    }
-
-
-GPUS = _read_specs()
+GPUS = {
+    row["name"]: msgspec.convert(
+        {column: cell for column, cell in row.items() if cell}, GpuSpec, strict=False
+    )
+    for row in read_table(__package__, "gpu_specs.csv")
+}
 _ALIASES = {
     "A100": "A100-80GB-SXM",
     "A100-80GB": "A100-80GB-SXM",

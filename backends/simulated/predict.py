@@ -19,9 +19,6 @@ from wafer_engine.calibration.replay import ReplaySummary, replay
 from wafer_engine.calibration.rows import Prediction, read_rows, write_rows
 from wafer_engine.calibration.wafer_rows import WaferRows
 
-PREDICTED = "predicted"
-REASON = "not_modelled"
-CONSTANTS = "constants"
 _NEEDED = ("hardware", "metric")
 
 
@@ -90,10 +87,9 @@ def _is_wafer(row: Mapping[str, str]) -> bool:
 
 
 def _cells(prediction: Prediction) -> dict[str, str]:
-    if prediction.value is None:
-        return {PREDICTED: "", REASON: prediction.reason, CONSTANTS: ""}
+    value = prediction.value
     return {
-        PREDICTED: f"{prediction.value:.6g}",
-        REASON: "",
-        CONSTANTS: prediction.constants,
+        "predicted": "" if value is None else f"{value:.6g}",
+        "not_modelled": prediction.reason,
+        "constants": prediction.constants,
     }

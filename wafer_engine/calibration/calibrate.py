@@ -173,27 +173,23 @@ def _fit_acceptance(
     return with_acceptance(_best_fraction(errors, 100, 990))
 
 
-def leave_models_out(
-    rows: Sequence[Row],
-    wse3: WaferConstants = WSE3_CONSTANTS,
-    service: ServiceConstants = SERVICE_CONSTANTS,
-) -> list[LeftOut]:
-    """Fit each acceptance again without one model's rows, and predict those.
+def leave_models_out(rows: Sequence[Row]) -> list[LeftOut]:
+    """Fit each shipped acceptance again without one model's rows, and predict those.
 
     Models of the same dimensions are left out together. A kind with a single such model has nothing
     left to fit to and gives no entry.
     """
     speeds = [row for row in rows if row.get("metric") == "output_speed_per_user"]
-    kinds = _kinds_of(speeds, WaferRows(wse3=wse3, service=service))
+    kinds = _kinds_of(speeds, WaferRows())
     left_out = []
     for kind in ("dense", "moe"):
         for shape in dict.fromkeys(_dimensions(row) for row in kinds[kind]):
             others = [row for row in kinds[kind] if _dimensions(row) != shape]
             if not others:
                 continue
-            fitted = _fit_acceptance(wse3, service, kind, others)
+            fitted = _fit_acceptance(WSE3_CONSTANTS, SERVICE_CONSTANTS, kind, others)
             own = [row for row in kinds[kind] if _dimensions(row) == shape]
-            values = predicted_values(WaferRows(wse3=wse3, service=fitted).predict, own)
+            values = predicted_values(WaferRows(service=fitted).predict, own)
             acceptance = getattr(fitted, f"acceptance_{kind}")
             left_out += [
                 LeftOut(kind, row["id"], row["model"], acceptance, value, float(row["value"]))

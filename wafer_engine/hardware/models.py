@@ -148,9 +148,14 @@ def _shape(row: Mapping[str, str]) -> ModelShape:
     return msgspec.convert(cells, ModelShape, strict=False)
 
 
+def read_table(package: str, name: str) -> list[dict[str, str]]:
+    """The lines of a CSV file that lies in a package."""
+    text = (resources.files(package) / name).read_text(encoding="utf-8")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
 def _read_shapes() -> dict[str, ModelShape]:
-    text = (resources.files(__package__) / "model_shapes.csv").read_text(encoding="utf-8")
-    rows = {row["name"]: row for row in csv.DictReader(io.StringIO(text))}
+    rows = {row["name"]: row for row in read_table(__package__, "model_shapes.csv")}
     return {
         name: msgspec.structs.replace(_shape(rows[row["same_as"] or name]), name=name)
         for name, row in rows.items()

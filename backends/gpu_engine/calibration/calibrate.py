@@ -128,9 +128,8 @@ def _fit_set(name: str, engine: EngineConstants, fit: FitPlan, rows: Sequence[Ro
 def _start(fit: FitPlan) -> tuple[GpuConstants, dict[str, float]]:
     """The stated constants of a set, and where to begin with the free ones."""
     blank = GpuConstants(gpus=fit.gpus, compute=0.55, layer_us=LAYER_US, moe=bool(fit.moe))
-    return msgspec.structs.replace(blank, **fit.stated), {
-        name: FIRST_GUESS[name] for name in fit.free
-    }
+    first_guess = {name: FIRST_GUESS[name] for name in fit.free}
+    return msgspec.structs.replace(blank, **fit.stated), first_guess
 
 
 def _fit_logs(
