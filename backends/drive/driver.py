@@ -58,7 +58,6 @@ class Driver:
         timer: Timer = LoopTimer(self._wake) if clock_us else make_timer(self._wake)
         self._timer = timer
         self._timer_us: int | None = None  # when it is set for
-        self._tick_us = TICK_US
         self._next_tick_us = 0
         self._rested_us = 0  # the earliest time of the next waking
         self._is_open = True

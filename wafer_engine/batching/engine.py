@@ -49,7 +49,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     num_waiting: int
     num_warming: int  # warm-ups, none of which counts as running or waiting
     kv_used_tokens: int  # by live sequences, in whole blocks
-    kv_kept_tokens: int  # by prefixes kept for reuse, those of live sequences included
     kv_capacity_tokens: int
     num_generated_tokens: int
     num_prompt_tokens: int
@@ -171,7 +170,6 @@ class Engine:
             num_waiting=self.num_waiting,
             num_warming=self.num_warming,
             kv_used_tokens=kv.pinned_blocks * kv.block_tokens,
-            kv_kept_tokens=kv.kept_blocks * kv.block_tokens,
             kv_capacity_tokens=kv.num_blocks * kv.block_tokens,
             num_generated_tokens=scheduler.num_generated_tokens,
             num_prompt_tokens=scheduler.num_prompt_tokens,

@@ -132,8 +132,7 @@ class WaferCost:
             weight_bits: 16, 8 or 4. Fewer bits need fewer wafers, so fewer cores share a layer:
                 shorter allreduces, longer products. Arithmetic stays 16 bits wide (assumed).
             kv_tokens: KV cache that the wafers must hold at least, where their number is not given.
-            speculation: The hosted service's assumed draft where not given; `NO_SPECULATION` for
-                none.
+            speculation: The hosted service's assumed draft where not given.
             attention_window_tokens: Sparse attention: tokens any layer attends to at most. The
                 whole KV cache is kept. Steps count it in full from the first token.
             max_num_seqs: Running sequences; as many as the pipeline serves at full speed where not
@@ -152,8 +151,6 @@ class WaferCost:
         check_not_negative(link_latency_us=link_latency_us, overhead_us=overhead_us)
         if clock_hz is not None:
             self.wafer = msgspec.structs.replace(self.wafer, clock_hz=clock_hz)
-        self.weight_bits = weight_bits
-        self.kv_bits = kv_bits
         self.num_wafers = num_wafers or wafers_needed(
             self.model, weight_bits, self.wafer, kv_bits, kv_tokens
         )
@@ -181,12 +178,10 @@ class WaferCost:
     def _derive_times(self) -> None:
         """Affine pieces of a pass, all in microseconds."""
         model, fit, wafer = self.model, self._fit, self.wafer
-        self.layer_cores = min(
-            self.num_wafers * wafer.num_cores / model.num_layers, wafer.num_cores
-        )
-        self.region_side = math.sqrt(self.layer_cores)
-        mac_us = wafer.cycles_to_us(fit.mac / self.layer_cores)
-        allreduce_us = wafer.cycles_to_us(fit.allreduce + fit.hop * self.region_side)
+        layer_cores = min(self.num_wafers * wafer.num_cores / model.num_layers, wafer.num_cores)
+        region_side = math.sqrt(layer_cores)
+        mac_us = wafer.cycles_to_us(fit.mac / layer_cores)
+        allreduce_us = wafer.cycles_to_us(fit.allreduce + fit.hop * region_side)
         num_moe = model.moe.num_layers if model.moe else 0
         num_allreduces = (
             ALLREDUCES_DENSE * (model.num_layers - num_moe)
@@ -195,7 +190,7 @@ class WaferCost:
         )
         fixed_tokens, context_fraction = self._span
         # Vector starts, as in `kernels.Tiling.vectors_per_row`: what bounds the WSE-2.
-        start_us = wafer.cycles_to_us(fit.start / self.region_side)
+        start_us = wafer.cycles_to_us(fit.start / region_side)
         starts_us = start_us * (7 * model.hidden + model.active_ffn)
         pair_us = mac_us * model.attention_macs_per_pair + start_us
         crossing_us = model.hidden * 2 / wafer.io_bytes_per_s * 1e6 + self._link_latency_us

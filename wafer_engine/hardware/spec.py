@@ -20,7 +20,6 @@ class WaferSpec(msgspec.Struct, frozen=True, kw_only=True):
     macs_per_cycle: int  # fp16 multiply-accumulates per core, dense
     clock_hz: float
     link_bits: int  # one fabric link, one direction, per cycle
-    max_routed_paths: int  # per core
     io_bytes_per_s: float  # one system, all links
     power_w: float  # one system
 
@@ -46,7 +45,6 @@ WSE2 = WaferSpec(
     # published tokens/s are 1.1 GHz over cycles, so it stays.
     clock_hz=1.1e9,
     link_bits=32,  # a cycle and direction; [M] WaferLLM
-    max_routed_paths=32,  # five header bits; [M] WaferLLM
     io_bytes_per_s=150e9,  # 12 x 100 GbE; [M] CS-2 datasheet
     power_w=23_000.0,  # [M] CS-2 datasheet
 )
@@ -63,7 +61,6 @@ WSE3 = WaferSpec(
     macs_per_cycle=8,
     clock_hz=1.1e9,  # Hz; [M] the rerun converts at it too
     link_bits=32,  # a cycle and direction; [M] rerun, the same code
-    max_routed_paths=32,  # as the WSE-2
     io_bytes_per_s=150e9,  # still 1.2 Tb/s a system; [U] 2026-05
     power_w=23_000.0,  # [M] CS-3 datasheet
 )
