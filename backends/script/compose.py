@@ -5,28 +5,19 @@ from collections.abc import Callable
 
 from backends.script.chance import Chance
 from backends.script.length import Length
-from backends.script.programs import write_long_function, write_program, write_tests
+from backends.script.programs import TOKENS_PER_LINE, write_program, write_tests
 from backends.script.prose import Prose
 from backends.script.topic import Topic
 from backends.tokenizer import count, token_ends
 
 CHARS_PER_TOKEN = 5  # of generated prose, measured
+MIN_LINES = 16  # of a program: two or three steps
 
 _WORD = re.compile(r"\S+")
-_OPENINGS = (
-    "Here is `{main}` in Python.",
-    "This Python code defines `{main}` and what it needs.",
-    "A Python version of `{main}`, with its limits checked up front.",
-    "Below is `{main}` in Python. It has no dependencies.",
-)
-_WALKTHROUGHS = (
-    "How `{main}` works:",
-    "A few notes on `{main}`:",
-    "What to know before you use `{main}`:",
-)
 _NOTES = (
-    "- `{main}` refuses a negative limit before it does any work.\n"
-    "- It runs in one pass per step and never changes its input."
+    "How `{name}` works:\n\n"
+    "- `{name}` refuses a negative limit before it does any work.\n"
+    "- It runs in one pass per step and never changes its input.\n"
 )
 
 
@@ -52,14 +43,14 @@ def compose(prompt: str, topic: Topic, length: Length, chance: Chance) -> str:
 
 
 def _coding_answer(prompt: str, topic: Topic, length: Length, prose: Prose, chance: Chance) -> str:
-    if length.unit == "line":
-        program = write_long_function(topic, chance, length.number)
-    else:
-        program = write_program(topic, chance, length.num_tokens // 2)
-    parts = [chance.pick(_OPENINGS).format(main=program.name), _fenced(program.text)]
+    num_lines = length.number
     if length.unit != "line":
-        opening = f"{chance.pick(_WALKTHROUGHS)}\n\n{_NOTES}\n".format(main=program.name)
-        parts.append(opening + prose.bullets(2 + length.num_tokens // 500))
+        num_lines = max(length.num_tokens * 3 // 5 // TOKENS_PER_LINE, MIN_LINES)
+    program = write_program(topic, chance, num_lines)
+    parts = [f"Here is `{program.name}` in Python.", _fenced(program.text)]
+    if length.unit != "line":
+        notes = _NOTES.format(name=program.name)
+        parts.append(notes + prose.bullets(2 + length.num_tokens // 500))
         if length.num_tokens >= 250 or re.search(r"\btests?\b", prompt, re.IGNORECASE):
             parts.append("Tests, with what it gives for a few inputs:")
             tests = write_tests(program, chance, min(2 + length.num_tokens // 400, 40))

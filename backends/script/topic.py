@@ -37,10 +37,8 @@ _FILLER = word_set(
 
 # Programs are written in Python alone, but each of these says that a program is wanted.
 _LANGUAGE = re.compile(
-    r"\b(?:python3?|pytest|django|pandas|typescript|ts|javascript|node(?:\.?js)?|react|rust|cargo|"
-    r"golang|cpp|csharp|dotnet|java|sql|postgres(?:ql)?|mysql|sqlite|bash|shell script|zsh)\b"
-    r"|\.(?:py|tsx?|jsx?|rs|go|cc|cpp|hpp|cs|sh)\b|\bc\+\+|\bc#"
-    r"|(?-i:\b(?:in|using|with|a|some|of) Go\b|\bGo (?:function|code|program))",
+    r"\b(?:python3?|typescript|javascript|node\.?js|rust|golang|cpp|csharp|java|sql|bash)\b"
+    r"|\b\w+\.(?:py|tsx?|jsx?|rs|go|cc|cpp|cs|sh)\b|\bc\+\+|\bc#|(?-i:\b(?:in|using|with) Go\b)",
     re.IGNORECASE,
 )
 _CODE = re.compile(
@@ -60,20 +58,6 @@ _MAKING = re.compile(
     r"\b(?:write|implement|create|generate|build|code|make|show|give|port|translate|convert)\b",
     re.IGNORECASE,
 )
-# "Reverse a string in Python.": an order, or how to, for what programs do, and the language.
-_DOING = re.compile(
-    r"(?:^|[.!?:;\n]\s*)(?:please\s+|(?:can|could|would) you\s+(?:please\s+)?|"
-    r"how (?:to|(?:do|can|would|should) (?:i|you|we|one))\s+)?"
-    r"(?:add|append|calculate|check|compute|concatenate|convert|copy|count|define|delete|"
-    r"deserialize|detect|download|draw|encode|decode|encrypt|evaluate|extract|fetch|filter|find|"
-    r"flatten|format|get|group|hash|insert|invert|iterate|join|list|load|loop|map|merge|multiply|"
-    r"open|parse|print|read|remove|rename|replace|return|reverse|rotate|round|search|send|"
-    r"serialize|shuffle|simulate|solve|sort|split|square|strip|sum|swap|transpose|trim|validate|"
-    r"zip)\b[^.!?\n]{0,300}?\b(?:in|using|with)\s+(?:\w+\s+)?"
-    r"(?:python|javascript|typescript|node|rust|go(?:lang)?|c\+\+|cpp|c#|csharp|java|sql|bash)"
-    r"(?![\w-])",
-    re.IGNORECASE,
-)
 _EXPLAINING = re.compile(
     r"\b(?:explain|why|reasons?|compare|difference|history|opinion|what (?:is|are|was|were)|"
     r"what's|should i|pros and cons)\b",
@@ -87,7 +71,6 @@ class Topic(msgspec.Struct, frozen=True):
     words: tuple[str, ...]  # telling words as written, lower case, no repetitions; may be empty
     phrase: str  # the topic in a few words: "overlapping intervals"
     noun: str  # one word for one of the things it handles
-    variable: str  # the noun as part of an identifier
     function: str  # a function's name
     wants_code: bool
 
@@ -104,12 +87,10 @@ def read_topic(prompt: str) -> Topic:
             if len(found) >= 8:
                 break
     words = tuple(found)
-    noun = _singular(words[:3][-1]) if words else "value"
     return Topic(
         words=words,
         phrase=" ".join(words[:3]) or "this",
-        noun=noun,
-        variable="".join(char for char in noun if "a" <= char <= "z") or "value",
+        noun=_singular(words[:3][-1]) if words else "value",
         function="_".join(_name_parts(prompt, words)),
         wants_code=_wants_code(prompt),
     )
@@ -122,13 +103,9 @@ def fold(word: str) -> str:
 
 
 def _wants_code(prompt: str) -> bool:
-    if _PROSE.search(prompt):
+    if _PROSE.search(prompt) or (_EXPLAINING.search(prompt) and not _MAKING.search(prompt)):
         return False
-    if _MAKING.search(prompt):
-        return bool(_CODE.search(prompt) or _LANGUAGE.search(prompt))
-    if _EXPLAINING.search(prompt):
-        return False
-    return bool(_CODE.search(prompt) or (_LANGUAGE.search(prompt) and _DOING.search(prompt)))
+    return bool(_CODE.search(prompt) or _LANGUAGE.search(prompt))
 
 
 def _name_parts(prompt: str, words: tuple[str, ...]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backends.script.chance import Chance
-from backends.script.programs import write_long_function, write_program, write_tests
+from backends.script.programs import TOKENS_PER_LINE, write_program, write_tests
 from backends.script.topic import read_topic
 
 TOPIC = read_topic("Write a function that merges overlapping intervals")
@@ -21,7 +21,7 @@ def run(text: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_python_programs_pass_their_own_tests(seed: int) -> None:
-    program = write_program(TOPIC, Chance(seed), 100 + seed * 60)
+    program = write_program(TOPIC, Chance(seed), (100 + seed * 60) // TOKENS_PER_LINE)
     tests = write_tests(program, Chance(seed), 12)
     names = run(f"{program.text}\n\n\n{tests}")
     ran = [test() for name, test in names.items() if name.startswith("test_")]
@@ -32,7 +32,7 @@ def test_python_programs_pass_their_own_tests(seed: int) -> None:
 
 @pytest.mark.parametrize("num_lines", [8, 20, 57, 300])
 def test_long_functions_have_exactly_so_many_lines(num_lines: int) -> None:
-    program = write_long_function(TOPIC, Chance(num_lines), num_lines + 10)
+    program = write_program(TOPIC, Chance(num_lines), num_lines + 10)
     assert len(program.text.split("\n")) == num_lines + 10
     tests = write_tests(program, Chance(1), 5)
     names = run(f"{program.text}\n\n\n{tests}")
@@ -43,7 +43,7 @@ def test_long_functions_have_exactly_so_many_lines(num_lines: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_brackets_close(seed: int) -> None:
-    program = write_program(TOPIC, Chance(seed), 900)
+    program = write_program(TOPIC, Chance(seed), 900 // TOKENS_PER_LINE)
     text = program.text + write_tests(program, Chance(seed), 10)
     open_ones = []
     for char in text:
@@ -55,5 +55,6 @@ def test_brackets_close(seed: int) -> None:
 
 
 def test_programs_grow_with_what_is_asked() -> None:
-    sizes = [len(write_program(TOPIC, Chance(1), n).text) for n in (100, 1_000, 8_000)]
+    wanted = [num_tokens // TOKENS_PER_LINE for num_tokens in (100, 1_000, 8_000)]
+    sizes = [len(write_program(TOPIC, Chance(1), num_lines).text) for num_lines in wanted]
     assert sizes[0] < 2_000 < sizes[1] < 8_000 < sizes[2]
