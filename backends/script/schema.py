@@ -15,6 +15,7 @@ past `SHALLOW_DEPTH`, only what is required is made, the plainest alternative fi
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from operator import ge, gt, le, lt
 from typing import Any
 
 import msgspec
@@ -37,12 +38,15 @@ _WORDS = (
     "timber",
 )  # fmt: skip
 
+_LOWS, _HIGHS = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+_COMPARISONS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    "minimum": ge, "exclusiveMinimum": gt, "maximum": le, "exclusiveMaximum": lt
+}  # fmt: skip
 # The kind that a keyword speaks of, where a schema has no type; the first that it has counts.
 _KINDS = {
     **dict.fromkeys(("properties", "required", "minProperties"), "object"),
     **dict.fromkeys(("items", "prefixItems", "minItems"), "array"),
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), "number"),
-    "multipleOf": "number",
+    **dict.fromkeys((*_LOWS, *_HIGHS, "multipleOf"), "number"),
 }
 _FORMATS = {
     "date": "2025-06-17",
@@ -155,10 +159,8 @@ class _Maker:
                 options = [schema["const"]] if "const" in schema else schema.get("enum", ())
                 if self._values.one_of(options) is not None:
                     return schema
-        is_null = (isinstance(s, dict) and s.get("type") == "null" for s in alternatives)
-        return next(
-            (s for s, null in zip(alternatives, is_null, strict=True) if not null), alternatives[0]
-        )
+        some = [s for s in alternatives if not (isinstance(s, dict) and s.get("type") == "null")]
+        return (some or alternatives)[0]
 
     def _kind(self, schema: dict[str, Any], name: str, depth: int, wanted: bool) -> str:
         kinds = schema.get("type")
@@ -259,8 +261,10 @@ class _Maker:
         if kind == "boolean":
             return number % 2 == 1
         if kind in ("integer", "number"):
-            low, _, step = _grid(resolved, whole=kind == "integer")
-            return _as_json((low + number) * step)
+            whole = kind == "integer"
+            low, high, step = _bounds(resolved, whole)
+            first = min(Fraction(0), high or Fraction(0)) if low is None else low
+            return _nearest(resolved, first + number * step, whole)
         return self.make(schema, "", depth, wanted=True)
 
     def _string(self, schema: dict[str, Any], name: str) -> str:
@@ -288,62 +292,55 @@ class _Maker:
 
     def _number(self, schema: dict[str, Any], name: str, *, whole: bool) -> int | float:
         offered = self._values.number(name) if name else None
-        wish = Fraction(str(self._chance.below(20) if offered is None else offered))
-        multiple = schema.get("multipleOf")
-        if not whole and multiple is None:
-            lows, highs = _fractions(schema, _LOWS), _fractions(schema, _HIGHS)
-            wish = max([min([wish, *highs.values()]), *lows.values()])
-            if wish not in (lows.get("exclusiveMinimum"), highs.get("exclusiveMaximum")):
-                return _as_json(wish)
-        low, high, step = _grid(schema, whole=whole)
-        nearest = max(low, wish // step if high is None else min(wish // step, high))
-        for distance in range(200):  # next to the wish; floats divide unevenly, so look around
-            away = (distance + 1) // 2
-            near = nearest + (away if distance % 2 == 0 else -away)
-            if near < low or (high is not None and near > high):
-                continue
-            value = _as_json(near * step)
-            if not multiple or whole or (value / multiple) % 1 == 0:
-                return value
-        return _as_json(low * step)
+        wish = self._chance.below(20) if offered is None else offered
+        return _nearest(schema, Fraction(str(wish)), whole)
 
     def _word(self) -> str:
         return self._chance.pick(_WORDS)
 
 
-_LOWS, _HIGHS = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
-
-
-def _grid(schema: dict[str, Any], *, whole: bool) -> tuple[int, int | None, Fraction]:
-    """A step, and how many of it the least and the greatest allowed multiple have.
-
-    Without a lower bound the least is 0, or the greatest where that is negative.
-    """
-    lows, highs = _fractions(schema, _LOWS), _fractions(schema, _HIGHS)
+def _bounds(
+    schema: dict[str, Any], whole: bool
+) -> tuple[Fraction | None, Fraction | None, Fraction]:
+    """The lowest and the highest value, if bounded, and a distance between allowed values."""
+    lows, highs = (
+        [Fraction(str(schema[key])) for key in keywords if key in schema]
+        for keywords in (_LOWS, _HIGHS)
+    )
+    low, high = max(lows, default=None), min(highs, default=None)
     step = Fraction(str(schema.get("multipleOf", 1)))
     if whole:
         step = Fraction(step.numerator)  # the whole multiples of 0.5 are the multiples of 1
-    elif lows and highs and "multipleOf" not in schema:
-        step = min(step, (min(highs.values()) - max(lows.values())) / 4) or step
-    high = min(
-        (
-            math.floor(bound / step) if key == "maximum" else math.ceil(bound / step) - 1
-            for key, bound in highs.items()
-        ),
-        default=None,
-    )
-    low = max(
-        (
-            math.ceil(bound / step) if key == "minimum" else math.floor(bound / step) + 1
-            for key, bound in lows.items()
-        ),
-        default=min(0, high or 0),
-    )
+    elif low is not None and high is not None and "multipleOf" not in schema:
+        step = min(step, (high - low) / 4) or step
     return low, high, step
 
 
-def _fractions(schema: dict[str, Any], keywords: tuple[str, ...]) -> dict[str, Fraction]:
-    return {key: Fraction(str(schema[key])) for key in keywords if key in schema}
+def _nearest(schema: dict[str, Any], wish: Fraction, whole: bool) -> int | float:
+    """An allowed number near a wish; floats divide unevenly, so many are tried."""
+    low, high, step = _bounds(schema, whole)
+    wish = wish if high is None else min(wish, high)
+    wish = wish if low is None else max(wish, low)
+    if not whole and "multipleOf" not in schema and _allows(schema, wish):
+        return _as_json(wish)
+    for distance in range(200):
+        away = (distance + 1) // 2
+        near = (wish // step + (away if distance % 2 == 0 else -away)) * step
+        if _allows(schema, near) and (whole or _is_multiple(near, schema.get("multipleOf"))):
+            return _as_json(near)
+    return _as_json(wish)
+
+
+def _allows(schema: dict[str, Any], value: Fraction) -> bool:
+    return all(
+        compare(value, Fraction(str(schema[key])))
+        for key, compare in _COMPARISONS.items()
+        if key in schema
+    )
+
+
+def _is_multiple(value: Fraction, multiple: float | None) -> bool:
+    return not multiple or (_as_json(value) / multiple) % 1 == 0
 
 
 def _as_json(value: Fraction) -> int | float:
