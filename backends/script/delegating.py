@@ -17,10 +17,9 @@ MAX_QUOTE_CHARS = 400  # of what a sub-task gave
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
 _DEEP = re.compile(
-    r"\b(?:prove|derive|design|redesign|refactor|audit|review|analy[sz]e|investigate|diagnose"
+    r"(?i)\b(?:prove|derive|design|redesign|refactor|audit|review|analy[sz]e|investigate|diagnose"
     r"|optimi[sz]e|migrate|threat[- ]model|find (?:the|a|any) (?:race|deadlock|leak|bug)"
-    r"|in depth|step by step|delegate|hand (?:this|that|it) (?:on|over))\b",
-    re.IGNORECASE,
+    r"|in depth|step by step|delegate|hand (?:this|that|it) (?:on|over))\b"
 )
 MIN_WORDS = 4  # fewer are no task that stands for itself
 

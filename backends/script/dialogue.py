@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 
 import msgspec
 
-from backends.contract import Compaction, Item, Message
+from backends.contract import Compaction, Message
 from backends.prompt import parts_text
 from backends.script.facts import Fact, find_facts, is_about_context, question_subject, recall
 from backends.script.last_message import LastMessage, ToolResult, user_texts
@@ -20,68 +19,55 @@ MAX_NOTED_CHARS = 600  # longer messages do more than state a fact
 
 _QUOTED = r"\"([^\"]+)\"|'([^'\n]+)'|`([^`]+)`|“([^”]+)”"
 _EXACTLY = re.compile(
-    r"\b(?:reply|respond|answer|say|output|print|write)\b[^.\n]{0,60}?\bexactly\b"
+    r"(?i)\b(?:reply|respond|answer|say|output|print|write)\b[^.\n]{0,60}?\bexactly\b"
     r"(?:\s+(?:this|the\s+(?:following|words?|text|phrase|string)))*\s*:?\s+"
-    rf"(?:{_QUOTED}|(?P<rest>.+))",
-    re.IGNORECASE,
+    rf"(?:{_QUOTED}|(?P<rest>.+))"
 )
 _ONLY = re.compile(
-    r"\b(?:reply|respond|answer)\s+(?:(?:only|just)\s+)?with\s+(?:(?:only|just)\s+)?"
+    r"(?im)\b(?:reply|respond|answer)\s+(?:(?:only|just)\s+)?with\s+(?:(?:only|just)\s+)?"
     r"(?:the\s+(?:single\s+)?(?:words?|text|phrase|string|number)\s+)?"
-    rf"(?:{_QUOTED}|(?-i:(?P<rest>[A-Z0-9][A-Z0-9_-]*))(?=[.!\s]*$))",
-    re.IGNORECASE | re.MULTILINE,
+    rf"(?:{_QUOTED}|(?-i:(?P<rest>[A-Z0-9][A-Z0-9_-]*))(?=[.!\s]*$))"
 )
 _THE_WORD = re.compile(
-    r"\b(?:reply|respond|answer|say)\b[^.\n]{0,30}?\bthe (?:single |one )?word:?\s+"
-    rf"(?:{_QUOTED}|(?P<rest>[\w-]+))",
-    re.IGNORECASE,
+    r"(?i)\b(?:reply|respond|answer|say)\b[^.\n]{0,30}?\bthe (?:single |one )?word:?\s+"
+    rf"(?:{_QUOTED}|(?P<rest>[\w-]+))"
 )
 _NOTHING_ELSE = re.compile(
-    r"\b(?:reply|respond|answer)\b[^.\n]{0,40}\b(?:only|just|one word)\b|\bnothing else\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:reply|respond|answer)\b[^.\n]{0,40}\b(?:only|just|one word)\b|\bnothing else\b"
 )
 _SAY = re.compile(
-    r"^\s*(?:please\s+)?(?:say|echo|repeat(?:\s+after\s+me)?)\s*:?\s+"
+    r"(?i)^\s*(?:please\s+)?(?:say|echo|repeat(?:\s+after\s+me)?)\s*:?\s+"
     r"(?:the\s+(?:words?|text|phrase|string)\s+)?"
     rf"(?:{_QUOTED}|(?!something|what|why|how|which|(?:that|it|this|them|if)\b)"
-    r"(?P<rest>[^\n]{1,80}))\s*$",
-    re.IGNORECASE,
+    r"(?P<rest>[^\n]{1,80}))\s*$"
 )
 _WANTED_WORDS = (_EXACTLY, _ONLY, _THE_WORD, _SAY)
 _SENTENCE_END = re.compile(r"(?<=\w)[.!](?=\s+[A-Z]|\s*$)")
 
 _COUNT = re.compile(
-    r"\bhow many (?:messages|questions|times|turns|prompts)\b.{0,60}\b(?:i|we|far|conversation)\b",
-    re.IGNORECASE,
+    r"(?i)\bhow many (?:messages|questions|times|turns|prompts)\b.{0,60}\b(?:i|we|far|conversation)\b"
 )
-_FIRST = re.compile(r"\bmy (?:very )?first (?:message|question|prompt)\b", re.IGNORECASE)
+_FIRST = re.compile(r"(?i)\bmy (?:very )?first (?:message|question|prompt)\b")
 _PREVIOUS = re.compile(
-    r"\b(?:what did i (?:just )?(?:say|ask|write|tell you)|"
-    r"my (?:last|previous) (?:message|question|prompt))\b(?!\s*about\b)",
-    re.IGNORECASE,
+    r"(?i)\b(?:what did i (?:just )?(?:say|ask|write|tell you)|"
+    r"my (?:last|previous) (?:message|question|prompt))\b(?!\s*about\b)"
 )
 _YOUR_LAST = re.compile(
-    r"\b(?:what did you (?:just )?(?:say|answer|reply|write)|"
-    r"your (?:last|previous) (?:answer|message|reply|response))\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:what did you (?:just )?(?:say|answer|reply|write)|"
+    r"your (?:last|previous) (?:answer|message|reply|response))\b"
 )
-_SUMMARY = re.compile(
-    r"\bsummar\w{1,6}\b.{0,60}\b(?:conversation|chat|discussion|so far|we)\b", re.IGNORECASE
-)
+_SUMMARY = re.compile(r"(?i)\bsummar\w{1,6}\b.{0,60}\b(?:conversation|chat|discussion|so far|we)\b")
 # "Why does our cache stampede?" wants thought: that nobody has told it is no answer.
 _EXPLAINING = re.compile(
-    r"\b(?:why|how)\s+(?:do|does|did|is|are|was|were|can|could|should|would|to|come)\b"
-    r"|\bwhich of\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:why|how)\s+(?:do|does|did|is|are|was|were|can|could|should|would|to|come)\b"
+    r"|\bwhich of\b"
 )
-_WHO_AM_I = re.compile(r"\bwho am i\b", re.IGNORECASE)
+_WHO_AM_I = re.compile(r"(?i)\bwho am i\b")
 _PRONOUNS = frozenset(("it", "that", "this", "them"))
-_DETERMINERS = frozenset(("the", "my", "our", "your", "this", "that", "who"))
 _SWAPPED = {"my": "your", "our": "your", "your": "my", "i": "you", "me": "you", "you": "me"}
 _TELLING = re.compile(
-    r"\b(?:remember|memori[sz]e|note (?:that|down)|keep in mind|for later|my name is|call me|"
-    r"i am|i'm|code ?word|password|secret)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:remember|memori[sz]e|note (?:that|down)|keep in mind|for later|my name is|call me|"
+    r"i am|i'm|code ?word|password|secret)\b"
 )
 _TELLING_WORDS = "remember note code word password secret name key"
 
@@ -136,7 +122,8 @@ def _about_messages(message: LastMessage, text: str) -> str | None:
             return "This is your first message in this conversation."
         return f"Before this, you said: {_quote(before[-1])}"
     if _YOUR_LAST.search(text):
-        said = next(_assistant_texts(message.context), None)
+        own = [i for i in message.context if isinstance(i, Message) and i.role == "assistant"]
+        said = parts_text(own[-1].content) if own else ""
         return f"I said: {_quote(said)}" if said else "I have not said anything yet."
     return _summary(message, before) if _SUMMARY.search(text) else None
 
@@ -160,7 +147,7 @@ def _summary(message: LastMessage, before: list[str]) -> str:
     said = f"So far you have asked for {len(before)} things:\n\n{listed}"
     if not facts:
         return said
-    stated = "\n".join(f"- {f.subject} is {f.value}." for f in islice(facts.values(), MAX_FACTS))
+    stated = "\n".join(f"- {f.subject} is {f.value}." for f in [*facts.values()][:MAX_FACTS])
     return f"You told me:\n\n{stated}\n\n{said}"
 
 
@@ -168,26 +155,20 @@ def _recalled(message: LastMessage, text: str) -> str | None:
     """The fact a question is about, or that it is not known."""
     subject = question_subject(text)
     about_context = is_about_context(text)
-    is_question = subject or (about_context and "?" in text)
-    if len(text) > MAX_QUESTION_CHARS or not is_question:
+    if len(text) > MAX_QUESTION_CHARS or not (subject or (about_context and "?" in text)):
         return None
     if subject is not None and subject.lower() in _PRONOUNS:
         # "The code word is X. Repeat it.": what was stated last is meant.
-        facts = find_facts([message.excerpt, *_stated_texts(message)])
-        fact = facts[0] if facts else None
+        fact = next(iter(find_facts([message.excerpt, *_stated_texts(message)])), None)
     else:
         fact = recall(subject or text, _facts(message, subject or text))
-    if fact is not None and _NOTHING_ELSE.search(text):
+    if fact is None:
+        is_known_here = about_context and not _EXPLAINING.search(text)
+        return "I do not know: nothing said so far tells me." if is_known_here else None
+    if _NOTHING_ELSE.search(text):
         return fact.value
-    if fact is not None:
-        return f"{_second_person(fact.subject, start=True)} is {fact.value}."
-    if not about_context or _EXPLAINING.search(text):
-        return None
-    unknown = ""
-    if subject:
-        article = "" if subject.split()[0].lower() in _DETERMINERS else "the "
-        unknown = " " + _second_person(article + subject)
-    return f"I do not know{unknown}: nothing said so far tells me."
+    stated = _as_answer(fact)
+    return f"{stated[0].upper()}{stated[1:]}."
 
 
 def _noted(message: LastMessage) -> str | None:
@@ -195,11 +176,14 @@ def _noted(message: LastMessage) -> str | None:
     text = message.text
     if len(text) > MAX_NOTED_CHARS or "?" in text or not _TELLING.search(text):
         return None
-    facts = find_facts([text])
-    if not facts:
-        return None
-    stated = "; ".join(f"{_second_person(f.subject)} is {f.value}" for f in facts[:5])
-    return f"Noted: {stated}. I will keep that in mind."
+    stated = "; ".join(map(_as_answer, find_facts([text])[:5]))
+    return f"Noted: {stated}. I will keep that in mind." if stated else None
+
+
+def _as_answer(fact: Fact) -> str:
+    """A fact as the answer says it: "my name" becomes "your name"."""
+    words = [_SWAPPED.get(word.lower(), word) for word in fact.subject.split()]
+    return f"{' '.join(words)} is {fact.value}"
 
 
 def _facts(message: LastMessage, question: str) -> list[Fact]:
@@ -221,12 +205,6 @@ def _stated_texts(message: LastMessage) -> Iterator[str]:
         yield message.instructions
 
 
-def _assistant_texts(context: tuple[Item, ...]) -> Iterator[str]:
-    for item in reversed(context):
-        if isinstance(item, Message) and item.role == "assistant":
-            yield parts_text(item.content)
-
-
 def _about_results(results: tuple[ToolResult, ...]) -> str:
     """An answer that uses what this turn's tools gave."""
     parts = [_about_result(result) for result in results]
@@ -240,37 +218,29 @@ def _about_result(result: ToolResult) -> str:
     output = result.output.strip()
     if not output:
         return f"{name} finished without any output."
-    arguments = _decoded(result.arguments)
-    if isinstance(arguments, dict):
-        words = [str(value) for value in arguments.values() if isinstance(value, str | int | float)]
-        name += f" ({_cut(', '.join(words[:3]), 120)})" if words else ""
-    value = _decoded(output)
-    if isinstance(value, dict) and value:
-        pairs = ", ".join(f"{key} is {_plain(field)}" for key, field in list(value.items())[:12])
+    given = _fields(result.arguments).values()
+    words = [str(value) for value in given if isinstance(value, str | int | float)][:3]
+    if words:
+        name += f" ({_cut(', '.join(words), 120)})"
+    if fields := list(_fields(output).items())[:12]:
+        pairs = ", ".join(f"{key} is {_plain(field)}" for key, field in fields)
         return f"{name} says: {_cut(pairs)}."
     if "\n" in output or len(output) > 160:
         return f"{name} gave:\n\n```\n{_cut(output)}\n```"
     return f"{name} gave: {output}"
 
 
-def _decoded(text: str) -> object:
-    """A JSON text's value; None if it is not JSON or too long to be read."""
-    if len(text) > MAX_DECODED_CHARS:
-        return None
+def _fields(text: str) -> dict[str, object]:
+    """The fields of a JSON object; none if the text is something else, or too long to be read."""
     try:
-        return msgspec.json.decode(text)
+        value = msgspec.json.decode(text[: MAX_DECODED_CHARS + 1])
     except msgspec.DecodeError:
-        return None
+        return {}
+    return value if isinstance(value, dict) and len(text) <= MAX_DECODED_CHARS else {}
 
 
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _second_person(subject: str, *, start: bool = False) -> str:
-    """A subject as the answer says it, at a sentence's start or not: "my name" as "your name"."""
-    text = " ".join(_SWAPPED.get(word.lower(), word) for word in subject.split())
-    return text[0].upper() + text[1:] if start else text
 
 
 def _quote(text: str, max_chars: int = MAX_QUOTE_CHARS) -> str:

@@ -53,20 +53,21 @@ _STATEMENTS = (
 _PATTERNS = [re.compile(text + _END, re.IGNORECASE | re.MULTILINE) for text in _STATEMENTS]
 # What may precede a subject without being part of it.
 _COMMAND = re.compile(
-    r"^(?:(?:please|remember|note|memori[sz]e|store|save|keep in mind|down|important|that|"
-    r"for later)[\s:,]+)+",
-    re.IGNORECASE,
+    r"(?i)^(?:(?:please|remember|note|memori[sz]e|store|save|keep in mind|down|important|that|"
+    r"for later)[\s:,]+)+"
 )
-_NAMED = re.compile(
-    r"\b(?i:call me|I am called|I'm called|people call me|I am|I'm)\s+(?P<value>[A-Z][\w-]+)\b"
+# What people say of themselves without naming the subject, and the subject.
+_SELF_STATEMENTS = (
+    (
+        re.compile(
+            r"\b(?i:call me|I am called|I'm called|people call me|I am|I'm)\s+(?P<value>[A-Z][\w-]+)\b"
+        ),
+        "my name",
+    ),
+    (re.compile(r"\bI live in\s+(?P<value>[A-Z][\w -]+)"), "my home city"),
+    (re.compile(r"\bI work (?:at|for)\s+(?P<value>[A-Z][\w -]+)"), "my employer"),
+    (re.compile(r"\bI come from\s+(?P<value>[A-Z][\w -]+)"), "my origin"),
 )
-_LIVING = re.compile(r"\bI (?P<verb>live in|work at|work for|come from)\s+(?P<value>[A-Z][\w -]+)")
-_LIVING_SUBJECTS = {
-    "live in": "my home city",
-    "work at": "my employer",
-    "work for": "my employer",
-    "come from": "my origin",
-}
 
 # Questions about these words may be answered by such an introduction, however it begins.
 _INTRODUCED_WORDS = frozenset(("name", "home", "city", "employer", "origin"))
@@ -81,20 +82,18 @@ _FILLER = word_set(
     "exactly only reply answer with one"
 )
 
-_COMPOUND = re.compile(r"\b(code|pass|key|user)(word|phrase|name)\b", re.IGNORECASE)
+_COMPOUND = re.compile(r"(?i)\b(code|pass|key|user)(word|phrase|name)\b")
 
 _QUESTION = re.compile(
-    r"\b(?:what(?:'s| is| was| were| are)|which|who(?:'s| is| am)|where (?:do|am)|"
+    r"(?i)\b(?:what(?:'s| is| was| were| are)|which|who(?:'s| is| am)|where (?:do|am)|"
     r"tell me|recall|remind me(?: of)?|repeat|give me|state|do you (?:remember|recall|know))\s+"
-    r"(?P<subject>[^?.!\n]{2,120})",
-    re.IGNORECASE,
+    r"(?P<subject>[^?.!\n]{2,120})"
 )
-_CLAUSE = re.compile(r"\s(?:did|do|that|which|i|we|you)\b", re.IGNORECASE)
+_CLAUSE = re.compile(r"(?i)\s(?:did|do|that|which|i|we|you)\b")
 _OF_CONTEXT = re.compile(
-    r"\b(?:my|our|code ?word|pass(?:word|phrase|code)|secret|remember|recall|remind|"
+    r"(?i)\b(?:my|our|code ?word|pass(?:word|phrase|code)|secret|remember|recall|remind|"
     r"(?:i|we) (?:told|gave|said|mentioned|asked|set|chose|picked)|told you|gave you|"
-    r"earlier|previously)\b",
-    re.IGNORECASE,
+    r"earlier|previously)\b"
 )
 
 
@@ -111,13 +110,12 @@ def find_facts(texts: Iterable[str], question: str = "") -> list[Fact]:
     found: list[tuple[int, int, Fact]] = []
     left = MAX_READ_CHARS
     # What has the most stems first, and of those the newest.
-    for window in sorted(_windows(texts, stems), key=lambda window: -window.num_stems):
+    for _, order, start, text in sorted(_windows(texts, stems), key=lambda window: -window[0]):
         if left <= 0:
             break
-        text = window.text[-left:]
-        left -= len(window.text)
-        facts = (*_stated(text, window.start), *_introduced(text, window.start))
-        found += [(window.order, -start, fact) for start, fact in facts]
+        facts = _stated(text[-left:], start)
+        found += [(order, -position, fact) for position, fact in facts]
+        left -= len(text)
     found.sort(key=lambda entry: entry[:2])
     return [fact for _, _, fact in found]
 
@@ -151,17 +149,11 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(word for word in words if word not in _FILLER)
 
 
-class _Window(msgspec.Struct, frozen=True):
-    """A part of a text that may hold a statement."""
+def _windows(texts: Iterable[str], stems: list[str]) -> Iterator[tuple[int, int, int, str]]:
+    """What surrounds the stems in each text, or whole texts where there are no stems.
 
-    order: int  # of its text, newest first
-    start: int  # where in its text
-    text: str
-    num_stems: int  # how many of the stems it has
-
-
-def _windows(texts: Iterable[str], stems: list[str]) -> Iterator[_Window]:
-    """What surrounds the stems in each text, or whole texts where there are no stems."""
+    Each comes with the number of stems that it has, its text's index, and where in that it begins.
+    """
     left = MAX_SCANNED_CHARS
     num_windows = 0
     for order, text in enumerate(texts):
@@ -173,7 +165,7 @@ def _windows(texts: Iterable[str], stems: list[str]) -> Iterator[_Window]:
         for start, end in _spans(lowered, stems) if stems else [(0, len(scanned))]:
             num_windows += 1
             num_stems = sum(lowered.find(stem, start, end) >= 0 for stem in stems)
-            yield _Window(order, start, scanned[start:end], num_stems)
+            yield num_stems, order, start, scanned[start:end]
 
 
 def _spans(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
@@ -201,14 +193,9 @@ def _stated(text: str, start: int) -> Iterator[tuple[int, Fact]]:
     for pattern in _PATTERNS:
         for found in pattern.finditer(text):
             yield from _fact(start + found.start(), found["subject"], found["value"])
-
-
-def _introduced(text: str, start: int) -> Iterator[tuple[int, Fact]]:
-    """What people say of themselves without naming the subject: "I'm Ada"."""
-    for found in islice(_NAMED.finditer(text), MAX_OCCURRENCES):
-        yield from _fact(start + found.start(), "my name", found["value"])
-    for found in islice(_LIVING.finditer(text), MAX_OCCURRENCES):
-        yield from _fact(start + found.start(), _LIVING_SUBJECTS[found["verb"]], found["value"])
+    for pattern, subject in _SELF_STATEMENTS:
+        for found in islice(pattern.finditer(text), MAX_OCCURRENCES):
+            yield from _fact(start + found.start(), subject, found["value"])
 
 
 def _fact(start: int, subject: str, value: str) -> Iterator[tuple[int, Fact]]:

@@ -45,13 +45,19 @@ class LastMessage(msgspec.Struct, frozen=True):
 def read_last_message(request: GenerateRequest) -> LastMessage:
     """Find the last user message among a request's items."""
     items = [measured.item for measured in request.items]
-    start = next((i for i in range(len(items) - 1, -1, -1) if _is_users(items[i])), 0)
+    start = max(
+        (i for i, item in enumerate(items) if isinstance(item, Message) and item.role == "user"),
+        default=0,
+    )
     turn = items[start:]
     text = next(user_texts(turn), "")
+    excerpt = text
+    if len(text) > 2 * EXCERPT_CHARS:
+        excerpt = f"{text[:EXCERPT_CHARS]}\n{text[-EXCERPT_CHARS:]}"
     calls = {call.call_id: call for call in turn if isinstance(call, FunctionCall | CustomToolCall)}
     return LastMessage(
         text=text,
-        excerpt=_excerpt(text),
+        excerpt=excerpt,
         results=tuple(
             _result(calls.get(item.call_id), parts_text(item.output))
             for item in turn
@@ -70,16 +76,6 @@ def user_texts(items: Iterable[Item]) -> Iterator[str]:
         for item in items
         if isinstance(item, Message) and item.role == "user"
     )
-
-
-def _is_users(item: Item) -> bool:
-    return isinstance(item, Message) and item.role == "user"
-
-
-def _excerpt(text: str) -> str:
-    if len(text) <= 2 * EXCERPT_CHARS:
-        return text
-    return f"{text[:EXCERPT_CHARS]}\n{text[-EXCERPT_CHARS:]}"
 
 
 def _result(call: FunctionCall | CustomToolCall | None, output: str) -> ToolResult:

@@ -9,17 +9,16 @@ CUT_TOKENS = 16  # more than the limit, so that the cut shows as one
 MAX_UNITS = 100_000  # of whatever is wanted; an answer is cut to the request's limit later
 
 _UNIT = re.compile(
-    r"(?<![\w.])(?P<number>\d[\d,_]{0,8}|\d+(?:\.\d+)?k)[ -](?:\w+[ -]){0,2}?"
+    r"(?i)(?<![\w.])(?P<number>\d[\d,_]{0,8}|\d+(?:\.\d+)?k)[ -](?:\w+[ -]){0,2}?"
     r"(?P<unit>token|word|line|paragraph|sentence|character|"
-    r"item|idea|bullet|point|example|step|test|function|reason|name)s?\b",
-    re.IGNORECASE,
+    r"item|idea|bullet|point|example|step|test|function|reason|name)s?\b"
 )
 _SPELLED = {
     "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
     "eight": "8", "nine": "9", "ten": "10", "twelve": "12", "twenty": "20", "fifty": "50",
     "hundred": "100", "a hundred": "100", "a thousand": "1000",
 }  # fmt: skip
-_SPELLED_WORD = re.compile(rf"\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})\b", re.I)
+_SPELLED_WORD = re.compile(rf"(?i)\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})\b")
 _FORMS = {"haiku": 3, "limerick": 5, "sonnet": 14, "poem": 12}  # and their lines
 # What one of each has in tokens: usually, and on average at the least.
 _UNIT_TOKENS = {
@@ -30,21 +29,18 @@ _UNIT_TOKENS = {
     "item": (40, 8),  # of a list
 }
 _SHORT = re.compile(
-    r"\b(?:short(?:ly)?|brief(?:ly)?|concise(?:ly)?|in one (?:word|line|sentence|paragraph)|"
-    r"tl;?dr)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:short(?:ly)?|brief(?:ly)?|concise(?:ly)?|in one (?:word|line|sentence|paragraph)|"
+    r"tl;?dr)\b"
 )
 # In instructions, which say much else, only a sentence about answers counts.
 _SHORT_ANSWERS = re.compile(
-    r"\b(?:answer|reply|respond)\b[^.\n]{0,40}"
-    r"\b(?:short|brief(?:ly)?|concise(?:ly)?|one (?:sentence|paragraph|line))\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:answer|reply|respond)\b[^.\n]{0,40}"
+    r"\b(?:short|brief(?:ly)?|concise(?:ly)?|one (?:sentence|paragraph|line))\b"
 )
 _LONG = re.compile(
-    r"\b(?:long|detailed|in detail|thorough(?:ly)?|comprehensive|complete|full|in[- ]depth|"
+    r"(?i)\b(?:long|detailed|in detail|thorough(?:ly)?|comprehensive|complete|full|in[- ]depth|"
     r"extensive|exhaustive|essay|article|chapter|report|guide|tutorial|design document|"
-    r"step by step|everything)\b",
-    re.IGNORECASE,
+    r"step by step|everything)\b"
 )
 
 

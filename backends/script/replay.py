@@ -31,7 +31,7 @@ from backends.tokenizer import count
 
 MAX_TOKENS = 100_000  # an echo is repeated to at most so many
 
-_LENGTH = re.compile(r"\b(\d{1,7})\s+tokens?\b", re.IGNORECASE)
+_LENGTH = re.compile(r"(?i)\b(\d{1,7})\s+tokens?\b")
 
 
 class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

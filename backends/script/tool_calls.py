@@ -32,25 +32,23 @@ _NOT_TELLING = word_set(
     "list your you my me what how please can string number object"
 )
 _RUN = re.compile(
-    r"\b(?:run|execute|in (?:the|a|your) (?:shell|terminal)|shell command|command line)\b", re.I
+    r"(?i)\b(?:run|execute|in (?:the|a|your) (?:shell|terminal)|shell command|command line)\b"
 )
 # What a shell plainly answers, with the command for it.
 _SHELL_COMMANDS = (
-    (re.compile(r"\b(?:list|show)\b.{0,80}\bfiles\b|\bwhat files\b", re.IGNORECASE), "ls -la"),
-    (re.compile(r"\b(?:current|working) directory\b|\bwhere are you\b", re.IGNORECASE), "pwd"),
-    (re.compile(r"\bgit status\b", re.IGNORECASE), "git status --short"),
-    (re.compile(r"\brun (?:the |all )?(?:unit )?tests\b", re.IGNORECASE), "make test"),
+    (re.compile(r"(?i)\b(?:list|show)\b.{0,80}\bfiles\b|\bwhat files\b"), "ls -la"),
+    (re.compile(r"(?i)\b(?:current|working) directory\b|\bwhere are you\b"), "pwd"),
+    (re.compile(r"(?i)\bgit status\b"), "git status --short"),
+    (re.compile(r"(?i)\brun (?:the |all )?(?:unit )?tests\b"), "make test"),
 )
 _PATH = r"(?:[\w.-]{1,80}/){0,20}[\w-]{1,80}\.\w{1,5}"
 _READ_FILE = re.compile(
-    rf"\b(?:read|show|print|open|cat|display)\b.{{0,40}}?(?P<path>{_PATH})\b",
-    re.IGNORECASE,
+    rf"(?i)\b(?:read|show|print|open|cat|display)\b.{{0,40}}?(?P<path>{_PATH})\b"
 )
 _WRITE_FILE = re.compile(
-    rf"\b(?:create|write|make|add)\b.{{0,40}}?\bfile\b.{{0,30}}?(?P<path>{_PATH})\b"
+    rf"(?i)\b(?:create|write|make|add)\b.{{0,40}}?\bfile\b.{{0,30}}?(?P<path>{_PATH})\b"
     r"(?:.{0,30}?\b(?:containing|with|saying|contents?)\b[^\"'`\n]{0,40}?"
-    r"(?:\"(?P<a>[^\"]*)\"|'(?P<b>[^']*)'|`(?P<c>[^`]*)`|\s(?P<d>[^\s\"'`][^\n\"'`]*)))?",
-    re.IGNORECASE,
+    r"(?:\"(?P<a>[^\"]*)\"|'(?P<b>[^']*)'|`(?P<c>[^`]*)`|\s(?P<d>[^\s\"'`][^\n\"'`]*)))?"
 )
 
 

@@ -37,31 +37,26 @@ _FILLER = word_set(
 
 # Programs are written in Python alone, but each of these says that a program is wanted.
 _LANGUAGE = re.compile(
-    r"\b(?:python3?|typescript|javascript|node\.?js|rust|golang|cpp|csharp|java|sql|bash)\b"
-    r"|\b\w+\.(?:py|tsx?|jsx?|rs|go|cc|cpp|cs|sh)\b|\bc\+\+|\bc#|(?-i:\b(?:in|using|with) Go\b)",
-    re.IGNORECASE,
+    r"(?i)\b(?:python3?|typescript|javascript|node\.?js|rust|golang|cpp|csharp|java|sql|bash)\b"
+    r"|\b\w+\.(?:py|tsx?|jsx?|rs|go|cc|cpp|cs|sh)\b|\bc\+\+|\bc#|(?-i:\b(?:in|using|with) Go\b)"
 )
 _CODE = re.compile(
-    r"\b(?:(?:some|the|sample|example|source|write|working|python|rust|go)\s+code|"
+    r"(?i)\b(?:(?:some|the|sample|example|source|write|working|python|rust|go)\s+code|"
     r"code\s+(?:for|that|to|which|in|snippet|sample|example|review)|coding|function|class|method|"
     r"script|program|snippet|algorithm|implement(?:ation)?|"
     r"refactor|unit tests?|regex|endpoint|api client|parser|data structure|component|query|module|"
     r"fizz ?buzz|fibonacci|binary search|linked list|quicksort|debug|fix (?:the|this|my) \w+|"
-    r"hello world)\b",
-    re.IGNORECASE,
+    r"hello world)\b"
 )
 _PROSE = re.compile(
-    r"\b(?:poem|haiku|story|essay|letter|email|limerick|song|joke|speech|no code|without code)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:poem|haiku|story|essay|letter|email|limerick|song|joke|speech|no code|without code)\b"
 )
 _MAKING = re.compile(
-    r"\b(?:write|implement|create|generate|build|code|make|show|give|port|translate|convert)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:write|implement|create|generate|build|code|make|show|give|port|translate|convert)\b"
 )
 _EXPLAINING = re.compile(
-    r"\b(?:explain|why|reasons?|compare|difference|history|opinion|what (?:is|are|was|were)|"
-    r"what's|should i|pros and cons)\b",
-    re.IGNORECASE,
+    r"(?i)\b(?:explain|why|reasons?|compare|difference|history|opinion|what (?:is|are|was|were)|"
+    r"what's|should i|pros and cons)\b"
 )
 
 

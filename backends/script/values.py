@@ -16,23 +16,26 @@ _PATH = re.compile(
     r"(?<![\w/:])(?:~|\.{0,2})?/?(?:[\w.-]{1,80}/){1,20}[\w.-]{0,80}[\w-]"
     r"|(?<![\w-])[\w-]{1,80}\.[a-z]{1,5}\b"
 )
-_PROPER = re.compile(r"(?<![.!?:]\s)(?<!^)\b[A-Z][\w'-]+(?: [A-Z][\w'-]+)*", re.MULTILINE)
+_PROPER = re.compile(r"(?m)(?<![.!?:]\s)(?<!^)\b[A-Z][\w'-]+(?: [A-Z][\w'-]+)*")
 _FOR_PROPER = re.compile(
     r"\b(?:for|in|at|of|to|from|and|or|between|near|about)\s+([A-Z][\w'-]+(?: [A-Z][\w'-]+)*)"
 )
 _RUN = re.compile(
-    r"\b(?:run|execute|type|call|command)\b(?: the)?(?: following)?(?: shell)?(?: command)?s?:?\s+"
-    r"(?P<command>[a-z./][^\n]{0,500})(?P<more>[^\n]?)",
-    re.IGNORECASE,
+    r"(?i)\b(?:run|execute|type|call|command)\b(?: the)?(?: following)?(?: shell)?(?: command)?s?:?\s+"
+    r"(?P<command>[a-z./][^\n]{0,500})(?P<more>[^\n]?)"
 )
-_RUN_END = re.compile(r"[.!?]?\s*$|\.\s+[A-Z]|,? (?:and|then) (?:tell|show|report)", re.IGNORECASE)
+_RUN_END = re.compile(r"(?i)[.!?]?\s*$|\.\s+[A-Z]|,? (?:and|then) (?:tell|show|report)")
 _WORDS = re.compile(r"[A-Za-z]+")
 _CAMEL_CASE = re.compile(r"([a-z0-9])([A-Z])")
 
 # What properties are called that want one kind of value.
 _COMMAND_NAMES = word_set("cmd command script shell bash commandline")
 _PATH_NAMES = word_set("path file filename filepath directory dir folder")
-_URL_NAMES = word_set("url uri link href website")
+_PATTERNS = (
+    (word_set("url uri link href website"), _URL),
+    (word_set("email mail"), _EMAIL),
+    (word_set("date day"), _DATE),
+)
 _PROPER_NAMES = word_set(
     "city location place country town region address origin destination name person user "
     "username customer company state topic subject title entity"
@@ -92,14 +95,11 @@ class Values:
         words = frozenset(name_words(name))
         if words & _COMMAND_NAMES:
             return self.command()
-        if words & _URL_NAMES:
-            return _first(_URL.findall(self.prompt))
         if words & _PATH_NAMES:
             return _first(_PATH.findall(_URL.sub(" ", self.prompt)))
-        if "email" in words or "mail" in words:
-            return _first(_EMAIL.findall(self.prompt))
-        if "date" in words or "day" in words:
-            return _first(_DATE.findall(self.prompt))
+        for names, pattern in _PATTERNS:
+            if words & names:
+                return _first(pattern.findall(self.prompt))
         if words & _PROPER_NAMES and self.names:
             return self.names[self._turn % len(self.names)]
         if words & _ANSWER_NAMES and self._answer:
