@@ -1,14 +1,14 @@
 """Puts answers together from prose and code, to the length that is wanted."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from backends.script.chance import Chance
 from backends.script.length import Length
 from backends.script.programs import TOKENS_PER_LINE, write_program, write_tests
 from backends.script.prose import Prose
 from backends.script.topic import Topic
-from backends.tokenizer import count, token_ends
+from backends.tokenizer import token_ends
 
 CHARS_PER_TOKEN = 5  # of generated prose, measured
 MIN_LINES = 16  # of a program: two or three steps
@@ -37,9 +37,12 @@ def compose(prompt: str, topic: Topic, length: Length, chance: Chance) -> str:
             text = _coding_answer(prompt, topic, length, prose, chance)
         case _:
             text = _prose_answer(length.num_tokens, prose, chance)
+    if length.unit == "token":
+        return _filled(text, length.num_tokens, prose, token_ends)
     if length.unit == "word":
-        return _exact_words(text, length.number, prose)
-    return _exact_tokens(text, length.num_tokens, prose) if length.unit == "token" else text
+        text = _filled(text, length.number, prose, _word_ends)
+        return text if text.endswith((".", "```")) else text.rstrip(",;:-") + "."
+    return text
 
 
 def _coding_answer(prompt: str, topic: Topic, length: Length, prose: Prose, chance: Chance) -> str:
@@ -47,14 +50,14 @@ def _coding_answer(prompt: str, topic: Topic, length: Length, prose: Prose, chan
     if length.unit != "line":
         num_lines = max(length.num_tokens * 3 // 5 // TOKENS_PER_LINE, MIN_LINES)
     program = write_program(topic, chance, num_lines)
-    parts = [f"Here is `{program.name}` in Python.", _fenced(program.text)]
+    parts = [f"Here is `{program.name}` in Python.", f"```python\n{program.text}\n```"]
     if length.unit != "line":
         notes = _NOTES.format(name=program.name)
         parts.append(notes + prose.bullets(2 + length.num_tokens // 500))
         if length.num_tokens >= 250 or re.search(r"\btests?\b", prompt, re.IGNORECASE):
             parts.append("Tests, with what it gives for a few inputs:")
             tests = write_tests(program, chance, min(2 + length.num_tokens // 400, 40))
-            parts.append(_fenced(tests))
+            parts.append(f"```python\n{tests}\n```")
     return "\n\n".join([*parts, prose.paragraph(2)])
 
 
@@ -74,38 +77,17 @@ def _prose_answer(num_tokens: int, prose: Prose, chance: Chance) -> str:
     return "\n\n".join(parts)
 
 
-def _fenced(code: str) -> str:
-    return f"```python\n{code}\n```"
-
-
-def _exact_words(text: str, num_words: int, prose: Prose) -> str:
-    """Text cut or filled to exactly so many words."""
-    missing = num_words - _num_words(text)
+def _filled(text: str, number: int, prose: Prose, ends_of: Callable[[str], Sequence[int]]) -> str:
+    """Text cut or filled to exactly so many units; `ends_of` says where each of a text's ends."""
+    missing = number - len(ends_of(text))
     if missing > 0:
-        text = f"{text}\n\n{_filling(missing, prose, _num_words)}"
-    ends = [found.end() for found in _WORD.finditer(text)]
-    cut = text[: ends[num_words - 1]]
-    return cut if cut.endswith((".", "```")) else cut.rstrip(",;:-") + "."
+        added = []
+        while missing > 0:
+            added.append(prose.sentence())
+            missing -= len(ends_of(added[-1]))
+        text = f"{text}\n\n{' '.join(added)}"
+    return text[: ends_of(text)[number - 1]]
 
 
-def _exact_tokens(text: str, num_tokens: int, prose: Prose) -> str:
-    """Text cut or filled to exactly so many tokens."""
-    ends = token_ends(text)
-    missing = num_tokens - len(ends)
-    if missing > 0:
-        text = f"{text}\n\n{_filling(missing, prose, count)}"
-        ends = token_ends(text)
-    return text[: ends[num_tokens - 1]]
-
-
-def _filling(missing: int, prose: Prose, measure: Callable[[str], int]) -> str:
-    """Sentences that together measure at least what is missing."""
-    added = []
-    while missing > 0:
-        added.append(prose.sentence())
-        missing -= measure(added[-1])
-    return " ".join(added)
-
-
-def _num_words(text: str) -> int:
-    return len(text.split())
+def _word_ends(text: str) -> list[int]:
+    return [found.end() for found in _WORD.finditer(text)]

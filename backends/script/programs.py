@@ -5,7 +5,7 @@ its code beside the arithmetic that the code stands for.
 """
 
 from collections.abc import Callable
-from itertools import accumulate, dropwhile
+from itertools import accumulate
 
 import msgspec
 
@@ -17,19 +17,15 @@ TOKENS_PER_LINE = 5  # of generated code, measured
 # Names that a step needs for itself: one token each.
 _ITEMS = ("item", "value", "entry", "current", "element", "number", "candidate")
 _RESULTS = (
-    "active", "ahead", "balanced", "blended", "bounded", "chosen", "clean", "closed",
-    "copied", "counted", "drawn", "dropped", "early", "even", "filled", "filtered",
-    "fitted", "folded", "fresh", "grouped", "joined", "kept", "known", "large", "leading",
-    "level", "linked", "listed", "local", "mapped", "marked", "matched", "merged", "mixed", "moved",
-    "named", "ordered", "packed", "paired", "passed", "picked", "placed", "plain", "pruned",
-    "queued", "raised", "ranked", "reduced", "scaled", "scored", "shaped", "shifted", "smooth",
-    "solid", "spaced", "staged", "stored", "trimmed", "unique", "usable", "valid", "visible",
-    "weighed", "wide",
+    "active", "blended", "bounded", "chosen", "clean", "closed", "copied", "counted", "drawn",
+    "dropped", "early", "even", "filled", "filtered", "folded", "fresh", "grouped", "joined",
+    "kept", "known", "linked", "listed", "mapped", "marked", "matched", "merged", "mixed", "moved",
+    "ordered", "packed", "paired", "picked", "placed", "ranked", "reduced", "scaled", "shaped",
+    "stored", "trimmed", "unique", "valid", "visible", "wide",
 )  # fmt: skip
 _CARRIED = (
-    "bound", "carry", "count", "delta", "edge", "flag", "gauge", "height", "index", "last",
-    "ledger", "margin", "mark", "memo", "offset", "peak", "pivot", "prior", "rate", "score",
-    "seen", "share", "spread", "state", "tally", "total", "tracker", "weight",
+    "bound", "carry", "count", "delta", "edge", "gauge", "height", "index", "last", "margin",
+    "memo", "offset", "peak", "pivot", "score", "seen", "share", "state", "tally", "total",
 )  # fmt: skip
 
 
@@ -72,12 +68,6 @@ _STEPS = (
         lambda values, _, k: [(v * k + 7) % 1009 for v in values],
     ),
     ProgramStep(
-        ("Each {noun} counts once.", "Remove duplicates but keep the order."),
-        "{{}}",
-        "if {kept}.get({item}, 0) == 0:\n    {kept}[{item}] = 1\n    {out}.append({item})",
-        lambda values, _limit, _k: list(dict.fromkeys(values)),
-    ),
-    ProgramStep(
         ("Running totals: position i holds the sum so far.", "Accumulate the {noun} values."),
         "0",
         "{kept} = ({kept} + {item}) % 1009\n{out}.append({kept})",
@@ -100,18 +90,6 @@ _STEPS = (
         "{{}}",
         "{kept}[{item}] = {kept}.get({item}, 0) + 1\n{out}.append({kept}.get({item}, 0))",
         lambda values, _limit, _k: [values[: i + 1].count(v) for i, v in enumerate(values)],
-    ),
-    ProgramStep(
-        ("Weight each {noun} by its position.", "Later values weigh more."),
-        "0",
-        "{out}.append(({item} + {kept}) % 1009)\n{kept} = {kept} + {k}",
-        lambda values, _, k: [(v + i * k) % 1009 for i, v in enumerate(values)],
-    ),
-    ProgramStep(
-        ("Skip the warm-up: start at the first {noun} above {k}.", "Ignore leading noise."),
-        "0",
-        "if {item} > {k}:\n    {kept} = 1\nif {kept} == 1:\n    {out}.append({item})",
-        lambda values, _, k: list(dropwhile(lambda v: v <= k, values)),
     ),
 )
 _STEP_TEMPLATES = tuple((step, step.template()) for step in _STEPS)

@@ -48,6 +48,7 @@ _KINDS = {
     **dict.fromkeys(("items", "prefixItems", "minItems"), "array"),
     **dict.fromkeys((*_LOWS, *_HIGHS, "multipleOf"), "number"),
 }
+_UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-a[0-9a-f]{3}-[0-9a-f]{12}$"
 _FORMATS = {
     "date": "2025-06-17",
     "date-time": "2025-06-17T09:30:00Z",
@@ -151,14 +152,10 @@ class _Maker:
         return target
 
     def _alternative(self, alternatives: list[Any], depth: int) -> Any:
-        """The plainest one when deep, else one the prompt speaks for, else the first not null."""
+        """When deep, the plainest one: without references and short; else the first not null."""
         if depth >= SHALLOW_DEPTH:
-            return min(alternatives, key=_weight)
-        for schema in alternatives:
-            if isinstance(schema, dict):
-                options = [schema["const"]] if "const" in schema else schema.get("enum", ())
-                if self._values.one_of(options) is not None:
-                    return schema
+            texts = {msgspec.json.encode(schema): schema for schema in alternatives}
+            return texts[min(texts, key=lambda text: (b"$ref" in text, len(text)))]
         some = [s for s in alternatives if not (isinstance(s, dict) and s.get("type") == "null")]
         return (some or alternatives)[0]
 
@@ -284,8 +281,7 @@ class _Maker:
 
     def _of_format(self, form: Any) -> str | None:
         if form == "uuid":
-            digits = "".join(self._chance.pick("0123456789abcdef") for _ in range(30))
-            return f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-a{digits[15:18]}-{digits[18:30]}"
+            return matching_string(_UUID, self._chance)
         if form in ("email", "uri", "date"):
             return self._values.text("url" if form == "uri" else form) or _FORMATS[form]
         return _FORMATS.get(form) if isinstance(form, str) else None
@@ -358,20 +354,6 @@ def _is_plain_text(schema: Any) -> bool:
         and schema.keys() <= {"type", "description", "title"}
         and schema.get("type") == "string"
     )
-
-
-def _weight(schema: Any) -> int:
-    """How much a schema's instances need, roughly."""
-    if not isinstance(schema, dict):
-        return 1
-    if "$ref" in schema:
-        return 3
-    kind = schema.get("type")
-    if "const" in schema or "enum" in schema or kind == "null":
-        return 0
-    if kind == "object" or "properties" in schema:
-        return 2 + 2 * len(schema.get("required", ()))
-    return 2 + 2 * int(schema.get("minItems", 0)) if kind == "array" else 1
 
 
 def _without(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:

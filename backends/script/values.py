@@ -95,11 +95,11 @@ class Values:
         words = frozenset(name_words(name))
         if words & _COMMAND_NAMES:
             return self.command()
-        if words & _PATH_NAMES:
-            return _first(_PATH.findall(_URL.sub(" ", self.prompt)))
         for names, pattern in _PATTERNS:
             if words & names:
                 return _first(pattern.findall(self.prompt))
+        if words & _PATH_NAMES:
+            return _first(_PATH.findall(_URL.sub(" ", self.prompt)))
         if words & _PROPER_NAMES and self.names:
             return self.names[self._turn % len(self.names)]
         if words & _ANSWER_NAMES and self._answer:
