@@ -32,7 +32,7 @@ def compose(prompt: str, topic: Topic, length: Length, chance: Chance) -> str:
         case "line" if not topic.wants_code:
             text = "\n".join(prose.sentence() for _ in range(length.number))
         case "item" if not topic.wants_code:
-            text = f"On {topic.phrase}:\n\n{prose.numbered(length.number)}"
+            text = f"On {topic.phrase}:\n\n{prose.listed(length.number, '{}.')}"
         case _ if topic.wants_code:
             text = _coding_answer(prompt, topic, length, prose, chance)
         case _:
@@ -53,7 +53,7 @@ def _coding_answer(prompt: str, topic: Topic, length: Length, prose: Prose, chan
     parts = [f"Here is `{program.name}` in Python.", f"```python\n{program.text}\n```"]
     if length.unit != "line":
         notes = _NOTES.format(name=program.name)
-        parts.append(notes + prose.bullets(2 + length.num_tokens // 500))
+        parts.append(notes + prose.listed(2 + length.num_tokens // 500, "-"))
         if length.num_tokens >= 250 or re.search(r"\btests?\b", prompt, re.IGNORECASE):
             parts.append("Tests, with what it gives for a few inputs:")
             tests = write_tests(program, chance, min(2 + length.num_tokens // 400, 40))
@@ -70,7 +70,7 @@ def _prose_answer(num_tokens: int, prose: Prose, chance: Chance) -> str:
         if num_tokens > 500 and chance.often(40):
             parts.append(f"## {prose.heading()}")
         if chance.often(30):
-            parts.append(prose.bullets(chance.between(3, 5)))
+            parts.append(prose.listed(chance.between(3, 5), "-"))
         else:
             parts.append(prose.paragraph(chance.between(2, 5)))
         num_chars += len(parts[-1])

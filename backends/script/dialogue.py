@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from backends.contract import Compaction, Message
+from backends.contract import Compaction, FunctionCall, Message
 from backends.prompt import parts_text
 from backends.script.facts import Fact, find_facts, is_about_context, question_subject, recall
 from backends.script.last_message import LastMessage, ToolResult, user_texts
@@ -45,7 +45,7 @@ _WANTED_WORDS = (_EXACTLY, _ONLY, _THE_WORD, _SAY)
 _SENTENCE_END = re.compile(r"(?<=\w)[.!](?=\s+[A-Z]|\s*$)")
 
 _COUNT = re.compile(
-    r"(?i)\bhow many (?:messages|questions|times|turns|prompts)\b.{0,60}\b(?:i|we|far|conversation)\b"
+    r"(?i)\bhow many (?:messages|questions|times|turns)\b.{0,60}\b(?:i|we|far|conversation)\b"
 )
 _FIRST = re.compile(r"(?i)\bmy (?:very )?first (?:message|question|prompt)\b")
 _PREVIOUS = re.compile(
@@ -87,9 +87,10 @@ def dialogue_answer(message: LastMessage) -> str | None:
 
 def relevant_fact(message: LastMessage) -> Fact | None:
     """A fact from earlier turns that the message names in full, whatever else it wants."""
-    if len(message.text) > MAX_QUESTION_CHARS or not is_about_context(message.text):
+    text = message.text
+    if len(text) > MAX_QUESTION_CHARS or not is_about_context(text):
         return None
-    return recall(message.text, _context_facts(message, message.text))
+    return recall(text, find_facts(_stated_texts(message), text))
 
 
 def _wanted_words(message: LastMessage, text: str) -> str | None:
@@ -133,7 +134,7 @@ def _summary(message: LastMessage, before: list[str]) -> str:
     if not before:
         return "There is nothing to summarize yet: this is your first message."
     # A long context is read where telling words stand, and its newest part wholly.
-    found = [f for words in (_TELLING_WORDS, "") for f in _context_facts(message, words)]
+    found = [f for words in (_TELLING_WORDS, "") for f in find_facts(_stated_texts(message), words)]
     facts: dict[frozenset[str], Fact] = {}
     for fact in found:
         facts.setdefault(fact.words, fact)
@@ -187,11 +188,7 @@ def _as_answer(fact: Fact) -> str:
 
 
 def _facts(message: LastMessage, question: str) -> list[Fact]:
-    return find_facts([message.excerpt]) + _context_facts(message, question)
-
-
-def _context_facts(message: LastMessage, question: str) -> list[Fact]:
-    return find_facts(_stated_texts(message), question)
+    return find_facts([message.excerpt]) + find_facts(_stated_texts(message), question)
 
 
 def _stated_texts(message: LastMessage) -> Iterator[str]:
@@ -218,29 +215,30 @@ def _about_result(result: ToolResult) -> str:
     output = result.output.strip()
     if not output:
         return f"{name} finished without any output."
-    given = _fields(result.arguments).values()
-    words = [str(value) for value in given if isinstance(value, str | int | float)][:3]
-    if words:
-        name += f" ({_cut(', '.join(words), 120)})"
+    if given := [
+        *_fields(result.call.arguments if isinstance(result.call, FunctionCall) else "").values()
+    ][:3]:
+        name += f" ({_cut(', '.join(given), 120)})"
     if fields := list(_fields(output).items())[:12]:
-        pairs = ", ".join(f"{key} is {_plain(field)}" for key, field in fields)
+        pairs = ", ".join(f"{key} is {field}" for key, field in fields)
         return f"{name} says: {_cut(pairs)}."
     if "\n" in output or len(output) > 160:
         return f"{name} gave:\n\n```\n{_cut(output)}\n```"
     return f"{name} gave: {output}"
 
 
-def _fields(text: str) -> dict[str, object]:
-    """The fields of a JSON object; none if the text is something else, or too long to be read."""
+def _fields(text: str) -> dict[str, str]:
+    """The fields of a JSON object as text; none of anything else or of what is too long."""
     try:
         value = msgspec.json.decode(text[: MAX_DECODED_CHARS + 1])
     except msgspec.DecodeError:
         return {}
-    return value if isinstance(value, dict) and len(text) <= MAX_DECODED_CHARS else {}
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if not isinstance(value, dict) or len(text) > MAX_DECODED_CHARS:
+        return {}
+    return {
+        key: field if isinstance(field, str) else msgspec.json.encode(field).decode()
+        for key, field in value.items()
+    }
 
 
 def _quote(text: str, max_chars: int = MAX_QUOTE_CHARS) -> str:

@@ -58,15 +58,10 @@ _COMMAND = re.compile(
 )
 # What people say of themselves without naming the subject, and the subject.
 _SELF_STATEMENTS = (
-    (
-        re.compile(
-            r"\b(?i:call me|I am called|I'm called|people call me|I am|I'm)\s+(?P<value>[A-Z][\w-]+)\b"
-        ),
-        "my name",
-    ),
-    (re.compile(r"\bI live in\s+(?P<value>[A-Z][\w -]+)"), "my home city"),
-    (re.compile(r"\bI work (?:at|for)\s+(?P<value>[A-Z][\w -]+)"), "my employer"),
-    (re.compile(r"\bI come from\s+(?P<value>[A-Z][\w -]+)"), "my origin"),
+    (re.compile(r"\b(?i:call me|(?:I am|I'm)(?: called)?)\s+([A-Z][\w-]+)\b"), "my name"),
+    (re.compile(r"\bI live in\s+([A-Z][\w -]+)"), "my home city"),
+    (re.compile(r"\bI work (?:at|for)\s+([A-Z][\w -]+)"), "my employer"),
+    (re.compile(r"\bI come from\s+([A-Z][\w -]+)"), "my origin"),
 )
 
 # Questions about these words may be answered by such an introduction, however it begins.
@@ -195,7 +190,7 @@ def _stated(text: str, start: int) -> Iterator[tuple[int, Fact]]:
             yield from _fact(start + found.start(), found["subject"], found["value"])
     for pattern, subject in _SELF_STATEMENTS:
         for found in islice(pattern.finditer(text), MAX_OCCURRENCES):
-            yield from _fact(start + found.start(), subject, found["value"])
+            yield from _fact(start + found.start(), subject, found[1])
 
 
 def _fact(start: int, subject: str, value: str) -> Iterator[tuple[int, Fact]]:

@@ -26,9 +26,13 @@ EXCERPT_CHARS = 1_000
 class ToolResult(msgspec.Struct, frozen=True):
     """A call of this turn and what it gave."""
 
-    name: str  # empty if the call itself is not in the context
-    arguments: str
+    call: FunctionCall | CustomToolCall | None  # none if it is not in the context
     output: str
+
+    @property
+    def name(self) -> str:
+        """The called tool's; empty if it is not known."""
+        return self.call.name if self.call else ""
 
 
 class LastMessage(msgspec.Struct, frozen=True):
@@ -59,7 +63,7 @@ def read_last_message(request: GenerateRequest) -> LastMessage:
         text=text,
         excerpt=excerpt,
         results=tuple(
-            _result(calls.get(item.call_id), parts_text(item.output))
+            ToolResult(calls.get(item.call_id), parts_text(item.output))
             for item in turn
             if isinstance(item, FunctionCallOutput | CustomToolCallOutput)
         ),
@@ -76,10 +80,3 @@ def user_texts(items: Iterable[Item]) -> Iterator[str]:
         for item in items
         if isinstance(item, Message) and item.role == "user"
     )
-
-
-def _result(call: FunctionCall | CustomToolCall | None, output: str) -> ToolResult:
-    if call is None:
-        return ToolResult("", "", output)
-    arguments = call.arguments if isinstance(call, FunctionCall) else call.input
-    return ToolResult(call.name, arguments, output)

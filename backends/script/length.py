@@ -76,7 +76,9 @@ def wanted_length(prompt: str) -> Length:
             return _length_of("line", num_lines)
     found = _UNIT.search(_SPELLED_WORD.sub(lambda spelled: _SPELLED[spelled[0].lower()], prompt))
     if found:
-        return _length_of(found["unit"].lower(), _number(found["number"]))
+        digits = found["number"].lower().replace(",", "").replace("_", "")
+        number = float(digits.rstrip("k")) * (1_000 if digits.endswith("k") else 1)
+        return _length_of(found["unit"].lower(), max(1, min(int(number), MAX_UNITS)))
     if _SHORT.search(prompt):
         return Length(60)
     if _LONG.search(prompt):
@@ -95,9 +97,3 @@ def _length_of(unit: str, number: int) -> Length:
         return Length(number, unit, number)
     unit = unit if unit in _UNIT_TOKENS else "item"
     return Length(int(number * _UNIT_TOKENS[unit][0]), unit, number)
-
-
-def _number(text: str) -> int:
-    folded = text.lower().replace(",", "").replace("_", "")
-    number = float(folded[:-1]) * 1000 if folded.endswith("k") else float(folded)
-    return max(1, min(int(number), MAX_UNITS))

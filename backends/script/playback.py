@@ -84,7 +84,11 @@ class Playback:
             if len(ends) > left:
                 self.reason = FinishReason.LENGTH
                 ends = ends[:left]
-                item = _cut(item, ends)
+                item = msgspec.structs.replace(
+                    item,
+                    text=item.text[: ends[-1] if ends else 0],
+                    num_silent_tokens=min(item.num_silent_tokens, len(ends)),
+                )
             if ends:
                 self.items.append(item)
                 self._ends.append(ends)
@@ -140,13 +144,6 @@ def _prompt_item(item: AnswerItem) -> Item:
     if item.kind is DeltaKind.CUSTOM_CALL:
         return CustomToolCall(item.call_id, item.name, item.text)
     return Message("assistant", (TextPart(item.text),))
-
-
-def _cut(item: AnswerItem, ends: "array[int]") -> AnswerItem:
-    """An item that says only so many of its tokens."""
-    text = item.text[: ends[-1] if ends else 0]
-    num_silent = min(item.num_silent_tokens, len(ends))
-    return msgspec.structs.replace(item, text=text, num_silent_tokens=num_silent)
 
 
 def _until_stop(items: Iterable[AnswerItem], stop: list[str]) -> Iterable[AnswerItem]:

@@ -89,13 +89,10 @@ class Prose:
     def paragraph(self, num_sentences: int) -> str:
         return " ".join([self.sentence() for _ in range(num_sentences)])
 
-    def bullets(self, number: int) -> str:
-        """A bulleted list, one sentence each."""
-        return "\n".join([f"- {self.sentence()}" for _ in range(number)])
-
-    def numbered(self, number: int) -> str:
-        """A numbered list, one sentence each."""
-        return "\n".join([f"{i}. {self.sentence()}" for i in range(1, number + 1)])
+    def listed(self, number: int, marker: str) -> str:
+        """A list, one sentence each; in the marker, {} stands for an entry's number."""
+        entries = (f"{marker.format(i)} {self.sentence()}" for i in range(1, number + 1))
+        return "\n".join(entries)
 
     def _new(self, patterns: tuple[str, ...]) -> str:
         for _ in range(20):

@@ -79,27 +79,23 @@ class _Maker:
         self._num_nodes = 0
 
     def make(self, schema: Any, name: str, depth: int, *, wanted: bool) -> Any:
-        """A value for a schema or a part of one.
+        """A value for a property or an array of that name, which is empty at the root.
 
-        Args:
-            schema: The part.
-            name: The property that has it, or its array's; empty at the root.
-            depth: How deep in the instance the value is.
-            wanted: Whether null will not do though the schema allows it.
+        If it is wanted, null will not do though the schema allows it.
         """
         self._num_nodes += 1
         if depth > MAX_DEPTH or self._num_nodes > MAX_NODES:
             return None
         schema = self._resolved(schema, depth)
         if not isinstance(schema, dict):
-            return self._values.text(name) or self._word()
+            return self._values.text(name) or self._chance.pick(_WORDS)
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):
             return self._of_enum(schema["enum"], wanted)
         match self._kind(schema, name, depth, wanted):
             case "object":
-                return self._object(schema, name, depth)
+                return self._object(schema, depth)
             case "array":
                 return self._array(schema, name, depth)
             case "string":
@@ -184,33 +180,30 @@ class _Maker:
             return spoken
         return next((option for option in options if option is not None), None)
 
-    def _object(self, schema: dict[str, Any], name: str, depth: int) -> dict[str, Any]:
+    def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         properties = schema.get("properties")
         properties = properties if isinstance(properties, dict) else {}
         others = schema.get("additionalProperties", True)
-        required = [key for key in schema.get("required", ()) if isinstance(key, str)]
+        required = dict.fromkeys(key for key in schema.get("required", ()) if isinstance(key, str))
         keys = [
             key
             for key, part in properties.items()
             if key in required or (depth < SHALLOW_DEPTH and self._offers(key, part))
         ]
         # A strict schema requires everything and marks the optional by allowing null.
-        made = {
-            key: self.make(properties.get(key, others), key, depth + 1, wanted=False)
-            for key in dict.fromkeys(keys + required)
-        }
+        keys = list(dict.fromkeys((*keys, *required)))
         least = min(int(schema.get("minProperties", 0)), MAX_ITEMS)
-        spare = [key for key in properties if key not in made]
-        while len(made) < least and (spare or others is not False):
-            key, part, part_name = f"key{len(made) + 1}", others, name
-            if spare:
-                key = part_name = spare.pop(0)
-                part = properties[key]
-            made[key] = self.make(part, part_name, depth + 1, wanted=False)
-        optional = [key for key in made if key not in required]
-        while optional and len(made) > schema.get("maxProperties", math.inf):
-            del made[optional.pop()]
-        return made
+        spare = [key for key in properties if key not in keys]
+        if others is not False:
+            spare += [f"key{number + 1}" for number in range(len(keys) + len(spare), least)]
+        keys += spare[: max(least - len(keys), 0)]
+        optional = [key for key in keys if key not in required]
+        while optional and len(keys) > schema.get("maxProperties", math.inf):
+            keys.remove(optional.pop())
+        return {
+            key: self.make(properties.get(key, others), key, depth + 1, wanted=False)
+            for key in keys
+        }
 
     def _array(self, schema: dict[str, Any], name: str, depth: int) -> list[Any]:
         firsts = schema.get("prefixItems", [])
@@ -220,8 +213,6 @@ class _Maker:
         number = least if depth >= SHALLOW_DEPTH else max(least, len(firsts), 1)
         if rest is False:
             number = min(number, len(firsts))
-        elif depth < SHALLOW_DEPTH and not firsts and _is_plain_text(rest):
-            number = max(number, min(len(self._values.names), 20))
         made: list[Any] = []
         seen: set[bytes] | None = set() if schema.get("uniqueItems") else None
         for index in range(min(number, most)):
@@ -233,10 +224,7 @@ class _Maker:
 
     def _item(self, schema: Any, name: str, depth: int, index: int, seen: set[bytes] | None) -> Any:
         """One item of an array; `seen` holds the earlier ones where they must differ."""
-        if _is_plain_text(schema) and index < len(self._values.names):
-            value: Any = self._values.names[index]
-        else:
-            value = self.make(schema, "" if index else name, depth, wanted=True)
+        value = self.make(schema, "" if index else name, depth, wanted=True)
         if seen is None:
             return value
         options = schema.get("enum", ()) if isinstance(schema, dict) else ()
@@ -274,9 +262,9 @@ class _Maker:
                 return made
         if fixed := self._of_format(schema.get("format")):
             return fixed
-        text = self._values.text(name) or f"{self._word()} {self._word()}"
+        text = self._values.text(name) or " ".join(self._chance.some(_WORDS, 2))
         while len(text) < least:
-            text += " " + self._word()
+            text += " " + self._chance.pick(_WORDS)
         return text[:most]
 
     def _of_format(self, form: Any) -> str | None:
@@ -290,9 +278,6 @@ class _Maker:
         offered = self._values.number(name) if name else None
         wish = self._chance.below(20) if offered is None else offered
         return _nearest(schema, Fraction(str(wish)), whole)
-
-    def _word(self) -> str:
-        return self._chance.pick(_WORDS)
 
 
 def _bounds(
@@ -346,14 +331,6 @@ def _as_json(value: Fraction) -> int | float:
 def _canonical(value: Any) -> bytes:
     """The same bytes for the same JSON value; true is not 1."""
     return msgspec.json.encode(value, order="deterministic")
-
-
-def _is_plain_text(schema: Any) -> bool:
-    return (
-        isinstance(schema, dict)
-        and schema.keys() <= {"type", "description", "title"}
-        and schema.get("type") == "string"
-    )
 
 
 def _without(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:

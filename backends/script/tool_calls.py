@@ -52,14 +52,6 @@ _WRITE_FILE = re.compile(
 )
 
 
-class _Wanted(msgspec.Struct, frozen=True):
-    """A call to make; `turn` counts calls of the same tool, `command` is for shell-like ones."""
-
-    tool: Tool
-    turn: int = 0
-    command: str | None = None
-
-
 def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -> list[AnswerItem]:
     """The calls an answer makes; none means it is given in words."""
     choice = request.tool_choice
@@ -70,32 +62,33 @@ def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -
     if not allowed:
         return []
     prompt = message.excerpt
+    # Each with how many calls of its tool precede it, and the command of a shell-like one.
     wanted = _wanted_calls(prompt, allowed)[:MAX_CALLS]
     if not request.parallel_tool_calls:
         wanted = wanted[message.num_calls : message.num_calls + 1]
     elif message.num_calls:
         wanted = []
     if not wanted and choice.mode == "required":
-        wanted = [_Wanted(_closest(prompt, allowed), message.num_calls)]
+        wanted = [(_closest(prompt, allowed), message.num_calls, None)]
     return [
-        _call(call_id(request.id, index), prompt, call, chance) for index, call in enumerate(wanted)
+        _call(call_id(request.id, index), prompt, *call, chance)
+        for index, call in enumerate(wanted)
     ]
 
 
-def _wanted_calls(prompt: str, tools: list[Tool]) -> list[_Wanted]:
+def _wanted_calls(prompt: str, tools: list[Tool]) -> list[tuple[Tool, int, str | None]]:
     """Every call the prompt wants, whether made already or not."""
     named = _named_tools(prompt, tools)
     fitting = [] if named else _fitting(prompt, tools)
     shell = next((tool for tool in named or tools if _is_shell(tool)), None)
-    if shell is not None and not fitting:
-        commands = _commands(prompt)
-        if commands:
-            return [_Wanted(shell, turn, command) for turn, command in enumerate(commands)]
+    commands = _commands(prompt) if shell is not None and not fitting else []
+    if shell is not None and commands:
+        return [(shell, turn, command) for turn, command in enumerate(commands)]
     if len(named) > 1:
-        return [_Wanted(tool) for tool in named]
+        return [(tool, 0, None) for tool in named]
     if fitting and not read_topic(prompt).wants_code:
         named = fitting[:1]
-    return [_Wanted(tool, turn) for tool in named for turn in range(_num_turns(prompt, tool))]
+    return [(tool, turn, None) for tool in named for turn in range(_num_turns(prompt, tool))]
 
 
 def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
@@ -121,7 +114,9 @@ def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
 def _properties(tool: Tool) -> dict[str, Any]:
     """The schemas of a function's parameters, by name."""
     properties = tool.parameters.get("properties") if isinstance(tool, FunctionTool) else None
-    return properties if isinstance(properties, dict) else {}
+    if not isinstance(properties, dict):
+        return {}
+    return {name: schema for name, schema in properties.items() if isinstance(schema, dict)}
 
 
 def _is_shell(tool: Tool) -> bool:
@@ -173,14 +168,9 @@ def _fit(words: set[str], tool: Tool) -> int:
 
 def _options(tool: Tool) -> frozenset[str]:
     """What the tool's properties let choose among, in lower case."""
-    enums = [s.get("enum") for s in _properties(tool).values() if isinstance(s, dict)]
-    return frozenset(
-        option.lower()
-        for enum in enums
-        if isinstance(enum, list)
-        for option in enum
-        if isinstance(option, str)
-    )
+    enums = [schema.get("enum") for schema in _properties(tool).values()]
+    options = [option for enum in enums if isinstance(enum, list) for option in enum]
+    return frozenset(option.lower() for option in options if isinstance(option, str))
 
 
 def _closest(text: str, tools: list[Tool]) -> Tool:
@@ -195,23 +185,22 @@ def _num_turns(text: str, tool: Tool) -> int:
     taking = [
         name
         for name, schema in _properties(tool).items()
-        if isinstance(schema, dict)
-        and schema.get("type") == "string"
-        and values.text(name) in values.names
+        if schema.get("type") == "string" and values.text(name) in values.names
     ]
     return len(values.names) if len(taking) == 1 else 1
 
 
-def _call(made_id: str, prompt: str, wanted: _Wanted, chance: Chance) -> AnswerItem:
-    tool, command = wanted.tool, wanted.command
-    values = Values(prompt, turn=wanted.turn, options=_options(tool))
+def _call(
+    made_id: str, prompt: str, tool: Tool, turn: int, command: str | None, chance: Chance
+) -> AnswerItem:
+    values = Values(prompt, turn=turn, options=_options(tool))
     if isinstance(tool, CustomTool):
         text = command or _free_input(tool, values)
         return call_item(DeltaKind.CUSTOM_CALL, made_id, tool.name, text)
     arguments = instance(tool.parameters or {"type": "object"}, values, chance)
     if command is not None and isinstance(arguments, dict):
         for name, schema in _properties(tool).items():
-            if name in _SHELL_PROPERTIES and isinstance(schema, dict):
+            if name in _SHELL_PROPERTIES:
                 is_list = schema.get("type") == "array"  # of words, for a shell
                 arguments[name] = ["bash", "-lc", command] if is_list else command
                 break

@@ -49,7 +49,7 @@ _CODE = re.compile(
     r"hello world)\b"
 )
 _PROSE = re.compile(
-    r"(?i)\b(?:poem|haiku|story|essay|letter|email|limerick|song|joke|speech|no code|without code)\b"
+    r"(?i)\b(?:poem|haiku|story|essay|letter|email|limerick|song|joke|speech|(?:no|without) code)\b"
 )
 _MAKING = re.compile(
     r"(?i)\b(?:write|implement|create|generate|build|code|make|show|give|port|translate|convert)\b"

@@ -21,7 +21,7 @@ _FOR_PROPER = re.compile(
     r"\b(?:for|in|at|of|to|from|and|or|between|near|about)\s+([A-Z][\w'-]+(?: [A-Z][\w'-]+)*)"
 )
 _RUN = re.compile(
-    r"(?i)\b(?:run|execute|type|call|command)\b(?: the)?(?: following)?(?: shell)?(?: command)?s?:?\s+"
+    r"(?i)\b(?:run|execute|type|call|command)\b(?: (?:the|following|shell|commands?)){0,4}:?\s+"
     r"(?P<command>[a-z./][^\n]{0,500})(?P<more>[^\n]?)"
 )
 _RUN_END = re.compile(r"(?i)[.!?]?\s*$|\.\s+[A-Z]|,? (?:and|then) (?:tell|show|report)")
