@@ -12,7 +12,7 @@ from statistics import median
 
 from backends.contract import BackendGroup, BackendStats
 from gateway.core.waiting_room import WaitingRoom
-from gateway.metrics.adaptation_metrics import AdaptationMetrics
+from gateway.metrics.counters import Counters
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.waiting.capacity import Capacity, Load, first_capacity, step
 from router.waiting.fair_share import ShareClaim, stepped, water_fill
@@ -34,7 +34,7 @@ class Adaptation:
         waiting: WaitingRoom,
         stats: Callable[[], Sequence[BackendStats]],
         clock_us: Callable[[], int],
-        metrics: AdaptationMetrics,
+        metrics: Counters,
     ) -> None:
         """Sets the first limits at once, so that no burst comes before them."""
         self._config = config
@@ -62,7 +62,8 @@ class Adaptation:
         """Move every adaptive group by at most one step."""
         for group, bounds in self._config.groups.items():
             direction = step(self._capacities[group], self._load(group), bounds, self._clock_us())
-            self._metrics.stepped(group, direction)
+            if direction != "none":
+                self._metrics.counts["lanewise_capacity_steps_total"][group, direction].inc()
             self._apply(group)
             self._waiting.look_again(group)
 
@@ -104,4 +105,6 @@ class Adaptation:
         }
         self._shares[group] = shares
         self._limiter.set_limit(group, limit, shares)
-        self._metrics.stands(group, limit, self._limiter.num_running(group))
+        num_running = self._limiter.num_running(group)
+        self._metrics.counts["lanewise_capacity_limit"][(group,)].set(limit)
+        self._metrics.counts["lanewise_capacity_inflight"][(group,)].set(num_running)

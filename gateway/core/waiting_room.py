@@ -19,7 +19,8 @@ from typing import Any, Protocol
 import msgspec
 
 from backends.contract import BackendGroup
-from gateway.metrics.waiting_metrics import Ending, WaitingMetrics
+from gateway.metrics.counters import Counters
+from gateway.metrics.labels import WaitOutcome
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Task, Tenant
 from router.decide.decision import RankedRoute
@@ -93,7 +94,7 @@ class WaitingRoom:
         policy_wait_ms: Callable[[], Waits],
         give_back: Callable[[Reservation], Coroutine[Any, Any, None]],
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
-        metrics: WaitingMetrics,
+        metrics: Counters,
     ) -> None:
         """Nobody waits yet.
 
@@ -286,14 +287,14 @@ class WaitingRoom:
             grant = None  # the group is full, whoever asks: not this tenant's affair
         room.queue.join(waiter, None if grant is None else block_of(grant))
         room.entries[waiter.id] = entry
-        self._metrics.depth(room.group, len(room.queue))
+        self._count_waiting(room)
         if room.pump is None or room.pump.done():
             room.pump = self._spawn(self._serve(room))
         room.changed.set()
         self._tell(room, now_us=waiter.joined_us, only=entry)
         if entry.visitor is not None:
             entry.visitor.wait(lambda: _stop(outcome))
-        ending: Ending = "left"
+        ending: WaitOutcome = "left"
         try:
             found = await outcome
             ending = "refused" if found is None else "admitted"
@@ -310,8 +311,13 @@ class WaitingRoom:
             room.queue.leave(waiter.id, now_us)
             del room.entries[waiter.id]
             room.changed.set()
-            self._metrics.depth(room.group, len(room.queue))
-            self._metrics.waited(room.group, ending, now_us - waiter.joined_us)
+            self._count_waiting(room)
+            waits = self._metrics.histograms["lanewise_admission_wait_seconds"]
+            waits[room.group, ending].observe((now_us - waiter.joined_us) / 1e6)
+
+    def _count_waiting(self, room: _Room) -> None:
+        depth = self._metrics.counts["lanewise_admission_queue_depth"]
+        depth[(room.group,)].set(len(room.queue))
 
     async def _serve(self, room: _Room) -> None:
         """Try for whoever is next, for as long as anybody waits."""

@@ -1,25 +1,23 @@
 """Counters and histograms that cost a tenth of prometheus_client's, read by it at each scrape.
 
 Its own take a lock for every change and check every observation's labels anew: with some seventy
-changes for each task that was a tenth of the gateway's CPU. These belong to one thread, which may
-go on counting while another renders: what is rendered is a moment's state, sample by sample. A test
-holds both to the same text.
+changes for each task that was a tenth of the gateway's CPU. Each of these belongs to one thread,
+which may go on counting while another renders: what is rendered is a moment's state, sample by
+sample. A test holds both to the same text.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from itertools import accumulate, product
+from typing import Any, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import core
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
+
+from gateway.metrics.record import Kind, Metric
+from gateway.metrics.reports import Reports
 
 
 class Count:
@@ -39,13 +37,16 @@ class Count:
     def set(self, value: float) -> None:
         self.value = value
 
+    def sample(self) -> tuple[float]:
+        return (self.value,)
 
-class Spread:
+
+class HistogramCounter:
     """A histogram; a value that is a bucket's bound falls into it."""
 
     __slots__ = ("_bounds", "counts", "total")
 
-    def __init__(self, bounds: Sequence[float]) -> None:
+    def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
         self.counts = [0] * (len(bounds) + 1)  # the last one beyond all bounds
         self.total = 0.0
@@ -61,76 +62,89 @@ class Spread:
             counts[bisect_left(bounds, value)] += 1
             self.total += value
 
+    def sample(self) -> tuple[list[tuple[str, float]], float]:
+        """Buckets, each with what fell into it or below, and the sum."""
+        counts = map(float, accumulate(self.counts))
+        return list(zip(_bucket_names(self._bounds), counts, strict=True)), self.total
 
-_Tally = TypeVar("_Tally")  # a Count or a Spread
+
+@cache
+def _bucket_names(bounds: tuple[float, ...]) -> tuple[str, ...]:
+    return (*map(floatToGoString, bounds), "+Inf")
 
 
-class Series(dict[tuple[str, ...], _Tally], Generic[_Tally]):
-    """A metric's tallies by their labels' values, each made when it is first asked for."""
+_Counter = TypeVar("_Counter")  # a Count or a HistogramCounter
 
-    def __init__(self, make: Callable[[], _Tally]) -> None:
+
+class Series(dict[tuple[str, ...], _Counter], Generic[_Counter]):
+    """A metric's counters by their labels' values, each made when it is first asked for."""
+
+    def __init__(
+        self, metric: Metric, make: Callable[[], _Counter], now_s: Callable[[], float]
+    ) -> None:
         super().__init__()
+        self._metric = metric
         self._make = make
+        self._now_s = now_s
+        self.created_s: dict[tuple[str, ...], float] = {}  # only where the metric shows it
+        if metric.starts_at_zero or not metric.labels:
+            for values in product(*(label.values for label in metric.labels)):
+                self[values]
 
-    def __missing__(self, labels: tuple[str, ...]) -> _Tally:
-        tally = self[labels] = self._make()
-        return tally
+    def __missing__(self, values: tuple[str, ...]) -> _Counter:
+        for label, value in zip(self._metric.labels, values, strict=True):
+            assert not label.values or value in label.values, (self._metric.name, values)
+        counter = self[values] = self._make()
+        if self._metric.has_created:
+            self.created_s[values] = self._now_s()
+        return counter
 
 
-class Tallies(Collector):
-    """All tallies of a registry, in the order in which they were made."""
+_FAMILIES: dict[Kind, Any] = {
+    "counter": core.CounterMetricFamily,
+    "gauge": core.GaugeMetricFamily,
+    "histogram": core.HistogramMetricFamily,
+}
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._collects: dict[str, Callable[[], Metric]] = {}
-        registry.register(self)
 
-    def collect(self) -> Iterable[Metric]:
-        for collect in self._collects.values():
-            yield collect()
+class Counters(Collector):
+    """The metrics of a table: read from reports, or counted here by their names in the table.
 
-    def counter(self, name: str, text: str, *labels: str) -> Series[Count]:
-        """A series that only rises; its name may end in `_total`."""
-        return self._counts(CounterMetricFamily, name, text, labels)
+    `counts[name][labels].inc()`, `histograms[name][labels].observe(value)`; `labels` is the tuple
+    of their values in the table's order.
+    """
 
-    def gauge(self, name: str, text: str, *labels: str) -> Series[Count]:
-        """A series that rises and falls."""
-        return self._counts(GaugeMetricFamily, name, text, labels)
+    def __init__(
+        self, metrics: Iterable[Metric], reports: Reports, now_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """`now_s`: Unix time."""
+        self._metrics = tuple(metrics)
+        self.reports = reports
+        self.counts: dict[str, Series[Count]] = {}
+        self.histograms: dict[str, Series[HistogramCounter]] = {}
+        for metric in self._metrics:
+            if metric.kind == "histogram":
+                make = partial(HistogramCounter, metric.buckets)
+                self.histograms[metric.name] = Series(metric, make, now_s)
+            elif metric.read is None:
+                self.counts[metric.name] = Series(metric, Count, now_s)
 
-    def _counts(
-        self,
-        kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
-        name: str,
-        text: str,
-        labels: tuple[str, ...],
-    ) -> Series[Count]:
-        series = Series(Count)
+    def collect(self) -> Iterator[core.Metric]:
+        for metric in self._metrics:
+            labels = [label.name for label in metric.labels]
+            family = _FAMILIES[metric.kind](metric.name, metric.help, labels=labels)
+            if metric.read is not None:
+                for values, value in metric.read(self.reports).items():
+                    family.add_metric(values, float(value))  # it may be a bool
+            else:
+                self._add_counted(family, metric)
+            yield family
 
-        def collect() -> Metric:
-            family = kind(name, text, labels=labels)
-            for values, tally in tuple(series.items()):
-                family.add_metric(values, tally.value)
-            return family
-
-        self._add(name, collect)
-        return series
-
-    def histogram(
-        self, name: str, text: str, bounds: Sequence[float], *labels: str
-    ) -> Series[Spread]:
-        """A histogram with buckets up to each of these bounds, which rise, and one for the rest."""
-        series = Series(lambda: Spread(bounds))
-        names = [*map(floatToGoString, bounds), "+Inf"]
-
-        def collect() -> Metric:
-            family = HistogramMetricFamily(name, text, labels=labels)
-            for values, tally in tuple(series.items()):
-                buckets = list(zip(names, map(float, accumulate(tally.counts)), strict=True))
-                family.add_metric(values, buckets, tally.total)
-            return family
-
-        self._add(name, collect)
-        return series
-
-    def _add(self, name: str, collect: Callable[[], Metric]) -> None:
-        assert name not in self._collects, f"{name} is there already"
-        self._collects[name] = collect
+    def _add_counted(self, family: Any, metric: Metric) -> None:
+        by_name = self.histograms if metric.kind == "histogram" else self.counts
+        series: Series[Any] = by_name[metric.name]
+        for values, counter in tuple(series.items()):
+            family.add_metric(values, *counter.sample())
+        for values, created_s in tuple(series.created_s.items()):
+            labels = {label.name: value for label, value in zip(metric.labels, values, strict=True)}
+            family.add_sample(f"{family.name}_created", labels, created_s)

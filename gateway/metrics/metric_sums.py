@@ -1,66 +1,64 @@
 """The metrics of several workers as those of one gateway.
 
 Counters and histograms add up, those of workers that ended included: a sum that fell would read as
-a restart. Gauges are of workers that live; each says below whether they add up or whether every
+a restart. Gauges are of workers that live; the table says whether they add up or whether every
 worker sees the same thing. Series are bounded by what each worker bounds, times their number.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Literal
 
 import msgspec
+from prometheus_client import core, generate_latest
+from prometheus_client.registry import Collector
+
+from gateway.metrics.counters import Counters
+from gateway.metrics.record import Merge
+from gateway.metrics.reports import Reports, WorkersReport
+from gateway.metrics.table import METRICS
 
 Labels = tuple[tuple[str, str], ...]
-Rule = Literal["sum", "max", "min"]
 
 
 class Family(msgspec.Struct, array_like=True):
     """One metric as a worker has it: samples by name and sorted labels."""
 
-    name: str
-    kind: str  # counter, gauge, histogram or info
+    name: str  # as prometheus_client has it: a counter's without `_total`
+    kind: str
     text: str
     samples: dict[str, list[tuple[Labels, float]]]
 
 
 Snapshot = list[Family]
 
-# What all workers see alike, as it is told by Redis or by an engine that they share. Others add up.
-_SEEN_ALIKE: dict[str, Rule] = {
-    "lanewise_gateways": "max",
-    "lanewise_policy_version": "max",
-    "lanewise_ratelimit_degraded": "max",
-    "lanewise_ledger_entries": "max",
-    "lanewise_learning_tenants": "max",
-    "lanewise_learning_distance": "max",
-    "lanewise_drift_alarms": "max",
-    "lanewise_drift_psi": "max",
-    "lanewise_backend_up": "min",  # down for one is down
-    "lanewise_backend_ejected": "max",
-    "lanewise_backend_kv_usage_ratio": "max",
-    "vllm:kv_cache_usage_perc": "max",
-    "process_start_time_seconds": "min",
-    "process_max_fds": "min",
-    "python_info": "max",
-    "lanewise_build": "max",
-}
-# An engine behind a link tells each worker its own totals; an upstream's are counted by each.
-_OF_ENGINES = frozenset(
-    {
-        *("lanewise_backend_inflight", "lanewise_backend_waiting", "lanewise_backend_max_seqs"),
-        *("vllm:num_requests_running", "vllm:num_requests_waiting"),
-        *("vllm:prompt_tokens", "vllm:generation_tokens"),
-        *("vllm:prefix_cache_queries", "vllm:prefix_cache_hits"),
-    }
-)
+_MERGES = {metric.family: metric.merge for metric in METRICS}
 
 
-def rule_of(family: str, labels: Labels, linked: Collection[str]) -> Rule:
+def snapshot_of(families: Iterable[core.Metric]) -> Snapshot:
+    """All series of a registry or a collector as they stand."""
+    snapshot: Snapshot = []
+    for metric in families:
+        family = Family(metric.name, metric.type, metric.documentation, {})
+        for sample in metric.samples:
+            labels = tuple(sorted(sample.labels.items()))
+            family.samples.setdefault(sample.name, []).append((labels, sample.value))
+        snapshot.append(family)
+    return snapshot
+
+
+def supervised(num_serving: int, num_wanted: int, num_restarts: int) -> Snapshot:
+    """What a supervisor adds to the sum of its workers'."""
+    ours = (metric for metric in METRICS if metric.owner == "supervisor")
+    reports = Reports(workers=WorkersReport(num_serving, num_wanted, num_restarts))
+    return snapshot_of(Counters(ours, reports).collect())
+
+
+def rule_of(family: str, labels: Labels, linked: Collection[str]) -> Merge:
     """How values of several workers become one. `linked`: names of backends behind a link."""
-    if family in _OF_ENGINES:
+    rule = _MERGES.get(family, "sum")
+    if rule == "engine":
         backend = next((value for name, value in labels if name in ("backend", "engine")), "")
         return "max" if backend in linked else "sum"
-    return _SEEN_ALIKE.get(family, "sum")
+    return rule
 
 
 def merged(snapshots: Sequence[Snapshot], linked: Collection[str]) -> Snapshot:
@@ -82,7 +80,7 @@ def merged(snapshots: Sequence[Snapshot], linked: Collection[str]) -> Snapshot:
     return list(families.values())
 
 
-def _one(values: list[float], rule: Rule) -> float:
+def _one(values: list[float], rule: Merge) -> float:
     if rule == "sum":
         return sum(values)
     return max(values) if rule == "max" else min(values)
@@ -104,3 +102,24 @@ def lasting(snapshot: Iterable[Family], linked: Collection[str]) -> Snapshot:
         }
         kept.append(Family(family.name, family.kind, family.text, samples))
     return kept
+
+
+def rendered(snapshot: Snapshot) -> bytes:
+    """In Prometheus's text format; its content type is `gateway.metrics.metrics.CONTENT_TYPE`."""
+    text: bytes = generate_latest(_Shown(snapshot))
+    return text
+
+
+class _Shown(Collector):
+    """A snapshot where prometheus_client expects a collector."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[core.Metric]:
+        for family in self._snapshot:
+            metric = core.Metric(family.name, family.text, family.kind)
+            for name, series in family.samples.items():
+                for labels, value in series:
+                    metric.add_sample(name, dict(labels), value)
+            yield metric

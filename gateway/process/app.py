@@ -87,7 +87,7 @@ async def services(config: Config) -> AsyncIterator[Services]:
             version=VERSION,
             backends=lambda: [backend.stats() for backend in backends.values()],
         )
-        metrics.ledger.report = lambda: ledger.report
+        metrics.ledger_report = lambda: ledger.report
         heartbeat = await stack.enter_async_context(_heartbeat(url, budget_us))
         pools = CappedPools(
             RedisPools(url, budget_us=budget_us),
@@ -181,7 +181,7 @@ def _waiting_room(
         policy_wait_ms=lambda: gw().policy.wait_ms,
         give_back=lambda reservation: pools.settle(reservation, {}),
         spawn=lambda coroutine: gw().spawn(coroutine),
-        metrics=metrics.waiting,
+        metrics=metrics,
     )
 
 
@@ -202,14 +202,14 @@ async def _follow_policies(config: Config, gw: Gateway, redis: Redis) -> AsyncIt
     def take(in_force: InForce) -> None:
         gw.policy, gw.shadow = in_force.policy, in_force.shadow
         names = [policy.version for policy in (in_force.shadow, in_force.policy) if policy]
-        gw.metrics.policies.in_force(names, in_force.version, in_force.shadow_version)
+        gw.metrics.policies_in_force(names, in_force.version, in_force.shadow_version)
 
     policies = PolicyWatch(
         PolicyStore(redis),
         gw.policy,
         cache=Path(config.policy_cache) if config.policy_cache else None,
         on_change=take,
-        on_reload=gw.metrics.policies.reload,
+        on_reload=gw.metrics.policy_reload,
     )
     await policies.start()
     following = asyncio.create_task(policies.run())
@@ -232,7 +232,7 @@ async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder
             Path(recording.path) if recording.path else None,
             max_bytes=recording.max_bytes,
             keep=recording.keep,
-            on_recorded=metrics.policies.recorded,
+            on_recorded=metrics.recorded,
         )
     except (OSError, LogInUse) as error:
         raise ConfigError(f"recording.path: {error}") from error

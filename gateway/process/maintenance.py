@@ -53,7 +53,7 @@ def _duties_of_adaptation(config: Config, gw: Gateway) -> list[Coroutine[Any, An
         waiting=gw.waiting,
         stats=gw.backend_stats,
         clock_us=gw.clock_us,
-        metrics=gw.metrics.adaptation,
+        metrics=gw.metrics,
     )
     return [every(ADAPT_INTERVAL_S, adaptation.tick)]
 
@@ -84,7 +84,7 @@ async def _cut_stalled(gw: Gateway, send_timeout_s: float) -> None:
     for outbox, cut in list(gw.outboxes.items()):
         since_s = outbox.blocked_since_s
         if since_s is not None and now_s - since_s > send_timeout_s:
-            gw.metrics.ws_stalled()
+            gw.metrics.counts["lanewise_ws_send_stalls_total"][()].inc()
             cut()
 
 

@@ -26,8 +26,7 @@ from gateway.config.keys import DEVELOPMENT_PEPPERS
 from gateway.fleet.channel import Answers
 from gateway.fleet.fleet import METRICS, OF_ALL
 from gateway.fleet.wire import Begin
-from gateway.metrics.fleet_metrics import rendered, supervised
-from gateway.metrics.metric_sums import Snapshot, lasting, merged
+from gateway.metrics.metric_sums import Snapshot, lasting, merged, rendered, supervised
 from gateway.process.embedded_redis import EmbeddedRedis
 from gateway.process.engine_host import linked, simulated
 from gateway.process.fleet_member import Member, SharedPort

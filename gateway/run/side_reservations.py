@@ -175,7 +175,7 @@ class SideReservations:
         gw = self._gw
         assert grant.limited_by is not None, "a refused grant names its pool"
         if grant.shed is not None:
-            gw.metrics.adaptation.shed(group, grant.shed)
+            gw.metrics.counts["lanewise_capacity_shed_total"][group, grant.shed].inc()
             return ProtocolError("server_is_overloaded", f"the {group} engines take no more")
         gw.metrics.ratelimit(
             group=group,

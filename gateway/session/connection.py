@@ -144,7 +144,7 @@ class Connection:
             error = too_large(self._config.max_message_bytes, num_bytes)
             self._outbox.send(error.event(None))
             return False
-        self._gw.metrics.ws_message_in(num_bytes)
+        self._gw.metrics.histograms["lanewise_ws_message_bytes"][("in",)].observe(num_bytes)
         started_us = self._gw.clock_us()
         try:
             event = decode_event(text)

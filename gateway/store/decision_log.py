@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
+from gateway.store.reports import Recorded
 from router.record.recording import DecisionRecord, encode_line
 
 logger = logging.getLogger("lanewise")
@@ -26,9 +26,6 @@ MAX_RECENT = 200  # records kept in memory for the admin API
 MAX_QUEUED = 10_000  # lines; about 20 MB at most
 MAX_BATCH = 500  # lines in one write
 CLOSE_TIMEOUT_S = 5.0  # for what is queued when the gateway stops
-
-
-Recorded = Literal["written", "dropped", "failed"]  # what became of a line
 
 
 class LogInUse(Exception):  # noqa: N818 - says what is the case

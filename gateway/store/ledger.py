@@ -28,6 +28,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from gateway.config.sections import LedgerConfig
 from gateway.store.ledger_entry import DAY_S, LedgerEntry, spent_of
+from gateway.store.reports import LedgerReport
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
@@ -44,16 +45,6 @@ MAX_CLOSE_WAITS = 5  # of those: whoever stops a gateway does not wait for ever
 
 _SCRIPT = resources.files(__package__).joinpath("ledger.lua").read_bytes()
 _SHA = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest()
-
-
-class LedgerReport(msgspec.Struct, frozen=True):
-    """How the ledger stands, for metrics."""
-
-    num_waiting: int = 0  # in this process
-    num_entries: int = 0  # in the stream, as last seen
-    num_appended: int = 0
-    num_lost: int = 0  # for want of room in this process
-    num_dropped: int = 0  # at the stream's old end, by this process's batches
 
 
 class Ledger:

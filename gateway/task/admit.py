@@ -103,7 +103,7 @@ def _decided(
     if decision.balances:
         gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
     if grant.num_reaped:
-        gw.metrics.reaped(grant.num_reaped)
+        gw.metrics.counts["lanewise_ratelimit_reaped_total"][()].inc(grant.num_reaped)
     if decision.chosen is None or decision.reservation is None:
         _count_refusal(gw, task, decision, grant)
         assert decision.refusal is not None  # exactly one of the two, says RouteDecision
@@ -159,7 +159,8 @@ def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple
     ranked = rank_routes(policy, task, task_class, stats)
     gw.metrics.stage("classify", classified_us - started_us)
     gw.metrics.stage("policy", gw.clock_us() - classified_us)
-    gw.metrics.confidence(task_class.label, max(task_class.p_deep, 1 - task_class.p_deep))
+    confidence = gw.metrics.histograms["lanewise_classifier_confidence"]
+    confidence[(task_class.label,)].observe(max(task_class.p_deep, 1 - task_class.p_deep))
     return task_class, ranked
 
 
@@ -242,7 +243,8 @@ async def _release(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Deman
 
 def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Grant) -> None:
     if grant.shed is not None and grant.limited_by is not None:
-        gw.metrics.adaptation.shed(grant.limited_by[0], grant.shed)
+        shed = gw.metrics.counts["lanewise_capacity_shed_total"]
+        shed[grant.limited_by[0], grant.shed].inc()
         return
     gw.metrics.ratelimit(
         group=decision.ranked[0].route.groups[0],
@@ -267,5 +269,5 @@ def _count_admission(gw: Gateway, task: Task, admitted: AdmittedTask) -> None:
         mode="canary" if chosen.canary else "live",
     )
     if chosen.route is not first.route:
-        reason = chosen.reason.value
-        gw.metrics.escalation(ranked_first=first.route, taken=chosen.route, reason=reason)
+        routes = (first.route.value, chosen.route.value)
+        gw.metrics.counts["lanewise_escalations_total"][*routes, chosen.reason.value].inc()

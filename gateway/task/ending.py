@@ -15,7 +15,7 @@ from backends.contract import (
 )
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.metrics.metrics import Outcome as OutcomeLabel
+from gateway.metrics.labels import Outcome as OutcomeLabel
 from gateway.run.dispatch import RunOutcome
 from gateway.task.stages import FinishedResponse
 from gateway.wire.errors import ProtocolError

@@ -201,7 +201,7 @@ def _dispatch(gw: Gateway, job: Job, running: RunningTask) -> Routing:
     try:
         run.start(gw.backends, running.task.request)
     except BackendError as error:
-        gw.metrics.failures.failed(error)
+        gw.metrics.failed(error)
         raise unavailable(error) from error
     routing = _open(gw, job, running)
     job.redirect = run.redirect
@@ -228,7 +228,7 @@ def _finish(
     for name, ttft_us, tpot_us in run.branches.timings():
         gw.experience.backend_speeds.note(name, ttft_us, tpot_us)
     for error in outcome.errors:
-        gw.metrics.failures.failed(error)
+        gw.metrics.failed(error)
     job.writer.close_items(ending)
     backend = run.shown.answered_by
     routing = ended_routing(gw, running, begun, outcome)

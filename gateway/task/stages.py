@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from backends.contract import NO_USAGE, ContextItem, Usage
-from gateway.metrics.metrics import Outcome as OutcomeLabel
+from gateway.metrics.labels import Outcome as OutcomeLabel
 from gateway.run.dispatch import Run
 from gateway.run.settlement import TaskReservation
 from gateway.run.side_reservations import SideReservations

@@ -10,7 +10,7 @@ import msgspec
 from backends.contract import BackendError, Compaction, FinishReason, Message, Usage
 from backends.prompt import parts_text
 from gateway.core.gateway import Gateway
-from gateway.metrics.compaction_metrics import CompactionKind, CompactionOutcome
+from gateway.metrics.labels import CompactionKind, CompactionOutcome
 from gateway.run.dispatch import Run
 from gateway.wire.compaction import (
     Plan,
@@ -57,7 +57,7 @@ class SummaryRun:
         except BackendError as error:
             self._run.stop()
             self.error = str(error)
-            self._gw.metrics.failures.failed(error)
+            self._gw.metrics.failed(error)
 
     async def compact(self, task: Task) -> tuple[Task, Compaction] | None:
         """The task with its compacted context, and the compaction in it, which is `item` then.
@@ -88,7 +88,7 @@ class SummaryRun:
             return None
         if finish.error is not None:
             self.error = str(finish.error)
-            self._gw.metrics.failures.failed(finish.error)
+            self._gw.metrics.failed(finish.error)
             return None
         self._said.close_items(Ending(status="completed", usage=finish.usage))
         messages = (item for item in self._said.output if isinstance(item, Message))
@@ -129,10 +129,12 @@ class SummaryRun:
             return
         self._is_counted = True
         kind: CompactionKind = "automatic" if self._parsed.answers else "requested"
-        self._gw.metrics.compactions.ended(kind, self._outcome())
+        self._gw.metrics.counts["lanewise_compactions_total"][kind, self._outcome()].inc()
         if self._num_tokens_after is not None:
             num_before = self.plan.num_tokens
-            self._gw.metrics.compactions.shortened(kind, num_before, self._num_tokens_after)
+            tokens = self._gw.metrics.histograms["lanewise_compaction_tokens"]
+            tokens[kind, "before"].observe(num_before)
+            tokens[kind, "after"].observe(self._num_tokens_after)
 
     def added_to(self, usages: list[Usage], *, so_far: bool = False) -> list[Usage]:
         """`usages` of the route's backends, this included; whole after `close`."""

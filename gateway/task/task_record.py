@@ -84,15 +84,17 @@ def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
     if strategy is not None:
         outcome = ended.outcome if ended.outcome in ("ok", "cancelled") else "error"
         answerer = ended.answered_by if outcome == "ok" else None
-        gw.metrics.strategies.ended(
+        gw.metrics.strategy_ended(
             strategy,
             "degraded" if outcome == "ok" and ended.is_degraded else outcome,
             gw.infos[answerer].group if answerer else None,
         )
+        wasted = gw.metrics.counts["lanewise_strategy_wasted_tokens_total"]
         for index, usage in run.branches.wasted():
-            gw.metrics.strategies.wasted(strategy, group_at(gw, admitted, index), usage)
+            tokens = usage.num_input_tokens + usage.num_output_tokens
+            wasted[strategy, group_at(gw, admitted, index)].inc(tokens)
     for failover in run.failovers:
-        gw.metrics.failures.replaced(failover.error, failover.to)
+        gw.metrics.replaced(failover.error, failover.to)
 
 
 def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:

@@ -106,13 +106,15 @@ class Warming:
         if error.code == "server_is_overloaded":
             warm_up.end("declined")
         else:
-            self._gw.metrics.failures.failed(error)
+            self._gw.metrics.failed(error)
             warm_up.end("failed")
 
     def over(self, warm_up: WarmUp) -> None:
         """One of them has ended."""
         num_computed_tokens = warm_up.computed.num_input_tokens
-        self._gw.metrics.warm_ups.ended(warm_up.backend, warm_up.state, num_computed_tokens)
+        counts = self._gw.metrics.counts
+        counts["lanewise_warm_ups_total"][warm_up.backend, warm_up.state].inc()
+        counts["lanewise_warm_up_tokens_total"][(warm_up.backend,)].inc(num_computed_tokens)
         if all(each.state != "warming" for each in self.warm_ups):
             self.stop()
 

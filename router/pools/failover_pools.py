@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -31,25 +31,14 @@ from router.pools.heartbeat import Pulse
 from router.pools.local_pools import LocalPools, OnBlind, WhenAway
 from router.pools.pools import Balance, Demand, Grant, PoolsMode, Reservation
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.pools.report import PoolCall, PoolsReport
 
 logger = logging.getLogger("lanewise")
-
-Call = Literal["admit", "extend", "settle", "renew"]
 
 MAX_CHARGE_AGE_US = 60_000_000  # a settlement older than that finds its pool full anyway
 MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond them the oldest is charged to none
 MAX_AT_ONCE = 256  # calls under way while Redis is brought up to date
 COUNTS_KEPT = 10  # heartbeats: a gateway count falls only once that many agree
-
-
-class PoolsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How things stand, for metrics."""
-
-    mode: PoolsMode
-    num_gateways: int  # that live, this one included, as Redis last said
-    num_unsettled: int  # settlements that wait for Redis
-    num_uncharged: int  # settlements given up since start
-    num_recoveries: int  # returns to Redis since start
 
 
 class _Held(msgspec.Struct):
@@ -80,7 +69,7 @@ class FailoverPools:
         beat: Callable[[], Awaitable[Pulse]] | None = None,
         when_away: Callable[[], Mapping[BackendGroup, WhenAway]] = dict,
         on_blind: OnBlind = "closed",
-        on_call: Callable[[Call, bool, int], None] = lambda call, answered, duration_us: None,
+        on_call: Callable[[PoolCall, bool, int], None] = lambda call, answered, duration_us: None,
         on_report: Callable[[PoolsReport], None] = lambda report: None,
         on_settled: Callable[[Reservation], None] = lambda reservation: None,
     ) -> None:
@@ -454,12 +443,12 @@ class FailoverPools:
         self._num_recoveries += 1
         logger.info("Redis answers again: tasks meet the shared pools")
 
-    def _answered(self, call: Call, started_us: int) -> None:
+    def _answered(self, call: PoolCall, started_us: int) -> None:
         now_us = self._clock_us()
         self._breaker.succeeded(started_us, now_us)
         self._on_call(call, True, now_us - started_us)
 
-    def _failed(self, call: Call, started_us: int, error: PoolsUnavailable) -> None:
+    def _failed(self, call: PoolCall, started_us: int, error: PoolsUnavailable) -> None:
         now_us = self._clock_us()
         self._on_call(call, False, now_us - started_us)
         if self._breaker.failed(started_us, now_us):

@@ -180,7 +180,7 @@ async def test_a_socket_is_told_the_same(world: World) -> None:
 
 
 async def test_a_burst_waits_where_it_may(world: World) -> None:
-    name, labels = "lanewise_admission_wait_seconds_count", {"route": "fast", "outcome": "admitted"}
+    name, labels = "lanewise_admission_wait_seconds_count", {"group": "fast", "outcome": "admitted"}
     num_waited = 0.0
     client = AsyncOpenAI(base_url=world.gateway.base_url, api_key=WAITING_KEY, max_retries=0)
     async with asyncio.timeout(PATIENCE_S), client:

@@ -38,7 +38,7 @@ async def test_a_comment_gives_its_place_back_while_the_answer_is_made(
         while True:
             seen = await asyncio.to_thread(gateway.metrics)
             held = [
-                seen.total("lanewise_ratelimit_leases", route=group) for group in ("fast", "deep")
+                seen.total("lanewise_ratelimit_leases", group=group) for group in ("fast", "deep")
             ]
             if held == [0, 1]:
                 break

@@ -32,7 +32,7 @@ class AdaptiveWorld(WaitingWorld):
             waiting=self.gw.waiting,
             stats=self.stats,
             clock_us=lambda: self.now_us,
-            metrics=self.gw.metrics.adaptation,
+            metrics=self.gw.metrics,
         )
 
     def stats(self) -> list[BackendStats]:
@@ -45,7 +45,7 @@ class AdaptiveWorld(WaitingWorld):
 
     @property
     def limit(self) -> float:
-        return self.sample("lanewise_capacity_limit", route="fast")
+        return self.sample("lanewise_capacity_limit", group="fast")
 
     def start_for(self, who: Tenant) -> "asyncio.Task[Any]":
         self.tenant = who
@@ -61,7 +61,7 @@ async def test_a_full_group_lets_nobody_in_and_says_when_to_come() -> None:
     assert world.refusal.code == "server_is_overloaded"
     assert int(world.refusal.headers["retry-after-ms"]) >= 1_000
     assert "x-ratelimit-limit-requests" not in world.refusal.headers, "no pool refused it"
-    assert world.sample("lanewise_capacity_shed_total", route="fast", reason="capacity") == 1
+    assert world.sample("lanewise_capacity_shed_total", group="fast", reason="capacity") == 1
     assert world.outcomes()["none", "shed"] == 1
     for each in running:
         each.cancel()
@@ -100,7 +100,7 @@ async def test_the_limit_follows_the_engine() -> None:
     assert world.limit == 5
     await asyncio.wait_for(until(lambda: len(world.fast.generations) == 5), PATIENCE_S)
     assert world.depth == 0, "there was room for it at once"
-    assert world.sample("lanewise_capacity_steps_total", route="fast", direction="up") == 2
+    assert world.sample("lanewise_capacity_steps_total", group="fast", direction="up") == 2
     for each in (*running, waiting):
         each.cancel()
     await asyncio.gather(*running, waiting, return_exceptions=True)

@@ -64,7 +64,7 @@ class WaitingWorld(World):
 
     @property
     def depth(self) -> float:
-        return self.sample("lanewise_admission_queue_depth", route="fast")
+        return self.sample("lanewise_admission_queue_depth", group="fast")
 
     async def waits(self, num_tasks: int = 1) -> None:
         """Returns once so many wait."""
@@ -93,7 +93,7 @@ async def test_a_task_waits_for_a_place_and_gets_in() -> None:
     assert all(each is not None for each in ended)
     assert world.refusals == []
     await world.left()
-    admitted = {"route": "fast", "outcome": "admitted"}
+    admitted = {"group": "fast", "outcome": "admitted"}
     assert world.sample("lanewise_admission_wait_seconds_count", **admitted) == 2
 
 
@@ -115,7 +115,7 @@ async def test_what_refills_is_worth_waiting_for() -> None:
     ended = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
     assert all(each is not None for each in ended)
     assert world.refusals == []
-    waited = {"route": "fast", "outcome": "admitted"}
+    waited = {"group": "fast", "outcome": "admitted"}
     assert world.sample("lanewise_admission_wait_seconds_count", **waited) == 7
     await world.left()
 
@@ -128,7 +128,7 @@ async def test_off_by_default() -> None:
     assert await two is None
     assert world.refusal.code == "rate_limit_exceeded"
     assert (
-        world.sample("lanewise_admission_wait_seconds_count", route="fast", outcome="refused") == 0
+        world.sample("lanewise_admission_wait_seconds_count", group="fast", outcome="refused") == 0
     )
     one.cancel()
     await asyncio.gather(one, return_exceptions=True)
@@ -213,7 +213,7 @@ async def test_the_longest_wait_ends_in_a_refusal() -> None:
     assert world.refusal.code == "rate_limit_exceeded"
     assert int(world.refusal.headers["retry-after-ms"]) >= 1
     assert (
-        world.sample("lanewise_admission_wait_seconds_count", route="fast", outcome="refused") == 1
+        world.sample("lanewise_admission_wait_seconds_count", group="fast", outcome="refused") == 1
     )
     one.cancel()
     await asyncio.gather(one, return_exceptions=True)

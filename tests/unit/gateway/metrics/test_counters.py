@@ -1,11 +1,15 @@
-"""Our tallies say what prometheus_client's own metrics would say, letter by letter."""
+"""Our counters say what prometheus_client's own metrics would say, letter by letter."""
 
 import random
+import re
 
+import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import disable_created_metrics, enable_created_metrics
 
-from gateway.metrics.counters import Tallies
+from gateway.metrics.counters import Counters
+from gateway.metrics.record import Label, Metric
+from gateway.metrics.reports import Reports
 
 BOUNDS = (0.001, 0.25, 1.0, 30.0, 4096.0)
 
@@ -15,28 +19,38 @@ def test_the_text_is_the_same() -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     theirs, ours = CollectorRegistry(), CollectorRegistry()
-    tallies = Tallies(ours)
+    x, y = Label("x"), Label("y")
+    counters = Counters(
+        (
+            Metric("a_total", "counter", "Counts.", (x, y)),
+            Metric("b", "gauge", "Stands.", (x,)),
+            Metric("c_seconds", "histogram", "Lasts.", (x,), buckets=BOUNDS),
+            Metric("d_total", "counter", "Counts, too."),
+        ),
+        Reports(),
+    )
+    ours.register(counters)
     disable_created_metrics()
     try:
         counter = Counter("a_total", "Counts.", ("x", "y"), registry=theirs)
         gauge = Gauge("b", "Stands.", ("x",), registry=theirs)
         histogram = Histogram("c_seconds", "Lasts.", ("x",), buckets=BOUNDS, registry=theirs)
         plain = Counter("d_total", "Counts, too.", registry=theirs)
-        our_counter = tallies.counter("a_total", "Counts.", "x", "y")
-        our_gauge = tallies.gauge("b", "Stands.", "x")
-        our_histogram = tallies.histogram("c_seconds", "Lasts.", BOUNDS, "x")
-        our_plain = tallies.counter("d_total", "Counts, too.")[()]
+        our_counter = counters.counts["a_total"]
+        our_gauge = counters.counts["b"]
+        our_histogram = counters.histograms["c_seconds"]
+        our_plain = counters.counts["d_total"][()]
         values = (*BOUNDS, 0, 0.0001, 1e9, 0.5, 7)
         for _ in range(500):
-            x, y = chance.choice('ab"\n'), chance.choice("cd")
+            first, second = chance.choice('ab"\n'), chance.choice("cd")
             value = chance.choice(values) if chance.random() < 0.5 else chance.expovariate(0.1)
-            counter.labels(x, y).inc(value)
-            our_counter[x, y].inc(value)
-            histogram.labels(x).observe(value)
-            our_histogram[(x,)].observe(value)
+            counter.labels(first, second).inc(value)
+            our_counter[first, second].inc(value)
+            histogram.labels(first).observe(value)
+            our_histogram[(first,)].observe(value)
             change = chance.choice(("inc", "dec", "set"))
-            getattr(gauge.labels(x), change)(value)
-            getattr(our_gauge[(x,)], change)(value)
+            getattr(gauge.labels(first), change)(value)
+            getattr(our_gauge[(first,)], change)(value)
         plain.inc()
         our_plain.inc()
         del our_counter["a", "c"]
@@ -48,5 +62,30 @@ def test_the_text_is_the_same() -> None:
 
 def test_a_metric_nobody_reported_has_its_head_and_no_samples() -> None:
     registry = CollectorRegistry()
-    Tallies(registry).histogram("c_seconds", "Lasts.", BOUNDS, "x")
+    lasts = Metric("c_seconds", "histogram", "Lasts.", (Label("x"),), buckets=BOUNDS)
+    registry.register(Counters((lasts,), Reports()))
     assert generate_latest(registry) == b"# HELP c_seconds Lasts.\n# TYPE c_seconds histogram\n"
+
+
+def test_a_metric_that_starts_at_zero_has_all_its_series_and_their_times_of_creation() -> None:
+    label = Label("x", ("a", "b"))
+    metric = Metric(
+        "a_total", "counter", "Counts.", (label,), starts_at_zero=True, has_created=True
+    )
+    theirs, ours = CollectorRegistry(), CollectorRegistry()
+    ours.register(Counters((metric,), Reports(), lambda: 5.0))
+    counter = Counter("a_total", "Counts.", ("x",), registry=theirs)
+    for value in label.values:
+        counter.labels(value)
+    text = re.sub(r"(_created{.*}) .*", r"\1 5.0", generate_latest(theirs).decode())
+    assert generate_latest(ours).decode() == text
+
+
+def test_a_value_that_no_label_has_is_a_mistake_of_ours() -> None:
+    metric = Metric("a_total", "counter", "Counts.", (Label("x", ("a", "b")),))
+    counters = Counters((metric,), Reports())
+    counters.counts["a_total"][("a",)].inc()
+    with pytest.raises(AssertionError):
+        counters.counts["a_total"][("c",)].inc()
+    with pytest.raises(ValueError, match="zip"):
+        counters.counts["a_total"]["a", "b"].inc()

@@ -3,10 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
-from gateway.metrics.learning_metrics import LearningCollector, observations_of
+from gateway.metrics.counters import Counters
+from gateway.metrics.reports import Reports
+from gateway.metrics.table import METRICS
 from router.learn.drift import SIGNALS, Standing
+from router.learn.report import learning_report
 
 
 def scrape(*standings: Standing) -> str:
@@ -15,11 +18,10 @@ def scrape(*standings: Standing) -> str:
         monitors={str(n): SimpleNamespace(standing=s) for n, s in enumerate(standings)},
         num_outcomes={"feedback": 3},
     )
-    collector = LearningCollector()
-    collector.observations = observations_of(experience)
-    registry = CollectorRegistry()
-    registry.register(collector)
-    return generate_latest(registry).decode()
+    read = (metric for metric in METRICS if metric.read is not None)
+    counters = Counters(read, Reports(learning=learning_report(experience)))
+    text: bytes = generate_latest(counters)
+    return text.decode()
 
 
 def test_tenants_are_counted_by_the_sign_that_their_traffic_gives() -> None:

@@ -7,10 +7,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backends.contract import BackendInfo, BackendStats
-from gateway.metrics import metric_sums
-from gateway.metrics.fleet_metrics import rendered, taken
-from gateway.metrics.metric_sums import Snapshot, lasting, merged, rule_of
+from gateway.metrics.metric_sums import (
+    Snapshot,
+    lasting,
+    merged,
+    rendered,
+    rule_of,
+    snapshot_of,
+    supervised,
+)
 from gateway.metrics.metrics import Metrics
+from gateway.metrics.table import METRICS
 
 LINKED = frozenset({"wafer"})
 
@@ -101,10 +108,18 @@ async def test_one_worker_s_metrics_come_back_as_they_were() -> None:
     assert samples(rendered(merged([told], LINKED))) == samples(await made.render())
 
 
-def test_rules_name_metrics_that_exist() -> None:
-    known = {family.name for family in taken(Metrics(version="", backends=tuple).registry)}
-    named = metric_sums._SEEN_ALIKE.keys() | metric_sums._OF_ENGINES
-    assert named <= known, named - known
+def test_the_table_is_what_gateways_and_their_supervisor_have() -> None:
+    own = snapshot_of(Metrics(version="", backends=tuple).registry.collect())
+    known = {family.name: (family.kind, family.text) for family in [*own, *supervised(1, 2, 3)]}
+    assert {metric.family: (metric.kind, metric.help) for metric in METRICS} == known
+    assert len({metric.family for metric in METRICS}) == len(METRICS)
+
+
+def test_a_supervisor_adds_how_its_workers_stand() -> None:
+    snapshot = supervised(num_serving=3, num_wanted=4, num_restarts=5)
+    assert value(snapshot, "lanewise_workers") == 3
+    assert value(snapshot, "lanewise_workers_wanted") == 4
+    assert value(snapshot, "lanewise_worker_restarts_total") == 5
 
 
 def test_creation_times_and_strangers() -> None:

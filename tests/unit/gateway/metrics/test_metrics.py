@@ -1,15 +1,20 @@
 """The metrics: what is reported can be read back, gauges return to zero, labels stay bounded."""
 
 import asyncio
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from backends.contract import BackendInfo, BackendStats, Usage
-from gateway.metrics.metrics import MAX_TENANT_SERIES, Metrics, metric_names
+from gateway.metrics.metrics import MAX_TENANT_SERIES, Metrics
+from gateway.metrics.table import METRICS
 from router.classify.task import Route
 from router.pools.pools import Demand
+
+ROOT = Path(__file__).resolve().parents[4]
 
 INFO = BackendInfo(
     name="wafer", model="fast-model", group="fast", window_tokens=1000, max_output_tokens=100
@@ -164,4 +169,19 @@ async def test_the_loop_is_watched_until_cancelled() -> None:
 async def test_names_of_a_scrape_are_the_published_ones() -> None:
     metrics = Metrics(version="", backends=snapshot)
     names = {name for name, _ in await scrape(metrics) if not name.endswith("_created")}
-    assert names <= metric_names()
+    assert names <= {name for metric in METRICS for name in metric.sample_names}
+
+
+def test_whatever_is_counted_by_its_name_is_in_the_table() -> None:
+    counted = re.compile(r"\b(counts|histograms)\[\s*\"(\w+)\"")
+    found = {
+        name
+        for path in (ROOT / "gateway").rglob("*.py")
+        for name in counted.findall(path.read_text())
+    }
+    table = {
+        ("histograms" if metric.kind == "histogram" else "counts", metric.name)
+        for metric in METRICS
+        if metric.read is None and metric.owner == "gateway"
+    }
+    assert found == table

@@ -34,7 +34,7 @@ def told(world: World, strategy: str) -> dict[tuple[str, str], float]:
         for sample in family.samples
         if sample.name.startswith("lanewise_strategy_") and sample.labels["strategy"] == strategy
         if sample.name.endswith("_total") and sample.value
-        for label in [sample.labels.get("outcome") or sample.labels["route"]]
+        for label in [sample.labels.get("outcome") or sample.labels["group"]]
     }
 
 

@@ -80,8 +80,8 @@ async def test_a_comment_gives_back_when_it_ends() -> None:
     await running.free("fast")
     assert running.left("fast", "tokens") == MANY.tokens_per_min - 10, "what it used, no more"
     assert running.held("deep") == 1
-    await until(lambda: running.world.sample("lanewise_ratelimit_leases", route="fast") == 0)
-    assert running.world.sample("lanewise_ratelimit_reserved_tokens", route="fast") == 0
+    await until(lambda: running.world.sample("lanewise_ratelimit_leases", group="fast") == 0)
+    assert running.world.sample("lanewise_ratelimit_reserved_tokens", group="fast") == 0
     deep.sink.push(text("At length."))
     deep.sink.finish(stop(5))
     assert (await running.end())["status"] == "completed"

@@ -56,7 +56,7 @@ async def test_a_stream_that_outgrows_its_reservation_is_reserved_for_while_it_r
     assert grown > 1.4 * first
     await extend_outgrown(running.world.gw)
     assert running.held_tokens == grown  # room for a while
-    reserved = running.world.sample("lanewise_ratelimit_reserved_tokens", route="fast")
+    reserved = running.world.sample("lanewise_ratelimit_reserved_tokens", group="fast")
     assert reserved == grown
     await running.end(first)
     assert running.held_tokens == first + stop().usage.num_input_tokens
@@ -92,7 +92,7 @@ async def test_what_ends_while_extensions_are_under_way_leaves_nothing_behind() 
         await looking
         assert running.held_tokens == 5_000 + stop().usage.num_input_tokens, num_turns
         for name in ("reserved_tokens", "leases"):
-            left = running.world.sample(f"lanewise_ratelimit_{name}", route="fast")
+            left = running.world.sample(f"lanewise_ratelimit_{name}", group="fast")
             assert left == 0, (name, num_turns)
 
 

@@ -49,7 +49,7 @@ class PartsWorld(WaitingWorld):
         return asyncio.create_task(handle_task(self.gw, self.made))
 
     def queued(self, group: str) -> float:
-        return self.sample("lanewise_admission_queue_depth", route=group)
+        return self.sample("lanewise_admission_queue_depth", group=group)
 
     async def wait_for_queue(self, group: str, number: int) -> None:
         await asyncio.wait_for(until(lambda: self.queued(group) == number), PATIENCE_S)
@@ -100,7 +100,7 @@ async def test_variations_wait_for_places_while_the_others_go_on() -> None:
     routing = world.terminal["routing"]
     assert routing["variations"] == {"asked": 5, "whole": 5}
     assert "errors" not in routing
-    admitted = {"route": "fast", "outcome": "admitted"}
+    admitted = {"group": "fast", "outcome": "admitted"}
     assert world.sample("lanewise_admission_wait_seconds_count", **admitted) == 3
     await world.left()
 
@@ -136,7 +136,7 @@ async def test_a_wait_in_vain_leaves_the_part_out() -> None:
     routing = world.terminal["routing"]
     assert routing["delegations"][0]["state"] == "failed"
     assert "rate limit reached for the deep engines on concurrent" in routing["errors"][0]
-    refused = {"route": "deep", "outcome": "refused"}
+    refused = {"group": "deep", "outcome": "refused"}
     assert world.sample("lanewise_admission_wait_seconds_count", **refused) == 1
     await world.left()
 
@@ -150,7 +150,7 @@ async def test_no_part_waits_longer_than_its_client_would(
 ) -> None:
     world = PartsWorld(places(fast=1))
     pump = world.begin("breadth", n="2", **metadata)
-    refused = {"route": "fast", "tier": "pro", "result": "reject", "limit": "conc"}
+    refused = {"group": "fast", "tier": "pro", "result": "reject", "limit": "conc"}
     name = "lanewise_ratelimit_decisions_total"
     decided = until(
         lambda: world.queued("fast") == 1 or world.sample(name, **refused, mode="redis") == 1
@@ -173,7 +173,7 @@ async def test_a_part_that_is_not_wanted_any_more_leaves_the_queue(how: str) -> 
         world.made.redirect(1, None)
     elif how == "steers it":
         world.made.redirect(1, ())
-        name, gone = "lanewise_admission_wait_seconds_count", {"route": "deep", "outcome": "left"}
+        name, gone = "lanewise_admission_wait_seconds_count", {"group": "deep", "outcome": "left"}
         await asyncio.wait_for(until(lambda: world.sample(name, **gone) == 1), PATIENCE_S)
         await world.wait_for_queue("deep", 1)  # what it asks now stands there instead
         pump.cancel()

@@ -142,7 +142,7 @@ async def test_a_sub_task_that_the_pools_refuse_is_told_to_the_fast_engine() -> 
         "rate limit reached for the deep engines on requests"
         in world.terminal["routing"]["errors"][0]
     )
-    refused = {"route": "deep", "tier": "default", "result": "reject", "limit": "rpm"}
+    refused = {"group": "deep", "tier": "default", "result": "reject", "limit": "rpm"}
     refused["mode"] = "redis"
     assert world.sample("lanewise_ratelimit_decisions_total", **refused) == 1
 

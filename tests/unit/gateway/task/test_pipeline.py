@@ -124,7 +124,7 @@ class World:
                 policy_wait_ms=lambda: self.gw.policy.wait_ms,
                 give_back=lambda reservation: self.failover.settle(reservation, {}),
                 spawn=lambda coroutine: self.gw.spawn(coroutine),
-                metrics=metrics.waiting,
+                metrics=metrics,
             ),
             store=self.store,
             policy=DEFAULT_POLICY,
@@ -172,8 +172,8 @@ class World:
         assert self.gw.num_tasks == 0
         assert self.sample("lanewise_tasks_running") == 0
         for group in ("fast", "deep"):
-            assert self.sample("lanewise_ratelimit_leases", route=group) == 0
-            assert self.sample("lanewise_ratelimit_reserved_tokens", route=group) == 0
+            assert self.sample("lanewise_ratelimit_leases", group=group) == 0
+            assert self.sample("lanewise_ratelimit_reserved_tokens", group=group) == 0
         for generation in self.fast.generations + self.deep.generations:
             assert generation.num_cancels <= 1
         for event in self.heard.events:
@@ -252,7 +252,7 @@ async def test_an_answer() -> None:
     assert [type(entry.item) for entry in ended.items] == [Message, Message]
     assert world.sample("lanewise_ttft_seconds_count", route="fast", model="wafer-model") == 1
     assert world.sample("lanewise_queue_wait_seconds_count", route="fast") == 1
-    assert world.sample("lanewise_ratelimit_settled_tokens_total", route="fast") == 12
+    assert world.sample("lanewise_ratelimit_settled_tokens_total", group="fast") == 12
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ async def test_a_refusal_by_the_pools() -> None:
     headers = world.refusal.headers
     assert (headers["retry-after"], headers["x-ratelimit-remaining-requests"]) == ("60", "0")
     assert world.outcomes() == {("fast", "ok"): 1, ("none", "rate_limited"): 1}
-    refused = {"route": "fast", "tier": "default", "result": "reject", "limit": "rpm"}
+    refused = {"group": "fast", "tier": "default", "result": "reject", "limit": "rpm"}
     refused["mode"] = "redis"
     assert world.sample("lanewise_ratelimit_decisions_total", **refused) == 1
 
@@ -434,7 +434,7 @@ async def test_without_its_pools_a_gateway_limits_tasks_by_itself() -> None:
     assert ended is not None
     assert world.terminal["status"] == "completed"
     assert world.terminal["routing"]["ratelimit_mode"] == "degraded"
-    admitted = {"route": "fast", "tier": "default", "result": "admit", "limit": "none"}
+    admitted = {"group": "fast", "tier": "default", "result": "admit", "limit": "none"}
     for mode in ("redis", "degraded"):
         assert world.sample("lanewise_ratelimit_decisions_total", **admitted, mode=mode) == 1
     assert world.sample("lanewise_ratelimit_redis_seconds_count", op="settle", status="error") == 1

@@ -1,0 +1,75 @@
+"""The metrics' labels, with all their values where those are no configured names."""
+
+from typing import Literal, get_args
+
+from gateway.metrics.record import Label
+from gateway.store.reports import Recorded
+from router.classify.task import Route
+from router.decide.decision import Reason
+from router.learn.drift import SIGNALS, Sign
+from router.learn.pending_outcomes import OutcomeSource
+from router.pools.pools import GROUPS, PoolsMode, Shed, Unit
+from router.pools.report import PoolCall
+from router.strategies.table import STRATEGIES
+
+Outcome = Literal["ok", "rate_limited", "shed", "timeout", "error", "cancelled", "invalid"]
+TokenType = Literal["input", "cached_input", "output", "reasoning"]
+Stage = Literal["parse", "classify", "policy", "admit", "dispatch"]
+Mode = Literal["live", "shadow", "canary"]
+PolicyReload = Literal["ok", "invalid", "unavailable"]
+Admission = Literal["admit", "reject"]
+# `degraded`: an answer, though a part failed; then the other engine gave it, or had less to go by.
+StrategyOutcome = Literal["ok", "degraded", "error", "cancelled"]
+WaitOutcome = Literal["admitted", "refused", "left"]
+# `automatic`: before an answer, by `context_management`; `requested`: nothing else was asked for.
+CompactionKind = Literal["automatic", "requested"]
+# The last two: a context over its threshold that stayed as it is.
+CompactionOutcome = Literal["done", "failed", "stopped", "limit_reached", "nothing_to_fold"]
+
+CLOSE_CODES = (1000, 1001, 1006, 1008, 1009, 1011, 1012, 1013)  # RFC 6455 7.4; others: "other"
+LIMIT_NAMES: dict[Unit, str] = {
+    "requests": "rpm",
+    "tokens": "tpm",
+    "concurrent": "conc",
+    "tokens_day": "tpd",
+}
+_ROUTES = tuple(route.value for route in Route)
+
+ROUTE = Label("route", (*_ROUTES, "none"))  # none: it was refused
+FROM, TO = Label("from", _ROUTES), Label("to", _ROUTES)
+GROUP = Label("group", GROUPS)
+BACKEND, MODEL, TENANT = Label("backend"), Label("model"), Label("tenant")
+FROM_BACKEND, TO_BACKEND = Label("from"), Label("to")
+ENGINE, MODEL_NAME = Label("engine"), Label("model_name")  # as vLLM calls them
+OUTCOME = Label("outcome", get_args(Outcome))
+TOKEN_TYPE = Label("type", get_args(TokenType))
+STAGE = Label("stage", get_args(Stage))
+POLICY, RULE, TASK = Label("policy"), Label("rule"), Label("task")
+MODE = Label("mode", get_args(Mode))
+POLICY_MODE = Label("mode", ("live", "shadow"))
+POLICY_RESULT = Label("result", get_args(PolicyReload))
+RECORDED = Label("result", get_args(Recorded))
+ROUTE_REASON = Label("reason", tuple(reason.value for reason in Reason))
+TIER = Label("tier")
+ADMISSION = Label("result", get_args(Admission))
+LIMIT = Label("limit", ("none", *LIMIT_NAMES.values()))
+POOLS_MODE = Label("mode", get_args(PoolsMode))
+POOL_CALL = Label("op", get_args(PoolCall))
+CALL_STATUS = Label("status", ("ok", "error"))
+WAIT_OUTCOME = Label("outcome", get_args(WaitOutcome))
+DIRECTION = Label("direction", ("up", "down"))
+SHED = Label("reason", get_args(Shed))
+LEDGER_LOSS = Label("reason", ("process_full", "stream_full"))
+STRATEGY = Label("strategy", tuple(STRATEGIES))
+STRATEGY_OUTCOME = Label("outcome", get_args(StrategyOutcome))
+COMPETING = Label("strategy", tuple(name for name in STRATEGIES if STRATEGIES[name].competes))
+CLOSE_CODE = Label("code", (*map(str, CLOSE_CODES), "other"))
+MESSAGE_DIRECTION = Label("direction", ("in", "out"))
+ERROR_CODE = Label("reason")  # the protocol's
+WARM_STATE = Label("state")  # as `routing.warm` has it
+COMPACTION_KIND = Label("kind", get_args(CompactionKind))
+COMPACTION_OUTCOME = Label("outcome", get_args(CompactionOutcome))
+MOMENT = Label("moment", ("before", "after"))
+OUTCOME_SOURCE = Label("source", get_args(OutcomeSource))
+SIGN, SIGNAL = Label("sign", get_args(Sign)), Label("signal", SIGNALS)
+VERSION = Label("version")

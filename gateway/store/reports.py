@@ -1,0 +1,17 @@
+"""What the store's writers report of themselves, for metrics."""
+
+from typing import Literal
+
+import msgspec
+
+Recorded = Literal["written", "dropped", "failed"]  # what became of a line of the decision log
+
+
+class LedgerReport(msgspec.Struct, frozen=True):
+    """How the usage ledger stands."""
+
+    num_waiting: int = 0  # in this process
+    num_entries: int = 0  # in the stream, as last seen
+    num_appended: int = 0
+    num_lost: int = 0  # for want of room in this process
+    num_dropped: int = 0  # at the stream's old end, by this process's batches

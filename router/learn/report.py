@@ -1,0 +1,39 @@
+"""How learning and drift stand, for metrics."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import get_args
+
+import msgspec
+
+from router.learn.drift import SIGNALS, Sign
+from router.learn.experience import Experience
+from router.learn.pending_outcomes import OutcomeSource
+
+
+class LearningReport(msgspec.Struct, frozen=True):
+    """A snapshot of what was learned."""
+
+    num_outcomes: Mapping[str, int]  # by source, since start
+    num_trusted: int  # tenants whose outcomes move their tasks' routes
+    largest_distance: float
+    num_alarms: Mapping[str, int]  # by sign: tenants whose traffic has moved
+    largest_psi: Mapping[str, float]  # by signal
+
+
+def learning_report(experience: Experience) -> LearningReport:
+    """Belongs to the event loop, as the experience does."""
+    trusted = [learner for learner in experience.learners.values() if learner.trust]
+    num_alarms: Counter[Sign] = Counter()
+    largest_psi = dict.fromkeys(SIGNALS, 0.0)  # none is there before enough prompts came
+    for monitor in experience.monitors.values():
+        num_alarms.update(monitor.standing.alarms.keys())  # a mapping would bring its values
+        for signal, index in monitor.standing.psi.items():
+            largest_psi[signal] = max(index, largest_psi[signal])
+    return LearningReport(
+        {source: experience.num_outcomes.get(source, 0) for source in get_args(OutcomeSource)},
+        len(trusted),
+        max((learner.distance for learner in trusted), default=0.0),
+        {sign: num_alarms[sign] for sign in get_args(Sign)},
+        largest_psi,
+    )
