@@ -30,15 +30,15 @@ class Receiver(Protocol):
     """Takes a sequence's tokens. Called from the event loop; may cancel any sequence."""
 
     def advance(self, num_tokens: int, at_us: int) -> None:
-        """More tokens came out, the last of them at that time."""
+        """Take more tokens, the last of them from that time."""
         ...
 
     def finish(self, at_us: int) -> None:
-        """All tokens have come out; nothing follows."""
+        """Take note that all tokens have come out; nothing follows."""
         ...
 
     def fail(self, message: str, at_us: int) -> None:
-        """The driver was closed before the sequence was done; nothing follows."""
+        """Take note that the driver was closed before the sequence was done; nothing follows."""
         ...
 
 

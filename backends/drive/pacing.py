@@ -1,4 +1,4 @@
-"""How often to do what is cheaper done together: the more a flush costs, the rarer it becomes.
+"""Spaces flushes of what is cheaper done together: the more a flush costs, the rarer it becomes.
 
 The driver flushes an engine's tokens, and the gateway the text that gathers for clients. A flush
 costs as much as there are streams, and hardly more when each has more to say. So the pause after a
@@ -7,7 +7,7 @@ flush follows from its cost: all flushes together take at most a share of the ti
 
 
 def pause(cost: float, *, ratio: float, least: float, most: float) -> float:
-    """How long to wait before the next flush; all in one unit.
+    """Return how long to wait before the next flush; all in one unit.
 
     Args:
         cost: What the last flush took.

@@ -1,4 +1,4 @@
-"""How long a step takes on GPUs: a roofline with measured efficiencies.
+"""Says how long a step takes on GPUs, by a roofline with measured efficiencies.
 
 A step reads the weights it touches, multiplies, reads the KV cache, and waits for launches, for the
 scheduler and for the other GPUs. The largest two of these hide each other partly (root of the sum

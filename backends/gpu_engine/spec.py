@@ -1,4 +1,4 @@
-"""GPUs as published, and the precisions they compute in.
+"""Describes GPUs as published, and the precisions they compute in.
 
 The GPUs are in `gpu_specs.csv`, in base units; empty cells are what `GpuSpec` has by default. Rates
 are dense, in operations per second (a multiply-accumulate is two). Memory is what the driver

@@ -1,6 +1,6 @@
-"""Predict published measurements: rows in, the same rows with a prediction out.
+"""Predicts published measurements: rows come in, and go out with a prediction each.
 
-And per-request logs: requests in, the times at which our engine would have answered them out.
+It replays per-request logs, too, and says when our engine would have answered each request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 
 
 def predict_file(path: Path) -> str:
-    """The CSV text of a file's rows with their predictions.
+    """Write a file's rows with their predictions as CSV text.
 
     Raises:
         ValueError: The file holds no rows, or lacks columns that every row needs.

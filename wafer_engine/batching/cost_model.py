@@ -1,4 +1,4 @@
-"""What one engine step computes, and how a cost model says how long that takes.
+"""Defines what one engine step computes, and the cost model that says how long that takes.
 
 The engine decides *what* runs in a step; a `CostModel` says *how long* it takes. The wafer and the
 GPU differ in nothing else.

@@ -1,4 +1,4 @@
-"""The decoding sequences of an engine, kept as sums.
+"""Keeps the decoding sequences of an engine as sums.
 
 Every decoding sequence gets one token in every step, so what changes of each follows from the step
 count. Advancing by k steps therefore costs the same for one sequence as for a thousand, and for one

@@ -1,4 +1,4 @@
-"""The engine: sequences in, tokens out, on the caller's clock.
+"""Runs sequences on a cost model and the caller's clock, and says when their tokens come out.
 
     add, cancel          what the caller wants, and when
     next_event_us        when there will be something to fetch

@@ -1,4 +1,4 @@
-"""KV cache accounting: the blocks of live sequences, and the prefixes kept for later ones.
+"""Counts the KV blocks of live sequences, and of the prefixes kept for later ones.
 
 Every block is free, a live sequence's own, or a kept prefix's. Kept prefixes form a tree: each
 holds the full blocks between its parent's end and its own, so a conversation's turns share what

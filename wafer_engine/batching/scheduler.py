@@ -1,4 +1,4 @@
-"""Continuous batching: which sequences run in the next step, and with how many tokens.
+"""Decides which sequences run in the next step, and with how many tokens: continuous batching.
 
 Running sequences come first: each decoding one gets a token, then prompts under way get chunks of
 what is left of the step's token budget. Waiting sequences are admitted first come, first served,

@@ -1,4 +1,4 @@
-"""A sequence: one generation as the engine sees it, in counts alone."""
+"""Defines a sequence: one generation as the engine sees it, in counts alone."""
 
 import enum
 

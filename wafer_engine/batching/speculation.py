@@ -1,4 +1,4 @@
-"""Speculative decoding: what a draft gains, as far as time is concerned."""
+"""Says what a draft gains in speculative decoding, as far as time is concerned."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Fit the wafer's constants to reference rows.
+"""Fits the wafer's constants to reference rows.
 
 Each group of constants is fitted to rows of its own kind and generation, and keeps their ids.
 Which constants are free is said here; the others stay at zero because the rows do not support

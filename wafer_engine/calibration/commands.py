@@ -1,4 +1,4 @@
-"""What the command lines of both engines share: `validate`, `calibrate`, and how errors end."""
+"""Gives both engines' command lines `validate`, `calibrate` and the same end of errors."""
 
 import argparse
 import sys

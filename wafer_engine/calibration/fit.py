@@ -1,4 +1,4 @@
-"""Least squares for a handful of positive constants, robust against a few bad rows.
+"""Fits a handful of positive constants by least squares, robust against a few bad rows.
 
 Both engines fit their constants with it and write them out; nothing here runs while serving.
 """
@@ -46,7 +46,7 @@ def fit_constants(
 
 
 def rounded(value: float) -> float:
-    """Four digits: more would claim more than the rows hold."""
+    """Round to four digits: more would claim more than the rows hold."""
     return float(f"{value:.4g}")
 
 
@@ -116,7 +116,7 @@ def fit_positive(
 
 
 def soft_l1(errors: Vector) -> float:
-    """Sum of losses that grow by the square below `SOFT_SCALE` and by the size above it."""
+    """Sum losses that grow by the square below `SOFT_SCALE` and by the size above it."""
     return float(np.sum(np.sqrt(1.0 + (errors / SOFT_SCALE) ** 2) - 1.0))
 
 

@@ -1,4 +1,4 @@
-"""A placement as a picture and as a table.
+"""Shows a placement as a picture and as a table.
 
 The SVG names every region and says its bytes; the PNG is the same picture without the words, which
 go into its text chunk.
@@ -150,7 +150,7 @@ def _region(region: Region, placement: Placement) -> list[str]:
 
 
 def placement_table(placement: Placement) -> str:
-    """One line per region: where it is and what each of its PEs holds, in bytes."""
+    """Say of each region where it is and what each of its PEs holds, in bytes."""
     lines = [
         _title(placement),
         f"{placement.wafer.sram_bytes_per_core:,} B of SRAM a PE, "

@@ -1,4 +1,4 @@
-"""Requests through an engine on virtual time: the production engine, run from event to event."""
+"""Runs requests through the production engine on virtual time, from event to event."""
 
 import math
 import statistics

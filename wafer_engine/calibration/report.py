@@ -1,4 +1,4 @@
-"""Reports as text: predicted beside published figures, and the constants behind them."""
+"""Writes reports: predicted beside published figures, and the constants behind them."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -34,13 +34,13 @@ def compare(rows: Sequence[Row], predict: Callable[[Row], Prediction]) -> list[C
 
 
 def row_lines(rows: Sequence[Row], predict: Callable[[Row], Prediction]) -> list[str]:
-    """The first part of a report: every row beside its prediction, then each group's errors."""
+    """Begin a report: every row beside its prediction, then each group's errors."""
     compared = compare(rows, predict)
     return [table(compared), "", summary(compared), ""]
 
 
 def table(compared: Sequence[ComparedRow]) -> str:
-    """Every row: id, predicted, published, error, or why it is not modelled."""
+    """Show every row: id, predicted, published, error, or why it is not modelled."""
     width = max((len(row.row_id) for row in compared), default=2)
     lines = [f"{'row':{width}}  {'predicted':>12}  {'published':>12}  {'error':>7}  unit"]
     for row in compared:
@@ -55,7 +55,7 @@ def table(compared: Sequence[ComparedRow]) -> str:
 
 
 def summary(compared: Sequence[ComparedRow]) -> str:
-    """Per group: rows modelled, mean, median and worst absolute error, and the group's bar."""
+    """Show each group: rows modelled, mean, median and worst absolute error, and its bar."""
     groups: dict[str, list[ComparedRow]] = {}
     for row in compared:
         groups.setdefault(row.prediction.group, []).append(row)
@@ -84,6 +84,6 @@ def summary(compared: Sequence[ComparedRow]) -> str:
 
 
 def constants_lines(name: str, values: Mapping[str, float], source: str) -> list[str]:
-    """Two lines on a set of constants: their values, and what they were fitted to."""
+    """Show a set of constants in two lines: their values, and what they were fitted to."""
     shown = " ".join(f"{field}={value:g}" for field, value in values.items())
     return [f"  {name}: {shown}", f"    {source}"]

@@ -1,4 +1,4 @@
-"""Rows of published measurements: read from CSV, checked, and predicted or refused with a reason.
+"""Reads rows of published measurements, checks them, and predicts them or says why not.
 
 A row is somebody's measurement, typed by hand or by a script. A row that cannot be one is refused
 in words, so that a file of rows never stops at a bad one and never gets a figure for nonsense. Each
@@ -60,13 +60,13 @@ def read_reference(name: str, given: str | None) -> tuple[Path, list[dict[str, s
 
 
 def find_reference(name: str, given: str | None) -> Path | None:
-    """The rows file to use: the given one, else `name` in the reference folder, else none."""
+    """Find the rows file: the given one, else `name` in the reference folder, else none."""
     path = Path(given) if given else REFERENCE_FOLDER / name
     return path if path.is_file() else None
 
 
 def write_rows(rows: Sequence[Row]) -> str:
-    """CSV text of rows that share their first one's columns."""
+    """Write rows that share their first one's columns as CSV text."""
     out = io.StringIO()
     if rows:
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), extrasaction="ignore")
@@ -97,7 +97,7 @@ def predict_row(
 
 
 def predicted_values(predict: Callable[[Row], Prediction], rows: Sequence[Row]) -> list[float]:
-    """The predictions of rows that constants are fitted to.
+    """Predict rows that constants are fitted to.
 
     Raises:
         ValueError: One of them cannot be modelled.
@@ -137,12 +137,12 @@ def check_row(row: Row) -> None:
 
 
 def num_requests(row: Row) -> int:
-    """Users or requests at a time; one where the row does not say."""
+    """Read how many users or requests there are at a time; one where the row does not say."""
     return whole(row, "batch_or_concurrency", 1)
 
 
 def number(row: Row, column: str, least: float = 1.0, most: float = MAX_LENGTH_TOKENS) -> float:
-    """A cell as a number from `least` to `most`.
+    """Read a cell as a number from `least` to `most`.
 
     Raises:
         NotModelledError: It is empty, no number, or out of range.
@@ -159,7 +159,7 @@ def number(row: Row, column: str, least: float = 1.0, most: float = MAX_LENGTH_T
 
 
 def whole(row: Row, column: str, default: int, most: int = MAX_COUNT) -> int:
-    """A cell as a whole number from 1 to `most`; `default` where it is empty.
+    """Read a cell as a whole number from 1 to `most`; `default` where it is empty.
 
     Raises:
         NotModelledError: It is no number, not whole, or out of range.

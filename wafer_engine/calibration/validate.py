@@ -1,4 +1,4 @@
-"""Predicted against published, row by row, and which constants were fitted to which rows."""
+"""Compares predicted with published figures, and names the rows behind each constant."""
 
 import statistics
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 def validation_report(rows: Sequence[Row], left_out: Sequence[LeftOut] = ()) -> str:
-    """The whole report as text: every row, each group's errors, every fitted constant.
+    """Write the whole report: every row, each group's errors, every fitted constant.
 
     What `calibrate.leave_models_out` found is printed beside the fit's errors.
     """

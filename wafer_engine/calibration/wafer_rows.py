@@ -1,4 +1,4 @@
-"""What the wafer models say about a row of published measurements (columns of `wse.csv`)."""
+"""Predicts rows of published measurements of wafers (columns of `wse.csv`)."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""How long the hosted wafer service takes for a batch: layers resident as regions on many wafers.
+"""Says how long the hosted wafer service takes for a batch, by layers that lie on many wafers.
 
 Every layer owns a rectangle of PEs for good; a token's activations pass from region to region, over
 wafer boundaries where they must. So sequences form a pipeline: each advances one token per pass,

@@ -1,4 +1,4 @@
-"""Shapes of public models: what their weights, KV cache and arithmetic amount to.
+"""Knows the shapes of public models: their weights, KV cache and arithmetic.
 
 The shapes are in `model_shapes.csv`, each with the published `config.json` it is from (2022-05 to
 2026-08); a test recomputes every parameter count from the dimensions. Active parameters count the
@@ -149,7 +149,7 @@ def _shape(row: Mapping[str, str]) -> ModelShape:
 
 
 def read_table(package: str, name: str) -> list[dict[str, str]]:
-    """The lines of a CSV file that lies in a package."""
+    """Read the lines of a CSV file that lies in a package."""
     text = (resources.files(package) / name).read_text(encoding="utf-8")
     return list(csv.DictReader(io.StringIO(text)))
 

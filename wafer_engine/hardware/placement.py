@@ -1,4 +1,4 @@
-"""Where a model's weights and KV cache lie: regions of PEs on as many wafers as it takes.
+"""Lays a model's weights and KV cache out in regions of PEs, on as many wafers as it takes.
 
 Each layer owns one rectangle of PEs, weights and KV cache side by side in their SRAM; layers keep
 their order over the wafers, so only activations cross. A PE's SRAM is weights, its share of the KV

@@ -1,4 +1,4 @@
-"""The machines: wafers and the systems around them, as published.
+"""Describes wafers and the systems around them, as published.
 
 Every number says its unit, whether it is published, computed or assumed, and where it comes from.
 Fitted constants are not here: they live in `wafer_engine.hardware.constants`, one file per

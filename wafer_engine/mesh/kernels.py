@@ -1,4 +1,4 @@
-"""Closed forms for single kernels and single-request inference on a square grid of PEs, in cycles.
+"""Computes the cycles of kernels and of single requests on a square grid of PEs, in closed form.
 
 These are the forms measured by WaferLLM (OSDI 2025) and its CS-3 rerun: a matrix is cut into P x P
 tiles, products along a row or column end in a two-level allreduce (decode) or run as P
@@ -66,7 +66,7 @@ def tile(model: ModelShape, tokens: float, side: int) -> Tiling:
 
 
 def decode_layer_cycles(tiling: Tiling, fit: DecodeConstants) -> float:
-    """One layer for one token: products, vector starts and ten allreduces."""
+    """Count one layer for one token: products, vector starts and ten allreduces."""
     allreduce = fit.allreduce + fit.hop * tiling.side
     return (
         fit.mac * tiling.macs_per_row
@@ -76,7 +76,7 @@ def decode_layer_cycles(tiling: Tiling, fit: DecodeConstants) -> float:
 
 
 def prefill_layer_cycles(tiling: Tiling, fit: PrefillConstants) -> float:
-    """One layer for a whole prompt: P compute-shift steps in each product."""
+    """Count one layer for a whole prompt: P compute-shift steps in each product."""
     rows = math.ceil(tiling.pad_tokens / tiling.side)
     padded_rows = math.ceil(rows / fit.lanes) * fit.lanes
     return tiling.side * (
@@ -87,7 +87,7 @@ def prefill_layer_cycles(tiling: Tiling, fit: PrefillConstants) -> float:
 
 
 def gemv_cycles(tile_length: float, side: int, fit: GemvConstants) -> float:
-    """Square mesh GEMV: a local product, then a two-level allreduce.
+    """Count a square mesh GEMV: a local product, then a two-level allreduce.
 
     Args:
         tile_length: Elements of the vector on one core; the core's matrix tile is its square.
@@ -97,14 +97,14 @@ def gemv_cycles(tile_length: float, side: int, fit: GemvConstants) -> float:
 
 
 def gemm_cycles(tile_length: float, side: int, fit: GemmConstants) -> float:
-    """Square mesh GEMM: P compute-shift steps, alignment of the left matrix included."""
+    """Count a square mesh GEMM: P compute-shift steps, alignment of the left matrix included."""
     padded = math.ceil(tile_length / fit.lanes) * fit.lanes
     area = tile_length * tile_length
     return side * (fit.mac * area * padded + fit.start * area + fit.step)
 
 
 def pipeline_gemv_cycles(tile_length: float, side: int, fit: PipelineGemvConstants) -> float:
-    """Square GEMV whose allreduce is a pipeline along the row: what the tree replaces."""
+    """Count a square GEMV whose allreduce is a pipeline along the row: what the tree replaces."""
     return fit.row * side + fit.element * tile_length + fit.fixed
 
 
@@ -132,7 +132,7 @@ def request_us(
     wafer: WaferSpec,
     constants: WaferConstants,
 ) -> float:
-    """A whole request: prefill on one grid, then each token at its own context on another.
+    """Time a whole request: prefill on one grid, then each token at its own context on another.
 
     The re-layout between the grids is not counted: nobody published it.
     """

@@ -1,4 +1,4 @@
-"""A grid of processing elements that really computes, and counts what it does.
+"""Simulates a grid of processing elements that really computes, and counts what it does.
 
 Values live in tiles: an array whose first two axes are the row and column of the PE that holds the
 rest. Nothing moves but by the operations here, and each of them counts: multiply-accumulates and
@@ -128,7 +128,7 @@ class Mesh:
         )
 
     def gemv(self, vector: Array, weights: Array, cut: Axis, products: int = 1) -> Array:
-        """A vector times a matrix: local products, then one allreduce.
+        """Multiply a vector by a matrix: local products, then one allreduce.
 
         Args:
             vector: Parts, shape (side, inputs), cut by rows or columns as `cut` says.
@@ -146,7 +146,7 @@ class Mesh:
         return self.allreduce(np.einsum(pattern, vector, weights), along=cut)
 
     def gemm(self, left: Array, right: Array) -> Array:
-        """A matrix times a matrix, both cut alike: cyclic shifts on an interleaved ring.
+        """Multiply two matrices that are cut alike: cyclic shifts on an interleaved ring.
 
         Each step multiplies the tiles at hand and passes the left ones along their row, the right
         ones along their column. The ring visits every second PE and returns over the others, so

@@ -1,4 +1,4 @@
-"""A prompt computed on the mesh in one go: nine matrix products a layer, each of P shift steps.
+"""Computes a prompt on the mesh at once: nine matrix products a layer, each of P shift steps.
 
 Tokens are cut by rows, dimensions by columns. A head's dimensions are spread over all columns,
 rotary pairs together, so scores and values are products like the others; all heads shift as one.

@@ -1,6 +1,6 @@
-"""Text to token ids and back by a model's own `tokenizer.json`; needs the `tokenizers` package.
+"""Turns text into token ids and back by a model's own `tokenizer.json`.
 
-That package is an extra, so this imports by name what may not be there.
+The `tokenizers` package is an extra, so this imports by name what may not be there.
 """
 
 import importlib

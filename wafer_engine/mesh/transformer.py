@@ -1,4 +1,4 @@
-"""A small transformer, decoded twice: on the mesh, and in plain numpy to hold it against.
+"""Decodes a small transformer twice: on the mesh, and in plain numpy to compare it with.
 
 On the mesh the hidden vector is cut by rows and copied along them. Products turn the cut, so
 Q, K and V come out by columns, the attention's sum over dimensions runs along rows, its sum over
@@ -17,7 +17,7 @@ LOGIT_TOLERANCE = 1e-9
 
 
 def reference_logits(weights: TransformerWeights, tokens: list[int]) -> Array:
-    """Logits after the last token, by plain numpy: shape (vocab,)."""
+    """Compute the logits after the last token by plain numpy: shape (vocab,)."""
     shape = weights.shape
     hidden = weights.embedding[np.array(tokens)]
     for layer in weights.layers:

@@ -1,4 +1,4 @@
-"""Weights of small models, read from a model folder.
+"""Reads the weights of small models from a model folder.
 
 A folder is what model hubs hand out: `config.json` and `model.safetensors` (one file or several).
 The safetensors format is read here, as it is a length, a JSON header and raw numbers. Llama-style
@@ -157,7 +157,7 @@ _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:
-    """Every tensor of a safetensors file, widened to doubles.
+    """Read every tensor of a safetensors file, widened to doubles.
 
     Raises:
         ValueError: The file is not in that format, or holds a type other than F64, F32, F16, BF16.

@@ -1,4 +1,4 @@
-"""What a benchmark reports of requests: means and percentiles of their times, and speeds.
+"""Computes what benchmarks report: means and percentiles of requests' times, and speeds.
 
 A name is a quantity and a statistic (`ttft_p99`, `tpot_mean`); without a statistic it is the mean.
 Percentiles of a replayed row are those of requests of one length: where real lengths vary, tails
@@ -29,7 +29,7 @@ _NAME = re.compile(r"(ttft|tpot|itl|latency)(?:_(mean|p\d{1,2}))?")
 def value_alone(
     metric: str, prompt: float, output: float, prefill_us: float, decode_us: float
 ) -> float | None:
-    """A metric where every request fares alike: one user, or one batch; times in milliseconds.
+    """Compute a metric where every request fares alike: one user, or one batch; in milliseconds.
 
     None where that does not follow from the times of a prefill and of a decode step.
     """
@@ -52,7 +52,7 @@ def value_alone(
 
 
 def value_of_run(metric: str, times: Sequence[RequestTimes]) -> float:
-    """A metric of a run: times in milliseconds, speeds and requests per second.
+    """Compute a metric of a run: times in milliseconds, speeds and requests per second.
 
     Raises:
         NotModelledError: An unknown metric, or a time per token of requests of one token.

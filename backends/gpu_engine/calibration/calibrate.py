@@ -1,4 +1,4 @@
-"""Fit the GPU constants to reference rows and logs, as `fit_plans.py` says."""
+"""Fits the GPU constants to reference rows and logs, as `fit_plans.py` says."""
 
 from collections.abc import Mapping, Sequence
 
@@ -87,7 +87,7 @@ def _taken_over(source: str, gpus: tuple[str, ...], sets: Sequence[GpuConstants]
 
 
 def chosen_rows(name: str, fit: FitPlan, rows: Sequence[Row]) -> list[Row]:
-    """The rows that decide a set of constants."""
+    """Choose the rows that decide a set of constants."""
     return [
         row
         for row in rows

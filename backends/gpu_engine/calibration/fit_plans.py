@@ -1,4 +1,4 @@
-"""What is fitted to what: one plan per engine version.
+"""Says what is fitted to what: one plan per engine version.
 
 A plan says which rows decide, which constants are free and which keep a stated value. Few each:
 what the rows cannot tell apart is stated, not fitted.

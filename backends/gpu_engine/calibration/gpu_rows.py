@@ -1,4 +1,4 @@
-"""What the GPU model says about a row of published measurements (columns of `gpu.csv`)."""
+"""Predicts rows of published measurements of GPUs (columns of `gpu.csv`)."""
 
 import math
 import re
@@ -265,7 +265,7 @@ def _check_kv(num_seqs: int, tokens: float, capacity_tokens: int) -> None:
 
 
 def poisson_arrivals_us(rate: float, number: int) -> list[int]:
-    """Arrival times at a rate per second, the same on every call; infinite: all at 0.
+    """Draw arrival times at a rate per second, the same on every call; infinite: all at 0.
 
     The gaps are exponential, scaled so that the drawn rate is the stated one exactly.
     """
@@ -276,7 +276,7 @@ def poisson_arrivals_us(rate: float, number: int) -> list[int]:
 
 
 def engine_file(row: Row) -> str:
-    """The constants file for a row's engine; an unknown engine has none (empty)."""
+    """Find the constants file for a row's engine; an unknown engine has none (empty)."""
     for pattern, name in _ENGINE_FILES:
         if re.search(pattern, row.get("engine", "")):
             few_users = name == "trtllm_1_0" and row.get("load") == "closed"

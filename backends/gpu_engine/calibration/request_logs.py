@@ -1,4 +1,4 @@
-"""Per-request logs of real servers, replayed through the engine.
+"""Reads per-request logs of real servers, for our engine to replay and be compared with.
 
 A log has one line per request: id, arrival, prompt and output tokens and, where it was measured,
 when the request was queued and when its first and last token came. Times are seconds since the
@@ -62,7 +62,7 @@ def read_log(path: Path) -> list[dict[str, str]]:
 
 
 def read_logs(folder: Path) -> dict[str, list[dict[str, str]]]:
-    """The known logs that a folder holds, by their file names in `SERVER_LOGS`."""
+    """Read the known logs that a folder holds, by their file names in `SERVER_LOGS`."""
     paths = {log.file: folder / f"{log.file}.csv.gz" for log in SERVER_LOGS}
     return {name: read_log(path) for name, path in paths.items() if path.is_file()}
 
@@ -83,7 +83,7 @@ def _number(row: Row, column: str, most: float) -> float:
 
 
 def requests_of(rows: Sequence[Row]) -> list[Request]:
-    """The requests of a log, as the engine takes them; a length of 0 is taken as 1.
+    """Read the requests of a log; a length of 0 is taken as 1.
 
     Raises:
         ValueError: A cell is no number, or one that no log can have.
@@ -99,7 +99,7 @@ def requests_of(rows: Sequence[Row]) -> list[Request]:
 
 
 def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
-    """What the server did, or None where the log does not say."""
+    """Read what the server did, or None where the log does not say."""
     if any(not row.get("first_token_s") or not row.get("last_token_s") for row in rows):
         return None
     return [
@@ -113,7 +113,7 @@ def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
 
 
 def replay_log(rows: Sequence[Row], times: Sequence[RequestTimes]) -> list[dict[str, str]]:
-    """The log again, with `predicted_first_token_s` and `predicted_last_token_s` on every line."""
+    """Add `predicted_first_token_s` and `predicted_last_token_s` to every line of a log."""
     return [
         {
             **row,
@@ -125,7 +125,7 @@ def replay_log(rows: Sequence[Row], times: Sequence[RequestTimes]) -> list[dict[
 
 
 def cost_of_log(log: ServerLog, engine: str | EngineConstants = LOG_ENGINE) -> GpuCost:
-    """The cost model of a logged server."""
+    """Build the cost model of a logged server."""
     return GpuCost(
         log.gpu,
         log.model,
@@ -142,7 +142,7 @@ def cost_of_log(log: ServerLog, engine: str | EngineConstants = LOG_ENGINE) -> G
 def log_errors(
     measured: Sequence[RequestTimes], predicted: Sequence[RequestTimes], groups: int = 6
 ) -> Vector:
-    """Log errors of mean TTFT, TPOT and latency over consecutive groups of requests.
+    """Compute log errors of mean TTFT, TPOT and latency over consecutive groups of requests.
 
     Groups, not the whole alone: they tell a server's start from its saturation, which is what
     separates one constant from another.
@@ -156,7 +156,7 @@ def log_errors(
 
 
 def comparison(measured: Sequence[RequestTimes], predicted: Sequence[RequestTimes]) -> str:
-    """Mean TTFT, TPOT and latency beside the measured ones, as three short lines."""
+    """Show mean TTFT, TPOT and latency beside the measured ones, in three short lines."""
     real, ours = ReplaySummary.of(measured).means_us, ReplaySummary.of(predicted).means_us
     return "\n".join(
         f"  {name:12}  predicted {ours[name] / 1e3:12,.1f} ms  "

@@ -1,4 +1,4 @@
-"""Predicted against published, row by row; real logs replayed; what was fitted to what."""
+"""Compares predicted with published figures, replays real logs, and shows the constants."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ _NOT_VALUES = ("gpus", "rows", "basis", "moe")
 
 
 def validation_report(rows: Sequence[Row], logs: Mapping[str, Sequence[Row]]) -> str:
-    """The whole report as text; logs go by the file names in `request_logs.SERVER_LOGS`."""
+    """Write the whole report; logs go by the file names in `request_logs.SERVER_LOGS`."""
     lines = [*row_lines(rows, GpuRows().predict), *_log_lines(logs), "", CONSTANTS_TITLE]
     for name, engine in ENGINES.items():
         lines += _engine_lines(name, engine)

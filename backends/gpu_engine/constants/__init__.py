@@ -1,4 +1,4 @@
-"""Fitted constants of GPU engines, as data: one file per engine family and version.
+"""Reads the fitted constants of GPU engines: one file per engine family and version.
 
 A file holds one set of constants per GPU it was fitted on. `python -m backends.gpu_engine
 calibrate` writes the files; nothing else does.

@@ -1,4 +1,4 @@
-"""Fitted constants, as data: one file per wafer generation and one for the hosted service.
+"""Reads the fitted constants: one file per wafer generation and one for the hosted service.
 
 `python -m wafer_engine calibrate` writes the files; nothing else does. Each group of constants
 names the reference rows it was fitted to.
@@ -109,7 +109,7 @@ SERVICE_CONSTANTS = read_constants(__name__, "service", ServiceConstants)
 
 
 def constants_of(generation: str) -> WaferConstants:
-    """The constants of a wafer generation (`WSE-2`, `WSE-3`).
+    """Find the constants of a wafer generation (`WSE-2`, `WSE-3`).
 
     Raises:
         ValueError: Nothing was fitted for it.
