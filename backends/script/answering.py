@@ -55,7 +55,7 @@ def _text(request: GenerateRequest, message: LastMessage, chance: Chance) -> str
     answer = dialogue_answer(message)
     value = {"answer": answer}
     if request.text_format.schema is not None:
-        values = Values(message.excerpt, answer=answer)
+        values = Values(message.excerpt, answer)
         value = instance(request.text_format.schema, values, chance)
     elif not answer:
         value = {"answer": Prose(read_topic(message.excerpt), chance).sentence()}

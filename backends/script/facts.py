@@ -164,7 +164,7 @@ def _windows(texts: Iterable[str], stems: list[str]) -> Iterator[tuple[int, int,
 
 
 def _spans(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
-    """The last occurrences of each stem with what surrounds them, the last first."""
+    """What surrounds the last occurrences of each stem, the last first."""
     spans: list[tuple[int, int]] = []
     for stem in stems:
         found = len(lowered)
@@ -173,8 +173,8 @@ def _spans(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
             if found < 0:
                 break
             first = max(found - WINDOW_CHARS, 0)
-            line = lowered.rfind("\n", first, found) + 1
-            spans.append((line or first, found + 2 * WINDOW_CHARS))
+            start = lowered.rfind("\n", first, found) + 1 or first
+            spans.append((start, found + 2 * WINDOW_CHARS))
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans, reverse=True):
         if merged and merged[-1][0] - start < WINDOW_CHARS // 2:

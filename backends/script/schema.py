@@ -67,7 +67,7 @@ def instance(schema: Any, values: Values, chance: Chance) -> Any:
     """
     try:
         return _Maker(schema, values, chance).make(schema, "", 0, wanted=True)
-    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return {}
 
 
@@ -134,17 +134,15 @@ class _Maker:
 
     def _target(self, reference: str) -> Any:
         """What a `#/...` pointer points at; the empty schema if nothing."""
-        target = self._root
         if not reference.startswith("#"):
             return {}
-        for part in reference[1:].split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, dict) and key in target:
-                target = target[key]
-            elif isinstance(target, list) and key.isdigit() and int(key) < len(target):
-                target = target[int(key)]
-            else:
-                return {}
+        target = self._root
+        try:
+            for part in reference.split("/")[1:]:
+                key = part.replace("~1", "/").replace("~0", "~")
+                target = target[int(key) if isinstance(target, list) else key]
+        except (LookupError, TypeError, ValueError):
+            return {}
         return target
 
     def _alternative(self, alternatives: list[Any], depth: int) -> Any:
@@ -302,26 +300,21 @@ def _nearest(schema: dict[str, Any], wish: Fraction, whole: bool) -> int | float
     low, high, step = _bounds(schema, whole)
     wish = wish if high is None else min(wish, high)
     wish = wish if low is None else max(wish, low)
-    if not whole and "multipleOf" not in schema and _allows(schema, wish):
+    multiple = schema.get("multipleOf")
+    if not whole and multiple is None and _allows(schema, wish):
         return _as_json(wish)
     for distance in range(200):
         away = (distance + 1) // 2
         near = (wish // step + (away if distance % 2 == 0 else -away)) * step
-        if _allows(schema, near) and (whole or _is_multiple(near, schema.get("multipleOf"))):
+        is_multiple = whole or not multiple or (_as_json(near) / multiple) % 1 == 0
+        if is_multiple and _allows(schema, near):
             return _as_json(near)
     return _as_json(wish)
 
 
 def _allows(schema: dict[str, Any], value: Fraction) -> bool:
-    return all(
-        compare(value, Fraction(str(schema[key])))
-        for key, compare in _COMPARISONS.items()
-        if key in schema
-    )
-
-
-def _is_multiple(value: Fraction, multiple: float | None) -> bool:
-    return not multiple or (_as_json(value) / multiple) % 1 == 0
+    bounds = ((key, compare) for key, compare in _COMPARISONS.items() if key in schema)
+    return all(compare(value, Fraction(str(schema[key]))) for key, compare in bounds)
 
 
 def _as_json(value: Fraction) -> int | float:

@@ -69,7 +69,9 @@ def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -
     elif message.num_calls:
         wanted = []
     if not wanted and choice.mode == "required":
-        wanted = [(_closest(prompt, allowed), message.num_calls, None)]
+        words = _folded_words(prompt)
+        closest = max(allowed, key=lambda tool: _fit(words, tool))
+        wanted = [(next(iter(_named_tools(prompt, allowed)), closest), message.num_calls, None)]
     return [
         _call(call_id(request.id, index), prompt, *call, chance)
         for index, call in enumerate(wanted)
@@ -171,12 +173,6 @@ def _options(tool: Tool) -> frozenset[str]:
     enums = [schema.get("enum") for schema in _properties(tool).values()]
     options = [option for enum in enums if isinstance(enum, list) for option in enum]
     return frozenset(option.lower() for option in options if isinstance(option, str))
-
-
-def _closest(text: str, tools: list[Tool]) -> Tool:
-    named = _named_tools(text, tools)
-    words = _folded_words(text)
-    return named[0] if named else max(tools, key=lambda tool: _fit(words, tool))
 
 
 def _num_turns(text: str, tool: Tool) -> int:

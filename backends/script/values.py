@@ -52,12 +52,7 @@ class Values:
     """What a prompt offers to fill a call's arguments with."""
 
     def __init__(
-        self,
-        prompt: str,
-        *,
-        answer: str | None = None,
-        turn: int = 0,
-        options: Collection[str] = (),
+        self, prompt: str, answer: str | None = None, turn: int = 0, options: Collection[str] = ()
     ) -> None:
         """Look through a prompt.
 
