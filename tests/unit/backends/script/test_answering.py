@@ -1,4 +1,4 @@
-"""What simulated engines say: it follows from the ask and from everything said before."""
+"""What simulated engines say: it follows from the prompt and from everything said before."""
 
 import ast
 import re
@@ -79,7 +79,7 @@ def test_a_fact_in_a_long_document_is_found(where: int) -> None:
     assert "BLUE-HERON" in said(*told("\n".join(lines)), "What is the code word?")
 
 
-def test_an_ask_at_the_end_of_a_long_paste_is_read() -> None:
+def test_a_prompt_at_the_end_of_a_long_paste_is_read() -> None:
     assert said("log entry\n" * 9_000 + "Reply with exactly: READ") == "READ"
 
 
@@ -119,7 +119,7 @@ def test_a_statement_is_acknowledged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "answer"),
+    ("prompt", "answer"),
     [
         ("Reply with exactly: PONG", "PONG"),
         ('Reply with exactly "two words" and nothing else.', "two words"),
@@ -129,8 +129,8 @@ def test_a_statement_is_acknowledged() -> None:
         ("Repeat after me: `a  b`", "a  b"),
     ],
 )
-def test_short_asks_have_their_answer(ask: str, answer: str) -> None:
-    assert said(ask) == answer
+def test_short_prompts_have_their_answer(prompt: str, answer: str) -> None:
+    assert said(prompt) == answer
 
 
 def test_exactly_what_a_fact_says() -> None:
@@ -186,7 +186,7 @@ def test_code_is_python_and_fenced_whatever_the_language_asked_for(prompt: str) 
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "prompt",
     [
         "Why use Rust?",
         "Write a poem about herons",
@@ -197,8 +197,8 @@ def test_code_is_python_and_fenced_whatever_the_language_asked_for(prompt: str) 
         "hello",
     ],
 )
-def test_prose_is_not_fenced(ask: str) -> None:
-    assert "```" not in said(ask)
+def test_prose_is_not_fenced(prompt: str) -> None:
+    assert "```" not in said(prompt)
 
 
 @pytest.mark.parametrize("subject", ["of Python code for a rate limiter", "about herons"])
@@ -222,7 +222,7 @@ def test_so_many_lines_of_one_function() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "pattern", "number"),
+    ("prompt", "pattern", "number"),
     [
         ("Give me 7 ideas for a garden", r"(?m)^\d+\. ", 7),
         ("In three sentences, what are tides?", r"\.(?: |$)", 3),
@@ -230,17 +230,17 @@ def test_so_many_lines_of_one_function() -> None:
         ("A haiku on tides", r"(?m)^.+$", 3),
     ],
 )
-def test_so_many_of_something(ask: str, pattern: str, number: int) -> None:
-    assert len(re.findall(pattern, said(ask))) == number
+def test_so_many_of_something(prompt: str, pattern: str, number: int) -> None:
+    assert len(re.findall(pattern, said(prompt))) == number
 
 
-@pytest.mark.parametrize("ask", ["Write 9000 tokens about herons", "9000 tokens of Go code"])
-def test_nothing_is_said_twice(ask: str) -> None:
-    paragraphs = Counter(p for p in re.split(r"\n\n|\. ", said(ask)) if len(p) > 80)
+@pytest.mark.parametrize("prompt", ["Write 9000 tokens about herons", "9000 tokens of Go code"])
+def test_nothing_is_said_twice(prompt: str) -> None:
+    paragraphs = Counter(p for p in re.split(r"\n\n|\. ", said(prompt)) if len(p) > 80)
     assert paragraphs.most_common(1)[0][1] == 1
 
 
-def test_short_asks_get_shorter_answers_than_long_ones() -> None:
+def test_short_prompts_get_shorter_answers_than_long_ones() -> None:
     short = count(said("What are tides? Answer briefly."))
     usual = count(said("What are tides?"))
     long = count(said("Write a detailed guide to tides."))
@@ -250,11 +250,11 @@ def test_short_asks_get_shorter_answers_than_long_ones() -> None:
 
 
 def test_the_same_request_gets_the_same_answer() -> None:
-    ask = "Write a Python function that merges intervals"
-    assert said(ask, id="a") == said(ask, id="b")
-    assert said(ask, seed=1) != said(ask, seed=2)
-    assert said(ask) != said(*told("Hello."), ask)
-    assert answer_script(1, reasons=False)(request(ask)) != FAST(request(ask))
+    prompt = "Write a Python function that merges intervals"
+    assert said(prompt, id="a") == said(prompt, id="b")
+    assert said(prompt, seed=1) != said(prompt, seed=2)
+    assert said(prompt) != said(*told("Hello."), prompt)
+    assert answer_script(1, reasons=False)(request(prompt)) != FAST(request(prompt))
 
 
 def test_facts_show_in_longer_answers_too() -> None:
@@ -287,8 +287,8 @@ def test_json_formats() -> None:
     [(None, 0), ("minimal", 0), ("low", 0), ("medium", 120), ("high", 400), ("max", 1_600)],
 )
 def test_reasoning_by_effort(effort: str | None, num_tokens: int) -> None:
-    ask = "Explain why a distributed lock needs a fencing token, and what happens without one."
-    made: GenerateRequest = request(ask, reasoning_effort=effort)
+    prompt = "Explain why a distributed lock needs a fencing token, and what happens without one."
+    made: GenerateRequest = request(prompt, reasoning_effort=effort)
     first = DEEP(made).items[0]
     assert (first.num_silent_tokens if first.kind is DeltaKind.REASONING else 0) == num_tokens
     assert first.text or not num_tokens or first.kind is DeltaKind.REASONING
@@ -304,10 +304,10 @@ def test_reasoning_leaves_room_and_shows_a_summary_on_request() -> None:
 
 
 @pytest.mark.parametrize(
-    "ask", ["", " ", "?", "\x00", "a" * 100_000, "🦆" * 500, "((((", "\\d+", "\n" * 100_000]
+    "prompt", ["", " ", "?", "\x00", "a" * 100_000, "🦆" * 500, "((((", "\\d+", "\n" * 100_000]
 )
-def test_odd_asks_get_an_answer(ask: str) -> None:
-    assert said(ask)
+def test_odd_prompts_get_an_answer(prompt: str) -> None:
+    assert said(prompt)
 
 
 def test_no_user_message_at_all() -> None:

@@ -12,9 +12,9 @@ from tests.unit.backends.script.requests import request, user
 FAST = answer_script(0, reasons=False)
 
 
-def handed_on(ask: str, **fields: object) -> list[str]:
+def handed_on(prompt: str, **fields: object) -> list[str]:
     """The tasks of the calls an answer to this makes."""
-    answer = FAST(request(ask, **({"tools": (DELEGATE,)} | fields)))  # type: ignore[arg-type]
+    answer = FAST(request(prompt, **({"tools": (DELEGATE,)} | fields)))  # type: ignore[arg-type]
     calls = [item for item in answer.items if item.kind is DeltaKind.FUNCTION_CALL]
     assert all(call.name == DELEGATE_TOOL for call in calls)
     assert not calls or answer.items[0].kind is DeltaKind.TEXT, "it says so first"
@@ -25,7 +25,7 @@ PROOF = "Then prove that our lock manager cannot deadlock."
 
 
 @pytest.mark.parametrize(
-    ("ask", "tasks"),
+    ("prompt", "tasks"),
     [
         (f"What is a mutex? {PROOF}", [PROOF]),
         ("Find the race in our scheduler.\nAlso say hi.", ["Find the race in our scheduler."]),
@@ -36,8 +36,8 @@ PROOF = "Then prove that our lock manager cannot deadlock."
         (" ".join(f"Design the part {n} of it." for n in range(9)), None),
     ],
 )
-def test_what_is_handed_on(ask: str, tasks: list[str] | None) -> None:
-    made = handed_on(ask)
+def test_what_is_handed_on(prompt: str, tasks: list[str] | None) -> None:
+    made = handed_on(prompt)
     if tasks is None:
         assert len(made) == MAX_SUBTASKS
     else:

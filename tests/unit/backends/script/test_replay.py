@@ -21,23 +21,23 @@ RECORDING = b"""
 RECORDING = RECORDING.replace(b",\n ", b", ")
 
 
-def conversation(script: Script, *asks: str) -> list[str]:
-    """What the script answers to one ask after the other."""
+def conversation(script: Script, *prompts: str) -> list[str]:
+    """What the script answers to one prompt after the other."""
     items, answers = [], []
-    for ask in asks:
-        items.append(user(ask))
+    for prompt in prompts:
+        items.append(user(prompt))
         answers.append(script(request(*items)).items[-1].text)
         items.append(assistant(answers[-1]))
     return answers
 
 
-def test_recorded_answers_by_ask_and_in_order() -> None:
+def test_recorded_answers_by_prompt_and_in_order() -> None:
     script = replay_script(RECORDING)
-    asks = ("What is a heron?", "hm", " What is a heron? ", "What is a heron?", "so?")
-    # Unknown asks get what stands at their place in the conversation.
+    prompts = ("What is a heron?", "hm", " What is a heron? ", "What is a heron?", "so?")
+    # Unknown prompts get what stands at their place in the conversation.
     expected = ["A bird.", "Second.", "Still a bird.", "A bird.", "First."]
-    assert conversation(script, *asks) == expected
-    assert conversation(script, *asks) == expected
+    assert conversation(script, *prompts) == expected
+    assert conversation(script, *prompts) == expected
 
 
 def test_recorded_calls_are_made_once_in_a_turn() -> None:
@@ -76,10 +76,10 @@ def test_bad_recordings_are_refused(recording: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "text"), [("a b c", "a b c"), ("", "(nothing to echo)"), ("  x\n", "  x\n")]
+    ("prompt", "text"), [("a b c", "a b c"), ("", "(nothing to echo)"), ("  x\n", "  x\n")]
 )
-def test_echo(ask: str, text: str) -> None:
-    assert echo_script(request(ask)).items[0].text == text
+def test_echo(prompt: str, text: str) -> None:
+    assert echo_script(request(prompt)).items[0].text == text
 
 
 @pytest.mark.parametrize("number", [10, 4_000, 9_999_999])

@@ -12,7 +12,9 @@ from backends.script.pattern import matching_string
 from backends.script.schema import MAX_NODES, instance
 from backends.script.values import Values
 
-ASK = 'Find 3 flights from Paris to "New York" on 2025-03-04 for ada@example.com, max price 250.5'
+PROMPT = (
+    'Find 3 flights from Paris to "New York" on 2025-03-04 for ada@example.com, max price 250.5'
+)
 
 PATTERNS = (
     r"^[A-Z]{2,4}-\d{3}$",
@@ -136,9 +138,9 @@ LEAVES = (
 SCHEMAS = st.recursive(LEAVES, combined, max_leaves=12)
 
 
-def check(schema: Any, ask: str = ASK, seed: int = 0) -> Any:
-    """The instance for an ask, after jsonschema has accepted it, formats too."""
-    made = instance(schema, Values(ask), Chance(seed))
+def check(schema: Any, prompt: str = PROMPT, seed: int = 0) -> Any:
+    """The instance for a prompt, after jsonschema has accepted it, formats too."""
+    made = instance(schema, Values(prompt), Chance(seed))
     validator = jsonschema.Draft202012Validator(
         schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER
     )
@@ -149,9 +151,9 @@ def check(schema: Any, ask: str = ASK, seed: int = 0) -> Any:
 @settings(
     max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-@given(SCHEMAS, st.integers(0, 5), st.sampled_from([ASK, "", "go"]))
-def test_random_schemas_get_valid_instances(schema: Any, seed: int, ask: str) -> None:
-    check(schema, ask, seed)
+@given(SCHEMAS, st.integers(0, 5), st.sampled_from([PROMPT, "", "go"]))
+def test_random_schemas_get_valid_instances(schema: Any, seed: int, prompt: str) -> None:
+    check(schema, prompt, seed)
 
 
 KEYWORDS = (
@@ -175,7 +177,7 @@ JSON = st.recursive(
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(JSON)
 def test_what_is_no_schema_does_no_harm(schema: Any) -> None:
-    instance(schema, Values(ASK), Chance(0))
+    instance(schema, Values(PROMPT), Chance(0))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -248,7 +250,7 @@ def test_hopeless_schemas_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "ask", "expected"),
+    ("schema", "prompt", "expected"),
     [
         ({"type": "string", "enum": ["celsius", "kelvin"]}, "in Kelvin please", "kelvin"),
         ({"properties": {"city": {"type": "string"}}, "required": ["city"]},
@@ -269,5 +271,5 @@ def test_hopeless_schemas_end() -> None:
          "be verbose", {"verbose": True}),
     ],
 )  # fmt: skip
-def test_values_come_from_the_ask(schema: dict[str, Any], ask: str, expected: Any) -> None:
-    assert check(schema, ask) == expected
+def test_values_come_from_the_prompt(schema: dict[str, Any], prompt: str, expected: Any) -> None:
+    assert check(schema, prompt) == expected

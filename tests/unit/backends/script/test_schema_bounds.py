@@ -61,7 +61,7 @@ def test_unique_items_are_unique() -> None:
 
 
 def test_an_answer_is_no_longer_than_its_limit_needs() -> None:
-    """A huge number in an ask is no reason to write what the limit cuts."""
-    from_ask = wanted_length("Implement 1795231234.8821871 words on caches")
-    assert from_ask.within(100).num_tokens <= 116
+    """A huge number in a prompt is no reason to write what the limit cuts."""
+    from_prompt = wanted_length("Implement 1795231234.8821871 words on caches")
+    assert from_prompt.within(100).num_tokens <= 116
     assert wanted_length("Write 5000 words").within(100).number == 116

@@ -91,7 +91,7 @@ def arguments(*items: Item | str, **fields: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("ask", "tools", "expected"),
+    ("prompt", "tools", "expected"),
     [
         ("What's the weather in Paris?", (WEATHER,), [{"city": "Paris"}]),
         ("Use get_weather for Rome, in Celsius", (WEATHER,), [{"city": "Rome", "unit": "celsius"}]),
@@ -108,12 +108,14 @@ def arguments(*items: Item | str, **fields: Any) -> list[Any]:
          [{"cmd": "printf '%s\\n' 'it works' > hello.txt"}]),
     ],
 )  # fmt: skip
-def test_asks_that_call(ask: str, tools: tuple[FunctionTool, ...], expected: list[Any]) -> None:
-    assert arguments(ask, tools=tools) == expected
+def test_prompts_that_call(
+    prompt: str, tools: tuple[FunctionTool, ...], expected: list[Any]
+) -> None:
+    assert arguments(prompt, tools=tools) == expected
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "prompt",
     [
         "hello",
         "Write a Python function that parses weather data",
@@ -122,8 +124,8 @@ def test_asks_that_call(ask: str, tools: tuple[FunctionTool, ...], expected: lis
         "reverse the list in place",
     ],
 )
-def test_asks_that_do_not_call(ask: str) -> None:
-    assert calls(ask, tools=(WEATHER, SEARCH, EXEC)) == []
+def test_prompts_that_do_not_call(prompt: str) -> None:
+    assert calls(prompt, tools=(WEATHER, SEARCH, EXEC)) == []
 
 
 def test_a_quoted_shell_word_is_written_safely() -> None:
@@ -148,8 +150,8 @@ def test_custom_tools_get_text() -> None:
     ],
 )
 def test_the_choice_is_obeyed(choice: ToolChoice, name: str | None) -> None:
-    ask = "hello" if choice.mode == "required" else "Use get_weather for Paris"
-    made = calls(ask, tools=(WEATHER, SEARCH), tool_choice=choice)
+    prompt = "hello" if choice.mode == "required" else "Use get_weather for Paris"
+    made = calls(prompt, tools=(WEATHER, SEARCH), tool_choice=choice)
     assert [item.name for item in made] == ([name] if name else [])
 
 
@@ -174,7 +176,7 @@ def test_what_was_called_is_not_called_again() -> None:
     assert calls(*done, tools=(WEATHER,)) == []
     # As in the real API: while the choice demands a call, there is one.
     assert len(calls(*done, tools=(WEATHER,), tool_choice=ToolChoice("required"))) == 1
-    # A new ask may call again.
+    # A new prompt may call again.
     assert len(calls(*done, "And use get_weather for Rome", tools=(WEATHER,))) == 1
 
 
@@ -202,5 +204,5 @@ def test_a_tool_without_parameters() -> None:
 
 def test_many_tools_and_names_stay_bounded() -> None:
     tools = tuple(msgspec.structs.replace(WEATHER, name=f"tool_{i}") for i in range(40))
-    ask = "Use " + ", ".join(tool.name for tool in tools)
-    assert len(calls(ask, tools=tools)) == 16
+    prompt = "Use " + ", ".join(tool.name for tool in tools)
+    assert len(calls(prompt, tools=tools)) == 16
