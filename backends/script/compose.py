@@ -79,14 +79,16 @@ def _prose_answer(num_tokens: int, prose: Prose, chance: Chance) -> str:
 
 def _filled(text: str, number: int, prose: Prose, ends_of: Callable[[str], Sequence[int]]) -> str:
     """Text cut or filled to exactly so many units; `ends_of` says where each of a text's ends."""
-    missing = number - len(ends_of(text))
+    ends = ends_of(text)
+    missing = number - len(ends)
     if missing > 0:
         added = []
         while missing > 0:
             added.append(prose.sentence())
             missing -= len(ends_of(added[-1]))
         text = f"{text}\n\n{' '.join(added)}"
-    return text[: ends_of(text)[number - 1]]
+        ends = ends_of(text)
+    return text[: ends[number - 1]]
 
 
 def _word_ends(text: str) -> list[int]:

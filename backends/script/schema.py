@@ -146,10 +146,9 @@ class _Maker:
         return target
 
     def _alternative(self, alternatives: list[Any], depth: int) -> Any:
-        """When deep, the plainest one: without references and short; else the first not null."""
+        """When deep, the plainest one; else the first that is not null."""
         if depth >= SHALLOW_DEPTH:
-            texts = {msgspec.json.encode(schema): schema for schema in alternatives}
-            return texts[min(texts, key=lambda text: (b"$ref" in text, len(text)))]
+            return min(alternatives, key=_weight)
         some = [s for s in alternatives if not (isinstance(s, dict) and s.get("type") == "null")]
         return (some or alternatives)[0]
 
@@ -183,21 +182,21 @@ class _Maker:
         properties = properties if isinstance(properties, dict) else {}
         others = schema.get("additionalProperties", True)
         required = dict.fromkeys(key for key in schema.get("required", ()) if isinstance(key, str))
-        keys = [
+        # A strict schema requires everything and marks the optional by allowing null.
+        keys = dict.fromkeys(
             key
             for key, part in properties.items()
             if key in required or (depth < SHALLOW_DEPTH and self._offers(key, part))
-        ]
-        # A strict schema requires everything and marks the optional by allowing null.
-        keys = list(dict.fromkeys((*keys, *required)))
+        )
+        keys |= required
         least = min(int(schema.get("minProperties", 0)), MAX_ITEMS)
         spare = [key for key in properties if key not in keys]
         if others is not False:
             spare += [f"key{number + 1}" for number in range(len(keys) + len(spare), least)]
-        keys += spare[: max(least - len(keys), 0)]
+        keys |= dict.fromkeys(spare[: max(least - len(keys), 0)])
         optional = [key for key in keys if key not in required]
         while optional and len(keys) > schema.get("maxProperties", math.inf):
-            keys.remove(optional.pop())
+            del keys[optional.pop()]
         return {
             key: self.make(properties.get(key, others), key, depth + 1, wanted=False)
             for key in keys
@@ -324,6 +323,20 @@ def _as_json(value: Fraction) -> int | float:
 def _canonical(value: Any) -> bytes:
     """The same bytes for the same JSON value; true is not 1."""
     return msgspec.json.encode(value, order="deterministic")
+
+
+def _weight(schema: Any) -> int:
+    """How much a schema's instances need, roughly."""
+    if not isinstance(schema, dict):
+        return 1
+    if "$ref" in schema:
+        return 3
+    kind = schema.get("type")
+    if "const" in schema or "enum" in schema or kind == "null":
+        return 0
+    if kind == "object" or "properties" in schema:
+        return 2 + 2 * len(schema.get("required", ()))
+    return 2 + 2 * int(schema.get("minItems", 0)) if kind == "array" else 1
 
 
 def _without(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:

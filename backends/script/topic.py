@@ -38,7 +38,7 @@ _FILLER = word_set(
 # Programs are written in Python alone, but each of these says that a program is wanted.
 _LANGUAGE = re.compile(
     r"(?i)\b(?:python3?|typescript|javascript|node\.?js|rust|golang|cpp|csharp|java|sql|bash)\b"
-    r"|\b\w+\.(?:py|tsx?|jsx?|rs|go|cc|cpp|cs|sh)\b|\bc\+\+|\bc#|(?-i:\b(?:in|using|with) Go\b)"
+    r"|\w\.(?:py|tsx?|jsx?|rs|go|cc|cpp|cs|sh)\b|\bc\+\+|\bc#|(?-i:\b(?:in|using|with) Go\b)"
 )
 _CODE = re.compile(
     r"(?i)\b(?:(?:some|the|sample|example|source|write|working|python|rust|go)\s+code|"
