@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test check fmt bench train dashboards setup lock clean
+.PHONY: help run test check fmt bench train dashboards sdk setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -41,6 +41,9 @@ train: $(VENV)/.dev ## Fit the classifier's weights anew, bit for bit (DATA=fold
 
 dashboards: $(VENV)/.run ## Write the dashboard and the docs' table of metrics from gateway/metrics/table.py.
 	@exec $(BIN)/python dashboards/generate.py
+
+sdk: $(VENV)/.dev ## Write the SDKs' types and the tables of fields in docs/protocol.md anew.
+	@exec $(BIN)/python sdk/generate.py
 
 setup: $(VENV)/.dev $(VENV)/.node $(VENV)/.prometheus ## Set up everything the tests need.
 

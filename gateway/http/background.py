@@ -13,7 +13,6 @@ An edge: it uses the event loop and the log.
 import asyncio
 import logging
 from collections import OrderedDict
-from typing import Any
 
 import msgspec
 from litestar.types import ASGIApp
@@ -26,7 +25,7 @@ from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.requests import parse_create
 from gateway.wire.response import ResponseStream
-from gateway.wire.response_json import queued_json
+from gateway.wire.response_json import ResponseError, failed_json, queued_json
 from gateway.wire.stored_response import StoredResponse
 from router.classify.task import Tenant
 from router.redis.cancelling import cancelled
@@ -38,7 +37,7 @@ BEAT_INTERVAL_S = 1.0
 CANCEL_WAIT_S = 5.0  # for another process to stop a run
 CANCEL_LOOK_S = 0.1  # between two looks whether it has
 _RUNNING = ("queued", "in_progress")
-_GONE = {"code": "server_error", "message": "The gateway that ran it stopped. Send it again."}
+_GONE = ResponseError("server_error", "The gateway that ran it stopped. Send it again.")
 
 
 class _Run:
@@ -145,8 +144,7 @@ class BackgroundRuns:
         stored = await self._gw.store.load(tenant.id, response_id) or stored
         if not _is_running(stored.response):
             return stored.response
-        failed: dict[str, Any] = msgspec.json.decode(stored.response)
-        return msgspec.json.encode(failed | {"status": "failed", "error": _GONE})
+        return failed_json(stored.response, _GONE)
 
     def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIApp:
         """The events of a run after that number, then those to come.

@@ -19,30 +19,30 @@ from backends.contract import (
 
 
 class InputDetails(msgspec.Struct, frozen=True):
-    """Of the input tokens."""
+    """The input tokens by kind."""
 
-    cached_tokens: int  # served from a KV prefix
-    cache_write_tokens: int  # always 0
+    cached_tokens: int  # input tokens that a KV cache held
+    cache_write_tokens: int  # always 0: nobody pays for writing
 
 
 class OutputDetails(msgspec.Struct, frozen=True):
-    """Of the output tokens."""
+    """The output tokens by kind."""
 
-    reasoning_tokens: int  # spent on reasoning
+    reasoning_tokens: int  # output tokens spent on reasoning
 
 
 class ResponseUsage(msgspec.Struct, frozen=True):
-    """Tokens; OpenAI's SDK requires every field."""
+    """Tokens that a response used."""
 
     input_tokens: int  # tokens of the prompt
-    input_tokens_details: InputDetails  # of the input tokens
+    input_tokens_details: InputDetails  # the input tokens by kind
     output_tokens: int  # tokens generated, reasoning included
-    output_tokens_details: OutputDetails  # of the output tokens
-    total_tokens: int  # both together
+    output_tokens_details: OutputDetails  # the output tokens by kind
+    total_tokens: int  # input and output together
 
 
 def response_usage(usage: Usage) -> ResponseUsage:
-    """`usage` of a response."""
+    """`usage` of a response; OpenAI's SDK requires every field."""
     return ResponseUsage(
         usage.num_input_tokens,
         InputDetails(usage.num_cached_tokens, 0),

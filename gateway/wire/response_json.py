@@ -13,20 +13,21 @@ from gateway.wire.requests import ParsedCreate
 from gateway.wire.routing import Routing, Unrouted
 
 _encode = msgspec.json.encode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class ReasoningEcho(msgspec.Struct, frozen=True):
-    """`reasoning`, as the request set it."""
+    """`reasoning` of the request."""
 
     effort: str | None  # how much reasoning was asked for
     summary: str | None  # the kind of summary that was asked for
 
 
 class TextEcho(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`text`, as the request set it."""
+    """`text` of the request."""
 
-    format: msgspec.Raw  # the format of the text
-    verbosity: str | None = None  # how wordy the text shall be
+    format: msgspec.Raw  # plain text, or a JSON schema that the text follows
+    verbosity: str | None = None  # how wordy the text was asked to be
 
 
 class ResponseError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,36 +41,36 @@ class ResponseError(msgspec.Struct, frozen=True, omit_defaults=True):
 class IncompleteDetails(msgspec.Struct, frozen=True):
     """Why a response is incomplete."""
 
-    # `max_output_tokens` or `content_filter`; ours are `steered`, `cancelled` and `awaited`.
+    # `max_output_tokens` or `content_filter`; ours are `steered`, `cancelled` and `awaited`
     reason: str | None
 
 
 class ResponseStart(msgspec.Struct, frozen=True, kw_only=True):
     """What is the same in every event of a response."""
 
-    id: str  # continue the response by it: `previous_response_id`
-    object: Literal["response"]  # always that
-    created_at: int  # Unix time in seconds
+    id: str  # names the response; the next one continues it by `previous_response_id`
+    object: Literal["response"]  # the kind of object
+    created_at: int  # Unix time in seconds when it began
     background: bool  # whether it outlives its request
-    instructions: str | None  # as the request set it
-    max_output_tokens: int | None  # as the request set it
-    max_tool_calls: int | None  # as the request set it
-    metadata: dict[str, str]  # as the request set it
-    parallel_tool_calls: bool  # as the request set it
-    previous_response_id: str | None  # the response that this continues
-    prompt_cache_key: str | None  # as the request set it
-    reasoning: ReasoningEcho  # as the request set it
-    safety_identifier: str | None  # as the request set it
-    service_tier: str  # the tier used
+    instructions: str | None  # the request's instructions
+    max_output_tokens: int | None  # the request's limit of the output
+    max_tool_calls: int | None  # the request's limit of tool calls
+    metadata: dict[str, str]  # the request's metadata, hints for the router among them
+    parallel_tool_calls: bool  # whether tools may be called at once
+    previous_response_id: str | None  # the response that this one continues
+    prompt_cache_key: str | None  # the request's name for its conversation
+    reasoning: ReasoningEcho  # how the request wanted the reasoning
+    safety_identifier: str | None  # the request's name for its user
+    service_tier: str  # the tier that was used
     store: bool  # whether the response is kept
-    temperature: float  # as the request set it
-    text: TextEcho  # as the request set it
-    tool_choice: msgspec.Raw  # as the request set it
-    tools: list[msgspec.Raw]  # as the request set it
-    top_logprobs: int  # as the request set it
-    top_p: float  # as the request set it
-    truncation: str  # as the request set it
-    user: str | None  # as the request set it
+    temperature: float  # the request's temperature, else 1
+    text: TextEcho  # how the request wanted the text
+    tool_choice: msgspec.Raw  # which tools may or must be called
+    tools: list[msgspec.Raw]  # the request's tools
+    top_logprobs: int  # the request's number of log probabilities; there are none
+    top_p: float  # the request's share of nucleus sampling, else 1
+    truncation: str  # the request's truncation, else `disabled`
+    user: str | None  # the request's name for its user, as older clients send it
 
 
 class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,7 +83,7 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     error: ResponseError | None  # why it failed
     incomplete_details: IncompleteDetails | None  # why it is incomplete
     usage: ResponseUsage | None  # at the end: tokens of the conversation
-    routing: Routing | Unrouted | None = None  # ours: where it ran and why
+    routing: Routing | Unrouted | None = None  # ours: where it ran and why, as in the table above
 
 
 def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
@@ -140,6 +141,13 @@ def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
         usage=None,
     )
     return response_json(start_json(parsed, created_at), state)
+
+
+def failed_json(response: bytes, error: ResponseError) -> bytes:
+    """The object of a response that will not end any more, as failed."""
+    fields = _decode_fields(response)
+    failed = {"status": "failed", "error": error}
+    return _encode(fields | {name: msgspec.Raw(_encode(value)) for name, value in failed.items()})
 
 
 def response_json(start: bytes, state: ResponseState) -> bytes:

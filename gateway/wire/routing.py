@@ -10,7 +10,7 @@ import msgspec
 
 from backends.contract import BackendGroup
 from gateway.wire.output_items import ResponseUsage
-from router.classify.task import Route
+from router.classify.task import Label, Route
 from router.decide.decision import Reason
 from router.pools.pools import PoolsMode, Unit
 
@@ -31,7 +31,7 @@ class RoutedBackend(msgspec.Struct, frozen=True):
 class RoutedClass(msgspec.Struct, frozen=True):
     """How the task was classified."""
 
-    label: str  # `interactive`, `deep` or `uncertain`
+    label: Label  # the kind of engine that it needs
     p_deep: float  # probability, from 0 to 1, that the deep engine is needed
     p_security: float  # probability that the task is security-sensitive
     signals: tuple[str, ...]  # the signals that counted, strongest first
@@ -41,18 +41,18 @@ class PoolBalance(msgspec.Struct, frozen=True):
     """What is left in one of the tenant's pools."""
 
     group: BackendGroup  # the group of engines that the pool limits
-    unit: Unit  # what it counts
-    limit: int  # per minute or day; for `concurrent`, at once
-    remaining: int  # what may still be taken
-    reset_s: float  # seconds until it is full again
+    unit: Unit  # what the pool counts
+    limit: int  # the most per minute or day; of `concurrent`, the most at once
+    remaining: int  # how much may still be taken
+    reset_s: float  # seconds until the pool is full again
 
 
 class ContextUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """How full the context window is."""
 
-    used_tokens: int  # prompt and output together
+    used_tokens: int  # tokens of prompt and output together
     window_tokens: int  # the smallest window of the route
-    used_percent: float  # of the window
+    used_percent: float  # used share of the window
     band: Band  # what to expect: below 30 %, 60 %, 80 % of the window, or beyond
     crossed_from: Band | None = None  # the band before, where this turn led into another
 
@@ -76,12 +76,12 @@ class RoutedDelegation(msgspec.Struct, frozen=True):
 class RoutedCompaction(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of the compaction before the answer."""
 
-    state: CompactionState  # how far it is; docs/context.md says what each means
-    number: int  # of the automatic compactions of this conversation
-    max_per_conversation: int  # more are not made
-    threshold_tokens: int  # a prompt of more tokens is compacted
-    tokens_before: int  # of the whole prompt
-    tokens_after: int | None = None  # of the compacted prompt
+    state: CompactionState  # how far the compaction is; docs/context.md explains each
+    number: int  # which automatic compaction of the conversation it is, from 1
+    max_per_conversation: int  # the most automatic compactions of a conversation
+    threshold_tokens: int  # a longer prompt is compacted
+    tokens_before: int  # tokens of the prompt as it came
+    tokens_after: int | None = None  # tokens of the compacted prompt
     error: str | None = None  # why there is no summary
     usage: dict[str, ResponseUsage] | None = None  # what the summary took, by backend
 
@@ -89,10 +89,10 @@ class RoutedCompaction(msgspec.Struct, frozen=True, omit_defaults=True):
 class RoutedGeneration(msgspec.Struct, frozen=True):
     """One generation of a strategy."""
 
-    backend: str  # where it ran
+    backend: str  # the backend that generated
     part: str  # its part in the strategy; docs/strategies.md names them
     state: str  # `finished`, `cancelled` or `failed`
-    output_tokens: int  # what it said
+    output_tokens: int  # tokens that it generated
 
 
 class RoutedVariations(msgspec.Struct, frozen=True):
@@ -106,9 +106,9 @@ class RoutedWarmUp(msgspec.Struct, frozen=True):
     """How far one backend is ready after a warm-up."""
 
     backend: str  # the backend's name
-    state: WarmUpState  # what it could do
-    held_tokens: int  # of the context, in its KV cache now
-    cached_tokens: int  # of those, the ones that were there before
+    state: WarmUpState  # how ready it is; explained under warm-ups
+    held_tokens: int  # tokens of the context that its KV cache holds now
+    cached_tokens: int  # those of them that it held before
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -126,13 +126,13 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     context: ContextUse  # how full the context window is
     moved_from: str | None = None  # the backend that held the conversation, where this is another
     failovers: tuple[RoutedFailover, ...] = ()  # backends that others stood in for
-    # The sub-tasks of `delegate`; `response.in_progress` comes again when one changes.
+    # the sub-tasks of `delegate`; `response.in_progress` comes again when one changes
     delegations: tuple[RoutedDelegation, ...] | None = None
     compaction: RoutedCompaction | None = None  # where `context_management` applied
     usage: dict[str, ResponseUsage] | None = None  # at the end: what each backend used
-    answered_by: str | None = None  # at the end: the backend whose answer it became
+    answered_by: str | None = None  # at the end: the backend whose answer this is
     errors: tuple[str, ...] = ()  # at the end: what failed, although there is an answer
-    generations: tuple[RoutedGeneration, ...] | None = None  # at the end: each one of a strategy
+    generations: tuple[RoutedGeneration, ...] | None = None  # at the end: those of a strategy
     variations: RoutedVariations | None = None  # at the end: how many `breadth` made
     warm: tuple[RoutedWarmUp, ...] | None = None  # after a warm-up: how ready each backend is
 

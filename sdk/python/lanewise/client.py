@@ -23,28 +23,23 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from lanewise.turn import (
     ELSEWHERE,
-    ContextUse,
     Done,
     Event,
     Item,
     LanewiseError,
     OtherEvent,
-    PoolBalance,
     Response,
     Restarted,
-    RoutedBackend,
-    RoutedClass,
-    Routing,
     Started,
     TextDelta,
     Turn,
-    Usage,
     Waiting,
     create_fields,
     error_of,
     retry_delay_s,
     socket_url,
 )
+from lanewise.types import ContextUse, PoolBalance, RoutedBackend, RoutedClass, Routing, Usage
 
 __all__ = [
     "Client",

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from lanewise.types import ResponseFields
+
 Item = dict[str, Any]
 
 # Codes of refusals that a fresh connection, or a restarted gateway, does not give.
@@ -38,89 +40,9 @@ class LanewiseError(Exception):
         return f"{self.code}: {self.message}"
 
 
-class Usage(msgspec.Struct):
-    """Tokens."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    total_tokens: int = 0
-
-
-class RoutedBackend(msgspec.Struct):
-    """A backend that worked on a response."""
-
-    name: str
-    group: str
-    model: str
-    simulated: bool = False
-
-
-class RoutedClass(msgspec.Struct):
-    """How the task was classified; chances from 0 to 1."""
-
-    label: str = ""
-    p_deep: float = 0.0
-    p_security: float = 0.0
-    signals: list[str] = []
-
-
-class PoolBalance(msgspec.Struct):
-    """What is left in one of the tenant's pools."""
-
-    group: str
-    unit: str
-    limit: int
-    remaining: int
-    reset_s: float
-
-
-class ContextUse(msgspec.Struct):
-    """How full the engine's context window is."""
-
-    used_tokens: int = 0
-    window_tokens: int = 0
-    used_percent: float = 0.0
-    band: str = ""  # `sharp`, `drift`, `compaction_likely` or `compaction_certain`
-    crossed_from: str | None = None  # the band before, where this turn led into another
-
-
-class Routing(msgspec.Struct):
-    """Where a response ran and why: its `routing` field; docs/protocol.md tells of each part."""
-
-    route: str = ""
-    strategy: str | None = None
-    backends: list[RoutedBackend] = []
-    task_class: RoutedClass = msgspec.field(name="class", default_factory=RoutedClass)
-    reason: str = ""
-    why: str = ""
-    policy_version: str = ""
-    pools: list[PoolBalance] = []
-    ratelimit_mode: str = ""
-    context: ContextUse = msgspec.field(default_factory=ContextUse)
-    moved_from: str | None = None
-    answered_by: str | None = None
-    usage: dict[str, Usage] = {}
-    errors: list[Any] = []
-    generations: list[dict[str, Any]] = []
-    delegations: list[dict[str, Any]] = []
-    compaction: dict[str, Any] | None = None  # where `context_management` applied
-    failovers: list[dict[str, str]] = []  # `from`, `to`, `error`
-    warm: list[dict[str, Any]] = []  # of a warm-up, for each backend
-    variations: dict[str, int] = {}  # of `breadth`: how many were `asked` for, and came `whole`
-
-
-class Response(msgspec.Struct, kw_only=True):
+class Response(ResponseFields, kw_only=True):
     """A response. `status` is `completed` or `incomplete`: one that failed is an exception."""
 
-    id: str
-    status: str = ""
-    model: str = ""
-    output: list[Item] = []
-    usage: Usage | None = None
-    routing: Routing | None = None
-    error: dict[str, Any] | None = None
-    incomplete_details: dict[str, Any] | None = None
-    previous_response_id: str | None = None
     # What it answered, for a server that has forgotten it: ours, so no field of the protocol.
     asked: list[Item] = msgspec.field(name="-asked", default_factory=list)
     after: "Response | str | None" = msgspec.field(name="-after", default=None)

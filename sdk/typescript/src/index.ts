@@ -1,2 +1,3 @@
 export { connect, Client, Stream, type CreateOptions, type ConnectOptions } from "./client.js";
-export { LanewiseError, Response, type Event, type Item, type Routing, type Usage } from "./turn.js";
+export { LanewiseError, Response, type Event, type Item } from "./turn.js";
+export type * from "./types.js";

@@ -3,49 +3,11 @@
  * The same state machine as the Python SDK's `sdk/python/lanewise/turn.py`.
  */
 
+import type { ResponseFields, Routing, Usage } from "./types.js";
+
 export type Item = Record<string, unknown>;
 export type Input = string | Item[];
 export type Fields = Record<string, unknown>;
-
-export interface Usage {
-  input_tokens: number;
-  output_tokens: number;
-  total_tokens: number;
-}
-
-/** Where a response ran and why: docs/protocol.md tells of each part. */
-export interface Routing {
-  route: "fast" | "deep" | "parallel";
-  strategy: string | null;
-  backends: { name: string; group: string; model: string; simulated: boolean }[];
-  class: { label: string; p_deep: number; p_security: number; signals: string[] };
-  reason: string;
-  why: string;
-  policy_version: string;
-  pools: { group: string; unit: string; limit: number; remaining: number; reset_s: number }[];
-  ratelimit_mode: string;
-  context: {
-    used_tokens: number;
-    window_tokens: number;
-    used_percent: number;
-    band: "sharp" | "drift" | "compaction_likely" | "compaction_certain";
-    /** The band before, where this turn led into another. */
-    crossed_from?: string;
-  };
-  moved_from?: string;
-  answered_by?: string;
-  usage?: Record<string, Usage>;
-  errors?: unknown[];
-  generations?: Fields[];
-  delegations?: Fields[];
-  /** Where `context_management` applied. */
-  compaction?: Fields;
-  failovers?: { from: string; to: string; error: string }[];
-  /** Of a warm-up, for each backend. */
-  warm?: Fields[];
-  /** Of `breadth`: how many were asked for, and how many came to their end. */
-  variations?: { asked: number; whole: number };
-}
 
 /** A refusal or a failure: `code` for programs, `retryAfterMs` where waiting helps. */
 export class LanewiseError extends Error {
@@ -72,9 +34,12 @@ export class Response {
   readonly incompleteReason: string | null;
   readonly previousResponseId: string | null;
 
-  /** `asked` and `after`: what it answered, for a server that has forgotten it. */
+  /**
+   * `fields`: all of them, as they came. `asked` and `after`: what it answered, for a server that
+   * has forgotten it.
+   */
   constructor(
-    fields: any,
+    readonly fields: ResponseFields,
     readonly asked: Item[] = [],
     readonly after?: Response | string,
   ) {
