@@ -84,7 +84,7 @@ class Gateway:
 
     def released(self, reservation: Reservation) -> None:
         """A task has given its places back: others may go on."""
-        self.limiter.leave(reservation.id)
+        self.limiter.release(reservation.id)
         self.waiting.released(reservation)
 
     def gave_back(self, kept: Reservation, demands: tuple[Demand, ...]) -> None:

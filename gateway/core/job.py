@@ -12,7 +12,7 @@ from gateway.wire.response import Ending, ResponseWriter
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Tenant
 from router.decide.decision import RouteDecision
-from router.waiting.fair_queue import Place
+from router.waiting.fair_queue import QueuePosition
 
 StopReason = Literal["steered", "cancelled", "draining", "awaited"]  # the last: warm-ups only
 Redirect = Callable[[int, tuple[ContextItem, ...] | None], None]  # a sub-task; None: cancel it
@@ -44,7 +44,7 @@ class Job:
         lineage: Lineage = Lineage(),  # noqa: B008 - frozen
         stream_id: str | None = None,
         on_open: Callable[[], None] | None = None,
-        on_place: Callable[[BackendGroup, Place], None] | None = None,
+        on_queue_position: Callable[[BackendGroup, QueuePosition], None] | None = None,
     ) -> None:
         self.parsed = parsed
         self.writer = writer
@@ -56,7 +56,7 @@ class Job:
         self.lineage = lineage
         self.stream_id = stream_id
         self._on_open = on_open  # called once the response has begun
-        self._on_place = on_place if parsed.wants_place else None
+        self._on_queue_position = on_queue_position if parsed.wants_queue_position else None
         self.decision: RouteDecision | None = None  # once admitted
         self.decided: RouteDecision | None = None  # admitted or refused: for the decision log
         self.records_text = False  # the policy that decided wants the prompt's text in it
@@ -66,14 +66,14 @@ class Job:
         self._on_stop: Callable[[], None] | None = None  # set while it waits or generates
 
     @property
-    def wants_place(self) -> bool:
+    def wants_queue_position(self) -> bool:
         """Whether its client asked to be told where it stands while it waits."""
-        return self._on_place is not None
+        return self._on_queue_position is not None
 
-    def tell_place(self, group: BackendGroup, place: Place) -> None:
+    def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
         """Tell the client where it stands in that group's queue."""
-        if self._on_place is not None:
-            self._on_place(group, place)
+        if self._on_queue_position is not None:
+            self._on_queue_position(group, position)
 
     def wait(self, on_stop: Callable[[], None] | None) -> None:
         """It waits for its turn from now on; None: no longer. A stop that came before counts."""
@@ -91,7 +91,7 @@ class Job:
 
     def over(self) -> None:
         """Nothing reaches it any more: let go what runs it and what it tells, which hold it."""
-        self._on_stop = self.redirect = self._on_open = self._on_place = None
+        self._on_stop = self.redirect = self._on_open = self._on_queue_position = None
         self.refuse = _told_already
 
     def stop(self, reason: StopReason) -> None:

@@ -25,14 +25,14 @@ from gateway.wire.errors import ProtocolError
 from router.classify.task import Task, Tenant
 from router.decide.decision import RankedRoute
 from router.pools.pools import GROUPS, Grant, Reservation
-from router.waiting.fair_queue import FairQueue, Place, Waiter
+from router.waiting.fair_queue import FairQueue, QueuePosition, Waiter
 from router.waiting.retry_after import RetryAfter
 from router.waiting.rules import WaitingConfig, Waits, block_of, longest_wait_us, weight_of
 
 logger = logging.getLogger("lanewise")
 
 HOLD_US = 250_000  # a full group is looked at again after this, or when a task on it ends
-TELL_INTERVAL_US = 1_000_000  # between two looks at whose place has changed
+POSITIONS_INTERVAL_US = 1_000_000  # between two looks at whose position has changed
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -46,12 +46,12 @@ Try = Callable[[bool], Awaitable[Attempt]]  # told whether the task has waited b
 
 
 class Visitor(Protocol):
-    """Whose task waits: it may end the waiting, and want to know its place."""
+    """Whose task waits: it may end the waiting, and want to know its position."""
 
     @property
-    def wants_place(self) -> bool: ...
+    def wants_queue_position(self) -> bool: ...
 
-    def tell_place(self, group: BackendGroup, place: Place) -> None: ...
+    def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None: ...
 
     def wait(self, on_stop: Callable[[], None] | None) -> None:
         """It waits from now on, and `on_stop` ends that; None: no longer."""
@@ -68,7 +68,7 @@ class _Entry:
     last: Attempt | None  # the latest that failed
     visitor: Visitor | None
     outcome: "asyncio.Future[Attempt | None]"  # None: it waited in vain
-    told_place: int = 0
+    shown_position: int = 0
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class _Room:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     entries: dict[str, _Entry] = field(default_factory=dict)
     pump: "asyncio.Task[None] | None" = None
-    told_us: int = 0
+    shown_us: int = 0
 
 
 class WaitingRoom:
@@ -92,7 +92,7 @@ class WaitingRoom:
         *,
         clock_us: Callable[[], int],
         policy_wait_ms: Callable[[], Waits],
-        give_back: Callable[[Reservation], Coroutine[Any, Any, None]],
+        release: Callable[[Reservation], Coroutine[Any, Any, None]],
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         metrics: Counters,
     ) -> None:
@@ -101,16 +101,16 @@ class WaitingRoom:
         Args:
             clock_us: Monotonic; tasks' arrivals are on it.
             policy_wait_ms: The active policy's longest waits.
-            give_back: Settles, for nothing used, what was granted to a task that had left.
+            release: Settles, for nothing used, what was granted to a task that had left.
             spawn: Runs what must end even if the task that caused it is cancelled.
         """
         self.config = config
         self._clock_us = clock_us
         self._policy_wait_ms = policy_wait_ms
-        self._give_back = give_back
+        self._release = release
         self._spawn = spawn
         self._metrics = metrics
-        self._promises = RetryAfter()
+        self._retry_after = RetryAfter()
         self._rooms = {
             group: _Room(group, FairQueue(config.max_waiting, config.max_waiting_per_tenant))
             for group in GROUPS
@@ -130,7 +130,7 @@ class WaitingRoom:
             tokens: What it asks of the first of the groups.
             groups: Those that it may go to now, in that order.
             attempt: Tries the pools.
-            visitor: Is told its place, if its client asked for that; a stop ends the waiting.
+            visitor: Is told its position, if its client asked for that; a stop ends the waiting.
 
         Raises:
             ProtocolError: It was stopped, or waited behind others in vain; or `attempt` raised it.
@@ -259,13 +259,13 @@ class WaitingRoom:
         assert grant.limited_by is not None, "a refused grant names its pool"
         queue = self._rooms[grant.limited_by[0]].queue
         wait_us = queue.expected_us(task.tenant.id, tokens, now_us, block_of(grant))
-        wait_us = self._promises.wait_us(task.tenant.id, grant, tokens, wait_us, now_us)
+        wait_us = self._retry_after.wait_us(task.tenant.id, grant, tokens, wait_us, now_us)
         return Attempt(refused.ranked, msgspec.structs.replace(grant, wait_us=wait_us))
 
     def _note_admitted(self, grant: Grant) -> None:
         if grant.reservation is not None:
             tenant_id, demands = grant.reservation.tenant_id, grant.reservation.demands
-            self._promises.admitted(tenant_id, demands, grant.mode, self._clock_us())
+            self._retry_after.admitted(tenant_id, demands, grant.mode, self._clock_us())
 
     def _in_vain(self, room: _Room, tenant_id: str, tokens: int) -> ProtocolError:
         wait_us = max(1_000_000, room.queue.expected_us(tenant_id, tokens, self._clock_us()))
@@ -291,7 +291,7 @@ class WaitingRoom:
         if room.pump is None or room.pump.done():
             room.pump = self._spawn(self._serve(room))
         room.changed.set()
-        self._tell(room, now_us=waiter.joined_us, only=entry)
+        self._report_positions(room, now_us=waiter.joined_us, only=entry)
         if entry.visitor is not None:
             entry.visitor.wait(lambda: _stop(outcome))
         ending: WaitOutcome = "left"
@@ -308,7 +308,7 @@ class WaitingRoom:
             if entry.visitor is not None:
                 entry.visitor.wait(None)
             now_us = self._clock_us()
-            room.queue.leave(waiter.id, now_us)
+            room.queue.remove(waiter.id, now_us)
             del room.entries[waiter.id]
             room.changed.set()
             self._count_waiting(room)
@@ -330,7 +330,7 @@ class WaitingRoom:
             turn = queue.next(now_us)
             if turn is not None:
                 await self._try(room, room.entries[turn.id])
-            self._tell(room, self._clock_us())
+            self._report_positions(room, self._clock_us())
             if turn is None:
                 await self._sleep(room)
 
@@ -339,7 +339,7 @@ class WaitingRoom:
         try:
             attempt = await entry.attempt(True)
         except Exception as error:  # its own client hears of it; the others go on waiting
-            room.queue.leave(waiter.id, self._clock_us())
+            room.queue.remove(waiter.id, self._clock_us())
             if not entry.outcome.done():
                 entry.outcome.set_exception(error)
             return
@@ -351,7 +351,7 @@ class WaitingRoom:
             else:
                 room.queue.put_back(waiter, block_of(grant), now_us)
         elif entry.outcome.done():
-            room.queue.leave(waiter.id, now_us)  # it is on its way out
+            room.queue.remove(waiter.id, now_us)  # it is on its way out
             self._return(attempt)
         else:
             room.queue.served(waiter, now_us)
@@ -360,10 +360,10 @@ class WaitingRoom:
 
     def _return(self, attempt: Attempt | None) -> None:
         if attempt is not None and attempt.grant.reservation is not None:
-            self._spawn(self._give_back(attempt.grant.reservation))
+            self._spawn(self._release(attempt.grant.reservation))
 
     def _end(self, room: _Room, waiter: Waiter, outcome: Attempt | None) -> None:
-        room.queue.leave(waiter.id, self._clock_us())
+        room.queue.remove(waiter.id, self._clock_us())
         entry = room.entries[waiter.id]
         if not entry.outcome.done():
             entry.outcome.set_result(outcome)
@@ -373,32 +373,32 @@ class WaitingRoom:
         if wake_us is None:
             return
         visitors = (entry.visitor for entry in room.entries.values())
-        if any(visitor is not None and visitor.wants_place for visitor in visitors):
-            wake_us = min(wake_us, room.told_us + TELL_INTERVAL_US)
+        if any(visitor is not None and visitor.wants_queue_position for visitor in visitors):
+            wake_us = min(wake_us, room.shown_us + POSITIONS_INTERVAL_US)
         timeout_s = max(0.0, (wake_us - self._clock_us()) / 1e6)
         try:
             await asyncio.wait_for(room.changed.wait(), timeout_s)
         except TimeoutError:
             return
 
-    def _tell(self, room: _Room, now_us: int, only: _Entry | None = None) -> None:
+    def _report_positions(self, room: _Room, now_us: int, only: _Entry | None = None) -> None:
         """Tell those who asked where they stand: once when they come, then when it changes."""
         if only is None:
-            if now_us < room.told_us + TELL_INTERVAL_US:
+            if now_us < room.shown_us + POSITIONS_INTERVAL_US:
                 return
-            room.told_us = now_us
+            room.shown_us = now_us
+        entries = room.entries.values() if only is None else (only,)
         asking = [
-            entry
-            for entry in ((only,) if only is not None else room.entries.values())
-            if entry.visitor is not None and entry.visitor.wants_place and not entry.outcome.done()
+            (entry, entry.visitor)
+            for entry in entries
+            if entry.visitor and entry.visitor.wants_queue_position and not entry.outcome.done()
         ]
-        places = room.queue.places(now_us) if asking else {}
-        for entry in asking:
-            place = places.get(entry.waiter.id)
-            if entry.visitor is None or place is None or place.place == entry.told_place:
-                continue
-            entry.told_place = place.place
-            entry.visitor.tell_place(room.group, place)
+        positions = room.queue.positions(now_us) if asking else {}
+        for entry, visitor in asking:
+            position = positions.get(entry.waiter.id)
+            if position is not None and position.position != entry.shown_position:
+                entry.shown_position = position.position
+                visitor.report_queue_position(room.group, position)
 
 
 def _stop(outcome: "asyncio.Future[Attempt | None]") -> None:

@@ -23,12 +23,12 @@ from gateway.transport.socket_protocol import WRITE_NOW
 from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
-from gateway.wire.queue_position import PLACE_EVENT, place_fields
+from gateway.wire.queue_position import QUEUE_POSITION_EVENT, queue_position_fields
 from gateway.wire.ratelimit import rate_limit_headers
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unheard
 from router.classify.task import Task, Tenant
-from router.waiting.fair_queue import Place
+from router.waiting.fair_queue import QueuePosition
 
 AnyRequest = Request[Any, Any, Any]
 
@@ -107,7 +107,7 @@ class Exchange:
             arrived_us=gw.clock_us(),
             refuse=self._refuse,
             on_open=self.opened.set,
-            on_place=self._tell_place if say is not None else None,
+            on_queue_position=self._report_queue_position if say is not None else None,
         )
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
@@ -122,9 +122,9 @@ class Exchange:
         told = {"code": error.code, "message": error.message, "param": error.param}
         self._say("error", msgspec.json.encode(told | error.body())[1:-1])
 
-    def _tell_place(self, group: BackendGroup, place: Place) -> None:
+    def _report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
         assert self._say is not None
-        self._say(PLACE_EVENT, place_fields(self.job.parsed.id, group, place))
+        self._say(QUEUE_POSITION_EVENT, queue_position_fields(self.job.parsed.id, group, position))
         self.opened.set()
 
     def headers(self) -> dict[str, str]:

@@ -179,7 +179,7 @@ def _waiting_room(
         config.waiting,
         clock_us=monotonic_us,
         policy_wait_ms=lambda: gw().policy.wait_ms,
-        give_back=lambda reservation: pools.settle(reservation, {}),
+        release=lambda reservation: pools.settle(reservation, {}),
         spawn=lambda coroutine: gw().spawn(coroutine),
         metrics=metrics,
     )

@@ -12,7 +12,7 @@ from typing import Any
 from gateway.config.config import Config
 from gateway.core.adaptation import Adaptation
 from gateway.core.gateway import Gateway
-from gateway.run.leases import extend_outgrown, tend_leases
+from gateway.run.leases import extend_outgrown, reap_leases
 from gateway.transport.gc_freeze import keep_heap
 from router.pools.capped_pools import CappedPools
 
@@ -33,7 +33,7 @@ def maintenance(
         every(RENEW_INTERVAL_S, pools.renew),
         _check_pools(pools),
         every(CHECK_INTERVAL_S, partial(extend_outgrown, gw)),
-        every(TEND_INTERVAL_S, partial(tend_leases, gw)),
+        every(TEND_INTERVAL_S, partial(reap_leases, gw)),
         every(SHARE_PLACES_INTERVAL_S, pools.share),
         every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, config.server.send_timeout_s)),
         every(config.server.heartbeat_s, partial(_heartbeats, gw)),

@@ -1,9 +1,9 @@
-"""Apart from the token path: what a running task holds follows what it uses.
+"""Beside the token path: what a running task holds follows what it uses.
 
 Once a second, reservations that streams have outgrown hold more. So the pools know of tokens while
-they flow, not only when an answer ends. Nothing is cut for it: what does not fit becomes a debt,
-which the tenant's next task waits for. And what a task is through with is given back at once: the
-place and the unused tokens of a group that only a part of its strategy needed.
+they flow, not only when an answer ends. No stream is cut for it: what does not fit becomes a debt,
+which the tenant's next task waits for. A task releases a group at once that it needs no more: the
+slot, and the tokens that only a part of its strategy needed.
 
 An edge: it uses the event loop.
 """
@@ -35,8 +35,8 @@ async def bring_up_to_date(gw: Gateway, live: Live) -> None:
         live.is_changing = False
 
 
-async def tend_leases(gw: Gateway) -> None:
-    """Give back what crashed gateways held, also of tenants that ask for nothing any more."""
+async def reap_leases(gw: Gateway) -> None:
+    """Release what crashed gateways held, also of tenants that send no more tasks."""
     num_reaped = await gw.pools.tend()
     if num_reaped:
         gw.metrics.counts["lanewise_ratelimit_reaped_total"][()].inc(num_reaped)

@@ -1,4 +1,4 @@
-"""Settling: what a reservation held is given back and what was used is charged, exactly once.
+"""Settling: a reservation is released and what was used is charged, exactly once.
 
 Besides a task's own reservation there are those of parts of it: `side_reservations`.
 
@@ -25,7 +25,7 @@ def start_settlement(
     """
     live = gw.live.pop(reservation.id, None)
     held = reservation if live is None else live.reservation
-    # Also groups that are given back already: if nobody answered then, the pools know which.
+    # Also groups that are released already: if nobody answered then, the pools know which.
     groups = {demand.group for demand in reservation.demands}
     charged = {group: tokens for group, tokens in used_tokens.items() if group in groups}
 
@@ -69,7 +69,7 @@ class TaskReservation:
             self._gw.spawn(bring_up_to_date(self._gw, live))
 
     def settle(self) -> "asyncio.Task[None]":
-        """Give back all that is left, and charge what was used; repeated, it is the same."""
+        """Release all that is left, and charge what was used; harmless when repeated."""
         if self._settlement is None:
             self._settlement = start_settlement(self._gw, self._reservation, self._used())
         return self._settlement

@@ -24,7 +24,7 @@ from router.decide.admission import reached
 from router.pools.cost import EVEN, cost_tokens
 from router.pools.pools import Demand, Grant, Reservation
 from router.pools.redis_pools import PoolsUnavailable
-from router.waiting.fair_queue import Place
+from router.waiting.fair_queue import QueuePosition
 
 logger = logging.getLogger("lanewise")
 
@@ -47,7 +47,7 @@ class SideReservation:
 class PendingReservation:
     """A reservation that a part waits for, until it is granted or refused."""
 
-    wants_place = False  # a client is told of its tasks' places, not of their parts'
+    wants_queue_position = False  # a client hears of its tasks' positions, not of their parts'
 
     def __init__(self) -> None:
         self._on_stop: Callable[[], None] | None = None  # set while it waits in a queue
@@ -59,7 +59,7 @@ class PendingReservation:
         if self._on_stop is not None:
             self._on_stop()
 
-    def tell_place(self, group: BackendGroup, place: Place) -> None:
+    def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
         """Nobody asked."""
 
     def wait(self, on_stop: Callable[[], None] | None) -> None:
@@ -156,14 +156,14 @@ class SideReservations:
         async def attempt(_has_waited: bool) -> Attempt:
             if gw.limiter.shed(group, tenant.id, others_wait) is not None:
                 return Attempt((), gw.limiter.refusal((group,), tenant.id, others_wait))
-            gw.limiter.enter(name, tenant, (group,))  # while it asks, too
+            gw.limiter.acquire(name, tenant, (group,))  # while it asks, too
             try:
                 grant = await gw.pools.reserve_first(tenant, name, ((demand,),))
             except BaseException:
-                gw.limiter.leave(name)
+                gw.limiter.release(name)
                 raise
             if grant.reservation is None:
-                gw.limiter.leave(name)
+                gw.limiter.release(name)
             return Attempt((), grant)
 
         part = part_of(self._task, name, gw.clock_us())

@@ -23,7 +23,7 @@ from gateway.wire.events import (
     ResponseSteer,
     stream_id_of,
 )
-from gateway.wire.queue_position import PLACE_EVENT, place_fields
+from gateway.wire.queue_position import QUEUE_POSITION_EVENT, queue_position_fields
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import Emit, ResponseStream, ResponseWriter, emitting
 from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
@@ -412,8 +412,8 @@ class Session:
             last_backend=parent.backend if parent else None,
             lineage=parent.lineage if parent else Lineage(),
             stream_id=stream.id,
-            on_place=lambda group, place: writer.send_about(
-                PLACE_EVENT, place_fields(parsed.id, group, place)
+            on_queue_position=lambda group, position: writer.send_about(
+                QUEUE_POSITION_EVENT, queue_position_fields(parsed.id, group, position)
             ),
         )
         active = _Active(job, writer, num_bytes=parent.num_bytes if parent else 0)

@@ -218,16 +218,16 @@ async def _reserve_within_capacity(
             ranked, gw.limiter.refusal(ranked[0].route.groups, task.tenant.id, others_wait)
         )
     groups = tuple({group for route in routes for group in route.route.groups})
-    gw.limiter.enter(task.id, task.tenant, groups)
+    gw.limiter.acquire(task.id, task.tenant, groups)
     try:
         grant = await _reserve(gw, task, demands(task, task_class, routes, gw.weights))
     except BaseException:
-        gw.limiter.leave(task.id)
+        gw.limiter.release(task.id)
         raise
     if grant.index is None:
-        gw.limiter.leave(task.id)
+        gw.limiter.release(task.id)
     else:
-        gw.limiter.enter(task.id, task.tenant, routes[grant.index].route.groups)
+        gw.limiter.acquire(task.id, task.tenant, routes[grant.index].route.groups)
     return Attempt(routes, grant)
 
 

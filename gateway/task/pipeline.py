@@ -295,7 +295,7 @@ def _refused(gw: Gateway, job: Job, reached: TaskStage | None, error: ProtocolEr
 def _warming_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> WarmingTask:
     """What is to make it ready; nothing has begun."""
     job.decision = admitted.decision
-    gw.limiter.leave(admitted.loaded.task.id)  # tasks that answer have its slots
+    gw.limiter.release(admitted.loaded.task.id)  # tasks that answer have its slots
     warming = Warming(gw, admitted.loaded.task, admitted.chosen, admitted.decision.balances)
     reservation = TaskReservation(
         gw, job, admitted.reservation, lambda: costs(gw, admitted, warming.usages)

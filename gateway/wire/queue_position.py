@@ -3,17 +3,17 @@
 import msgspec
 
 from backends.contract import BackendGroup
-from router.waiting.fair_queue import Place
+from router.waiting.fair_queue import QueuePosition
 
-PLACE_EVENT = "response.waiting"  # ours; sent only where the client asked for it
+QUEUE_POSITION_EVENT = "response.waiting"  # ours; sent only where the client asked for it
 
 
-def place_fields(response_id: str, group: BackendGroup, place: Place) -> bytes:
+def queue_position_fields(response_id: str, group: BackendGroup, position: QueuePosition) -> bytes:
     """The event's fields as JSON, without the braces around them."""
     fields = {
         "response_id": response_id,
         "group": group,
-        "place": place.place,
-        "expected_wait_ms": -(-place.expected_us // 1_000),
+        "place": position.position,
+        "expected_wait_ms": -(-position.expected_us // 1_000),
     }
     return msgspec.json.encode(fields)[1:-1]

@@ -45,7 +45,7 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()  # chat completions only
     seed: int | None = None  # chat completions only
     wants_context: bool = False  # metadata.context_events: warned as its context fills
-    wants_place: bool = False  # metadata.queue_events: told where it stands while it waits
+    wants_queue_position: bool = False  # metadata.queue_events: told where it stands while it waits
     compacts: bool = False  # context_management: its context is compacted where it grows too long
     compact_threshold_tokens: int | None = None  # where that begins; None: the gateway's own
     answers: bool = True  # false: to be compacted, and nothing else
@@ -91,7 +91,7 @@ def parse_create(
         hints=parse_hints(body),
         generate=generate,
         wants_context=_flag(body.metadata or {}, "context_events") is True,
-        wants_place=_flag(body.metadata or {}, "queue_events") is True,
+        wants_queue_position=_flag(body.metadata or {}, "queue_events") is True,
         compacts=bool(body.context_management),
         answers=not (parsed_input.triggers and generate),
         compact_threshold_tokens=_threshold(body),

@@ -37,8 +37,9 @@ def demands(
 
 def _demands(task: Task, route: RankedRoute, expected: int, weights: Weights) -> tuple[Demand, ...]:
     once = Usage(num_input_tokens=task.request.num_prompt_tokens, num_output_tokens=expected)
-    usage = route.record.usage(route.options, once)
-    usage[route.route.groups[route.record.prepared_by]] += task.beforehand
+    record = route.record
+    usage = record.usage(route.options, once)
+    usage[route.route.groups[record.prepared_by]] += task.beforehand
     return tuple(
         Demand(group, cost_tokens(usage[group], weights.get(group, EVEN)))
         for group in route.route.groups
@@ -107,9 +108,9 @@ def explain(decision: RouteDecision) -> list[str]:
         f"about {task_class.expected_output_tokens} output tokens expected.",
         f"Signals: {'; '.join(task_class.signals) or 'none'}.",
     ]
-    for place, route in enumerate(decision.ranked, start=1):
+    for rank, route in enumerate(decision.ranked, start=1):
         how = f", {route.strategy}" if route.strategy else ""
-        lines.append(f"{place}. {route.route.value}{how} [{route.reason.value}] {route.why}")
+        lines.append(f"{rank}. {route.route.value}{how} [{route.reason.value}] {route.why}")
     if decision.chosen is not None:
         backends = " and ".join(decision.chosen.backends)
         lines.append(

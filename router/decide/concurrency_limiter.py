@@ -12,7 +12,7 @@ from router.classify.task import Tenant
 from router.decide.decision import RankedRoute
 from router.pools.pools import Balance, Grant, Shed
 
-SHED_WAIT_US = 1_000_000  # nobody knows when a place falls free
+SHED_WAIT_US = 1_000_000  # nobody knows when a slot falls free
 
 
 class ConcurrencyLimiter:
@@ -95,9 +95,9 @@ class ConcurrencyLimiter:
                 )
         raise AssertionError("they are open")
 
-    def enter(self, task_id: str, tenant: Tenant, groups: Sequence[BackendGroup]) -> None:
-        """Count a task on these groups, or on these only from now on; `leave` must follow."""
-        self.leave(task_id)
+    def acquire(self, task_id: str, tenant: Tenant, groups: Sequence[BackendGroup]) -> None:
+        """Count a task on these groups, or on these only from now on; `release` must follow."""
+        self.release(task_id)
         self._held[task_id] = tenant, tuple(groups)
         for group in groups:
             self._running[group] = self._running.get(group, 0) + 1
@@ -108,9 +108,9 @@ class ConcurrencyLimiter:
         """Count it on these groups only from now on; harmless for one that is not counted."""
         held = self._held.get(task_id)
         if held is not None:
-            self.enter(task_id, held[0], groups)
+            self.acquire(task_id, held[0], groups)
 
-    def leave(self, task_id: str) -> None:
+    def release(self, task_id: str) -> None:
         """It is over, or was not admitted; harmless for one that is not counted."""
         held = self._held.pop(task_id, None)
         if held is None:

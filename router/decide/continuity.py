@@ -1,4 +1,4 @@
-"""A conversation in its course: who holds it, what a move would cost, and what speaks for one.
+"""The state of a conversation: who holds it, what a move would cost, and what speaks for one.
 
 Facts about a task that its prompt alone does not tell:
 
@@ -6,7 +6,7 @@ Facts about a task that its prompt alone does not tell:
   prefilled again, so the other engine has to be better by more, the longer the context: that is
   the hysteresis which keeps a conversation from flapping.
 - Evidence that the last answer did not do: the user asks the same again or complains, or tests
-  keep failing in what the tools report. It counts against a conversation held by a fast engine.
+  keep failing in what the tools report. It counts where a fast engine holds the conversation.
 - In the middle of its tool calls a task is never sent down from the deep engine to the fast one,
   nor is a prompt of a few words ("Go on.") that only makes sense after what the deep engine said,
   nor a conversation that was security-sensitive before.
@@ -88,13 +88,13 @@ class ConversationState(msgspec.Struct, frozen=True, kw_only=True):
 NEW = ConversationState()
 
 
-def course_of(
+def conversation_state(
     items: tuple[ContextItem, ...],
     num_prompt_tokens: int,
     holder: BackendGroup | None,
     held_tokens: int = 0,
 ) -> ConversationState:
-    """Read the course of a conversation off its items.
+    """Read the state of a conversation off its items.
 
     Args:
         holder: The last backend's group.

@@ -9,7 +9,7 @@ from backends.contract import BackendGroup
 from router.classify.task import Route, TaskClass
 from router.pools.pools import Balance, PoolsMode, Reservation, Unit
 from router.strategies.record import NO_OPTIONS, StrategyOptions, StrategyRecord
-from router.strategies.table import record_of
+from router.strategies.table import RECORDS
 
 
 class Reason(enum.StrEnum):
@@ -47,7 +47,7 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def record(self) -> StrategyRecord[Any]:
         """What there is to know of its strategy."""
-        return record_of(self.strategy)
+        return RECORDS[self.strategy]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

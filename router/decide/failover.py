@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence, Set
 
 from backends.contract import BackendError
 
-MAX_SPARES = 2  # others that may be tried for one place of a route; each costs its own wait
+MAX_SPARES = 2  # others that may be tried for one backend of a route; each costs its own wait
 
 
 def replacement(

@@ -27,10 +27,10 @@ MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and by what clien
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known besides the task and its class."""
 
-    course: ConversationState = NEW
+    conversation: ConversationState = NEW
     gain_correction: float = 0.0  # what outcomes add to `p_gain`
     num_outcomes: int = 0  # behind it
-    told: float = 0.0  # how much the learned gain counts as it is, 0 to 1
+    explicit: float = 0.0  # how much the learned gain counts as it is, 0 to 1
     shares_left: dict[BackendGroup, float] = {}  # of the tenant's pools, the emptiest of a group
     backend_speeds: BackendSpeeds | None = None
     alarms: tuple[str, ...] = ()  # of drift, in words
@@ -66,11 +66,11 @@ def weigh(
     elif p_deep >= high:
         label = "deep"
     said = [name for _, name in shifts] + words
-    course = facts.course
-    if course.holder == "fast" and course.evidence >= DECISIVE and label != "deep":
-        why = f"The fast engine's answer did not do ({', '.join(course.signs)})"
+    conversation = facts.conversation
+    if conversation.holder == "fast" and conversation.evidence >= DECISIVE and label != "deep":
+        why = f"The fast engine's answer did not do ({', '.join(conversation.signs)})"
         return _decided(task_class, "deep", "evidence", why)
-    kept = _kept_deep(course) if label != "deep" else ""
+    kept = _kept_deep(conversation) if label != "deep" else ""
     if kept:
         return _decided(task_class, "deep", "sticky", kept)
     too_late = "" if label == "interactive" else _too_late(tradeoff, task, task_class, stats, facts)
@@ -90,15 +90,15 @@ def weigh(
     return _relabelled(task_class, label, because)
 
 
-def _kept_deep(course: ConversationState) -> str:
+def _kept_deep(conversation: ConversationState) -> str:
     """Why a conversation that the deep engine holds does not leave it; empty if it may."""
-    if course.holder != "deep":
+    if conversation.holder != "deep":
         return ""
-    if course.answers_tools:
+    if conversation.answers_tools:
         return "In the middle of its tool calls a task is not sent down from the deep engine"
-    if course.was_sensitive:
+    if conversation.was_sensitive:
         return "The conversation was security-sensitive before, and stays on the deep engine"
-    if course.goes_on:
+    if conversation.goes_on:
         return "So short an ask goes on with what the deep engine holds"
     return ""
 
@@ -131,7 +131,7 @@ def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
     leaning = max(-MAX_HINTED, min(MAX_HINTED, PER_GAIN * facts.gain_correction))
     gain = task_class.p_gain + facts.gain_correction
     whole = log_odds(gain, 0.02) - log_odds(task_class.p_deep, 0.02)
-    shift = leaning + facts.told * (whole - leaning)
+    shift = leaning + facts.explicit * (whole - leaning)
     return max(-MAX_LEARNED, min(MAX_LEARNED, shift))
 
 
@@ -141,12 +141,14 @@ def _shifts(tradeoff: Tradeoff, task_class: TaskClass, facts: Facts) -> list[tup
     if tradeoff.learn and facts.gain_correction:
         size = _learned_shift(task_class, facts)
         shifts.append((size, f"{facts.num_outcomes} outcomes {size:+.1f}"))
-    course = facts.course
-    if course.evidence and course.holder != "deep":
-        shifts.append((course.evidence, f"{', '.join(course.signs)} {course.evidence:+.1f}"))
-    if course.holder is not None:
-        size = course.holding if course.holder == "deep" else -course.holding
-        kept = f"{course.holder} holds {course.held_tokens} tokens of it"
+    conversation = facts.conversation
+    if conversation.evidence and conversation.holder != "deep":
+        shifts.append(
+            (conversation.evidence, f"{', '.join(conversation.signs)} {conversation.evidence:+.1f}")
+        )
+    if conversation.holder is not None:
+        size = conversation.holding if conversation.holder == "deep" else -conversation.holding
+        kept = f"{conversation.holder} holds {conversation.held_tokens} tokens of it"
         shifts.append((size, f"{kept} {size:+.1f}"))
     return shifts
 

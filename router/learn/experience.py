@@ -13,7 +13,7 @@ from backends.contract import BackendGroup, BackendStats, ContextItem
 from router.classify.task import Route, Task, TaskClass
 from router.classify.text_features import Reading
 from router.decide.backend_speed import BackendSpeeds
-from router.decide.continuity import ConversationState, course_of
+from router.decide.continuity import ConversationState, conversation_state
 from router.decide.weighing import Facts
 from router.learn.drift import Monitor, load_reference, values_of
 from router.learn.learning import GainLearner, trait_values, traits
@@ -58,15 +58,15 @@ class Experience:
         before = self.pending_outcomes.before(task)
         holder = next((s.info.group for s in stats if s.info.name == task.last_backend), None)
         num_tokens = task.request.num_prompt_tokens
-        course = course_of(task.request.items, num_tokens, holder, task.held_tokens)
+        conversation = conversation_state(task.request.items, num_tokens, holder, task.held_tokens)
         if before is not None and before.taught_by is None and task.generate:
             named = next((s.info.group for s in stats if s.info.model == task.hints.model), None)
             wants_deep = task.hints.route is Route.DEEP or named == "deep"
-            hint = shown(before, task, course, wants_deep=wants_deep)
+            hint = shown(before, task, conversation, wants_deep=wants_deep)
             if hint is not None:
                 source, success = hint
                 self.teach(before, source, {before.answered_by: success})
-        return course
+        return conversation
 
     def holder_of(self, task: Task) -> str | None:
         """The backend that gave the answer this context ends with, if it is remembered."""
@@ -86,7 +86,7 @@ class Experience:
         task: Task,
         task_class: TaskClass,
         reading: Reading,
-        course: ConversationState,
+        conversation: ConversationState,
         now_us: int,
     ) -> Facts:
         """What is known that bears on this task."""
@@ -97,10 +97,10 @@ class Experience:
         left = self._left.get(task.tenant.id)
         is_fresh = left is not None and now_us - left.at_us < STALE_US
         return Facts(
-            course=course,
+            conversation=conversation,
             gain_correction=correction,
             num_outcomes=round(learner.num_outcomes) if correction else 0,
-            told=learner.told if correction else 0.0,
+            explicit=learner.told if correction else 0.0,
             shares_left=left.shares if left is not None and is_fresh else {},
             backend_speeds=self.backend_speeds,
             alarms=tuple(self.monitor(task.tenant.id).standing.alarms.values()),

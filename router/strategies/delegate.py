@@ -4,7 +4,7 @@ The fast engine is offered a tool of the gateway's. It works in rounds:
 
 1. opening: the fast engine answers. Without a call of the tool that is the whole response.
 2. Each call becomes a sub-task on the deep engine, begun when the call is complete. The fast engine
-   goes on meanwhile, told that they run.
+   goes on meanwhile and knows that they run.
 3. closing: with what the sub-tasks came to, the fast engine gives the final answer.
 
 What the fast engine says meanwhile and what the sub-tasks say is commentary; sub-tasks wait until

@@ -33,8 +33,8 @@ class Items:
             self._index += 1
             self._phase = phase if delta.kind is DeltaKind.TEXT else None
         if delta.index != self._index:
-            told = (delta.kind, delta.text, delta.num_tokens, delta.at_us, delta.call_id)
-            delta = Delta(self._index, *told, delta.name, delta.sealed, delta.phase)
+            rest = (delta.kind, delta.text, delta.num_tokens, delta.at_us, delta.call_id)
+            delta = Delta(self._index, *rest, delta.name, delta.sealed, delta.phase)
         return Forward(delta, self._phase, branch)
 
 
@@ -85,7 +85,7 @@ def end(finishes: Iterable[Finish | None], answer: Finish, *, replaceable: bool)
 
 
 class Patience:
-    """Watches for silence: told of everything heard, it says at each look whether there was any."""
+    """Watches for silence: `look` says whether anything was heard since the last look."""
 
     __slots__ = ("_num_heard", "_num_seen")
 

@@ -32,7 +32,7 @@ class Delegation:
     task: str
     branch: int | None  # None: it was never begun
     state: State = "running"
-    note: str = ""  # what to tell the fast engine instead of words
+    note: str = ""  # what the fast engine reads instead of words
     said: list[tuple[int, Delta]] = field(default_factory=list)  # (branch, delta)
     num_shown: int = 0
 

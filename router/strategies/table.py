@@ -13,6 +13,8 @@ _MODULES = (brief, race, hedge, refine, breadth, delegate)
 STRATEGIES: Mapping[str, StrategyRecord[Any]] = {
     record.name: record for record in (module.RECORD for module in _MODULES)
 }
+# By the strategy of a route; None is one engine alone.
+RECORDS: Mapping[str | None, StrategyRecord[Any]] = {None: single.RECORD, **STRATEGIES}
 
 # A strategy's name where somebody writes it down.
 StrategyName = Annotated[
@@ -31,8 +33,3 @@ PolicyOptions = msgspec.defstruct(
     kw_only=True,
     forbid_unknown_fields=True,
 )
-
-
-def record_of(strategy: str | None) -> StrategyRecord[Any]:
-    """A strategy's record; None is one engine alone."""
-    return single.RECORD if strategy is None else STRATEGIES[strategy]

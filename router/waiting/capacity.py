@@ -44,7 +44,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     num_waiting: int  # sequences that wait inside the engines
     max_num_seqs: int
     kv_usage: float  # 0..1, of the fullest engine
-    reports: bool  # whether the engines tell the last four at all
+    reports: bool  # whether the engines report the last four at all
     token_us: float | None = None  # recent time per output token; None: nothing ended lately
 
 

@@ -1,12 +1,12 @@
-"""Who of those that wait for a group of engines is next: start-time fair queueing, pure.
+"""Which task that waits for a group of engines is next: start-time fair queueing, pure.
 
-Each tenant's tasks stand in a line of their own, first in, first out: a small task never passes a
-large one of the same tenant, which would then wait for ever. Between lines the tenant comes next
-that has had the least for its weight, in tokens asked; one that was idle begins where the others
-are, so that nobody saves up a claim by staying away.
+Each tenant has a line of its own, first in, first out: a small task never passes a large one of the
+same tenant, which would then wait for ever. Between lines, the tenant is next that has had the
+least tokens for its weight; a tenant that was idle starts where the others are, so that nobody
+gains by staying away.
 
 A line whose own pools are empty is blocked until they can have refilled, and the others go on. The
-caller asks for whom to try (`next`), tries, and says how it went: `served` or `put_back`.
+caller takes the `next` task, tries it, and reports `served` or `put_back`.
 """
 
 from collections import deque
@@ -40,10 +40,10 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     per_min: int = 0  # that pool's refill, in its unit; 0: it does not refill by time
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class QueuePosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where a task stands."""
 
-    place: int  # 1: next
+    position: int  # 1: next
     expected_us: int  # until it is served, as far as can be known
 
 
@@ -111,8 +111,8 @@ class FairQueue:
         if len(self._lines) > MAX_LINES_KEPT:
             self._forget()
 
-    def leave(self, waiter_id: str, now_us: int) -> bool:
-        """Go away unserved; false if it was not here. The next of its line may try at once."""
+    def remove(self, waiter_id: str, now_us: int) -> bool:
+        """Take out a task unserved; false if it is not here. The next one may try at once."""
         tenant_id = self._tenant_of.pop(waiter_id, None)
         if tenant_id is None:
             return False
@@ -123,7 +123,7 @@ class FairQueue:
         return True
 
     def expired(self, now_us: int) -> list[Waiter]:
-        """Those that have waited as long as they may; they still have to `leave`."""
+        """Those that have waited as long as they may; they still have to be `remove`d."""
         return [w for line in self._lines.values() for w in line.waiters if w.until_us <= now_us]
 
     # -- whose turn ----------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class FairQueue:
             share = 1 / min(self._num_pauses, MIN_PAUSES)
             self._pause_us += (now_us - self._served_us - self._pause_us) * share
         self._served_us = now_us
-        self.leave(waiter.id, now_us)
+        self.remove(waiter.id, now_us)
 
     def put_back(self, waiter: Waiter, block: Block, now_us: int) -> None:
         """It was tried in vain: its line waits."""
@@ -181,27 +181,27 @@ class FairQueue:
 
     # -- what a client is told -----------------------------------------------------------------
 
-    def places(self, now_us: int) -> dict[str, Place]:
+    def positions(self, now_us: int) -> dict[str, QueuePosition]:
         """Where everybody stands, by id, and how long each is likely to wait."""
         tagged = [
             (tag, waiter.joined_us, waiter.id)
             for line in self._lines.values()
             for waiter, tag in self._tags(line)
         ]
-        order = {name: place for place, (_, _, name) in enumerate(sorted(tagged), start=1)}
+        order = {name: position for position, (_, _, name) in enumerate(sorted(tagged), start=1)}
         is_held = self.is_held(now_us)
-        places: dict[str, Place] = {}
+        positions: dict[str, QueuePosition] = {}
         for line in self._lines.values():
             expected_us = float(max(0, line.blocked_us - now_us))
             for number, waiter in enumerate(line.waiters):
                 if number:
                     expected_us += self._cost_us(line, waiter.tokens, self._pause_us)
-                place = order[waiter.id]
-                least_us = place * self._pause_us if is_held else 0.0
-                places[waiter.id] = Place(
-                    place=place, expected_us=round(max(expected_us, least_us))
+                position = order[waiter.id]
+                least_us = position * self._pause_us if is_held else 0.0
+                positions[waiter.id] = QueuePosition(
+                    position=position, expected_us=round(max(expected_us, least_us))
                 )
-        return places
+        return positions
 
     def expected_us(
         self, tenant_id: str, tokens: int, now_us: int, block: Block | None = None
@@ -215,7 +215,7 @@ class FairQueue:
     def certain_us(
         self, tenant_id: str, tokens: int, now_us: int, block: Block | None = None
     ) -> int:
-        """How long it would wait at least: refills are certain, places only once they were seen.
+        """How long it would wait at least: refills are certain, slots only once they were seen.
 
         To refuse somebody for a guess would be wrong.
         """

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-_SCALE = 1 << 20  # steps of the water level per place of weight 1
+_SCALE = 1 << 20  # steps of the water level per slot of weight 1
 
 
 class ShareClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tenant wants of a capacity, in places."""
+    """What one tenant wants of a capacity, in slots."""
 
     demand: int
     weight: int = 1  # at least 1
@@ -22,7 +22,7 @@ class ShareClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def water_fill(capacity: int, claims: Mapping[str, ShareClaim]) -> dict[str, int]:
-    """Each tenant's places; whole numbers, which sum up to all there is or all that is wanted."""
+    """Each tenant's slots: whole numbers whose sum is all there is, or all that is wanted."""
     tops = {
         name: max(0, claim.demand if claim.ceiling is None else min(claim.demand, claim.ceiling))
         for name, claim in claims.items()
@@ -48,7 +48,7 @@ def water_fill(capacity: int, claims: Mapping[str, ShareClaim]) -> dict[str, int
         else:
             high = middle
     shares = filled(low)
-    # Less than one place per tenant is left: to those who have least for their weight.
+    # Less than one slot per tenant is left: to those who have least for their weight.
     thirsty = sorted(
         (name for name in claims if shares[name] < tops[name]),
         key=lambda name: ((shares[name] + 1) / weights[name], name),
@@ -59,7 +59,7 @@ def water_fill(capacity: int, claims: Mapping[str, ShareClaim]) -> dict[str, int
 
 
 def stepped(before: int | None, wanted: int, max_step: float) -> int:
-    """A share on its way to another: at most that part of it at once, and at least one place."""
+    """The next step from one share to another: at most that part of it, at least one slot."""
     if before is None:
         return wanted
     step = max(1, int(before * max_step))

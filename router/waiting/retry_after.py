@@ -1,15 +1,13 @@
-"""Waits that are told, so that each is true: whoever is refused in a burst gets an own turn.
+"""The `retry_after` of refusals: every task that is refused in a burst gets a turn of its own.
 
-A pool that is empty refuses a burst, and each of them would fit after the same wait; but only one
-of them. So each is told a time after the one before, apart by what its task takes to refill. It is
-no reservation: whoever comes may have what is there. It only keeps those who do as they are told
-from coming all at once, and in vain.
+After the same wait any task of a burst would fit, but only one of them. So each gets a later turn
+than the one before, by what its task takes to refill. A turn is no reservation; it only keeps
+clients that heed it from coming all at once, and in vain.
 
-Nobody can tell a client that prompts again from another one. So turns add up only within a burst,
-and never beyond a minute: who comes later is told what the pools say. A burst is over, too, when a
-task gets in before anybody's turn, and when other pools are met (Redis went away, or came back).
-Turns are for what refills: when a place falls free nobody knows, and a day's budget comes back at
-once.
+A client that comes again looks like any other. So turns add up only within a burst, and never
+beyond a minute; later refusals say what the pools say. A burst is over, too, when a task gets in
+before anybody's turn, and when other pools answer (Redis went away, or came back). Turns are for
+what refills: nobody knows when a slot falls free, and a day's budget comes back at once.
 """
 
 import msgspec
@@ -18,25 +16,25 @@ from backends.contract import BackendGroup
 from router.pools.pools import Demand, Grant, PoolsMode
 
 BURST_US = 1_000_000  # how long after the first of a burst others still belong to it
-MAX_TOLD_US = 60_000_000  # turns make no wait longer; clients of OpenAI heed no longer waits
+MAX_TURN_US = 60_000_000  # turns make no wait longer; clients of OpenAI heed no longer waits
 MAX_KEPT = 10_000  # bursts
 
 
 class _Burst(msgspec.Struct):
     began_us: int
-    first_us: int  # the earliest turn told
+    first_us: int  # the earliest turn
     last_us: int  # the latest
 
 
 class RetryAfter:
-    """The turns told so far. `now_us` never goes back."""
+    """The turns so far. `now_us` never goes back."""
 
     def __init__(self) -> None:
         self._bursts: dict[tuple[str, BackendGroup], _Burst] = {}
         self._mode: PoolsMode = "redis"
 
     def wait_us(self, tenant_id: str, grant: Grant, tokens: int, least_us: int, now_us: int) -> int:
-        """How long to tell this one to wait: `least_us`, or until after those told before."""
+        """How long this one is to wait: `least_us`, or until after the turns before."""
         assert grant.limited_by is not None, "a refused grant names its pool"
         group, unit = grant.limited_by
         self._meet(grant.mode)
@@ -49,7 +47,7 @@ class RetryAfter:
             return least_us
         # At its turn the one before takes all there is, and what this one takes comes after.
         after_us = burst.last_us + _step_us(grant, tokens)
-        turn_us = max(turn_us, min(after_us, now_us + MAX_TOLD_US))
+        turn_us = max(turn_us, min(after_us, now_us + MAX_TURN_US))
         burst.first_us = min(burst.first_us, turn_us)
         burst.last_us = max(burst.last_us, turn_us)
         return turn_us - now_us
@@ -57,7 +55,7 @@ class RetryAfter:
     def admitted(
         self, tenant_id: str, demands: tuple[Demand, ...], mode: PoolsMode, now_us: int
     ) -> None:
-        """A task got in: if before anybody's turn, the turns told are not how things are."""
+        """A task got in: if that was before anybody's turn, the turns are wrong."""
         self._meet(mode)
         for demand in demands:
             key = tenant_id, demand.group

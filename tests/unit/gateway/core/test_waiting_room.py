@@ -168,7 +168,7 @@ async def test_who_may_wait(
     await until(lambda: world.depth == 1 or two.done())
     assert two.done() != waits, case
     if not waits:
-        # A place's wait is a guess of a second; what matters is that it is told at once.
+        # A place's wait is a guess of a second; what matters is that it is shown at once.
         assert world.refusal.headers["retry-after-ms"] == "1000"
     for each in (one, two):
         each.cancel()
@@ -304,20 +304,20 @@ async def test_a_client_that_asked_is_told_its_place() -> None:
     world = WaitingWorld([], limits=tenant(max_concurrent=1))
     _, one = world.start()
     await until(lambda: len(world.fast.generations) == 1)
-    told: list[tuple[str, int]] = []
+    shown: list[tuple[str, int]] = []
     tasks = []
     for number in range(3):
         asks = {"queue_events": "true"} if number != 1 else {}
         job = world.job(metadata={"route": "fast"} | asks)
         if number != 1:
-            job._on_place = lambda group, place, number=number: told.append(  # type: ignore[misc]
-                (f"{group} {number}", place.place)
+            job._on_queue_position = lambda group, position, number=number: shown.append(  # type: ignore[misc]
+                (f"{group} {number}", position.position)
             )
         tasks.append(asyncio.create_task(handle_task(world.gw, job)))
         await world.waits(number + 1)
-    assert told == [("fast 0", 1), ("fast 2", 3)]
+    assert shown == [("fast 0", 1), ("fast 2", 3)]
     tasks[0].cancel()
-    await asyncio.wait_for(until(lambda: ("fast 2", 2) in told), PATIENCE_S)
+    await asyncio.wait_for(until(lambda: ("fast 2", 2) in shown), PATIENCE_S)
     for each in (one, *tasks):
         each.cancel()
     await asyncio.gather(one, *tasks, return_exceptions=True)

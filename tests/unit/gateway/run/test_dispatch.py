@@ -28,7 +28,7 @@ from gateway.wire.response import ResponseStream
 from gateway.wire.routing import RoutedGeneration
 from router.classify.task import Route
 from router.decide.decision import RankedRoute, Reason
-from router.strategies.table import STRATEGIES, record_of
+from router.strategies.table import RECORDS, STRATEGIES
 from tests.unit.gateway.doubles import (
     RecordingBackend,
     Transcript,
@@ -69,7 +69,7 @@ def request(**fields: Any) -> GenerateRequest:
 
 def route(strategy: str | None, **options: Any) -> RankedRoute:
     both = strategy is not None
-    kind = record_of(strategy).options
+    kind = RECORDS[strategy].options
     own = {name: value for name, value in options.items() if name in kind.__struct_fields__}
     return RankedRoute(
         route=Route.PARALLEL if both else Route.FAST,

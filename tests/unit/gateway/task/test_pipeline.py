@@ -122,7 +122,7 @@ class World:
                 waiting,
                 clock_us=clock_us,
                 policy_wait_ms=lambda: self.gw.policy.wait_ms,
-                give_back=lambda reservation: self.failover.settle(reservation, {}),
+                release=lambda reservation: self.failover.settle(reservation, {}),
                 spawn=lambda coroutine: self.gw.spawn(coroutine),
                 metrics=metrics,
             ),

@@ -10,7 +10,7 @@ from router.decide.continuity import (
     MAX_HOLDING,
     NEW,
     ConversationState,
-    course_of,
+    conversation_state,
     was_sensitive,
 )
 
@@ -38,7 +38,7 @@ ASK = user("Fix the deadlock in the lock manager")
 
 
 def test_a_first_ask_has_no_course() -> None:
-    assert course_of((ASK,), 500, None) == NEW
+    assert conversation_state((ASK,), 500, None) == NEW
     assert NEW.holding == 0
 
 
@@ -70,14 +70,14 @@ ROWS: tuple[tuple[str, tuple[ContextItem, ...], float], ...] = (
 
 @pytest.mark.parametrize(("why", "items", "evidence"), ROWS, ids=[row[0] for row in ROWS])
 def test_evidence(why: str, items: tuple[ContextItem, ...], evidence: float) -> None:
-    course = course_of(items, 5_000, "fast")
-    assert course.evidence == evidence, course.signs
-    assert bool(course.signs) == (evidence > 0)
+    conversation = conversation_state(items, 5_000, "fast")
+    assert conversation.evidence == evidence, conversation.signs
+    assert bool(conversation.signs) == (evidence > 0)
 
 
 def test_two_failing_reports_or_one_complaint_decide() -> None:
     for items in (ROWS[2][1], ROWS[8][1]):
-        assert course_of(items, 5_000, "fast").evidence >= DECISIVE
+        assert conversation_state(items, 5_000, "fast").evidence >= DECISIVE
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_two_failing_reports_or_one_complaint_decide() -> None:
     ],
 )
 def test_a_few_words_go_on_with_what_was_said(ask: str, *, goes_on: bool) -> None:
-    assert course_of((ASK, ANSWER, user(ask)), 5_000, "deep").goes_on is goes_on
-    assert not course_of((user(ask),), 5_000, "deep").goes_on, "with nothing before it"
+    assert conversation_state((ASK, ANSWER, user(ask)), 5_000, "deep").goes_on is goes_on
+    assert not conversation_state((user(ask),), 5_000, "deep").goes_on, "with nothing before it"
 
 
 def test_a_conversation_was_sensitive_if_an_earlier_ask_was() -> None:
@@ -105,14 +105,14 @@ def test_a_conversation_was_sensitive_if_an_earlier_ask_was() -> None:
 
 def test_the_middle_of_a_long_item_is_not_read() -> None:
     hidden = "." * MAX_CHARS + FAIL + "." * MAX_CHARS
-    assert course_of((ASK, CALL, output(hidden)), 5_000, "fast").evidence == 0
+    assert conversation_state((ASK, CALL, output(hidden)), 5_000, "fast").evidence == 0
 
 
 def test_what_the_client_brings_is_in_nobodys_cache() -> None:
-    course = course_of((ASK, ANSWER, user("And now?")), 5_000, "deep")
-    assert (course.held_tokens, course.answers_tools) == (4_990, False)
-    course = course_of((ASK, CALL, output(PASS)), 5_000, "deep")
-    assert (course.held_tokens, course.answers_tools) == (4_950, True)
+    conversation = conversation_state((ASK, ANSWER, user("And now?")), 5_000, "deep")
+    assert (conversation.held_tokens, conversation.answers_tools) == (4_990, False)
+    conversation = conversation_state((ASK, CALL, output(PASS)), 5_000, "deep")
+    assert (conversation.held_tokens, conversation.answers_tools) == (4_950, True)
 
 
 def test_holding_grows_with_the_context_up_to_a_bound() -> None:

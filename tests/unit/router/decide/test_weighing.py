@@ -40,7 +40,7 @@ def test_with_nothing_known_the_class_is_the_classifiers(p_deep: float) -> None:
 
 
 def held(by: Any, tokens: int = 8_192, **fields: Any) -> Facts:
-    return Facts(course=ConversationState(holder=by, held_tokens=tokens, **fields))
+    return Facts(conversation=ConversationState(holder=by, held_tokens=tokens, **fields))
 
 
 ROWS: tuple[tuple[str, float, Facts, str, str], ...] = (
@@ -105,13 +105,13 @@ GAINS = (
 def test_what_clients_told_takes_the_place_of_the_classifier(
     p_deep: float, correction: float, told: float, label: str
 ) -> None:
-    facts = Facts(gain_correction=correction, num_outcomes=240, told=told)
+    facts = Facts(gain_correction=correction, num_outcomes=240, explicit=told)
     assert weighed(p_deep, facts).label == label
 
 
 def test_it_says_what_counted() -> None:
     facts = Facts(
-        course=ConversationState(holder="fast", held_tokens=8_192),
+        conversation=ConversationState(holder="fast", held_tokens=8_192),
         gain_correction=0.2,
         num_outcomes=240,
     )

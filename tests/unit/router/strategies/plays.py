@@ -27,7 +27,7 @@ from router.strategies.brief import Comment
 from router.strategies.part_requests import TaskPart
 from router.strategies.refine import Draft
 from router.strategies.subtasks import Converse
-from router.strategies.table import record_of
+from router.strategies.table import RECORDS
 
 TEXT, REASONING, CALL = DeltaKind.TEXT, DeltaKind.REASONING, DeltaKind.FUNCTION_CALL
 STOP, LENGTH, ERROR = FinishReason.STOP, FinishReason.LENGTH, FinishReason.ERROR
@@ -58,7 +58,7 @@ def failed(backend: str = "deep") -> Finish:
 
 
 def machine_of(strategy: str | None, request: GenerateRequest, **options: Any) -> Machine:
-    record = record_of(strategy)
+    record = RECORDS[strategy]
     return record.machine(record.options(**options), request)
 
 

@@ -31,7 +31,7 @@ from router.strategies.part_requests import ADDED_TOKENS, TaskPart, WholeAnswer,
 from router.strategies.record import Usages
 from router.strategies.refine import DRAFT_MAX_OUTPUT_TOKENS, REVISE_INSTRUCTIONS, Draft, Revise
 from router.strategies.subtasks import SUBTASK_MAX_OUTPUT_TOKENS, Converse, Subtask
-from router.strategies.table import record_of
+from router.strategies.table import RECORDS
 
 
 def request(**fields: Any) -> GenerateRequest:
@@ -166,7 +166,7 @@ TOKENS: list[tuple[str | None, dict[str, Any], int, int, int, int | None]] = [
 
 
 def expected(strategy: str | None, prompt: int, output: int, **options: Any) -> Usages:
-    record = record_of(strategy)
+    record = RECORDS[strategy]
     return record.usage(record.options(**options), Usage(prompt, 0, output))
 
 

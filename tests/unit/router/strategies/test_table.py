@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from router.strategies.table import STRATEGIES, PolicyOptions, record_of
+from router.strategies.table import RECORDS, STRATEGIES, PolicyOptions
 
 ROOT = Path(__file__).resolve().parents[4]
 FLOORS = ("gateway", "router", "backends")
@@ -60,8 +60,8 @@ def test_other_strings_may_be_compared() -> None:
 
 def test_every_record_is_listed_under_its_name() -> None:
     assert [record.name for record in STRATEGIES.values()] == list(STRATEGIES)
-    assert all(record_of(name) is record for name, record in STRATEGIES.items())
-    assert record_of(None).name not in STRATEGIES
+    assert all(RECORDS[name] is record for name, record in STRATEGIES.items())
+    assert RECORDS[None].name not in STRATEGIES
 
 
 def test_a_policy_has_the_options_of_all() -> None:

@@ -119,9 +119,9 @@ def test_bounds() -> None:
     assert fair.has_room("b")
     fair.join(waiter("b1"))
     assert not fair.has_room("c")
-    assert fair.leave("a1", 0)
+    assert fair.remove("a1", 0)
     assert fair.has_room("a")
-    assert not fair.leave("a1", 0)
+    assert not fair.remove("a1", 0)
 
 
 def test_whoever_leaves_first_in_line_lets_the_next_try() -> None:
@@ -129,7 +129,7 @@ def test_whoever_leaves_first_in_line_lets_the_next_try() -> None:
     fair.join(waiter("a1", tokens=1_000), SHORT)
     fair.join(waiter("a2", tokens=1))
     assert fair.next(S) is None
-    fair.leave("a1", S)
+    fair.remove("a1", S)
     assert drain(fair, S) == ["a2"]
 
 
@@ -155,10 +155,10 @@ def test_what_a_client_is_told(block: Block, tokens: int, expected_s: list[int])
     for each in waiters:
         fair.join(each, block)
     fair.join(waiter("b0", joined_us=1), SHORT)
-    told = fair.places(0)
-    places = [told[each.id] for each in waiters]
-    assert [place.expected_us // S for place in places] == expected_s
-    assert [place.place for place in places] == [1, 3, 4], "b's turn is between"
+    positions = fair.positions(0)
+    found = [positions[each.id] for each in waiters]
+    assert [position.expected_us // S for position in found] == expected_s
+    assert [position.position for position in found] == [1, 3, 4], "b's turn is between"
     step = expected_s[2] - expected_s[1]
     assert fair.expected_us("a", tokens, 0) == (expected_s[-1] + step) * S
     own = Block(wait_us=7, unit="tokens", per_min=60)
@@ -199,7 +199,7 @@ def test_pauses_without_anybody_waiting_are_none() -> None:
             now_us += S // 2
     fair.join(waiter("a99", joined_us=now_us))
     fair.hold(now_us + S)
-    assert fair.places(now_us)["a99"].expected_us == S // 2
+    assert fair.positions(now_us)["a99"].expected_us == S // 2
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -252,18 +252,18 @@ def test_whatever_happens_nobody_is_lost_or_served_twice(seed: int) -> None:
                 inside.add(each.id)
         elif action < 0.5 and inside:
             name = chance.choice(sorted(inside))
-            assert fair.leave(name, now_us)
+            assert fair.remove(name, now_us)
             inside.remove(name)
             out[name] += 1
         elif action < 0.6:
             for gone in fair.expired(now_us):
-                assert fair.leave(gone.id, now_us)
+                assert fair.remove(gone.id, now_us)
                 inside.remove(gone.id)
                 out[gone.id] += 1
         elif action < 0.65:
             fair.released(chance.choice("abcde"), now_us)
         elif (turn := fair.next(now_us)) is not None:
-            assert sorted(p.place for p in fair.places(now_us).values()) == [
+            assert sorted(p.position for p in fair.positions(now_us).values()) == [
                 *range(1, len(fair) + 1)
             ]
             if chance.random() < 0.5:

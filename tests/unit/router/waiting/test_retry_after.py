@@ -8,7 +8,7 @@ import pytest
 
 from router.classify.task import GroupLimits, Tenant
 from router.pools.pools import Demand, Grant, MemoryPools
-from router.waiting.retry_after import BURST_US, MAX_KEPT, MAX_TOLD_US, RetryAfter
+from router.waiting.retry_after import BURST_US, MAX_KEPT, MAX_TURN_US, RetryAfter
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -20,7 +20,7 @@ def test_everybody_of_a_burst_gets_in_when_told(seed: int) -> None:
         max_concurrent=10_000,
     )
     tenant = Tenant(id="acme", tier="free", limits={"fast": limits})
-    pools, promises = MemoryPools(lease_us=3_600_000_000), RetryAfter()
+    pools, retry_after = MemoryPools(lease_us=3_600_000_000), RetryAfter()
     now_us = 1_000_000_000
     sizes = [chance.randrange(1, limits.tokens_per_min // 50) for _ in range(400)]
     # Everything is used up before they come, and more, so that none of them fits by chance.
@@ -36,9 +36,9 @@ def test_everybody_of_a_burst_gets_in_when_told(seed: int) -> None:
         grant = pools.reserve_first(tenant, str(number), demands, now_us)
         if grant.index is not None:
             continue
-        wait_us = promises.wait_us(tenant.id, grant, sizes[number], grant.wait_us, now_us)
+        wait_us = retry_after.wait_us(tenant.id, grant, sizes[number], grant.wait_us, now_us)
         assert wait_us >= grant.wait_us, "never less than what the pools say"
-        if wait_us < MAX_TOLD_US:
+        if wait_us < MAX_TURN_US:
             assert tries == 0, f"client {number} was told {wait_us} us, and came in vain"
             told_us.append(wait_us)
             heapq.heappush(arrivals, (now_us + wait_us, number, tries + 1))
@@ -47,19 +47,19 @@ def test_everybody_of_a_burst_gets_in_when_told(seed: int) -> None:
 
 def test_turns_are_bounded_and_each_tenants_own() -> None:
     limits = GroupLimits(requests_per_min=1, tokens_per_min=60, max_concurrent=1)
-    pools, promises = MemoryPools(), RetryAfter()
+    pools, retry_after = MemoryPools(), RetryAfter()
     now_us = 1_000_000_000
     for name in ("a", "b"):
         tenant = Tenant(id=name, tier="free", limits={"fast": limits})
         demands = [(Demand("fast", 1),)]
         pools.reserve_first(tenant, "first", demands, now_us)
         grant = pools.reserve_first(tenant, "second", demands, now_us)
-        told = [promises.wait_us(name, grant, 1, grant.wait_us, now_us) for _ in range(5)]
+        told = [retry_after.wait_us(name, grant, 1, grant.wait_us, now_us) for _ in range(5)]
         assert told[0] == grant.wait_us
-        assert told[-1] == max(grant.wait_us, MAX_TOLD_US)
+        assert told[-1] == max(grant.wait_us, MAX_TURN_US)
     for number in range(MAX_KEPT + 5):
-        promises.wait_us(f"t{number}", grant, 1, 0, now_us)
-    assert len(promises._bursts) <= MAX_KEPT
+        retry_after.wait_us(f"t{number}", grant, 1, 0, now_us)
+    assert len(retry_after._bursts) <= MAX_KEPT
 
 
 NOW_US = 1_000_000_000
@@ -91,11 +91,11 @@ def six_a_minute() -> tuple[MemoryPools, Tenant]:
 @pytest.mark.parametrize("interval_us", [200_000, 1_000_000, 3_000_000])
 def test_who_asks_again_and_again_is_told_what_is_true(interval_us: int) -> None:
     """Of one that asks every second each answer is exact; of one that asks faster, soon again."""
-    (pools, tenant), promises, now_us = six_a_minute(), RetryAfter(), NOW_US
+    (pools, tenant), retry_after, now_us = six_a_minute(), RetryAfter(), NOW_US
     num_refused, num_exact, in_us = 0, 0, NOW_US + 10_000_000
     while (grant := ask(pools, tenant, f"try-{now_us}", now_us)).index is None:
-        wait_us = promises.wait_us("acme", grant, 1, grant.wait_us, now_us)
-        assert grant.wait_us <= wait_us <= MAX_TOLD_US
+        wait_us = retry_after.wait_us("acme", grant, 1, grant.wait_us, now_us)
+        assert grant.wait_us <= wait_us <= MAX_TURN_US
         num_refused += 1
         num_exact += now_us + wait_us == in_us
         now_us += interval_us
@@ -104,30 +104,30 @@ def test_who_asks_again_and_again_is_told_what_is_true(interval_us: int) -> None
 
 
 def test_turns_end_when_somebody_gets_in_before_them() -> None:
-    (pools, tenant), promises = six_a_minute(), RetryAfter()
+    (pools, tenant), retry_after = six_a_minute(), RetryAfter()
     grant = ask(pools, tenant, "x", NOW_US)
-    told = [promises.wait_us("acme", grant, 1, grant.wait_us, NOW_US) for _ in range(3)]
+    told = [retry_after.wait_us("acme", grant, 1, grant.wait_us, NOW_US) for _ in range(3)]
     assert told == [10_000_000, 20_000_000, 30_000_000]
-    promises.admitted("acme", (Demand("deep", 1),), "redis", NOW_US)  # another pool
-    promises.admitted("b", (Demand("fast", 1),), "redis", NOW_US)  # another tenant
-    assert promises.wait_us("acme", grant, 1, grant.wait_us, NOW_US) == 40_000_000
-    promises.admitted("acme", (Demand("fast", 1),), "redis", NOW_US)
-    assert promises.wait_us("acme", grant, 1, grant.wait_us, NOW_US) == 10_000_000
+    retry_after.admitted("acme", (Demand("deep", 1),), "redis", NOW_US)  # another pool
+    retry_after.admitted("b", (Demand("fast", 1),), "redis", NOW_US)  # another tenant
+    assert retry_after.wait_us("acme", grant, 1, grant.wait_us, NOW_US) == 40_000_000
+    retry_after.admitted("acme", (Demand("fast", 1),), "redis", NOW_US)
+    assert retry_after.wait_us("acme", grant, 1, grant.wait_us, NOW_US) == 10_000_000
 
 
 def test_turns_end_when_other_pools_are_met() -> None:
-    (pools, tenant), promises = six_a_minute(), RetryAfter()
+    (pools, tenant), retry_after = six_a_minute(), RetryAfter()
     grant = ask(pools, tenant, "x", NOW_US)
     away = msgspec.structs.replace(grant, mode="degraded")
     for refused in (grant, away, grant):
-        told = [promises.wait_us("acme", refused, 1, refused.wait_us, NOW_US) for _ in range(2)]
+        told = [retry_after.wait_us("acme", refused, 1, refused.wait_us, NOW_US) for _ in range(2)]
         assert told == [10_000_000, 20_000_000]
 
 
 def test_nobody_knows_when_places_fall_free_so_they_have_no_turns() -> None:
     limits = GroupLimits(requests_per_min=600, tokens_per_min=600, max_concurrent=4)
     pools, tenant = emptied(limits, 4)
-    promises, grant = RetryAfter(), ask(pools, tenant, "e", NOW_US)
+    retry_after, grant = RetryAfter(), ask(pools, tenant, "e", NOW_US)
     assert grant.limited_by == ("fast", "concurrent")
-    told = [promises.wait_us("acme", grant, 1, grant.wait_us, NOW_US) for _ in range(5)]
+    told = [retry_after.wait_us("acme", grant, 1, grant.wait_us, NOW_US) for _ in range(5)]
     assert told == [grant.wait_us] * 5
