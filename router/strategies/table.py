@@ -10,11 +10,13 @@ from router.strategies import breadth, brief, delegate, hedge, race, refine, sin
 from router.strategies.record import StrategyOptions, StrategyRecord
 
 _MODULES = (brief, race, hedge, refine, breadth, delegate)
-STRATEGIES: Mapping[str, StrategyRecord[Any]] = {
+STRATEGIES: dict[str, StrategyRecord[Any]] = {
     record.name: record for record in (module.RECORD for module in _MODULES)
 }
 # By the strategy of a route; None is one engine alone.
-RECORDS: Mapping[str | None, StrategyRecord[Any]] = {None: single.RECORD, **STRATEGIES}
+RECORDS: Mapping[str | None, StrategyRecord[Any]] = dict(
+    [(None, single.RECORD), *STRATEGIES.items()]
+)
 
 # A strategy's name where somebody writes it down.
 StrategyName = Annotated[
