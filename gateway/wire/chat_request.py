@@ -94,7 +94,7 @@ def parse_chat(
     if len(stops) > MAX_STOPS or not all(stops):
         message = f"Invalid 'stop': expected up to {MAX_STOPS} non-empty strings."
         raise ProtocolError("invalid_value", message, param="stop")
-    items, places = _input_items(chat.messages)
+    items, json_paths = _input_items(chat.messages)
     create = CreateBody(
         model=chat.model,
         input=[msgspec.Raw(_encode(item)) for item in items],
@@ -115,73 +115,73 @@ def parse_chat(
     try:
         parsed = parse_create(create, response_id, max_tokens=max_tokens)
     except ProtocolError as error:
-        raise _in_chat_terms(error, places) from None
+        raise _in_chat_terms(error, json_paths) from None
     parsed = msgspec.structs.replace(
         parsed, stop=stops, seed=chat.seed, text_format=_text_format(chat.response_format)
     )
     return chat, parsed
 
 
-def _in_chat_terms(error: ProtocolError, places: list[str]) -> ProtocolError:
+def _in_chat_terms(error: ProtocolError, json_paths: list[str]) -> ProtocolError:
     """An error about an item as one about the message that it came from."""
     item, bracket, _ = (error.param or "").partition("]")
     number = item.removeprefix("input[")
     if not bracket or not number.isdecimal():
         return error
-    item, place = f"{item}]", places[int(number)]
+    item, json_path = f"{item}]", json_paths[int(number)]
     assert error.param is not None
-    message = error.message.replace(item, place)
-    return ProtocolError(error.code, message, param=error.param.replace(item, place, 1))
+    message = error.message.replace(item, json_path)
+    return ProtocolError(error.code, message, param=error.param.replace(item, json_path, 1))
 
 
 def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], list[str]]:
     """Messages as Responses items; an assistant's calls become items of their own.
 
-    Returns the items, and for each the place it came from.
+    Returns the items, and for each the JSON path that it came from.
     """
     items: list[dict[str, Any]] = []
-    places: list[str] = []
+    json_paths: list[str] = []
     for index, message in enumerate(messages):
-        place = f"messages[{index}]"
+        json_path = f"messages[{index}]"
         if message.role in ("tool", "function"):
             if message.tool_call_id is None:
-                error = f"Missing required parameter: '{place}.tool_call_id'."
-                param = f"{place}.tool_call_id"
+                error = f"Missing required parameter: '{json_path}.tool_call_id'."
+                param = f"{json_path}.tool_call_id"
                 raise ProtocolError("missing_required_parameter", error, param=param)
-            output = _content(message.content, place)
+            output = _content(message.content, json_path)
             items.append(
                 {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
             )
         elif message.content is None and message.role != "assistant":
-            error = f"Missing required parameter: '{place}.content'."
-            param = f"{place}.content"
+            error = f"Missing required parameter: '{json_path}.content'."
+            param = f"{json_path}.content"
             raise ProtocolError("missing_required_parameter", error, param=param)
         elif message.content is not None or not message.tool_calls:
-            items.append({"role": message.role, "content": _content(message.content, place)})
+            items.append({"role": message.role, "content": _content(message.content, json_path)})
         for number, call in enumerate(message.tool_calls or ()):
-            items.append(_call_item(call, f"{place}.tool_calls[{number}]"))
-        places += [place] * (len(items) - len(places))
-    return items, places
+            items.append(_call_item(call, f"{json_path}.tool_calls[{number}]"))
+        json_paths += [json_path] * (len(items) - len(json_paths))
+    return items, json_paths
 
 
-def _call_item(call: _Call, place: str) -> dict[str, Any]:
+def _call_item(call: _Call, json_path: str) -> dict[str, Any]:
     item: dict[str, Any] = {"type": "function_call", "call_id": call.id}
     if call.custom is not None:
         return item | {"type": "custom_tool_call", **msgspec.structs.asdict(call.custom)}
     if call.function is None:
-        message = f"Missing required parameter: '{place}.function'."
-        raise ProtocolError("missing_required_parameter", message, param=f"{place}.function")
+        message = f"Missing required parameter: '{json_path}.function'."
+        raise ProtocolError("missing_required_parameter", message, param=f"{json_path}.function")
     return item | msgspec.structs.asdict(call.function)
 
 
-def _content(content: Any, place: str) -> str | list[dict[str, Any]]:
+def _content(content: Any, json_path: str) -> str | list[dict[str, Any]]:
     if content is None:
         return ""
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        message = f"Invalid '{place}.content': expected a string or an array of parts."
-        raise ProtocolError("invalid_type", message, param=f"{place}.content")
+        message = f"Invalid '{json_path}.content': expected a string or an array of parts."
+        raise ProtocolError("invalid_type", message, param=f"{json_path}.content")
     parts: list[dict[str, Any]] = []
     for part in content:
         if part.get("type") == "image_url":

@@ -104,9 +104,9 @@ def plan_compaction(
     if number >= max_compactions:
         return skipped("limit_reached")
     start = _tail_start(items, threshold_tokens // SHARE)
-    kept = _pinned_places(items, start)
+    kept = _pinned_indexes(items, start)
     summary_tokens = max(MIN_SUMMARY_TOKENS, min(MAX_SUMMARY_TOKENS, threshold_tokens // SHARE))
-    num_folded = sum(e.num_tokens for place, e in enumerate(items[:start]) if place not in kept)
+    num_folded = sum(e.num_tokens for index, e in enumerate(items[:start]) if index not in kept)
     if num_folded <= 2 * summary_tokens:  # it would hardly get shorter
         return skipped("nothing_to_fold")
     return Plan(
@@ -114,7 +114,7 @@ def plan_compaction(
         threshold_tokens=threshold_tokens,
         num_tokens=num_tokens,
         request=_summary_request(task.request, items[:start], summary_tokens, window_tokens),
-        pinned=tuple(items[place] for place in sorted(kept)),
+        pinned=tuple(items[index] for index in sorted(kept)),
         tail=items[start:],
     )
 
@@ -122,7 +122,7 @@ def plan_compaction(
 def plan_whole(task: Task, window_tokens: int) -> Plan:
     """A compaction that was asked for: all but what people and instructions said is folded."""
     items = task.request.items
-    folded = [entry for entry in items if not _is_told(entry)]
+    folded = [entry for entry in items if not _is_input(entry)]
     num_folded = sum(entry.num_tokens for entry in folded)
     summary_tokens = max(MIN_SUMMARY_TOKENS, min(MAX_SUMMARY_TOKENS, num_folded // SHARE))
     request = _summary_request(task.request, items, summary_tokens, window_tokens)
@@ -131,7 +131,7 @@ def plan_whole(task: Task, window_tokens: int) -> Plan:
         threshold_tokens=0,
         num_tokens=task.request.num_prompt_tokens,
         request=request if folded else None,
-        pinned=tuple(entry for entry in items if _is_told(entry)),
+        pinned=tuple(entry for entry in items if _is_input(entry)),
         tail=(),
         covers_all=False,
     )
@@ -257,7 +257,7 @@ def _is_instruction(entry: ContextItem) -> bool:
     return isinstance(entry.item, Message) and entry.item.role in ("system", "developer")
 
 
-def _is_told(entry: ContextItem) -> bool:
+def _is_input(entry: ContextItem) -> bool:
     return isinstance(entry.item, Message) and entry.item.role != "assistant"
 
 
@@ -265,12 +265,12 @@ def _is_output(entry: ContextItem) -> bool:
     return isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput)
 
 
-def _pinned_places(items: tuple[ContextItem, ...], start: int) -> set[int]:
+def _pinned_indexes(items: tuple[ContextItem, ...], start: int) -> set[int]:
     """Of what is before the tail: instructions, the first user message, and the current prompt
     where
     the tail begins in the middle of its turn."""
-    users = [place for place, entry in enumerate(items[:start]) if is_user(entry)]
-    pinned = {place for place, entry in enumerate(items[:start]) if _is_instruction(entry)}
+    users = [index for index, entry in enumerate(items[:start]) if is_user(entry)]
+    pinned = {index for index, entry in enumerate(items[:start]) if _is_instruction(entry)}
     pinned.update(users[:1])
     if not any(is_user(entry) for entry in items[start:]):
         pinned.update(users[-1:])
@@ -280,31 +280,31 @@ def _pinned_places(items: tuple[ContextItem, ...], start: int) -> set[int]:
 def _tail_start(items: tuple[ContextItem, ...], room_tokens: int) -> int:
     """Where the tail begins: as early as its tokens allow, never between a call and its output."""
     last = max((n for n, e in enumerate(items) if isinstance(e.item, Compaction)), default=-1)
-    starts = [place for place in _starts(items) if place > last]
+    starts = [index for index in _starts(items) if index > last]
     sizes = list(accumulate((entry.num_tokens for entry in reversed(items)), initial=0))
-    fitting = (place for place in starts if sizes[len(items) - place] <= room_tokens)
+    fitting = (index for index in starts if sizes[len(items) - index] <= room_tokens)
     start = next(fitting, starts[-1] if starts else len(items))
     return _with_calls(items, start)
 
 
 def _starts(items: tuple[ContextItem, ...]) -> Iterator[int]:
     """Where a tail may begin: at a turn, and within the last turn at a step of its tool calls."""
-    turn = max((place for place, entry in enumerate(items) if is_user(entry)), default=0)
-    for place, entry in enumerate(items):
-        after_user = place > 0 and is_user(items[place - 1])
-        after_output = place > 0 and _is_output(items[place - 1])
+    turn = max((index for index, entry in enumerate(items) if is_user(entry)), default=0)
+    for index, entry in enumerate(items):
+        after_user = index > 0 and is_user(items[index - 1])
+        after_output = index > 0 and _is_output(items[index - 1])
         is_turn = is_user(entry) and not after_user
-        is_step = place > turn and not _is_output(entry) and (after_user or after_output)
+        is_step = index > turn and not _is_output(entry) and (after_user or after_output)
         if is_turn or is_step:
-            yield place
+            yield index
 
 
 def _with_calls(items: tuple[ContextItem, ...], start: int) -> int:
     """The same or an earlier start, so that no output is without its call, and no call without the
     reasoning that led to it."""
     calls = {
-        entry.item.call_id: place
-        for place, entry in enumerate(items)
+        entry.item.call_id: index
+        for index, entry in enumerate(items)
         if isinstance(entry.item, FunctionCall | CustomToolCall)
     }
     for entry in items[start:]:
@@ -325,10 +325,10 @@ def _summary_request(
     window_tokens: int,
 ) -> GenerateRequest:
     """The conversation with an instruction behind it, so that a KV prefix keeps its use."""
-    ask = measure(Message("user", (TextPart(INSTRUCTIONS),)))
+    prompt = measure(Message("user", (TextPart(INSTRUCTIONS),)))
     head_tokens, _ = prompt_size(request.instructions, request.tools, TextFormat(), ())
-    room_tokens = window_tokens - head_tokens - ask.num_tokens - summary_tokens
-    items = (*_shortened(items, room_tokens), ask)
+    room_tokens = window_tokens - head_tokens - prompt.num_tokens - summary_tokens
+    items = (*_shortened(items, room_tokens), prompt)
     num_prompt_tokens, prefix = prompt_size(
         request.instructions, request.tools, TextFormat(), items
     )
@@ -351,11 +351,11 @@ def _shortened(items: tuple[ContextItem, ...], room_tokens: int) -> tuple[Contex
     """Items that fit, if they can: of the oldest answers and outputs only beginnings are left."""
     num_tokens = sum(entry.num_tokens for entry in items)
     shorter = list(items)
-    for place, entry in enumerate(items):
+    for index, entry in enumerate(items):
         if num_tokens <= room_tokens:
             break
-        shorter[place] = _beginning(entry)
-        num_tokens += shorter[place].num_tokens - entry.num_tokens
+        shorter[index] = _beginning(entry)
+        num_tokens += shorter[index].num_tokens - entry.num_tokens
     return tuple(shorter)
 
 

@@ -156,8 +156,8 @@ def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "")
         known = ", ".join(f"'{value}'" for value in _literals(kind, path))
         text = f"expected {known}, got {text.removeprefix('Invalid enum value ')}"
     code = "invalid_type" if ", got `" in text else "invalid_value"
-    place = f"'{param}'" if param else "request body"
-    return ProtocolError(code, f"Invalid {place}: {text}.", param=param or None)
+    where = f"'{param}'" if param else "request body"
+    return ProtocolError(code, f"Invalid {where}: {text}.", param=param or None)
 
 
 def _literals(kind: Any, path: str) -> list[Any]:

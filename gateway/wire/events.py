@@ -198,8 +198,8 @@ def stream_id_of(value: object) -> str | None:
 def not_json(error: Exception, param: str | None = None) -> ProtocolError:
     """The error for text that is not JSON; `param` is where it stands, if not at the top."""
     detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-    place = f" in '{param}'" if param else ""
-    message = f"Expected one JSON object, got invalid JSON{place}: {detail}."
+    where = f" in '{param}'" if param else ""
+    message = f"Expected one JSON object, got invalid JSON{where}: {detail}."
     return ProtocolError("invalid_json", message, param=param)
 
 

@@ -158,17 +158,17 @@ def parse_input(
     tools: list[Tool] = []
     triggers = False
     for index, raw in enumerate(value):
-        place = f"{param}[{index}]"
-        head = _decode(raw, _Head, place)
+        json_path = f"{param}[{index}]"
+        head = _decode(raw, _Head, json_path)
         if head.type == "compaction_trigger":
             triggers = True
         elif head.type == "additional_tools":
-            nested = _decode(raw, _WireTools, place).tools
-            tools.extend(parse_tools(nested, f"{place}.tools"))
+            nested = _decode(raw, _WireTools, json_path).tools
+            tools.extend(parse_tools(nested, f"{json_path}.tools"))
         elif head.type == "item_reference" or (head.type is None and head.role is None and head.id):
-            items.append(ItemReference(_decode(raw, _WireReference, place).id))
+            items.append(ItemReference(_decode(raw, _WireReference, json_path).id))
         else:
-            item = _parse_item(raw, head.type or "message", place)
+            item = _parse_item(raw, head.type or "message", json_path)
             if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
                 items.append(item)
             elif item is not None:
@@ -198,34 +198,34 @@ def too_long(num_tokens: int, max_tokens: int, param: str) -> ProtocolError:
     )
 
 
-def _decode(raw: msgspec.Raw, kind: type[_T], place: str) -> _T:
+def _decode(raw: msgspec.Raw, kind: type[_T], json_path: str) -> _T:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise from_validation(error, kind, place) from None
+        raise from_validation(error, kind, json_path) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise not_json(error, place) from None  # a Raw is scanned, not read, until here
+        raise not_json(error, json_path) from None  # a Raw is scanned, not read, until here
 
 
-def _parse_item(raw: msgspec.Raw, kind: str, place: str) -> Item | None:
+def _parse_item(raw: msgspec.Raw, kind: str, json_path: str) -> Item | None:
     """One item; None for a platform's own kind that has no meaning here."""
     if kind == "message":
-        message = _decode(raw, _WireMessage, place)
-        content = _parse_content(message.content, f"{place}.content")
+        message = _decode(raw, _WireMessage, json_path)
+        content = _parse_content(message.content, f"{json_path}.content")
         return Message(message.role, content, id=message.id, phase=message.phase)
     if kind in ("function_call", "custom_tool_call"):
-        call = _decode(raw, _WireCall, place)
+        call = _decode(raw, _WireCall, json_path)
         if kind == "custom_tool_call":
             return CustomToolCall(call.call_id, call.name, call.input, id=call.id)
         return FunctionCall(call.call_id, call.name, call.arguments, call.id, call.namespace)
     if kind in ("function_call_output", "custom_tool_call_output"):
-        answer = _decode(raw, _WireCallOutput, place)
-        parts = _parse_content(answer.output, f"{place}.output")
+        answer = _decode(raw, _WireCallOutput, json_path)
+        parts = _parse_content(answer.output, f"{json_path}.output")
         if kind == "custom_tool_call_output":
             return CustomToolCallOutput(answer.call_id, parts, id=answer.id)
         return FunctionCallOutput(answer.call_id, parts, id=answer.id)
     if kind == "reasoning":
-        thought = _decode(raw, _WireReasoning, place)
+        thought = _decode(raw, _WireReasoning, json_path)
         return Reasoning(
             thought.id,
             tuple(part.text for part in thought.summary or ()),
@@ -233,19 +233,19 @@ def _parse_item(raw: msgspec.Raw, kind: str, place: str) -> Item | None:
             thought.encrypted_content,
         )
     if kind == "compaction":
-        sealed = _decode(raw, _WireCompaction, place)
+        sealed = _decode(raw, _WireCompaction, json_path)
         return Compaction(sealed.encrypted_content, sealed.id)
     return None
 
 
-def _parse_content(value: str | list[msgspec.Raw] | None, place: str) -> tuple[Part, ...]:
+def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tuple[Part, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
         return (TextPart(value),)
     parts: list[Part] = []
     for index, raw in enumerate(value):
-        where = f"{place}[{index}]"
+        where = f"{json_path}[{index}]"
         kind = _decode(raw, _Head, where).type
         if kind in ("input_text", "output_text", "text", "summary_text"):
             parts.append(TextPart(_decode(raw, _WireText, where).text))
@@ -275,11 +275,11 @@ def parse_tools(
     """`tools` of a request; hosted tools (web_search, mcp...) are left out, not refused."""
     tools: list[Tool] = []
     for index, raw in enumerate(raws or ()):
-        place = f"{param}[{index}]"
-        kind = _decode(raw, _Head, place).type
+        json_path = f"{param}[{index}]"
+        kind = _decode(raw, _Head, json_path).type
         if kind == "function":
-            tool = _decode(raw, _WireTool, place)
-            check_parameters(tool.parameters or {}, f"{place}.parameters")
+            tool = _decode(raw, _WireTool, json_path)
+            check_parameters(tool.parameters or {}, f"{json_path}.parameters")
             tools.append(
                 FunctionTool(
                     tool.name,
@@ -290,11 +290,11 @@ def parse_tools(
                 )
             )
         elif kind == "custom":
-            tool = _decode(raw, _WireTool, place)
+            tool = _decode(raw, _WireTool, json_path)
             tools.append(CustomTool(tool.name, tool.description or "", tool.format))
         elif kind == "namespace" and namespace is None:
-            nested = _decode(raw, _WireNamespace, place)
-            tools.extend(parse_tools(nested.tools, f"{place}.tools", nested.name))
+            nested = _decode(raw, _WireNamespace, json_path)
+            tools.extend(parse_tools(nested.tools, f"{json_path}.tools", nested.name))
     return tuple(tools)
 
 
@@ -360,23 +360,23 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
     """`text.format`: what shape the answer must have."""
     if raw == NULL:
         return TextFormat()
-    place = "text.format"
-    wire = _decode(raw, _WireFormat, place)
+    json_path = "text.format"
+    wire = _decode(raw, _WireFormat, json_path)
     if wire.type == "text":
         return TextFormat()
     if wire.type == "json_object":
         return TextFormat("json_object")
     if wire.type == "json_schema":
         if wire.schema is None:
-            message = f"Missing required parameter: '{place}.schema'."
-            raise ProtocolError("missing_required_parameter", message, param=f"{place}.schema")
-        check_schema(wire.schema, f"{place}.schema")
+            message = f"Missing required parameter: '{json_path}.schema'."
+            raise ProtocolError("missing_required_parameter", message, param=f"{json_path}.schema")
+        check_schema(wire.schema, f"{json_path}.schema")
         return TextFormat("json_schema", wire.schema, wire.name or "answer", wire.strict)
     raise ProtocolError(
         "invalid_value",
-        f"Invalid '{place}.type': expected 'text', 'json_object' or 'json_schema', "
+        f"Invalid '{json_path}.type': expected 'text', 'json_object' or 'json_schema', "
         f"got '{wire.type[:64]}'.",
-        param=f"{place}.type",
+        param=f"{json_path}.type",
     )
 
 

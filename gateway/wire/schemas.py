@@ -8,7 +8,7 @@ _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _MAX_NODES = 2_000  # of a schema that are looked at; what comes after is taken as it is
 
 
-def check_parameters(schema: dict[str, Any], place: str) -> None:
+def check_parameters(schema: dict[str, Any], json_path: str) -> None:
     """Check that a function's parameters can be an object; only the top is looked at.
 
     Raises:
@@ -16,19 +16,19 @@ def check_parameters(schema: dict[str, Any], place: str) -> None:
     """
     reference = schema.get("$ref")
     if isinstance(reference, str) and not _is_found(reference, schema):
-        raise _invalid(f"{place}.$ref", "a pointer to a part of this schema", reference)
+        raise _invalid(f"{json_path}.$ref", "a pointer to a part of this schema", reference)
     kinds = schema.get("type", "object")
     if kinds != "object" and "object" not in (kinds if isinstance(kinds, list) else ()):
-        raise _invalid(f"{place}.type", "'object', since arguments are named", kinds)
+        raise _invalid(f"{json_path}.type", "'object', since arguments are named", kinds)
 
 
-def check_schema(schema: dict[str, Any], place: str) -> None:
+def check_schema(schema: dict[str, Any], json_path: str) -> None:
     """Check that every `type` is one of JSON schema's; what else a schema says is left to engines.
 
     Raises:
         ProtocolError: One is not; `param` says which.
     """
-    unread: list[tuple[str, Any]] = [(place, schema)]
+    unread: list[tuple[str, Any]] = [(json_path, schema)]
     for _ in range(_MAX_NODES):
         if not unread:
             return
