@@ -30,7 +30,7 @@ _ATTACHMENT = re.compile(r"\[(?:image|file) [^\]\n]{0,420}\]")
 
 
 def answer_script(seed: int, *, reasons: bool) -> Script:
-    """A script that answers; the same request always gets the same answer.
+    """Make a script that answers; the same request always gets the same answer.
 
     Args:
         seed: Used where a request brings none.
@@ -82,7 +82,7 @@ def _plain_text(request: GenerateRequest, message: LastMessage, chance: Chance) 
 
 
 def _reasoning(request: GenerateRequest, message: LastMessage, chance: Chance) -> list[AnswerItem]:
-    """A reasoning item of the effort asked for, or none."""
+    """Make a reasoning item of the effort asked for, or none."""
     num_tokens = REASONING_TOKENS.get(request.reasoning_effort or "", 0)
     if len(message.text) < 80:
         num_tokens //= 2

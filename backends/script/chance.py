@@ -12,7 +12,7 @@ _MASK = (1 << 64) - 1
 
 
 class Chance:
-    """A stream of choices that its seed decides."""
+    """Gives a stream of choices that its seed decides."""
 
     __slots__ = ("_state",)
 
@@ -21,25 +21,25 @@ class Chance:
         self._state = int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big")
 
     def below(self, limit: int) -> int:
-        """A whole number from 0 up to, not including, the limit."""
+        """Choose a whole number from 0 up to, not including, the limit."""
         self._state = state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
         return (state >> 33) % limit
 
     def between(self, low: int, high: int) -> int:
-        """A whole number from low to high, both included."""
+        """Choose a whole number from low to high, both included."""
         return low + self.below(high - low + 1)
 
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options."""
+        """Choose one of the options."""
         # The lines of `below`: half of what an answer costs is picking its words.
         self._state = state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
         return options[(state >> 33) % len(options)]
 
     def often(self, percent: int) -> bool:
-        """True so many times in a hundred."""
+        """Return True so many times in a hundred."""
         return self.below(100) < percent
 
     def some(self, options: Sequence[T], number: int) -> list[T]:
-        """So many different options, or all there are, in random order."""
+        """Choose so many different options, or all there are, in random order."""
         left = list(options)
         return [left.pop(self.below(len(left))) for _ in range(min(number, len(left)))]

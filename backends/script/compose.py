@@ -22,7 +22,7 @@ _NOTES = (
 
 
 def compose(prompt: str, topic: Topic, length: Length, chance: Chance) -> str:
-    """An answer: code with prose around it, or prose alone."""
+    """Write an answer: code with prose around it, or prose alone."""
     prose = Prose(topic, chance)
     match length.unit:
         case "sentence":
@@ -78,7 +78,7 @@ def _prose_answer(num_tokens: int, prose: Prose, chance: Chance) -> str:
 
 
 def _filled(text: str, number: int, prose: Prose, ends_of: Callable[[str], Sequence[int]]) -> str:
-    """Text cut or filled to exactly so many units; `ends_of` says where each of a text's ends."""
+    """Cut or fill a text to exactly so many units; `ends_of` says where each of them ends."""
     ends = ends_of(text)
     missing = number - len(ends)
     if missing > 0:

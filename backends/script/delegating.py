@@ -25,7 +25,7 @@ MIN_WORDS = 4  # fewer are no task that stands for itself
 
 
 def handed_on(request: GenerateRequest, message: LastMessage) -> list[AnswerItem]:
-    """A word of explanation and the calls, where the tool is offered and a part is plainly deep."""
+    """Explain and make the calls, where the tool is offered and a part is plainly deep."""
     choice = request.tool_choice
     offered = any(tool.name == DELEGATE_TOOL for tool in request.tools)
     allowed = choice.mode == "auto" and (not choice.names or DELEGATE_TOOL in choice.names)
@@ -50,7 +50,7 @@ def handed_on(request: GenerateRequest, message: LastMessage) -> list[AnswerItem
 
 
 def about_subtasks(message: LastMessage, chance: Chance) -> str | None:
-    """What to say while sub-tasks run, or once they have ended; None if there are none."""
+    """Say something while sub-tasks run, and once they have ended; None if there are none."""
     results = [result for result in message.results if result.name == DELEGATE_TOOL]
     if not results:
         return None
@@ -62,7 +62,7 @@ def about_subtasks(message: LastMessage, chance: Chance) -> str | None:
 
 
 def _quote(text: str) -> str:
-    """The first paragraph of it that says something, on one line."""
+    """Quote the first paragraph that says something, on one line."""
     first = next((p for p in text.split("\n\n") if len(p) > 40), text)
     line = " ".join(first.split())
     return line if len(line) <= MAX_QUOTE_CHARS else f"{line[:MAX_QUOTE_CHARS]}…"

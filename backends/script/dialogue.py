@@ -73,7 +73,7 @@ _TELLING_WORDS = "remember note code word password secret name key"
 
 
 def dialogue_answer(message: LastMessage) -> str | None:
-    """An answer from the conversation itself, if the message is about it."""
+    """Answer from the conversation itself, if the message is about it."""
     if message.results:
         return _about_results(message.results[-8:])
     text = _WHO_AM_I.sub("what is my name", message.excerpt)
@@ -86,7 +86,7 @@ def dialogue_answer(message: LastMessage) -> str | None:
 
 
 def relevant_fact(message: LastMessage) -> Fact | None:
-    """A fact from earlier turns that the message names in full, whatever else it wants."""
+    """Find a fact of earlier turns that the message names in full, whatever else it wants."""
     text = message.text
     if len(text) > MAX_QUESTION_CHARS or not is_about_context(text):
         return None
@@ -94,7 +94,7 @@ def relevant_fact(message: LastMessage) -> Fact | None:
 
 
 def _wanted_words(message: LastMessage, text: str) -> str | None:
-    """The X of "reply with exactly: X", "say X" and their like."""
+    """Find the X of "reply with exactly: X", "say X" and their like."""
     found = next((found for pattern in _WANTED_WORDS if (found := pattern.search(text))), None)
     if found is None:
         return None
@@ -110,7 +110,7 @@ def _wanted_words(message: LastMessage, text: str) -> str | None:
 
 
 def _about_messages(message: LastMessage, text: str) -> str | None:
-    """Answers that quote or count what was said."""
+    """Quote or count what was said."""
     before = list(user_texts(message.context))
     if _COUNT.search(text):
         number = len(before) + 1
@@ -130,7 +130,7 @@ def _about_messages(message: LastMessage, text: str) -> str | None:
 
 
 def _summary(message: LastMessage, before: list[str]) -> str:
-    """What was stated, then what was asked for: where it is cut, the facts are kept."""
+    """List what was stated, then what was asked for: where it is cut, the facts are kept."""
     if not before:
         return "There is nothing to summarize yet: this is your first message."
     # A long context is read where telling words stand, and its newest part wholly.
@@ -153,7 +153,7 @@ def _summary(message: LastMessage, before: list[str]) -> str:
 
 
 def _recalled(message: LastMessage, text: str) -> str | None:
-    """The fact a question is about, or that it is not known."""
+    """Say the fact that a question is about, or that it is not known."""
     subject = question_subject(text)
     about_context = is_about_context(text)
     if len(text) > MAX_QUESTION_CHARS or not (subject or (about_context and "?" in text)):
@@ -173,7 +173,7 @@ def _recalled(message: LastMessage, text: str) -> str | None:
 
 
 def _noted(message: LastMessage) -> str | None:
-    """An acknowledgement of a statement."""
+    """Acknowledge a statement."""
     text = message.text
     if len(text) > MAX_NOTED_CHARS or "?" in text or not _TELLING.search(text):
         return None
@@ -182,7 +182,7 @@ def _noted(message: LastMessage) -> str | None:
 
 
 def _as_answer(fact: Fact) -> str:
-    """A fact as the answer says it: "my name" becomes "your name"."""
+    """Say a fact as an answer does: "my name" becomes "your name"."""
     words = [_SWAPPED.get(word.lower(), word) for word in fact.subject.split()]
     return f"{' '.join(words)} is {fact.value}"
 
@@ -192,7 +192,7 @@ def _facts(message: LastMessage, question: str) -> list[Fact]:
 
 
 def _stated_texts(message: LastMessage) -> Iterator[str]:
-    """What the model was given, newest first; its own words are no source."""
+    """Yield what the model was given, newest first; its own words are no source."""
     for item in reversed(message.context):
         if isinstance(item, Message) and item.role != "assistant":
             yield parts_text(item.content)
@@ -203,7 +203,7 @@ def _stated_texts(message: LastMessage) -> Iterator[str]:
 
 
 def _about_results(results: tuple[ToolResult, ...]) -> str:
-    """An answer that uses what this turn's tools gave."""
+    """Answer with what this turn's tools gave."""
     parts = [_about_result(result) for result in results]
     if len(parts) > 1:
         parts.insert(0, f"Here is what the {len(parts)} calls gave.")
@@ -228,7 +228,7 @@ def _about_result(result: ToolResult) -> str:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """The fields of a JSON object as text; none of anything else or of what is too long."""
+    """Read a JSON object's fields as text; anything else or too long has none."""
     try:
         value = msgspec.json.decode(text[: MAX_DECODED_CHARS + 1])
     except msgspec.DecodeError:

@@ -21,7 +21,7 @@ WINDOW_CHARS = 150  # looked at before a word, and twice as many after it
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Something stated."""
+    """Says what somebody stated of a subject."""
 
     subject: str  # as stated: "my favourite colour"
     value: str
@@ -93,7 +93,7 @@ _OF_CONTEXT = re.compile(
 
 
 def find_facts(texts: Iterable[str], question: str = "") -> list[Fact]:
-    """Facts stated in texts, which come newest first; so do the facts.
+    """Find the facts stated in texts, which come newest first; so do the facts.
 
     With a question, only what stands near one of its words is looked at.
     """
@@ -116,7 +116,7 @@ def find_facts(texts: Iterable[str], question: str = "") -> list[Fact]:
 
 
 def recall(question: str, facts: Iterable[Fact]) -> Fact | None:
-    """The newest fact that best matches what the question is about, if any does."""
+    """Find the newest fact that best matches what the question is about, if any does."""
     words = content_words(question)
     # Every word of the subject must be asked for, or everything asked for be in the subject.
     fitting = (fact for fact in facts if fact.words <= words or words <= fact.words)
@@ -125,7 +125,7 @@ def recall(question: str, facts: Iterable[Fact]) -> Fact | None:
 
 
 def question_subject(text: str) -> str | None:
-    """What a question is about: "what is the code word?" is about "the code word"."""
+    """Say what a question is about: "what is the code word?" is about "the code word"."""
     found = _QUESTION.search(text)
     if not found:
         return None
@@ -139,13 +139,13 @@ def is_about_context(text: str) -> bool:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """A text's telling words, folded."""
+    """Find a text's telling words, folded."""
     words = map(fold, _WORD.findall(_COMPOUND.sub(r"\1 \2", text)))
     return frozenset(word for word in words if word not in _FILLER)
 
 
 def _windows(texts: Iterable[str], stems: list[str]) -> Iterator[tuple[int, int, int, str]]:
-    """What surrounds the stems in each text, or whole texts where there are no stems.
+    """Yield what surrounds the stems in each text, or whole texts where there are no stems.
 
     Each comes with the number of stems that it has, its text's index, and where in that it begins.
     """
@@ -164,7 +164,7 @@ def _windows(texts: Iterable[str], stems: list[str]) -> Iterator[tuple[int, int,
 
 
 def _spans(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
-    """What surrounds the last occurrences of each stem, the last first."""
+    """Find what surrounds the last occurrences of each stem, the last first."""
     spans: list[tuple[int, int]] = []
     for stem in stems:
         found = len(lowered)
@@ -184,7 +184,7 @@ def _spans(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
 
 
 def _stated(text: str, start: int) -> Iterator[tuple[int, Fact]]:
-    """Statements in a piece of text that begins at `start`; each with where it is."""
+    """Yield the statements in a piece of text that begins at `start`, each with where it is."""
     for pattern in _PATTERNS:
         for found in pattern.finditer(text):
             yield from _fact(start + found.start(), found["subject"], found["value"])

@@ -24,19 +24,19 @@ EXCERPT_CHARS = 1_000
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """A call of this turn and what it gave."""
+    """Holds a call of this turn and what it gave."""
 
     call: FunctionCall | CustomToolCall | None  # none if it is not in the context
     output: str
 
     @property
     def name(self) -> str:
-        """The called tool's; empty if it is not known."""
+        """Return the called tool's name; it is empty if it is not known."""
         return self.call.name if self.call else ""
 
 
 class LastMessage(msgspec.Struct, frozen=True):
-    """What the last user message says, and what surrounds it."""
+    """Holds what the last user message says, and what surrounds it."""
 
     text: str  # empty if there is no user message
     excerpt: str  # the text; of a long one, its beginning and end, where people say what they want
@@ -74,7 +74,7 @@ def read_last_message(request: GenerateRequest) -> LastMessage:
 
 
 def user_texts(items: Iterable[Item]) -> Iterator[str]:
-    """What users said, in order."""
+    """Yield what users said, in order."""
     return (
         parts_text(item.content)
         for item in items

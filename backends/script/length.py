@@ -45,14 +45,14 @@ _LONG = re.compile(
 
 
 class Length(msgspec.Struct, frozen=True):
-    """A target in tokens; and, where the prompt names a number of something, that number."""
+    """Says how many tokens an answer aims at, and of what the prompt names a number."""
 
     num_tokens: int
     unit: str = ""  # of what there shall be a number; tokens are met exactly
     number: int = 0
 
     def within(self, max_tokens: int) -> "Length":
-        """The same, but no more than what a limit cuts anyway: nobody would see the rest."""
+        """Shorten this to what a limit cuts anyway: nobody would see the rest."""
         most = max_tokens + CUT_TOKENS
         if self.unit == "token":
             return Length(min(self.num_tokens, most), self.unit, self.number)
@@ -65,12 +65,12 @@ class Length(msgspec.Struct, frozen=True):
 
 
 def wants_short_answers(instructions: str | None) -> bool:
-    """Whether instructions, in their last lines, ask for short answers whatever the prompt."""
+    """Return whether the last lines of instructions want short answers to everything."""
     return _SHORT_ANSWERS.search((instructions or "")[-400:]) is not None
 
 
 def wanted_length(prompt: str) -> Length:
-    """What the prompt says of its answer's length; else what is usual for such a prompt."""
+    """Read how long the prompt wants its answer; else take what is usual for such a prompt."""
     for form, num_lines in _FORMS.items():
         if form in prompt.lower():
             return _length_of("line", num_lines)
@@ -88,7 +88,7 @@ def wanted_length(prompt: str) -> Length:
 
 
 def _length_of(unit: str, number: int) -> Length:
-    """The length of so many of a unit, which is one of the pattern's."""
+    """Make the length of so many of a unit, which is one of the pattern's."""
     if unit in ("test", "function"):
         return Length(120 + number * 110)
     if unit == "character":

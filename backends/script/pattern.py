@@ -37,9 +37,9 @@ _Group = list[list[tuple["str | _Group", int, int | None]]]
 def matching_string(
     pattern: str, chance: Chance, min_chars: int = 0, max_chars: int | None = None
 ) -> str | None:
-    """A string that matches anywhere, as JSON schema wants it, and has a length within bounds.
+    """Make a string that matches anywhere, as JSON schema wants it, and fits the bounds.
 
-    None where the pattern is not understood or no try fits.
+    It is None where the pattern is not understood or no try fits.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         return None
@@ -61,7 +61,7 @@ def matching_string(
 
 
 def _written(group: _Group, chance: Chance, extra: int) -> str | None:
-    """A string for a group, with so many more of what may be repeated; None if it is too long."""
+    """Write a group, with so many more of what may be repeated; None if it is too long."""
     text = ""
     for atom, least, most in chance.pick(group):
         number = least + extra if most is None else min(least + extra, most)
@@ -74,7 +74,7 @@ def _written(group: _Group, chance: Chance, extra: int) -> str | None:
 
 
 def _parsed(tokens: list[str], depth: int) -> _Group:
-    """The group at the end of a valid pattern's tokens; they are taken, up to its parenthesis.
+    """Take a group from the end of a valid pattern's tokens, up to its parenthesis.
 
     Raises:
         ValueError: The pattern uses what is not understood.
@@ -92,7 +92,7 @@ def _parsed(tokens: list[str], depth: int) -> _Group:
 
 
 def _atom(token: str, tokens: list[str], depth: int) -> "str | _Group":
-    """The characters to choose from, or a group."""
+    """Read the characters to choose from, or a group."""
     if token[0] == "(":
         group = _parsed(tokens, depth + 1)
         tokens.pop()  # the parenthesis
@@ -105,7 +105,7 @@ def _atom(token: str, tokens: list[str], depth: int) -> "str | _Group":
 
 
 def _chars(token: str) -> str:
-    """What a character or an escape stands for."""
+    """Return what a character or an escape stands for."""
     if token[0] != "\\":
         return token
     if token[1].isalnum() and token[1] not in _ESCAPES:
@@ -128,7 +128,7 @@ def _class(body: str) -> str:
 
 
 def _quantity(tokens: list[str]) -> tuple[int, int | None]:
-    """How often the atom before the end of the tokens comes: at least and at most."""
+    """Take how often the atom before comes, at least and at most."""
     if not tokens or tokens[-1][0] not in "*+?{" or tokens[-1] == "{":
         return 1, 1
     token = tokens.pop()

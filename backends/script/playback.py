@@ -25,7 +25,7 @@ from backends.tokenizer import MAX_TOKEN_CHARS, count, token_ends
 
 
 class AnswerItem(msgspec.Struct, frozen=True):
-    """One output item, whole."""
+    """Holds one whole output item."""
 
     kind: DeltaKind
     text: str  # of the message, the reasoning summary, or the call's arguments
@@ -36,7 +36,7 @@ class AnswerItem(msgspec.Struct, frozen=True):
 
 
 class ScriptedAnswer(msgspec.Struct, frozen=True):
-    """Everything a generation would say if nothing cut it short; at least one item."""
+    """Holds everything a generation would say if nothing cut it short: at least one item."""
 
     items: tuple[AnswerItem, ...]
 
@@ -45,19 +45,19 @@ Script = Callable[[GenerateRequest], ScriptedAnswer]
 
 
 def message_item(text: str) -> AnswerItem:
-    """An assistant message."""
+    """Make an assistant message."""
     return AnswerItem(DeltaKind.TEXT, text)
 
 
 def call_item(
     kind: DeltaKind, call_id: str, name: str, text: str, namespace: str | None = None
 ) -> AnswerItem:
-    """A call; its name costs tokens too, before its arguments."""
+    """Make a call; its name costs tokens too, before its arguments."""
     return AnswerItem(kind, text, 1 + count(name), call_id, name, namespace)
 
 
 def call_id(request_id: str, index: int) -> str:
-    """A call's id: different for each request and call, the same when made again."""
+    """Make a call's id: different for each request and call, the same when made again."""
     digest = hashlib.blake2b(f"{request_id}/{index}".encode(), digest_size=12)
     return f"call_{digest.hexdigest()}"
 
@@ -103,7 +103,7 @@ class Playback:
         self._char = 0  # and where in its text they end
 
     def take(self, num_tokens: int, at_us: int) -> list[Delta]:
-        """The next tokens as deltas, one for each item they fall into."""
+        """Take the next tokens as deltas, one for each item they fall into."""
         deltas = []
         while num_tokens and self._index < len(self.items):
             item, ends = self.items[self._index], self._ends[self._index]
@@ -122,11 +122,11 @@ class Playback:
         return deltas
 
     def num_reasoning_taken(self, num_taken: int) -> int:
-        """How many of the first so many tokens are reasoning: an answer reasons first."""
+        """Count the reasoning in the first so many tokens: an answer reasons first."""
         return min(num_taken, self.num_reasoning_tokens)
 
     def prompt_items(self) -> list[Item] | None:
-        """The answer as the next turn's prompt will hold it, if it directly extends this one's.
+        """Return the answer as the next turn's prompt holds it, if it directly extends this one's.
 
         It does not where reasoning lies between, as reasoning is not fed back, nor where a call was
         cut short.
@@ -147,7 +147,7 @@ def _prompt_item(item: AnswerItem) -> Item:
 
 
 def _until_stop(items: Iterable[AnswerItem], stop: list[str]) -> Iterable[AnswerItem]:
-    """Items up to the first stop sequence in a message, which is cut before it."""
+    """Yield items up to the first stop sequence in a message, which is cut before it."""
     for item in items:
         found = [i for s in stop if (i := item.text.find(s)) >= 0]
         if item.kind is DeltaKind.TEXT and found:

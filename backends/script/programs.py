@@ -30,7 +30,7 @@ _CARRIED = (
 
 
 class ProgramStep(msgspec.Struct, frozen=True):
-    """One loop over a list; `{out}` starts empty, and `{kept}` is kept from value to value."""
+    """Describes a loop over a list; `{out}` starts empty, `{kept}` goes from value to value."""
 
     comments: tuple[str, ...]  # sentences to choose from; {k} and {noun}
     kept: str  # what {kept} starts as; empty where the step keeps nothing
@@ -38,7 +38,7 @@ class ProgramStep(msgspec.Struct, frozen=True):
     run: Callable[[list[int], int, int], list[int]]  # values, limit, k -> result
 
     def template(self) -> str:
-        """The step's lines in a function."""
+        """Return the step's lines in a function."""
         kept = f"    {{kept}} = {self.kept}\n" if self.kept else ""
         body = self.body.replace("\n", "\n        ")
         return (
@@ -101,21 +101,21 @@ _CASES = {
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A function."""
+    """Holds a function and the steps it is made of."""
 
     name: str
     text: str
     steps: tuple[tuple[ProgramStep, int], ...]  # each with its constant k, in order
 
     def run(self, values: list[int], limit: int) -> list[int]:
-        """What the function gives for a limit that is not negative."""
+        """Return what the function gives for a limit that is not negative."""
         for step, k in self.steps:
             values = step.run(values, limit, k)
         return values
 
 
 def write_program(topic: Topic, chance: Chance, num_lines: int) -> Program:
-    """A single function of exactly so many lines, at least the four of its frame."""
+    """Write a function of exactly so many lines, at least the four of its frame."""
     lines = [
         f"def {topic.function}(values: list[int], limit: int) -> list[int]:",
         "    if limit < 0:",
@@ -153,7 +153,7 @@ def write_program(topic: Topic, chance: Chance, num_lines: int) -> Program:
 
 
 def write_tests(program: Program, chance: Chance, number: int) -> str:
-    """Tests of a program; each expects what the program really gives."""
+    """Write tests of a program; each expects what the program really gives."""
     tests = []
     cases = list(_CASES.items())
     for index in range(number):
@@ -169,6 +169,6 @@ def write_tests(program: Program, chance: Chance, number: int) -> str:
 
 
 def _nth(words: list[str], index: int) -> str:
-    """A word for each index, numbered once they have all been used."""
+    """Pick a word for each index, numbered once all have been used."""
     turn, which = divmod(index, len(words))
     return f"{words[which]}{turn + 1}" if turn else words[which]

@@ -70,7 +70,7 @@ _SLOTS = {
 
 
 class Prose:
-    """A source of sentences about one topic; never the same one twice."""
+    """Makes sentences about one topic, never the same one twice."""
 
     def __init__(self, topic: Topic, chance: Chance) -> None:
         self._phrase = topic.phrase
@@ -79,18 +79,18 @@ class Prose:
         self._said: set[str] = set()
 
     def sentence(self) -> str:
-        """A sentence not yet said."""
+        """Make a sentence not yet said."""
         return self._new(_PATTERNS)
 
     def heading(self) -> str:
-        """A heading not yet used."""
+        """Make a heading not yet used."""
         return self._new(_HEADINGS)
 
     def paragraph(self, num_sentences: int) -> str:
         return " ".join([self.sentence() for _ in range(num_sentences)])
 
     def listed(self, number: int, marker: str) -> str:
-        """A list, one sentence each; in the marker, {} stands for an entry's number."""
+        """Make a list of sentences; in the marker, {} stands for an entry's number."""
         entries = (f"{marker.format(i)} {self.sentence()}" for i in range(1, number + 1))
         return "\n".join(entries)
 
@@ -106,7 +106,7 @@ class Prose:
         return text
 
     def _fill(self, pattern: str) -> str:
-        """A pattern with its letters in braces replaced; a capital letter begins a sentence."""
+        """Replace a pattern's letters in braces; a capital letter begins a sentence."""
         text, *pieces = pattern.split("{")
         pick = self._chance.pick
         aspects: list[str] = []

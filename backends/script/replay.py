@@ -35,14 +35,14 @@ _LENGTH = re.compile(r"(?i)\b(\d{1,7})\s+tokens?\b")
 
 
 class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A function the recorded answer called."""
+    """Holds a function call of a recorded answer."""
 
     name: str
     arguments: str
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of a recording."""
+    """Holds one line of a recording."""
 
     prompt: str | None = msgspec.field(default=None, name="ask")
     text: str = ""
@@ -62,7 +62,7 @@ def echo_script(request: GenerateRequest) -> ScriptedAnswer:
 
 
 def replay_script(recording: bytes) -> Script:
-    """A script that gives a recording's answers.
+    """Make a script that gives a recording's answers.
 
     Raises:
         ValueError: A line is not a recorded answer, says nothing, or there is none.

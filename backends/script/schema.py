@@ -61,7 +61,7 @@ _FORMATS = {
 
 
 def instance(schema: Any, values: Values, chance: Chance) -> Any:
-    """A JSON value that a schema (decoded JSON) accepts.
+    """Make a JSON value that a schema (decoded JSON) accepts.
 
     What is no schema at all ({"required": 3}) accepts nothing and gets an empty object.
     """
@@ -79,7 +79,7 @@ class _Maker:
         self._num_nodes = 0
 
     def make(self, schema: Any, name: str, depth: int, *, wanted: bool) -> Any:
-        """A value for a property or an array of that name, which is empty at the root.
+        """Make a value for a property or an array of that name, which is empty at the root.
 
         If it is wanted, null will not do though the schema allows it.
         """
@@ -107,7 +107,7 @@ class _Maker:
         return None
 
     def _resolved(self, schema: Any, depth: int) -> Any:
-        """A schema without references and combinations, one alternative of each chosen."""
+        """Replace references and combinations, choosing one alternative of each."""
         for _ in range(MAX_DEPTH):
             self._num_nodes += 1
             if self._num_nodes > MAX_NODES:
@@ -133,7 +133,7 @@ class _Maker:
         return {"type": "null"}  # references that only refer to each other, or far too many
 
     def _target(self, reference: str) -> Any:
-        """What a `#/...` pointer points at; the empty schema if nothing."""
+        """Find what a `#/...` pointer points at; the empty schema if nothing."""
         if not reference.startswith("#"):
             return {}
         target = self._root
@@ -146,7 +146,7 @@ class _Maker:
         return target
 
     def _alternative(self, alternatives: list[Any], depth: int) -> Any:
-        """When deep, the plainest one; else the first that is not null."""
+        """Choose the plainest one when deep, else the first that is not null."""
         if depth >= SHALLOW_DEPTH:
             return min(alternatives, key=_weight)
         some = [s for s in alternatives if not (isinstance(s, dict) and s.get("type") == "null")]
@@ -164,7 +164,7 @@ class _Maker:
         return next((kind for keyword, kind in _KINDS.items() if keyword in schema), "string")
 
     def _offers(self, name: str, schema: Any) -> bool:
-        """Whether the prompt has something for a property of that name and schema."""
+        """Return whether the prompt has something for a property of that name and schema."""
         options = schema.get("enum") if isinstance(schema, dict) else None
         if options:
             return self._values.one_of(options) is not None
@@ -220,7 +220,7 @@ class _Maker:
         return made
 
     def _item(self, schema: Any, name: str, depth: int, index: int, seen: set[bytes] | None) -> Any:
-        """One item of an array; `seen` holds the earlier ones where they must differ."""
+        """Make one item of an array; `seen` holds the earlier ones where they must differ."""
         value = self.make(schema, "" if index else name, depth, wanted=True)
         if seen is None:
             return value
@@ -237,7 +237,7 @@ class _Maker:
         return value
 
     def _varied(self, schema: Any, number: int, depth: int) -> Any:
-        """Another value for a schema whose first ones were taken already."""
+        """Make another value for a schema whose first ones were taken already."""
         resolved = self._resolved(schema, depth)
         kind = self._kind(resolved, "", depth, True) if isinstance(resolved, dict) else "string"
         if kind == "boolean":
@@ -280,7 +280,7 @@ class _Maker:
 def _bounds(
     schema: dict[str, Any], whole: bool
 ) -> tuple[Fraction | None, Fraction | None, Fraction]:
-    """The lowest and the highest value, if bounded, and a distance between allowed values."""
+    """Find the lowest and the highest value, if bounded, and a step between allowed ones."""
     lows, highs = (
         [Fraction(str(schema[key])) for key in keywords if key in schema]
         for keywords in (_LOWS, _HIGHS)
@@ -295,7 +295,7 @@ def _bounds(
 
 
 def _nearest(schema: dict[str, Any], wish: Fraction, whole: bool) -> int | float:
-    """An allowed number near a wish; floats divide unevenly, so many are tried."""
+    """Find an allowed number near a wish; floats divide unevenly, so many are tried."""
     low, high, step = _bounds(schema, whole)
     wish = wish if high is None else min(wish, high)
     wish = wish if low is None else max(wish, low)
@@ -321,12 +321,12 @@ def _as_json(value: Fraction) -> int | float:
 
 
 def _canonical(value: Any) -> bytes:
-    """The same bytes for the same JSON value; true is not 1."""
+    """Encode the same JSON value as the same bytes; true is not 1."""
     return msgspec.json.encode(value, order="deterministic")
 
 
 def _weight(schema: Any) -> int:
-    """How much a schema's instances need, roughly."""
+    """Estimate how much a schema's instances need."""
     if not isinstance(schema, dict):
         return 1
     if "$ref" in schema:
@@ -344,7 +344,7 @@ def _without(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:
 
 
 def _merged(a: Any, b: Any) -> Any:
-    """A schema that accepts what both accept; where no plain form exists, b's keyword wins."""
+    """Make a schema that accepts what both accept; where no plain form exists, b's keyword wins."""
     if a is False or b is False:
         return False
     if not isinstance(a, dict) or not a:

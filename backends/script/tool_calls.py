@@ -53,7 +53,7 @@ _WRITE_FILE = re.compile(
 
 
 def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -> list[AnswerItem]:
-    """The calls an answer makes; none means it is given in words."""
+    """Make the calls of an answer; without any, it is given in words."""
     choice = request.tool_choice
     if choice.mode == "none":
         return []
@@ -79,7 +79,7 @@ def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -
 
 
 def _wanted_calls(prompt: str, tools: list[Tool]) -> list[tuple[Tool, int, str | None]]:
-    """Every call the prompt wants, whether made already or not."""
+    """Find every call the prompt wants, whether made already or not."""
     named = _named_tools(prompt, tools)
     fitting = [] if named else _fitting(prompt, tools)
     shell = next((tool for tool in named or tools if _is_shell(tool)), None)
@@ -94,7 +94,7 @@ def _wanted_calls(prompt: str, tools: list[Tool]) -> list[tuple[Tool, int, str |
 
 
 def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
-    """Tools whose names the text spells out, in its order."""
+    """Find the tools whose names the text spells out, in its order."""
     found = []
     for tool in tools:
         if tool.name not in text:
@@ -114,7 +114,7 @@ def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
 
 
 def _properties(tool: Tool) -> dict[str, Any]:
-    """The schemas of a function's parameters, by name."""
+    """Return the schemas of a function's parameters by name."""
     properties = tool.parameters.get("properties") if isinstance(tool, FunctionTool) else None
     if not isinstance(properties, dict):
         return {}
@@ -126,7 +126,7 @@ def _is_shell(tool: Tool) -> bool:
 
 
 def _commands(text: str) -> list[str]:
-    """The shell commands that a text wants run."""
+    """Find the shell commands that a text wants run."""
     plain = [command for pattern, command in _SHELL_COMMANDS if pattern.search(text)][:1]
     if _RUN.search(text):
         values = Values(text)
@@ -145,7 +145,7 @@ def _commands(text: str) -> list[str]:
 
 
 def _fitting(text: str, tools: list[Tool]) -> list[Tool]:
-    """Tools the text plainly is for, shells aside; a one-word name may be an ordinary word."""
+    """Find the tools a text plainly is for, but shells; a one-word name may be an ordinary word."""
     words = _folded_words(text)
     return [
         tool
@@ -159,7 +159,7 @@ def _folded_words(text: str) -> set[str]:
 
 
 def _fit(words: set[str], tool: Tool) -> int:
-    """How many telling words of the tool's name, doubled, and description are among the words."""
+    """Count the words of the tool's name, doubled, and description that are among the words."""
     name = set(name_words(tool.name)) - _NOT_TELLING
     if not name & words:
         return 0  # a description alone is too long to match by chance
@@ -169,14 +169,14 @@ def _fit(words: set[str], tool: Tool) -> int:
 
 
 def _options(tool: Tool) -> frozenset[str]:
-    """What the tool's properties let choose among, in lower case."""
+    """Collect what the tool's properties let choose among, in lower case."""
     enums = [schema.get("enum") for schema in _properties(tool).values()]
     options = [option for enum in enums if isinstance(enum, list) for option in enum]
     return frozenset(option.lower() for option in options if isinstance(option, str))
 
 
 def _num_turns(text: str, tool: Tool) -> int:
-    """How often one tool is called: once for each name, if it takes one name at a time."""
+    """Count the calls of one tool: once for each name, if it takes one name at a time."""
     values = Values(text, options=_options(tool))
     taking = [
         name
@@ -205,7 +205,7 @@ def _call(
 
 
 def _free_input(tool: CustomTool, values: Values) -> str:
-    """Text for a free-form tool: a patch where it takes patches, else what the prompt quotes."""
+    """Write text for a free-form tool: a patch where it takes one, else what the prompt quotes."""
     prompt = values.prompt.strip()
     if "patch" in tool.name or "*** Begin Patch" in tool.description:
         path = values.text("path") or "notes.txt"

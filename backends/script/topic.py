@@ -9,7 +9,7 @@ MAX_READ_CHARS = 4_000  # of a prompt, its beginning
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a text as a set; lists of words read best as text."""
+    """Make a set of a text's words; lists of words read best as text."""
     return frozenset(text.split())
 
 
@@ -61,7 +61,7 @@ _EXPLAINING = re.compile(
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """What a prompt is about."""
+    """Holds what a prompt is about."""
 
     words: tuple[str, ...]  # telling words as written, lower case, no repetitions; may be empty
     phrase: str  # the topic in a few words: "overlapping intervals"
@@ -92,7 +92,7 @@ def read_topic(prompt: str) -> Topic:
 
 
 def fold(word: str) -> str:
-    """A word without case, spelling variant or plural."""
+    """Drop a word's case, spelling variant and plural."""
     word = word.lower().replace("colour", "color").replace("favourite", "favorite")
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
@@ -104,7 +104,7 @@ def _wants_code(prompt: str) -> bool:
 
 
 def _name_parts(prompt: str, words: tuple[str, ...]) -> list[str]:
-    """Words for an identifier: one the prompt spells out, else its first telling words."""
+    """Find words for an identifier: one the prompt spells out, else its first telling words."""
     spelled = _IDENTIFIER.search(prompt)
     if spelled:
         return [part for part in (spelled[1] or spelled[2]).lower().split("_") if part][:6]

@@ -49,7 +49,7 @@ _NO_NAMES = word_set("I Use Call What Please JSON")
 
 
 class Values:
-    """What a prompt offers to fill a call's arguments with."""
+    """Finds what a prompt offers to fill a call's arguments with."""
 
     def __init__(
         self, prompt: str, answer: str | None = None, turn: int = 0, options: Collection[str] = ()
@@ -78,12 +78,12 @@ class Values:
         ]
 
     def mentions(self, name: str) -> bool:
-        """Whether the prompt has all the words of a name like `max_price`."""
+        """Return whether the prompt has all the words of a name like `max_price`."""
         words = name_words(name)
         return bool(words) and self._words.issuperset(words)
 
     def text(self, name: str) -> str | None:
-        """A string for a property of that name, if the prompt has one."""
+        """Find a string for a property of that name, if the prompt has one."""
         stated = self._stated(name)
         if stated is not None:
             return stated
@@ -104,7 +104,7 @@ class Values:
         return None
 
     def number(self, name: str) -> float | int | None:
-        """A number for a property: the one beside its name, else the next unused one."""
+        """Find a number for a property: the one beside its name, else the next unused one."""
         for word in name_words(name):
             beside = re.search(
                 rf"\b{word}s?\b\W{{0,3}}(?:is|of|to|at|=|:)?\s*(-?\d+(?:\.\d+)?)\b"
@@ -120,7 +120,7 @@ class Values:
         return None
 
     def one_of(self, options: Iterable[object]) -> object | None:
-        """The option whose text the prompt has as a word."""
+        """Find the option whose text the prompt has as a word."""
         for option in options:
             if isinstance(option, str) and option:
                 if re.search(rf"(?<!\w){re.escape(option)}(?!\w)", self.prompt, re.IGNORECASE):
@@ -130,7 +130,7 @@ class Values:
         return None
 
     def command(self) -> str | None:
-        """A shell command: the one in backticks, else what follows "run"."""
+        """Find a shell command: the one in backticks, else what follows "run"."""
         if self.backticked:
             return self.backticked[self._turn % len(self.backticked)]
         found = _RUN.search(self.prompt)
@@ -143,7 +143,7 @@ class Values:
         return command[: end.start()].strip(" \"'")
 
     def _stated(self, name: str) -> str | None:
-        """The X of "name: X", "name is X" or "name 'X'"."""
+        """Find the X of "name: X", "name is X" or "name 'X'"."""
         words = r"[\s_-]+".join(map(re.escape, re.split(r"[_\s-]+", name)))
         found = re.search(
             rf"\b{words}\b\s*(?:(?:is|=|:|of|as|to|set to|named|called)\s*)?"
@@ -156,7 +156,7 @@ class Values:
 
 
 def name_words(name: str) -> list[str]:
-    """The words, folded, of a name in any style: `maxPrices` has "max" and "price"."""
+    """Split a name in any style into folded words: `maxPrices` has "max" and "price"."""
     return [fold(word) for word in _WORDS.findall(_CAMEL_CASE.sub(r"\1 \2", name))]
 
 
