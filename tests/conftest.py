@@ -1,8 +1,8 @@
-"""Fixtures for every test: real Redis and Valkey servers."""
+"""For every test: a limit to how long it may take, and real Redis and Valkey servers."""
 
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,25 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from gateway.process.embedded_redis import server_binaries
+from tests.patience import limited
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    with limited():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    with limited():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    with limited():
+        return (yield)
 
 
 @pytest.fixture(scope="session", params=server_binaries())

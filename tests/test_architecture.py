@@ -137,6 +137,22 @@ def test_every_rule_has_a_violation_planted() -> None:
     assert {rule for rule, _ in VIOLATIONS} == set(RULES)
 
 
+def test_unit_tests_stand_in_the_rooms_they_test() -> None:
+    rooms = {room.name for room in ROOMS}
+    unit = ROOT / "tests" / "unit"
+    folders = {path.parent for path in unit.rglob("test_*.py")} - {unit}
+    names = {".".join(folder.relative_to(unit).parts) for folder in folders}
+    assert names <= rooms, f"no rooms: {sorted(names - rooms)}"
+
+
+def test_what_tests_share_is_in_no_test_module() -> None:
+    for path in (ROOT / "tests").rglob("*.py"):
+        for imported, line in Module(path.name, path.read_text()).imports:
+            names = imported.split(".")
+            shared = names[0] != "tests" or not any(name.startswith("test_") for name in names)
+            assert shared, f"{path}:{line} imports {imported}"
+
+
 METRIC = re.compile(r"\b(?:lanewise_[a-z_]+|vllm:[a-z_]+)")
 
 

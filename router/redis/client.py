@@ -47,6 +47,7 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
             "socket_connect_timeout": timeout_s,
             "username": target.sentinel_username,
             "password": target.sentinel_password,
+            "retry": Retry(NoBackoff(), 0),
             **_tls_options(target),
         }
         sentinel = Sentinel(  # type: ignore[no-untyped-call]

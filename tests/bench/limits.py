@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gateway.process.embedded_redis import EmbeddedRedis
-from tests.integration.test_pools_processes import check_limits
+from tests.integration.pools_load import check_limits
 
 
 async def main(seconds: float) -> None:

@@ -9,7 +9,7 @@ import pytest
 import lanewise
 from lanewise.client import Client
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, SMALL_KEY, GatewayProcess
-from tests.e2e.test_openai_python_socket import TOOL
+from tests.e2e.openai_socket import TOOL
 
 LONG = "Write a very long book."
 

@@ -4,7 +4,7 @@ import subprocess
 
 from tests.e2e.gateway_process import ROOT, GatewayProcess
 from tests.e2e.node_bin import node_bin
-from tests.e2e.test_openai_node import run_node
+from tests.e2e.node_scripts import run_node
 
 SDK = ROOT / "sdk" / "typescript"
 

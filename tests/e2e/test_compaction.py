@@ -8,8 +8,8 @@ import pytest
 from openai import OpenAI
 
 from tests.e2e.events import check_response
+from tests.e2e.openai_socket import turn
 from tests.e2e.socket_client import SocketClient
-from tests.e2e.test_openai_python_socket import turn
 
 COMPACTING: Any = [{"type": "compaction", "compact_threshold": 1500}]
 FILLER = "How were ships unloaded in the old harbours, and who was paid for it, and when? " * 18

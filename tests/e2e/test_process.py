@@ -2,14 +2,14 @@
 
 import asyncio
 import os
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 import websockets
 
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, LANEWISE, GatewayProcess, redis_binary
+from tests.e2e.gateway_command import lanewise
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, redis_binary
 from tests.e2e.socket_client import SocketClient
 
 
@@ -89,18 +89,6 @@ async def test_what_outlasts_the_drain_is_told_and_settled(tmp_path: Path, redis
     finally:
         assert gateway.stop() == 0, gateway.log
     assert "Traceback" not in gateway.log, gateway.log
-
-
-def lanewise(*arguments: str, config: str = "", folder: Path) -> "subprocess.CompletedProcess[str]":
-    path = folder / "lanewise.toml"
-    path.write_text(config)
-    return subprocess.run(
-        [str(LANEWISE), *arguments, "--config", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])

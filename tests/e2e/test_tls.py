@@ -9,9 +9,9 @@ import trustme
 import websockets
 from openai import OpenAI
 
+from tests.e2e.gateway_command import lanewise
 from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
 from tests.e2e.socket_client import SocketClient
-from tests.e2e.test_process import lanewise
 
 
 async def test_https_and_wss_are_served(tmp_path: Path, redis_url: str) -> None:

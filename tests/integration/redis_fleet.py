@@ -175,7 +175,7 @@ class Sentinels:
 
     def __init__(self, folder: Path) -> None:
         self.master = Server(folder)
-        self.replica = Server(folder, "--replicaof", f"127.0.0.1 {self.master.port}")
+        self.replica = Server(folder, "--replicaof", "127.0.0.1", str(self.master.port))
         self.sentinels = [_Sentinel(folder) for _ in range(3)]
         for sentinel in self.sentinels:
             sentinel.ask("SENTINEL", "MONITOR", self.NAME, "127.0.0.1", self.master.port, 2)

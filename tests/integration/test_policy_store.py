@@ -16,9 +16,7 @@ from router.policy.store import (
     State,
     read_version,
 )
-
-ONE = b'version = "one"\n[[rules]]\nname = "all"\nroute = "fast"\n'
-TWO = b'version = "two"\n[[rules]]\nname = "all"\nroute = "deep"\n'
+from tests.integration.policies import ONE, TWO
 
 
 @pytest.fixture

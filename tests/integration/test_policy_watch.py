@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from gateway.store.policy_watch import InForce, PolicyWatch
 from router.policy.policy import DEFAULT_POLICY
 from router.policy.store import PolicyStore, PolicyStoreUnavailable
-from tests.integration.test_policy_store import ONE, TWO
+from tests.integration.policies import ONE, TWO
 
 
 class Gate(PolicyStore):

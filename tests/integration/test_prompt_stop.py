@@ -20,7 +20,8 @@ from gateway.wire.response import ResponseStream
 from router.classify.task import Route
 from router.decide.decision import RankedRoute, Reason
 from tests.integration.fault_server import FaultServer
-from tests.unit.gateway.doubles import Transcript, parsed_create, until
+from tests.patience import until
+from tests.unit.gateway.doubles import Transcript, parsed_create
 
 MAX_TURNS = 10  # close the socket, the system's part, the server's reader, its handler
 WAIT_S = 60.0  # bounds a hang

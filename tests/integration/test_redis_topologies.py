@@ -20,6 +20,7 @@ from router.pools.redis_pools import PoolsUnavailable, RedisPools
 from router.redis.client import redis_client
 from router.redis.servers import RedisServers, slot_of
 from router.redis.url import parse_redis_url
+from tests.integration.capped_gateways import gateways, many_tasks
 from tests.integration.redis_fleet import (
     NEVER_MS,
     PATIENCE_S,
@@ -30,7 +31,6 @@ from tests.integration.redis_fleet import (
     has_heard,
     running,
 )
-from tests.integration.test_ceiling_leases import gateways, many_tasks
 from tests.ports import free_port
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from gateway.core.job import Ended, Job
 from gateway.task.pipeline import handle_task
 from tests.e2e.events import TERMINALS
 from tests.integration.fault_server import TEXT, FaultServer
-from tests.unit.gateway.doubles import until
-from tests.unit.gateway.task.test_pipeline import World
+from tests.patience import until
+from tests.unit.gateway.world import World
 
 PROTOCOLS = ("chat", "responses", "responses-ws")
 WAIT_S = 60.0  # bounds a hang

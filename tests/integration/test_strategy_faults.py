@@ -22,8 +22,9 @@ from router.strategies.table import STRATEGIES
 from router.waiting.rules import WaitingConfig
 from tests.e2e.events import TERMINALS, check_response
 from tests.integration.fault_server import FaultServer
-from tests.unit.gateway.doubles import MANY, TENANT, until
-from tests.unit.gateway.task.test_pipeline import World
+from tests.patience import until
+from tests.unit.gateway.doubles import MANY, TENANT
+from tests.unit.gateway.world import World
 
 BEFORE = ("status 500", "status 429", "hang before headers", "hang before the first token")
 MIDWAY = ("hang midway", "garbage", "error event", "cut", "end without a terminal")

@@ -20,7 +20,7 @@ from backends.contract import (
 from backends.prompt import measure, prompt_size
 from backends.upstream.backend import UpstreamBackend
 from tests.integration.fault_server import TEXT, FaultServer
-from tests.integration.test_upstream_faults import WAIT_S, RecordingSink, upstream
+from tests.integration.upstreams import WAIT_S, RecordingSink, upstream
 
 ANSWER = "".join(TEXT)
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -3,14 +3,11 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
 from backends.contract import (
     BackendError,
-    Delta,
-    Finish,
     FinishReason,
     GenerateRequest,
     Message,
@@ -20,62 +17,17 @@ from backends.contract import (
 )
 from backends.prompt import measure, prompt_size
 from backends.upstream.backend import UpstreamBackend
-from backends.upstream.options import UpstreamOptions
 from tests.integration.fault_server import TEXT, FaultServer
-from tests.unit.gateway.doubles import until
+from tests.integration.upstreams import WAIT_S, RecordingSink, upstream
+from tests.patience import until
 
 PROTOCOLS = ("chat", "responses", "responses-ws")
-WAIT_S = 60.0  # bounds a hang
-
-
-class RecordingSink:
-    """Keeps what it is given; `ended` resolves with the first finish."""
-
-    def __init__(self) -> None:
-        self.deltas: list[Delta] = []
-        self.finishes: list[Finish] = []
-        self.first = asyncio.Event()
-        self.ended = asyncio.Event()
-
-    def push(self, delta: Delta) -> None:
-        assert not self.finishes, "a delta behind the finish"
-        self.deltas.append(delta)
-        self.first.set()
-
-    def finish(self, finish: Finish) -> None:
-        self.finishes.append(finish)
-        self.ended.set()
-
-    @property
-    def text(self) -> str:
-        return "".join(delta.text for delta in self.deltas)
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[FaultServer]:
     async with FaultServer.running() as server:
         yield server
-
-
-@asynccontextmanager
-async def upstream(
-    base_url: str, protocol: str, **options: object
-) -> AsyncIterator[UpstreamBackend]:
-    settings = {
-        "base_url": base_url,
-        "protocol": protocol,
-        "upstream_model": "told",
-        "model": "told-here",
-        "group": "fast",
-        "probe_path": None,
-        "retry_pause_s": 0.01,
-        **options,
-    }
-    backend = UpstreamBackend(name="told", options=UpstreamOptions(**settings))  # type: ignore[arg-type]
-    try:
-        yield backend
-    finally:
-        await backend.close()
 
 
 def make_request(text: str = "Count to three.") -> GenerateRequest:

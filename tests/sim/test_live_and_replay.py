@@ -5,15 +5,14 @@ seeded process that is always a little late decides when it is woken. A failure 
 """
 
 import asyncio
-import math
 import random
-import selectors
 from collections.abc import Callable, Mapping
 
 import pytest
 
 from backends.drive.driver import Driver
 from backends.gpu_engine.cost import GpuCost
+from tests.sim.sleeping_loop import SleepingLoop
 from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine, EngineStats
 from wafer_engine.batching.sequence import Sequence
@@ -23,30 +22,6 @@ from wafer_engine.hardware.cost import WaferCost
 START_US = 1_750_000_000_000_000  # a clock that reads years, as real ones do
 
 Times = Mapping[int, tuple[int, int]]  # request -> first and last token
-
-
-class SleepingLoop(asyncio.SelectorEventLoop):
-    """An event loop that never waits: a sleep moves its clock, and up to 3 ms further."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self.now_us = 0
-        self.chance = chance
-        super().__init__(_Selector(self))
-
-    def time(self) -> float:
-        return self.now_us / 1e6
-
-
-class _Selector(selectors.SelectSelector):
-    def __init__(self, loop: SleepingLoop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "nothing is due, and nothing outside can wake this loop"
-        if timeout > 0:
-            self._loop.now_us += math.ceil(timeout * 1e6) + self._loop.chance.randint(0, 3_000)
-        return super().select(0)
 
 
 class Listener:

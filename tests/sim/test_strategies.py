@@ -30,8 +30,8 @@ from backends.simulated.wafer import cost_of as wafer_cost
 from gateway.task.pipeline import handle_task
 from router.strategies.items import PATIENCE_US
 from tests.e2e.events import check_response
-from tests.sim.test_live_and_replay import SleepingLoop
-from tests.unit.gateway.task.test_pipeline import World
+from tests.sim.sleeping_loop import SleepingLoop
+from tests.unit.gateway.world import World
 from wafer_engine.batching.cost_model import CostModel
 
 ASK = "Write 200 words about caches."

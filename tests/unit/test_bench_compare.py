@@ -127,6 +127,6 @@ def test_a_process_tree_holds_children_of_children() -> None:
         pids = tree(process.pid)
         assert len(pids) == 3
         assert process.pid == pids[0]
-        for pid in reversed(pids):
+        for pid in pids:  # no parent sees its child end, and ends itself
             os.kill(pid, 9)
     assert tree(process.pid) == []

@@ -58,12 +58,6 @@ def parsed_create(response_id: str = "resp_1", **fields: Any) -> ParsedCreate:
     return parse_create(decode_body(body.encode()), response_id)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something is so."""
-    while not condition():  # noqa: ASYNC110 - turns of the loop: no clock decides a test
-        await asyncio.sleep(0)
-
-
 class Transcript:
     """Keeps every event that is emitted, decoded."""
 

@@ -11,9 +11,9 @@ from gateway.task.pipeline import handle_task
 from router.classify.task import Tenant
 from router.waiting.capacity import CapacityBounds
 from router.waiting.rules import AdaptationConfig, WaitingConfig
-from tests.unit.gateway.core.test_waiting_room import PATIENCE_S, WaitingWorld, tenant
-from tests.unit.gateway.doubles import until
-from tests.unit.gateway.task.test_pipeline import ANSWER
+from tests.patience import until
+from tests.unit.gateway.playing_backend import ANSWER
+from tests.unit.gateway.waiting_world import PATIENCE_S, WaitingWorld, tenant
 
 BOUNDS = CapacityBounds(min_concurrent=1, max_concurrent=100)
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from tests.unit.gateway.compacting import SUMMARY, held, run, world_of
 from tests.unit.gateway.doubles import failure
-from tests.unit.gateway.task.test_pipeline import Script, World
-from tests.unit.gateway.task.test_summary_run import SUMMARY, held, run, world_of
+from tests.unit.gateway.playing_backend import Script
+from tests.unit.gateway.world import World
 
 
 def told(world: World) -> dict[tuple[str, str], float]:

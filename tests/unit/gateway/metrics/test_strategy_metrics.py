@@ -6,9 +6,11 @@ import pytest
 
 from gateway.task.pipeline import handle_task
 from router.strategies.table import STRATEGIES
-from tests.unit.gateway.doubles import failure, stop, text, until
-from tests.unit.gateway.run.test_early_returns import Running
-from tests.unit.gateway.task.test_pipeline import ANSWER, Script, World
+from tests.patience import until
+from tests.unit.gateway.doubles import failure, stop, text
+from tests.unit.gateway.driven_task import Running
+from tests.unit.gateway.playing_backend import ANSWER, Script
+from tests.unit.gateway.world import World
 
 # strategy, fast, deep -> outcome, who won (race and hedge only)
 ENDS: list[tuple[str, Script, Script, str, str | None]] = [

@@ -29,6 +29,7 @@ from gateway.wire.routing import RoutedGeneration
 from router.classify.task import Route
 from router.decide.decision import RankedRoute, Reason
 from router.strategies.table import RECORDS, STRATEGIES
+from tests.patience import until
 from tests.unit.gateway.doubles import (
     RecordingBackend,
     Transcript,
@@ -37,7 +38,6 @@ from tests.unit.gateway.doubles import (
     parsed_create,
     stop,
     text,
-    until,
 )
 
 # For `delegate` see tests/unit/gateway/task/test_delegation.py.

@@ -8,67 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from backends.contract import BackendGroup
 from gateway.run.leases import extend_outgrown
 from gateway.run.side_reservations import SideReservations
 from gateway.task.context import load_task
-from gateway.task.pipeline import handle_task
-from router.classify.task import GroupLimits, Tenant
+from router.classify.task import GroupLimits
 from router.pools.pools import Reservation
 from router.pools.redis_pools import PoolsUnavailable
-from tests.unit.gateway.doubles import (
-    MANY,
-    AwaitedPools,
-    RecordingGeneration,
-    failure,
-    stop,
-    text,
-    until,
-)
-from tests.unit.gateway.task.test_pipeline import World
+from tests.patience import until
+from tests.unit.gateway.doubles import MANY, AwaitedPools, failure, stop, text
+from tests.unit.gateway.driven_task import Running
+from tests.unit.gateway.world import World
 
 FEW_PLACES = msgspec.structs.replace(MANY, max_concurrent=3)
 FEW_REQUESTS = msgspec.structs.replace(MANY, requests_per_min=4)
 FEW_TOKENS = msgspec.structs.replace(MANY, tokens_per_min=1_000)
-
-
-class Running:
-    """One parallel task whose generations a test drives by hand."""
-
-    def __init__(self, strategy: str, fast: GroupLimits = MANY, **metadata: str) -> None:
-        limits: dict[BackendGroup, GroupLimits] = {"fast": fast, "deep": MANY}
-        self.world = World([], [], tenant=Tenant(id="acme", tier="default", limits=limits))
-        metadata |= {"route": "parallel", "strategy": strategy}
-        job = self.world.job(metadata=metadata, max_output_tokens=100)
-        self.pump = asyncio.create_task(handle_task(self.world.gw, job))
-
-    async def fast(self, number: int = 0) -> RecordingGeneration:
-        await until(lambda: len(self.world.fast.generations) > number)
-        return self.world.fast.generations[number]
-
-    async def deep(self, number: int = 0) -> RecordingGeneration:
-        await until(lambda: len(self.world.deep.generations) > number)
-        return self.world.deep.generations[number]
-
-    def left(self, group: BackendGroup, unit: str) -> int:
-        """What the tenant could still take."""
-        pools = self.world.pools
-        balances = pools.memory.balances(self.world.tenant, pools.now_us)
-        return next(b.remaining for b in balances if (b.group, b.unit) == (group, unit))
-
-    def held(self, group: BackendGroup) -> int:
-        """Places."""
-        return MANY.max_concurrent - self.left(group, "concurrent")
-
-    async def free(self, group: BackendGroup) -> None:
-        """Until the group's places are free, while the response runs."""
-        await until(lambda: self.held(group) == 0)
-        assert not self.pump.done()
-
-    async def end(self) -> dict[str, Any]:
-        await self.pump
-        await self.world.check()
-        return self.world.terminal
 
 
 async def test_a_comment_gives_back_when_it_ends() -> None:

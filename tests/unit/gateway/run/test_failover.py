@@ -8,8 +8,10 @@ import pytest
 from backends.contract import BackendError, Finish, FinishReason, Usage
 from gateway.task.pipeline import handle_task
 from tests.e2e.events import check_response
-from tests.unit.gateway.doubles import failure, stop, text, until
-from tests.unit.gateway.task.test_pipeline import ANSWER, PlayingBackend, Script, World
+from tests.patience import until
+from tests.unit.gateway.doubles import failure, stop, text
+from tests.unit.gateway.playing_backend import ANSWER, PlayingBackend, Script
+from tests.unit.gateway.world import World
 
 FULL = BackendError("wafer", "server_is_overloaded", "full", retryable=True)
 INVALID = BackendError("wafer", "invalid_prompt", "no", retryable=False)

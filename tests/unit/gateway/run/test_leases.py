@@ -7,8 +7,9 @@ from gateway.core.job import Ended
 from gateway.run.leases import extend_outgrown
 from gateway.task.pipeline import handle_task
 from router.pools.cost import CostWeights, cost_by_group, cost_tokens
-from tests.unit.gateway.doubles import MANY, RecordingGeneration, stop, until
-from tests.unit.gateway.task.test_pipeline import World
+from tests.patience import until
+from tests.unit.gateway.doubles import MANY, RecordingGeneration, stop
+from tests.unit.gateway.world import World
 
 FULL = MANY.tokens_per_min
 

@@ -11,15 +11,10 @@ from router.classify.task import GroupLimits, Tenant
 from router.pools.pools import Demand, Reservation
 from router.waiting.rules import WaitingConfig
 from tests.e2e.events import check_response
-from tests.unit.gateway.core.test_waiting_room import PATIENCE_S, WaitingWorld
-from tests.unit.gateway.doubles import MANY, RecordingGeneration, stop, text, until
-from tests.unit.gateway.task.test_delegation import (
-    CLOSING,
-    MEANWHILE,
-    OPENING,
-    RoundsBackend,
-    messages,
-)
+from tests.patience import until
+from tests.unit.gateway.delegating import CLOSING, MEANWHILE, OPENING, RoundsBackend, messages
+from tests.unit.gateway.doubles import MANY, RecordingGeneration, stop, text
+from tests.unit.gateway.waiting_world import PATIENCE_S, WaitingWorld
 
 BOTH = WaitingConfig(wait_ms={"fast": 30_000, "deep": 30_000})
 

@@ -7,54 +7,29 @@ from typing import Any
 import pytest
 
 from backends.contract import (
-    Delta,
-    DeltaKind,
     Finish,
     FunctionCallOutput,
-    GenerateRequest,
     Message,
-    Sink,
     TextPart,
 )
-from backends.delegation import DELEGATE_TOOL
 from backends.prompt import measure
 from gateway.task.pipeline import handle_task
 from router.classify.task import GroupLimits, Tenant
 from tests.e2e.events import TERMINALS, check_response
-from tests.unit.gateway.doubles import (
-    TENANT,
-    RecordingGeneration,
-    failure,
-    stop,
-    text,
-    until,
+from tests.patience import until
+from tests.unit.gateway.delegating import (
+    CLOSING,
+    MEANWHILE,
+    OPENING,
+    PROOF,
+    RoundsBackend,
+    messages,
 )
-from tests.unit.gateway.task.test_pipeline import PlayingBackend, Script, World
+from tests.unit.gateway.doubles import TENANT, failure, stop, text
+from tests.unit.gateway.playing_backend import Script
+from tests.unit.gateway.world import World
 
 METADATA = {"route": "parallel", "strategy": "delegate"}
-
-
-def handing(task: str, index: int = 1) -> Delta:
-    arguments = f'{{"task":"{task}"}}'
-    return Delta(index, DeltaKind.FUNCTION_CALL, arguments, 5, 0, f"call_{index}", DELEGATE_TOOL)
-
-
-OPENING: Script = [text("I hand it on."), handing("Prove it."), stop(10)]
-MEANWHILE: Script = [text("Meanwhile."), stop(2)]
-CLOSING: Script = [text("So it is."), stop(4)]
-PROOF: Script = [text("By "), text("induction."), stop(20)]
-
-
-class RoundsBackend(PlayingBackend):
-    """Plays another script into each generation; the last one stays."""
-
-    def __init__(self, *args: Any, rounds: list[Script], **options: Any) -> None:
-        super().__init__(*args, [], **options)
-        self.rounds = rounds
-
-    def start(self, request: GenerateRequest, sink: Sink) -> RecordingGeneration:
-        self.script = self.rounds[min(len(self.generations), len(self.rounds) - 1)]
-        return super().start(request, sink)
 
 
 def world_of(*rounds: Script, deep: Script = PROOF, tenant: Tenant = TENANT) -> World:
@@ -62,14 +37,6 @@ def world_of(*rounds: Script, deep: Script = PROOF, tenant: Tenant = TENANT) -> 
     world.fast = RoundsBackend("wafer", "fast", rounds=list(rounds))
     world.gw.backends = {"wafer": world.fast, "gpu": world.deep}
     return world
-
-
-def messages(world: World) -> list[tuple[str, str | None]]:
-    return [
-        (item["content"][0]["text"], item.get("phase"))
-        for item in world.terminal["output"]
-        if item["type"] == "message"
-    ]
 
 
 async def test_the_fast_engine_hands_a_sub_task_on() -> None:

@@ -9,8 +9,9 @@ from backends.contract import BackendError, Finish, FinishReason, Usage
 from gateway.core.job import Ended
 from gateway.task.pipeline import handle_task
 from router.classify.task import GroupLimits, Tenant
-from tests.unit.gateway.doubles import until
-from tests.unit.gateway.task.test_pipeline import FULL, World, failure
+from tests.patience import until
+from tests.unit.gateway.doubles import failure
+from tests.unit.gateway.world import FULL, World
 
 WARM: dict[str, Any] = {"prompt_cache_options": {"prewarm": True}, "metadata": {"route": "fast"}}
 BROKEN = BackendError("wafer", "server_error", "down", retryable=True)

@@ -8,7 +8,7 @@ import pytest
 
 from backends.drive.pacing import pause
 from gateway.transport.flush_timer import FlushTimer
-from tests.unit.gateway.doubles import until
+from tests.patience import until
 
 
 @pytest.mark.parametrize(

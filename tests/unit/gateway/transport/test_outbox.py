@@ -10,7 +10,8 @@ from backends.contract import Usage
 from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import MAX_QUEUED_BYTES, Outbox
 from gateway.wire.response import Ending, ResponseStream
-from tests.unit.gateway.doubles import parsed_create, text, until
+from tests.patience import until
+from tests.unit.gateway.doubles import parsed_create, text
 
 INTERVAL_S = 0.003
 NEVER_S = 1000.0  # an interval that never ends within a test

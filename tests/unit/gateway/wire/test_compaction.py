@@ -31,23 +31,11 @@ from gateway.wire.compaction import (
 )
 from gateway.wire.requests import make_task
 from router.classify.task import Task
+from tests.unit.gateway.conversations import RULES, said, turns
 from tests.unit.gateway.doubles import TENANT, parsed_create
 
 WINDOW = 100_000
 THRESHOLD = 4_000  # a quarter for the tail, and for the summary
-
-
-def said(role: Any, name: str, words: int = 0) -> Message:
-    return Message(role, (TextPart(f"{name} " + "word " * words),))
-
-
-def turns(*sizes: int) -> list[Item]:
-    """Turns of an ask and an answer of so many words."""
-    return [
-        item
-        for n, words in enumerate(sizes)
-        for item in (said("user", f"ask{n}"), said("assistant", f"answer{n}", words))
-    ]
 
 
 def step(n: int, words: int, *, thinks: bool = False) -> list[Item]:
@@ -84,7 +72,6 @@ def names(entries: tuple[ContextItem, ...]) -> list[str]:
 
 
 ASK = said("user", "now")
-RULES = said("developer", "rules")
 
 CASES: list[tuple[list[Item], list[str], list[str]]] = [
     # the latest turns that fit a quarter of the threshold stay, whole

@@ -9,7 +9,8 @@ from backends.prompt import measure
 from gateway.wire.context_usage import band, context_use
 from tests.e2e.events import check_response
 from tests.unit.gateway.doubles import RecordingBackend, stop, text
-from tests.unit.gateway.task.test_pipeline import PlayingBackend, World
+from tests.unit.gateway.playing_backend import PlayingBackend
+from tests.unit.gateway.world import World
 from tests.unit.router.tasks import task
 
 

@@ -6,7 +6,7 @@ from backends.contract import BackendError
 from router.classify.task import Hints, Route, Task
 from router.decide.failover import MAX_SPARES, replacement
 from router.policy.policy import Policy, Rule
-from tests.unit.router.decide.test_ranking import ranked
+from tests.unit.router.decide.ranked_routes import ranked
 from tests.unit.router.tasks import backend, of_class, task
 
 

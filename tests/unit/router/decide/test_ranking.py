@@ -13,22 +13,8 @@ from router.policy.conditions import When
 from router.policy.policy import DEFAULT_POLICY, Choice, Policy, Rule, TenantPolicy
 from router.strategies.breadth import BreadthOptions
 from router.strategies.table import PolicyOptions
+from tests.unit.router.decide.ranked_routes import BOTH, GPU, WAFER, ranked
 from tests.unit.router.tasks import FAST_ONLY, LIMITS, PRO, TOOL_OUTPUT, backend, of_class, task
-
-WAFER = backend("wafer-0", "fast")
-GPU = backend("gpu-0", "deep", window_tokens=262_144, images=True)
-BOTH = (WAFER, GPU)
-
-
-def ranked(
-    a_task: Task,
-    task_class: TaskClass | None = None,
-    stats: Sequence[BackendStats] = BOTH,
-    policy: Policy = DEFAULT_POLICY,
-) -> tuple[RankedRoute, ...]:
-    result = rank(policy, a_task, task_class or of_class(), stats)
-    assert not isinstance(result, Refusal), result.message
-    return result
 
 
 def refused(

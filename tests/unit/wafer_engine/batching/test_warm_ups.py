@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.unit.wafer_engine.affine_cost import AffineCost
-from tests.unit.wafer_engine.batching.test_engine import rows, run_out, sequence
+from tests.unit.wafer_engine.batching.engine_rows import rows, run_out, sequence
 from wafer_engine.batching.engine import Engine
 from wafer_engine.batching.scheduler import BESIDE_WARM_TOKENS, IDLE_WARM_TOKENS
 

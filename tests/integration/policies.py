@@ -1,0 +1,5 @@
+"""Two policies that differ."""
+
+ONE = b'version = "one"\n[[rules]]\nname = "all"\nroute = "fast"\n'
+
+TWO = b'version = "two"\n[[rules]]\nname = "all"\nroute = "deep"\n'
