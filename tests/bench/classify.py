@@ -2,16 +2,16 @@
 
     python tests/bench/classify.py [--data FILE...] [--json]
 
-Texts of each size are different: with --data real asks of about that size, and cuts of many records
-where asks are not so long; without, random words, half of them known. Each text is classified in
-`NUM_ROUNDS` rounds over all of them, and its best time counts: what else the machine did, it did in
-the other rounds. p50 and p99 are over texts. Rounds of the baseline come in between, so that the
-ratio holds on a busy machine, too.
+Texts of each size are different: with --data real prompts of about that size, and cuts of many
+records where prompts are not so long; without, random words, half of them known. Each text is
+classified in `NUM_ROUNDS` rounds over all of them, and its best time counts: what else the machine
+did, it did in the other rounds. p50 and p99 are over texts. Rounds of the baseline come in between,
+so that the ratio holds on a busy machine, too.
 
 The baseline, "dictionary", is the same model without all that is not a sum: words and pairs of
 the whole text by one regular expression, looked up in one dict, added up in Python for the four
-heads; as lean as a router in plain Python can be. It corrects no typo, finds no ask, reads all of a
-text, and counts nothing but words.
+heads; as lean as a router in plain Python can be. It corrects no typo, finds no last message, reads
+all of a text, and counts nothing but words.
 """
 
 import argparse
@@ -37,7 +37,7 @@ CHARS_PER_TOKEN = 4
 SIZES_TOKENS = (12, 50, 200, 1_000, 10_000, 160_000)
 NUM_TEXTS, NUM_LONG_TEXTS, NUM_ROUNDS = 1_000, 200, 5
 LONG_TOKENS = 100_000
-MIN_WHOLE = 100  # real asks of a size, else cuts are taken
+MIN_WHOLE = 100  # real prompts of a size, else cuts are taken
 MAX_BASELINE_CHARS = 4_000_000  # that the baseline reads in a round
 
 _WORDS = re.compile(r"[^\W_]+")

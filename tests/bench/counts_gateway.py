@@ -51,8 +51,8 @@ class Clock:
 
     def install(self) -> None:
         """Before anything of ours is imported."""
-        time.monotonic = time.perf_counter = self.seconds  # type: ignore[assignment]
-        time.monotonic_ns = time.perf_counter_ns = self.nanoseconds  # type: ignore[assignment]
+        time.monotonic = time.perf_counter = self.seconds
+        time.monotonic_ns = time.perf_counter_ns = self.nanoseconds
 
 
 class RedisMonitor:
@@ -171,7 +171,7 @@ class Waiting(selectors.DefaultSelector):
         super().__init__()
         self._clock = clock
         self._counter = counter
-        self._control = control
+        self.control = control
         self.found: list[tuple[Series, str, Counts]] = []
         self.is_counting = False
         self.on_over: Callable[[], None] = lambda: None
@@ -187,13 +187,13 @@ class Waiting(selectors.DefaultSelector):
                 self._clock.now_s += max(timeout, 0.0) + 2e-6  # clocks that round down, too
             return events
         while True:
-            select.select([self.fileno(), self._control], [], [])
+            select.select([self.fileno(), self.control], [], [])
             if events := super().select(0):
                 return events
-            message = self._control.recv(MESSAGE_BYTES, socket.MSG_PEEK)
+            message = self.control.recv(MESSAGE_BYTES, socket.MSG_PEEK)
             if message != b"rest" and (events := super().select(QUIET_S)):
                 return events
-            self._control.recv(MESSAGE_BYTES)
+            self.control.recv(MESSAGE_BYTES)
             if message == b"over" or not message:
                 self.is_counting = False
                 self.on_over()
@@ -209,7 +209,7 @@ class Waiting(selectors.DefaultSelector):
             counts = self._counter.end()
             if rest and kind is not None:
                 self.found.append((msgspec.json.decode(rest, type=Series), kind, counts))
-        self._control.sendall(b"done")
+        self.control.sendall(b"done")
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -232,7 +232,7 @@ class Loop(asyncio.SelectorEventLoop):
         self._counter.num_tasks += 1
         return super().create_task(*arguments, **more)
 
-    def call_at(self, when: float, *arguments: Any, **more: Any) -> Any:
+    def call_at(self, when: float, *arguments: Any, **more: Any) -> Any:  # type: ignore[override]
         if self._waiting.is_counting and when - self._clock.now_s > LONG_S:
             when += PUT_OFF_S
         return super().call_at(when, *arguments, **more)
@@ -248,12 +248,13 @@ class Loop(asyncio.SelectorEventLoop):
 @contextmanager
 def counted_callbacks(counter: Counter) -> Iterator[None]:
     """Every callback of the loop goes through `counter`."""
-    plain = asyncio.Handle._run  # type: ignore[attr-defined]
-    asyncio.Handle._run = lambda handle: counter.run(handle, plain)  # type: ignore[attr-defined]
+    handles: Any = asyncio.Handle
+    plain = handles._run
+    handles._run = lambda handle: counter.run(handle, plain)
     try:
         yield
     finally:
-        asyncio.Handle._run = plain  # type: ignore[attr-defined]
+        handles._run = plain
 
 
 def run(
@@ -275,12 +276,13 @@ def run(
 
 async def _serve(waiting: Waiting, orders: Orders, toml: bytes, redis_url: str) -> None:
     # Only now, since modules take functions of the clock when they are imported.
-    from backends.drive import driver
+    from backends.drive import driver, timers
     from gateway.config.config import load_config
     from gateway.process.app import services
     from gateway.process.server import listen, serve_on
 
-    driver.make_timer = driver.LoopTimer  # type: ignore[assignment]  # the kernel's goes by itself
+    timed: Any = driver
+    timed.make_timer = timers.LoopTimer  # the kernel's has a clock of its own
     config = load_config(toml, {}, port=0, redis_url=redis_url)
     loop: Any = asyncio.get_running_loop()
     over = loop.create_future()
@@ -290,7 +292,7 @@ async def _serve(waiting: Waiting, orders: Orders, toml: bytes, redis_url: str) 
         url = f"http://127.0.0.1:{port}/v1"
         loop.put_off(PUT_OFF_S)
         waiting.is_counting = True
-        waiting._control.sendall(msgspec.json.encode(msgspec.structs.replace(orders, url=url)))
+        waiting.control.sendall(msgspec.json.encode(msgspec.structs.replace(orders, url=url)))
 
     def end() -> None:
         loop.put_off(-PUT_OFF_S)

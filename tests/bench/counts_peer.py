@@ -2,7 +2,7 @@
 
     python tests/bench/counts_peer.py CONTROL_FD      # started by counts.py, never by hand
 
-It is told over the control socket where the gateway is and what to run, and marks where each task
+It hears over the control socket where the gateway is and what to run, and marks where each task
 begins and ends there. As the upstream it sends an event only when the gateway has come to rest
 after the one before, so that no two are ever read together, however busy the machine is.
 """

@@ -87,13 +87,13 @@ class Crowd:
         async def one() -> None:
             async with free:
                 self._num_opened += 1
-                place = self._num_opened // SOCKETS_PER_ADDRESS % 200
+                address = self._num_opened // SOCKETS_PER_ADDRESS % 200
                 made = Idle(self)
                 await asyncio.get_running_loop().create_connection(
                     lambda: made,
                     "127.0.0.1",
                     self._port,
-                    local_addr=(f"127.0.0.{2 + place}", 0),
+                    local_addr=(f"127.0.0.{2 + address}", 0),
                     **self._tls,
                 )
                 await made.opened

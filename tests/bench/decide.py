@@ -96,7 +96,7 @@ async def bench_async(
 
 
 def make_task(num_tokens: int) -> Task:
-    ask = (SENTENCE * (num_tokens * 4 // len(SENTENCE) + 1))[: num_tokens * 4]
+    prompt = (SENTENCE * (num_tokens * 4 // len(SENTENCE) + 1))[: num_tokens * 4]
     request = GenerateRequest(
         id="resp_bench",
         model="auto",
@@ -110,7 +110,7 @@ def make_task(num_tokens: int) -> Task:
         tenant=TENANT,
         request=request,
         hints=Hints(),
-        last_user_message=ask,
+        last_user_message=prompt,
         num_last_message_tokens=num_tokens,
         num_turns=1,
         has_images=False,
@@ -142,7 +142,7 @@ def make_stats() -> list[BackendStats]:
 
 
 def label(task: Task) -> str:
-    """As of an ask that never came before."""
+    """As of a prompt that never came before."""
     forget_readings()
     return classify(features(msgspec.structs.replace(task))).label
 
@@ -210,26 +210,26 @@ def policy_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) ->
 
 
 def weighing_rows(task: Task, task_class: TaskClass, stats: list[BackendStats]) -> list[Row]:
-    """What is known besides the ask: of a new conversation, and of one in a tool loop."""
+    """What is known besides the prompt: of a new conversation, and of one in a tool loop."""
     policy = DEFAULT_POLICY
     seen = features(task)
     report = FunctionCallOutput("call_1", (TextPart("FAILED tests/test_lock.py\n" * 200),))
     call = measure(FunctionCall("call_1", "run", "{}"))
-    ask = measure(Message("user", (TextPart(task.ask),)))
+    message = measure(Message("user", (TextPart(task.last_user_message),)))
     loop = msgspec.structs.replace(
         task,
         request=msgspec.structs.replace(
-            task.request, items=(ask, *[call, measure(report)] * 12), num_prompt_tokens=40_000
+            task.request, items=(message, *[call, measure(report)] * 12), num_prompt_tokens=40_000
         ),
         last_backend="fast-0",
     )
     fresh, learned = Experience(), Experience()
-    trial = learned.note_answer(
+    pending = learned.note_answer(
         task, task_class, (), answered_by="fast", others=(), backend="fast-0", pinned=False
     )
     for number in range(2 * MIN_OUTCOMES):
         outcome = {"fast": float(number % 2), "deep": 1.0}
-        learned.learner(TENANT.id).observe(trial.observation("feedback", outcome))  # type: ignore[arg-type]
+        learned.learner(TENANT.id).observe(pending.observation("feedback", outcome))  # type: ignore[arg-type]
     for experience in (fresh, learned):
         for stat in stats:
             for _ in range(MIN_SAMPLES):

@@ -45,8 +45,8 @@ def open_device() -> int:
     name = granted[:16]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for request, address in ((_SIOCSIFADDR, NEAR), (_SIOCSIFNETMASK, MASK)):
-            place = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
-            fcntl.ioctl(control, request, struct.pack("16s16s8x", name, place))
+            record = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(address))
+            fcntl.ioctl(control, request, struct.pack("16s16s8x", name, record))
         flags = struct.pack("16sH22x", name, _IFF_UP | _IFF_RUNNING)
         fcntl.ioctl(control, _SIOCSIFFLAGS, flags)
     return file

@@ -49,7 +49,7 @@ class Answer(NamedTuple):
         return (self.output_tokens - 1) / (self.total_s - self.first_token_s)
 
 
-def ask(client: OpenAI, model: str, pasted: str, lines: int) -> Answer:
+def answer_to(client: OpenAI, model: str, pasted: str, lines: int) -> Answer:
     """One streamed answer; the effort is low so that all of it is the function."""
     started_s = time.perf_counter()
     first_s = None
@@ -115,13 +115,15 @@ def measure(lines: int, prompt_tokens: int, repeat: int) -> dict[str, list[Answe
         try:
             gateway.wait_until_ready()
             client = OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0)
-            ask(client, MODELS["fast"], "", 10)  # what the client does once, no answer pays for
+            answer_to(
+                client, MODELS["fast"], "", 10
+            )  # what the client does once, no answer pays for
             for number in range(repeat):
                 pasted = f"Log {number}\n"
                 while count(pasted) < prompt_tokens:
                     pasted += PASTED_LINE.format(number=pasted.count("\n"))
                 for group, model in MODELS.items():
-                    answers[group].append(ask(client, model, pasted, lines))
+                    answers[group].append(answer_to(client, model, pasted, lines))
         finally:
             gateway.stop()
     return answers

@@ -105,7 +105,7 @@ def responses_events(model: str, num_deltas: int) -> tuple[dict[str, Any], ...]:
 def events_saying(model: str, words: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """The events of an answer that says so, a delta for each word."""
     text, num_deltas = "".join(words), len(words)
-    place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    position = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
     begun = _response(model, "in_progress", None, num_deltas)
     part: dict[str, Any] = {"type": "output_text", "text": ""}
     part |= {"annotations": [], "logprobs": []}
@@ -115,13 +115,13 @@ def events_saying(model: str, words: Sequence[str]) -> tuple[dict[str, Any], ...
         {"type": "response.created", "response": begun},
         {"type": "response.in_progress", "response": begun},
         {"type": "response.output_item.added", **added},
-        {"type": "response.content_part.added", **place, "part": part},
+        {"type": "response.content_part.added", **position, "part": part},
         *(
-            {"type": "response.output_text.delta", **place, "delta": word, "logprobs": []}
+            {"type": "response.output_text.delta", **position, "delta": word, "logprobs": []}
             for word in words
         ),
-        {"type": "response.output_text.done", **place, "text": text, "logprobs": []},
-        {"type": "response.content_part.done", **place, "part": {**part, "text": text}},
+        {"type": "response.output_text.done", **position, "text": text, "logprobs": []},
+        {"type": "response.content_part.done", **position, "part": {**part, "text": text}},
         {"type": "response.output_item.done", **done},
         {"type": "response.completed", "response": _response(model, "completed", text, num_deltas)},
     ]

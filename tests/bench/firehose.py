@@ -1,7 +1,7 @@
 """An engine that costs next to nothing: the link's protocol with prepared text.
 
 A measurement with it shows the gateway alone. Every generation gets `--rate` tokens a second from
-the same text, begun at a place of its own that its prompt names ("from 17"), until it has as many
+the same text, begun at a position that its prompt names ("from 17"), until it has as many
 tokens as it asked for. All generations share one frame per `--interval-ms`. With `--instant` every
 answer comes whole and at once: a call of the first tool where there is one.
 
@@ -58,7 +58,7 @@ def take(queue: Queue, worker: str, now_us: int) -> Job | None:
 "A lease that nobody renews" is how a crash shows; 2 of 1,000 jobs see one\u2026
 """
 ARGUMENTS = '{"path":"src/queue/lease.py","first_line":40,"last_line":86,"why":"the lease"}'
-STRIDE_TOKENS = 7  # between the places where two neighbours begin
+STRIDE_TOKENS = 7  # between the positions where two neighbours begin
 
 
 class Text:
@@ -158,8 +158,8 @@ class Firehose:
             if num_tokens <= 0:
                 continue
             step.keys.append(key)
-            place = generation.start + generation.num_sent
-            step.texts.append(self._text.piece(place, num_tokens))
+            begin = generation.start + generation.num_sent
+            step.texts.append(self._text.piece(begin, num_tokens))
             step.num_tokens.append(num_tokens)
             generation.num_sent += num_tokens
             if generation.num_sent == generation.target:

@@ -2,12 +2,12 @@
 
 Both ways go over TLS 1.3 to the same process. The old way opens a connection for each turn and
 sends the whole context; the new way has a socket, warms each conversation with its context
-(`generate: false`) before the user asks, and sends what a turn adds. Three kinds of work over
+(`generate: false`) before the user's message, and sends what a turn adds. Three kinds of work over
 contexts of 1,000 and 30,000 tokens, old and new interleaved:
 
 - a loop of 20 tool calls;
 - one turn, in a context of its own;
-- one turn, in a context that eight asks share: each forks from it, and it is warmed once.
+- one turn, in a context that eight prompts share: each forks from it, and it is warmed once.
 
 - Overhead: from the moment the client begins a turn to the first token, less the engine's own time
   and one round trip of the network, which nobody can spare. A turn begins with opening the
@@ -70,9 +70,9 @@ TOOL = {
     },
 }
 TOOL_OUTPUT_TOKENS = 150  # what a call gives back: some ten lines of code
-ASK_TOKENS = 40
+PROMPT_TOKENS = 40
 NAMED = '{"type":"response.output_item.added"'
-NUM_SHARING = 8  # asks that share a context
+NUM_SHARING = 8  # prompts that share a context
 KINDS = {"one turn": 1, "one turn, context shared": NUM_SHARING, "20 tool calls": 20}  # turns
 CELLS = [(context, kind) for context in (1_000, 30_000) for kind in KINDS]
 Cell = tuple[int, str]
@@ -169,7 +169,7 @@ class NewWay:
 
     @contextlib.contextmanager
     def conversation(self, body: dict[str, Any], context: list[dict[str, Any]]) -> Iterator[None]:
-        """Begin another one: its context goes ahead of the user's ask."""
+        """Begin another one: its context goes ahead of the user's message."""
         self._body = body
         warm_up = {"type": "response.create", **body, "input": context, "generate": False}
         payload = json.dumps(warm_up)
@@ -221,7 +221,7 @@ def strip(item: dict[str, Any]) -> dict[str, Any]:
 def run_loop(
     way: OldWay | NewWay, watch: Watch, model: str, cell: Cell, salt: int, network_us: float = 0.0
 ) -> Loop:
-    """One conversation: its context, then asks, or an ask and answers to tool calls."""
+    """One conversation: its context, then prompts, or a prompt and answers to tool calls."""
     context_tokens, kind = cell
     text = Text()
     content = f"Conversation {salt}.\n" + text.piece(salt, context_tokens)
@@ -233,8 +233,8 @@ def run_loop(
         for number in range(KINDS[kind]):
             if number == 0 or kind == "one turn, context shared":
                 way.begin()
-                ask = f"Ask {number}: {text.piece(salt + 31 * number, ASK_TOKENS)}"
-                items: list[dict[str, Any]] = [{"role": "user", "content": ask}]
+                prompt = f"Ask {number}: {text.piece(salt + 31 * number, PROMPT_TOKENS)}"
+                items: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
             turns.append(way.turn(items))
             (call,) = (item for item in turns[-1].output if item["type"] == "function_call")
             output = text.piece(salt + 31 * number, TOOL_OUTPUT_TOKENS)

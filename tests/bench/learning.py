@@ -39,7 +39,7 @@ FAMILIES = (("routellm_mmlu", "mmlu_pro"), ("zeroeval",), ("llmrouter",))
 DEFAULT_DATA = Path("../shared/data/routing")
 
 
-class Ask(NamedTuple):
+class Replayed(NamedTuple):
     """One record, ready for replay."""
 
     observation: Observation
@@ -47,9 +47,9 @@ class Ask(NamedTuple):
     large_ok: float
 
 
-def asks_of(records: Sequence[Record], prior: LinearModel | None = None) -> list[Ask]:
+def replayed_of(records: Sequence[Record], prior: LinearModel | None = None) -> list[Replayed]:
     """The records' observations; `prior` says the gain instead of the shipped model."""
-    asks = []
+    replayed = []
     for record in records:
         reading = read(record.text)
         task_class = classify(features_of_text(record.text))
@@ -60,22 +60,22 @@ def asks_of(records: Sequence[Record], prior: LinearModel | None = None) -> list
         small, large = float(record.labels["small_ok"]), float(record.labels["large_ok"])
         vector = traits(reading, task_class)
         observation = Observation(vector, task_class.p_gain, {"fast": small, "deep": large})
-        asks.append(Ask(observation, small, large))
-    return asks
+        replayed.append(Replayed(observation, small, large))
+    return replayed
 
 
-def replay(asks: Sequence[Ask], num_outcomes: int, seed: int) -> float | None:
+def replay(replayed: Sequence[Replayed], num_outcomes: int, seed: int) -> float | None:
     """APGR on what is not learned from; the same records whatever `num_outcomes` is."""
-    order = np.random.default_rng(seed).permutation(len(asks)).tolist()
-    num_kept_apart = min(max(SIZES), int(0.7 * len(asks)))
-    if num_outcomes > num_kept_apart:
+    order = np.random.default_rng(seed).permutation(len(replayed)).tolist()
+    num_learned = min(max(SIZES), int(0.7 * len(replayed)))
+    if num_outcomes > num_learned:
         return None
     learner = GainLearner()
     for at in order[:num_outcomes]:
-        learner.observe(asks[at].observation)
-    rest = [asks[at] for at in order[num_kept_apart:]]
-    scores = [ask.observation.p_gain + learner.correction(ask.observation.traits) for ask in rest]
-    found = curve([ask.small_ok for ask in rest], [ask.large_ok for ask in rest], scores)
+        learner.observe(replayed[at].observation)
+    rest = [replayed[at] for at in order[num_learned:]]
+    scores = [one.observation.p_gain + learner.correction(one.observation.traits) for one in rest]
+    found = curve([one.small_ok for one in rest], [one.large_ok for one in rest], scores)
     return None if found is None else found.apgr
 
 
@@ -86,7 +86,7 @@ def unseen_prior(sources: Sequence[str], records: Sequence[Record]) -> LinearMod
     return fit(some[::2], some[1::2], TRAINING_SEED)
 
 
-def replays(records: Sequence[Record], *, unseen: bool) -> Iterator[tuple[str, list[Ask]]]:
+def replays(records: Sequence[Record], *, unseen: bool) -> Iterator[tuple[str, list[Replayed]]]:
     """Each source that is large enough, with its observations."""
     by_source: dict[str, list[Record]] = {}
     for record in records:
@@ -98,7 +98,7 @@ def replays(records: Sequence[Record], *, unseen: bool) -> Iterator[tuple[str, l
         for name in members:
             gaps = [r.labels["large_ok"] - r.labels["small_ok"] for r in by_source[name]]
             if len(gaps) >= MIN_RECORDS and np.mean(gaps) >= MIN_GAP:
-                yield name, asks_of(by_source[name], prior)
+                yield name, replayed_of(by_source[name], prior)
 
 
 def main() -> None:
@@ -111,11 +111,11 @@ def main() -> None:
     records = read_records([arguments.data / folder for folder in folders])
     print(f"{'source':<26}{'records':>8}{'random':>8}" + "".join(f"{n:>8}" for n in SIZES))
     pairs: dict[int, list[tuple[float, float]]] = {size: [] for size in SIZES}  # before, after
-    for name, asks in replays(records, unseen=arguments.unseen):
-        line = f"{name:<26}{len(asks):>8}{0.5:>8.3f}"
+    for name, replayed in replays(records, unseen=arguments.unseen):
+        line = f"{name:<26}{len(replayed):>8}{0.5:>8.3f}"
         before = 0.0
         for size in SIZES:
-            found = [replay(asks, size, seed) for seed in range(SEEDS)]
+            found = [replay(replayed, size, seed) for seed in range(SEEDS)]
             values = [value for value in found if value is not None]
             if not values:
                 continue

@@ -62,9 +62,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=512)
-def answer_of(kind: str, model: str, place: int, num_tokens: int) -> Answer:
-    """Made once for each place where streams begin: `place` is the stream's, modulo the text."""
-    words = tokens_of(place, num_tokens)
+def answer_of(kind: str, model: str, position: int, num_tokens: int) -> Answer:
+    """Made once for each position where streams begin: a stream's is its number modulo the text."""
+    words = tokens_of(position, num_tokens)
     if kind == "chat":
         encoded = [
             _chunk(b"data: " + msgspec.json.encode(chunk) + b"\n\n")
@@ -123,8 +123,8 @@ class Connection(fake_upstream.Connection):
 
     def _begin(self, kind: str, body: bytes, stream: int, num_tokens: int, rate: int) -> None:
         asked = fake_upstream.asked_of(body)
-        place = stream % len(TOKENS)
-        answer = answer_of(kind, asked.model, place, num_tokens)
+        position = stream % len(TOKENS)
+        answer = answer_of(kind, asked.model, position, num_tokens)
         head, tail = (fake_upstream.numbered(part) for part in (answer.head, answer.tail))
         if rate == 0:
             self.send(b"".join((head, *answer.deltas, tail)))

@@ -26,7 +26,7 @@ def scatter_svg(
     x_scale = (WIDTH - LEFT - RIGHT) / x_ticks[-1]
     y_scale = (HEIGHT - TOP - BOTTOM) / y_ticks[-1]
 
-    def place(x: float, y: float) -> tuple[float, float]:
+    def point_at(x: float, y: float) -> tuple[float, float]:
         return round(LEFT + x * x_scale, 1), round(HEIGHT - BOTTOM - y * y_scale, 1)
 
     def text(x: float, y: float, said: str, anchor: str, extra: str = "") -> str:
@@ -39,22 +39,22 @@ def scatter_svg(
         text(LEFT, 22, title, "start", ' font-size="14" font-weight="bold"'),
     ]
     for tick in y_ticks:
-        _, y = place(0, tick)
+        _, y = point_at(0, tick)
         parts.append(f'<path d="M{LEFT} {y}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
         parts.append(text(LEFT - 8, y + 4, f"{tick:g}", "end"))
     for tick in x_ticks:
-        x, y = place(tick, 0)
+        x, y = point_at(tick, 0)
         parts.append(text(x, y + 18, f"{tick:,g}", "middle"))
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_label, "middle"))
     middle = (TOP + HEIGHT - BOTTOM) / 2
     parts.append(text(18, middle, y_label, "middle", f' transform="rotate(-90 18 {middle})"'))
     xs, ys = zip(*points, strict=True)
     slope, intercept = statistics.linear_regression(xs, ys)
-    ends = [place(x, intercept + slope * x) for x in (min(xs), max(xs))]
+    ends = [point_at(x, intercept + slope * x) for x in (min(xs), max(xs))]
     parts.append(
         f'<path d="M{ends[0][0]} {ends[0][1]}L{ends[1][0]} {ends[1][1]}" stroke="{LINE}" '
         'stroke-width="1.5" stroke-dasharray="5 4"/>'
     )
-    for x, y in (place(*point) for point in points):
+    for x, y in (point_at(*point) for point in points):
         parts.append(f'<circle cx="{x}" cy="{y}" r="4" fill="{DOT}" fill-opacity="0.75"/>')
     return "\n".join([*parts, "</svg>"]) + "\n"

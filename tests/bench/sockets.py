@@ -83,14 +83,14 @@ class Crowd:
             text=True,
         )
 
-    async def ask(self, what: str, number: int) -> dict[str, Any]:
+    async def order(self, what: str, number: int) -> dict[str, Any]:
         """Have it done; what it says of it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{what} {number}\n")
         self._process.stdin.flush()
-        told: dict[str, Any] = json.loads(await asyncio.to_thread(self._process.stdout.readline))
-        return told
+        said: dict[str, Any] = json.loads(await asyncio.to_thread(self._process.stdout.readline))
+        return said
 
     def end(self) -> None:
         """Its sockets go with it."""
@@ -193,11 +193,11 @@ async def measure(
     active = Active(host, pid)
     await connect(gateway, active)
     await take_turns(active, 200)  # warm
-    await crowd.ask("open", 100)
+    await crowd.order("open", 100)
     await asyncio.sleep(1)
     found: dict[str, Any] = {"turns_without": await take_turns(active, arguments.turns)}
     empty_kib, before_us = rss_kib(pid), cpu_us(pid)
-    opened = await crowd.ask("open", arguments.idle)
+    opened = await crowd.order("open", arguments.idle)
     found["open_s"] = opened["took_s"]
     found["handshake_us"] = (cpu_us(pid) - before_us) / arguments.idle
     await asyncio.sleep(ROUND_S * 1.2)  # so that each has been pinged
@@ -214,22 +214,22 @@ async def measure(
     await asyncio.sleep(5)
     found["gaps_before_ms"] = gaps(streaming)
     full_kib = rss_kib(pid)
-    storm = asyncio.create_task(crowd.ask("storm", arguments.storm))
+    storm = asyncio.create_task(crowd.order("storm", arguments.storm))
     turns = Turns()
     while not storm.done():
         turns.append(await active.turn())
-    told = await storm
+    said = await storm
     await asyncio.sleep(0.5)
     found["gaps_during_ms"] = gaps(streaming)
     found["turns_during"] = turns
-    found["storm_s"], found["storm_lost"] = told["took_s"], told["lost"]
+    found["storm_s"], found["storm_lost"] = said["took_s"], said["lost"]
     await asyncio.sleep(2)
     found["storm_kib"] = rss_kib(pid) - full_kib
     found["connections"] = gateway.metrics().total("lanewise_ws_connections")
-    await crowd.ask("drop", arguments.idle)
+    await crowd.order("drop", arguments.idle)
     await asyncio.sleep(5)
     found["left_kib"] = rss_kib(pid) - empty_kib
-    await crowd.ask("open", arguments.idle)
+    await crowd.order("open", arguments.idle)
     await asyncio.sleep(2)
     found["again_kib"] = rss_kib(pid) - full_kib
     return found

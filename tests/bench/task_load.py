@@ -30,7 +30,7 @@ _FAILED = (b'"response.failed"', b'"type":"error"', b'"type": "error"', b"event:
 _ENDED = (b'"response.completed"', b'"response.incomplete"')
 
 
-_NUMBER = b"#NUMBER#"  # in an ask: another number each time, as long as this
+_NUMBER = b"#NUMBER#"  # in a prompt: another number each time, as long as this
 _numbers = itertools.count(secrets.randbelow(10**8))
 
 
@@ -155,13 +155,13 @@ class SocketConnection(_Connection):
 
     def start(self) -> None:
         """Start every stream."""
-        for place in range(len(self._frames)):
-            self._start(place)
+        for slot in range(len(self._frames)):
+            self._start(slot)
 
-    def _start(self, place: int) -> None:
+    def _start(self, slot: int) -> None:
         if self.watch.begin():
-            self._sent_s[place], self._first_s[place] = time.perf_counter(), 0.0
-            self._transport.write(numbered(self._frames[place]))
+            self._sent_s[slot], self._first_s[slot] = time.perf_counter(), 0.0
+            self._transport.write(numbered(self._frames[slot]))
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -195,17 +195,17 @@ class SocketConnection(_Connection):
 
     def _take(self, event: bytes) -> None:
         if b"output_text.delta" in event:
-            place = self._place(event)
-            if not self._first_s[place]:
-                self._first_s[place] = time.perf_counter()
+            slot = self._slot(event)
+            if not self._first_s[slot]:
+                self._first_s[slot] = time.perf_counter()
         elif any(mark in event for mark in _ENDED):
-            place = self._place(event)
-            self.watch.end(self._sent_s[place], self._first_s[place], time.perf_counter())
-            self._start(place)
+            slot = self._slot(event)
+            self.watch.end(self._sent_s[slot], self._first_s[slot], time.perf_counter())
+            self._start(slot)
         elif any(mark in event for mark in _FAILED):
             self.watch.fail(event.decode(errors="replace"))
 
-    def _place(self, event: bytes) -> int:
+    def _slot(self, event: bytes) -> int:
         """Which stream: they are named s0, s1, ..."""
         if len(self._frames) == 1:
             return 0
@@ -345,12 +345,14 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16, help="of an answer, at most")
     parser.add_argument("--limit-field", help="the chat field for --tokens; max_tokens")
     parser.add_argument("--text", default="Say hello.")
-    parser.add_argument("--new-asks", action="store_true", help="a number behind the text of each")
+    parser.add_argument(
+        "--new-prompts", action="store_true", help="a number behind the text of each"
+    )
     parser.add_argument("--store", action="store_true", help="have responses stored")
     parser.add_argument("--hold", action="store_true", help="begin when a line comes in")
     parser.add_argument("--timeout-s", type=float, default=300.0)
     arguments = parser.parse_args()
-    if arguments.new_asks:
+    if arguments.new_prompts:
         arguments.text += f" {_NUMBER.decode()}"
     print(json.dumps(uvloop.run(run(arguments))), flush=True)
 

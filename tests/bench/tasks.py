@@ -94,7 +94,13 @@ KINDS = (
     ),
     Kind("engine, socket, 50 at once", "responses-ws", ENGINE, 50),
     Kind("engine, SSE, 50 at once", "responses-sse", ENGINE, 50),
-    Kind("engine, socket, 50 at once, every ask new", "responses-ws", ENGINE, 50, ("--new-asks",)),
+    Kind(
+        "engine, socket, 50 at once, every prompt new",
+        "responses-ws",
+        ENGINE,
+        50,
+        ("--new-prompts",),
+    ),
 )
 
 

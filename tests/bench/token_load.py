@@ -89,7 +89,7 @@ class Streamer(asyncio.Protocol):
         path = f"{self._url.path}/responses"
         self._transport.write(self._head("GET", path, {**more, "sec-websocket-version": "13"}))
 
-    async def ask(self, stream: int, num_tokens: int, rate: int) -> Answer:
+    async def request(self, stream: int, num_tokens: int, rate: int) -> Answer:
         """One answer, to its end."""
         self._over = asyncio.get_running_loop().create_future()
         self._arrivals, self._tail = [], b""
@@ -326,7 +326,7 @@ async def run(asked: argparse.Namespace) -> dict[str, Any]:
         async with asyncio.timeout(STALL_S):
             await streamer.is_open
         streamers.append(streamer)
-    warm = [s.ask(n, 8, 0) for n, s in enumerate(streamers)]
+    warm = [s.request(n, 8, 0) for n, s in enumerate(streamers)]
     for answer in await asyncio.gather(*warm):
         if not deltas_of(answer, asked.mode):
             raise RuntimeError(f"no token in {answer.arrivals}")
@@ -337,7 +337,7 @@ async def run(asked: argparse.Namespace) -> dict[str, Any]:
         if asked.rate:  # streams that begin at different times do not move in step
             await asyncio.sleep(number / asked.streams / asked.rate)
         numbers = range(number, asked.streams * asked.rounds, asked.streams)
-        return [await streamer.ask(n, asked.tokens, asked.rate) for n in numbers]
+        return [await streamer.request(n, asked.tokens, asked.rate) for n in numbers]
 
     began_s, cpu_s = time.perf_counter(), time.process_time()
     found = await asyncio.gather(*(stream(n, s) for n, s in enumerate(streamers)))

@@ -99,8 +99,8 @@ class Answer:
     def step(self, due: int) -> bytes:
         """What is due by now."""
         due = min(due, self.num_tokens)
-        place = self.start + self.num_sent
-        data = b"".join(map(self.framing.token, range(place, place + due - self.num_sent)))
+        position = self.start + self.num_sent
+        data = b"".join(map(self.framing.token, range(position, position + due - self.num_sent)))
         self.num_sent = due
         return data + self.framing.end if due == self.num_tokens else data
 

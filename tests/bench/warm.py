@@ -37,7 +37,7 @@ from tests.e2e.gateway_process import CONFIG, DEVELOPMENT_KEY, GatewayProcess  #
 
 MODELS = {"fast": "lanewise-fast", "deep": "lanewise-deep"}
 CONTEXTS_TOKENS = (1_000, 30_000)
-ASK = "In one word: is that so?"
+PROMPT = "In one word: is that so?"
 MAX_OUTPUT_TOKENS = 16
 GOAL = less_by(50)
 
@@ -50,7 +50,7 @@ def context(number: int, tokens: int) -> dict[str, Any]:
 
 def cold_ms(gateway: GatewayProcess, model: str, number: int, tokens: int) -> float:
     """One request as clients without a socket make it."""
-    items = [context(number, tokens), {"role": "user", "content": ASK}]
+    items = [context(number, tokens), {"role": "user", "content": PROMPT}]
     body = {"model": model, "input": items, "store": False, "stream": True}
     payload = json.dumps({**body, "max_output_tokens": MAX_OUTPUT_TOKENS}).encode()
     started_s = time.perf_counter()
@@ -68,7 +68,7 @@ def warm_ms(socket: PlainSocket, model: str, number: int, tokens: int) -> float:
     warm_up = {**create, "input": [context(number, tokens)], "generate": False}
     socket.send(json.dumps(warm_up))
     response_id = read_turn(iter(socket.recv, None), 0).response_id
-    turn = {**create, "input": ASK, "previous_response_id": response_id}
+    turn = {**create, "input": PROMPT, "previous_response_id": response_id}
     payload = json.dumps({**turn, "max_output_tokens": MAX_OUTPUT_TOKENS})
     started_s = time.perf_counter()
     socket.send(payload)

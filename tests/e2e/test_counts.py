@@ -8,7 +8,14 @@ from pathlib import Path
 from tests.bench.counts import ROOT, kept
 
 PATH = "JSON, upstream over Responses"
-GUARDED = ("tasks", "futures", "Redis commands", "JSON encoded", "JSON decoded", "bytecodes")
+GUARDED: tuple[str, ...] = (
+    "tasks",
+    "futures",
+    "Redis commands",
+    "JSON encoded",
+    "JSON decoded",
+    "bytecodes",
+)
 GUARDED += ("Python calls", "C calls")
 
 
@@ -20,9 +27,9 @@ def test_a_task_is_counted_call_by_call_and_a_rise_is_told(tmp_path: Path) -> No
     command += ["--json", str(file), "--against", str(base)]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 1, found.stderr
-    told = [line for line in found.stdout.splitlines() if line.startswith("risen:")]
-    assert len(told) == 1
-    assert "task: bytecodes" in told[0]
+    rises = [line for line in found.stdout.splitlines() if line.startswith("risen:")]
+    assert len(rises) == 1
+    assert "task: bytecodes" in rises[0]
 
     counts = json.loads(file.read_bytes())["counts"][PATH]
     task, token = counts["task"], counts["token"]

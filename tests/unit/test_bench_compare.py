@@ -33,7 +33,7 @@ async def test_every_token_arrives_as_it_was_sent(mode: str, rate: int) -> None:
     _, streamer = await loop.create_connection(made, "127.0.0.1", port)
     await streamer.is_open
     for stream in (3, 41):  # the second on the same connection
-        answer = await streamer.ask(stream, 130, rate)
+        answer = await streamer.request(stream, 130, rate)
         deltas = deltas_of(answer, mode)
         assert [text for _, text in deltas] == tokens_of(stream, 130)
         if rate:
