@@ -34,12 +34,11 @@ from router.strategies.actions import (
     CancelBranch,
     EndRun,
     Forward,
-    Machine,
     StartBranch,
     WakeAt,
 )
 from router.strategies.delegate import Delegate
-from router.strategies.items import PATIENCE_US
+from router.strategies.machine import PATIENCE_US, Machine
 from router.strategies.part_requests import shows_commentary
 from router.strategies.single import Single
 

@@ -1,10 +1,10 @@
-"""What a strategy's machine may have done, and what calls it.
+"""What a strategy's machine may have done.
 
 A generation of a run is a **branch**: a number, and the index of a backend in
 `RankedRoute.backends` (fast first).
 """
 
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -14,7 +14,6 @@ from router.strategies.part_requests import TaskPart, WholeAnswer
 Phase = Literal["commentary", "final_answer"]
 
 FAST, DEEP = 0, 1  # indexes of the backends of a PARALLEL route
-NOBODY: frozenset[int] = frozenset()
 
 
 class StartBranch(msgspec.Struct, frozen=True):
@@ -59,37 +58,3 @@ class EndRun(msgspec.Struct, frozen=True):
 
 
 Action = StartBranch | Forward | CancelBranch | WakeAt | EndRun
-
-
-class Machine(Protocol):
-    """A strategy at work. Time is the gateway's clock; deltas carry their engines' own.
-
-    All machines keep these rules: forwarded items have rising indexes; an item holds deltas of one
-    branch only; there is exactly one `EndRun`, and nothing follows it; a cancelled branch is not
-    heard again.
-    """
-
-    @property
-    def transparent(self) -> bool:
-        """Whether `on_delta` changes nothing, so that dispatch may pass deltas straight on."""
-        ...
-
-    def start(self, now_us: int) -> list[Action]: ...
-
-    def on_delta(self, branch: int, delta: Delta) -> list[Action]: ...
-
-    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]: ...
-
-    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
-        """The moment of the latest `WakeAt` has come.
-
-        `waiting`: branches whose reservations are not decided yet; their silence is no fault.
-        """
-        ...
-
-    def may_start(self, backend_index: int) -> bool:
-        """Whether a branch may yet start there in the task's own reservation.
-
-        Dispatch asks between events; after the first no the answer stays no.
-        """
-        ...

@@ -29,8 +29,9 @@ from backends.contract import (
     TextPart,
     Usage,
 )
-from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, Phase, StartBranch
-from router.strategies.items import Items, Patience, end, joined, text_of
+from router.strategies.actions import DEEP, FAST, Action, CancelBranch, Phase, StartBranch
+from router.strategies.items import joined, text_of
+from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import ADDED_TOKENS, TaskPart, behind, in_words
 from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at_most, reading
 
@@ -74,48 +75,43 @@ class Judge(TaskPart, frozen=True):
         return behind(request, Message("developer", (TextPart(text),)))
 
 
-class Breadth:
+class Breadth(Machine):
     """See the module. Branches below `num_variations` are the fast engine's, that one the judge."""
 
-    transparent = False
-
     def __init__(self, num_variations: int, *, judged: bool) -> None:
+        super().__init__()
         self._judge = num_variations
         self._judged = judged
-        self._items = Items()
         self._said: list[list[Delta]] = [[] for _ in range(num_variations)]
         self._num_shown = [0] * num_variations  # deltas forwarded
-        self._finishes: dict[int, Finish] = {}
         self._given_up: set[int] = set()
         self._ready: list[int] = []  # ended whole, not shown yet, in that order
         self._speaker: int | None = None  # the variation that streams
-        self._patience = Patience()
         self._waited = NOBODY  # at the last look
         self._concluded = False  # nothing but the judge may come
-        self._ended = False
 
     def start(self, now_us: int) -> list[Action]:
         variations = [
             StartBranch(number, FAST, Vary(number), own_reservation=number > 0)
             for number in range(self._judge)
         ]
-        return [*variations, self._patience.next_look(now_us)]
+        return [*variations, self._next_look(now_us)]
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._ended or branch in self._finishes or branch in self._given_up:
+        if self._is_over(branch) or branch in self._given_up:
             return []
         if branch == self._judge:
             return [self._items.forward(branch, delta, "final_answer")]
         if delta.kind >= DeltaKind.FUNCTION_CALL:
             return []
-        self._patience.hear()
+        self._was_heard = True
         self._said[branch].append(delta)
         if self._speaker is None:
             self._speaker = branch
         return self._show(branch) if self._speaker == branch else []
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._ended or branch in self._finishes or branch in self._given_up:
+        if self._is_over(branch) or branch in self._given_up:
             return []
         self._finishes[branch] = finish
         if branch == self._judge:
@@ -132,7 +128,7 @@ class Breadth:
         if self._ended or not running:
             return []
         silent = []
-        if self._patience.look():
+        if self._is_silent():
             # None of them has said anything for so long, which those that had to wait could not.
             silent = [number for number in running if number not in waiting | self._waited]
         self._waited = waiting
@@ -145,7 +141,7 @@ class Breadth:
                 self._said[number].clear()
         if len(silent) == len(running):  # those that ended are what there is
             return actions + self._conclude()
-        return [*actions, self._patience.next_look(now_us)]
+        return [*actions, self._next_look(now_us)]
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and self._judged and not self._concluded
@@ -196,10 +192,6 @@ class Breadth:
         if finish is None or finish.reason not in (FinishReason.STOP, FinishReason.LENGTH):
             return ""
         return text_of(self._said[number])
-
-    def _end(self, finish: Finish, *, replaceable: bool) -> list[Action]:
-        self._ended = True
-        return [end(self._finishes.values(), finish, replaceable=replaceable)]
 
 
 def _usage(options: BreadthOptions, once: Usage) -> Usages:

@@ -9,9 +9,10 @@ If the deep engine fails before a word of it was seen, the fast one is asked for
 """
 
 from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest, Usage
-from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, Machine, StartBranch
+from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch
 from router.strategies.hedge import Hedge
-from router.strategies.items import Items, Patience, end, joined
+from router.strategies.items import joined
+from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import ADDED_TOKENS, TaskPart, in_words, shows_commentary
 from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at_most, reading
 
@@ -34,30 +35,23 @@ class Comment(TaskPart, frozen=True):
         return in_words(request, BRIEF_MAX_OUTPUT_TOKENS, instructions)
 
 
-class Brief:
+class Brief(Machine):
     """See the module."""
 
-    transparent = False
-
-    __slots__ = ("_ended", "_finishes", "_held", "_items", "_patience", "_silenced")
-
     def __init__(self) -> None:
-        self._items = Items()
+        super().__init__()
         self._held: list[Delta] = []  # the deep engine's, while the fast one speaks
-        self._finishes: dict[int, Finish] = {}
         self._silenced = False  # the commentary was cut
-        self._patience = Patience()
-        self._ended = False
 
     def start(self, now_us: int) -> list[Action]:
         return [
             StartBranch(FAST, FAST, Comment()),
             StartBranch(DEEP, DEEP),
-            self._patience.next_look(now_us),
+            self._next_look(now_us),
         ]
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._ended or branch in self._finishes:
+        if self._is_over(branch):
             return []
         if branch == DEEP:
             if not self._commentary_over:
@@ -68,34 +62,31 @@ class Brief:
             return [self._items.forward(STAND_IN, delta, "final_answer")]
         if self._silenced or delta.kind >= DeltaKind.FUNCTION_CALL:
             return []
-        self._patience.hear()
+        self._was_heard = True
         return [self._items.forward(FAST, delta, "commentary")]
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._ended or branch in self._finishes or (branch == FAST and self._silenced):
+        if self._is_over(branch) or (branch == FAST and self._silenced):
             return []
         self._finishes[branch] = finish
         if branch == FAST:
             return self._release()
         if branch == STAND_IN:
-            return self._end()
+            return self._conclude()
         if finish.reason is FinishReason.ERROR:
             # A deep answer cut off while it was held was never seen: it gives way to the fast one.
             self._held.clear()
             return self._replace() if self._commentary_over else self._replace_if_unheard()
         if self._commentary_over:
-            return self._end()
+            return self._conclude()
         return self._silence() if self._items.speaker is None else []
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._commentary_over:
             return []
-        if self._patience.look() and (self._held or DEEP in self._finishes):
+        if self._is_silent() and (self._held or DEEP in self._finishes):
             return self._silence(is_silent=True)
-        return [self._patience.next_look(now_us)]
-
-    def may_start(self, backend_index: int) -> bool:
-        return False
+        return [self._next_look(now_us)]
 
     @property
     def _commentary_over(self) -> bool:
@@ -114,7 +105,7 @@ class Brief:
             self._items.forward(DEEP, delta, "final_answer") for delta in joined(self._held)
         ]
         self._held.clear()
-        return actions if deep is None else actions + self._end()
+        return actions if deep is None else actions + self._conclude()
 
     def _replace_if_unheard(self) -> list[Action]:
         if self._items.speaker is not None:
@@ -127,12 +118,11 @@ class Brief:
         fast = self._finishes.get(FAST)
         fast_failed = fast is not None and fast.reason is FinishReason.ERROR
         if self._items.speaker == DEEP or fast_failed:
-            return self._end()
+            return self._conclude()
         # What the comment held has been given back.
         return [StartBranch(STAND_IN, FAST, own_reservation=True)]
 
-    def _end(self) -> list[Action]:
-        self._ended = True
+    def _conclude(self) -> list[Action]:
         answer = self._finishes.get(STAND_IN) or self._finishes[DEEP]
         # Half a final answer may have gone out: no commentary makes that a whole one.
         broken = self._items.speaker in (DEEP, STAND_IN)
@@ -140,7 +130,7 @@ class Brief:
         failed = answer.reason is FinishReason.ERROR
         if failed and not broken and deep_first is not None:
             answer = deep_first  # what was wanted of it, and its error, tell more
-        return [end(self._finishes.values(), answer, replaceable=not broken)]
+        return self._end(answer, replaceable=not broken)
 
 
 def _machine(_options: StrategyOptions, request: GenerateRequest) -> Machine:

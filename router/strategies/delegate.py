@@ -40,8 +40,9 @@ from backends.contract import (
     Usage,
 )
 from backends.delegation import DELEGATE_TOOL, RUNNING
-from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, StartBranch
-from router.strategies.items import Items, Patience, end, joined, text_of
+from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch
+from router.strategies.items import joined, text_of
+from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import WholeAnswer, shows_commentary
 from router.strategies.record import StrategyOptions, StrategyRecord, Usages, reading
 from router.strategies.subtasks import Converse, Delegation, Subtask
@@ -62,17 +63,13 @@ class _Arguments(msgspec.Struct):
     task: str
 
 
-class Delegate:
+class Delegate(Machine):
     """See the module."""
 
-    transparent = False
-
     def __init__(self, max_delegations: int, *, offered: bool = True) -> None:
+        super().__init__()
         self._max_delegations = max_delegations
         self._offered = offered
-        self._items = Items()
-        self._patience = Patience()
-        self._finishes: dict[int, Finish] = {}
         self._num_branches = 1
         self._opening: list[Delta] = []  # its words and calls
         self._meanwhile: int | None = None  # the branch of the round beside the sub-tasks
@@ -81,7 +78,6 @@ class Delegate:
         self._closing: int | None = None  # the branch that gives the final answer
         self._speaker: Delegation | None = None
         self._client_calls = False
-        self._ended = False
         self.delegations: list[Delegation] = []
 
     # -- the engines -----------------------------------------------------------------------
@@ -90,7 +86,7 @@ class Delegate:
         return [StartBranch(OPENING, FAST, Converse("opening") if self._offered else WholeAnswer())]
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._ended or branch in self._finishes:
+        if self._is_over(branch):
             return []
         if branch == OPENING:
             return self._on_opening(delta)
@@ -101,7 +97,7 @@ class Delegate:
         if branch == self._meanwhile:
             if not self._fast_speaks or delta.kind >= DeltaKind.FUNCTION_CALL:
                 return []
-            self._patience.hear()
+            self._was_heard = True
             self._meanwhile_said.append(delta)
             return [self._items.forward(branch, delta, "commentary")]
         delegation = self._running(branch)
@@ -114,7 +110,7 @@ class Delegate:
         return self._show(delegation) if self._speaker is delegation else []
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._ended or branch in self._finishes:
+        if self._is_over(branch):
             return []
         if branch == OPENING:
             self._finishes[branch] = finish
@@ -141,9 +137,9 @@ class Delegate:
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._meanwhile is None or not self._fast_speaks:
             return []
-        if self._patience.look():
+        if self._is_silent():
             return [CancelBranch(self._meanwhile, is_silent=True), *self._fast_silent()]
-        return [self._patience.next_look(now_us)]
+        return [self._next_look(now_us)]
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == FAST and self._closing is None and not self._ended
@@ -229,7 +225,7 @@ class Delegate:
             return actions + self._fast_silent()
         self._meanwhile = self._new_branch()
         part = Converse("meanwhile", self._context(self._outputs(running=True)))
-        look = self._patience.next_look(now_us)
+        look = self._next_look(now_us)
         return [*actions, StartBranch(self._meanwhile, FAST, part), look]
 
     def _fast_silent(self) -> list[Action]:
@@ -311,10 +307,6 @@ class Delegate:
     def _new_branch(self) -> int:
         self._num_branches += 1
         return self._num_branches - 1
-
-    def _end(self, finish: Finish, *, replaceable: bool) -> list[Action]:
-        self._ended = True
-        return [end(self._finishes.values(), finish, replaceable=replaceable)]
 
 
 def _message(text: str) -> tuple[Item, ...]:

@@ -10,8 +10,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from backends.contract import Delta, Finish, FinishReason, Usage
-from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, StartBranch, WakeAt
-from router.strategies.items import Items, end
+from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch, WakeAt
+from router.strategies.machine import NOBODY, Machine
 from router.strategies.record import StrategyOptions, StrategyRecord, Usages
 
 MAX_HEDGE_MS = 600_000
@@ -23,33 +23,19 @@ class HedgeOptions(StrategyOptions, frozen=True, kw_only=True):
     hedge_after_ms: Annotated[int, Meta(ge=0, le=MAX_HEDGE_MS)] = 500
 
 
-class Hedge:
+class Hedge(Machine):
     """The deep answer, unless it keeps one waiting."""
-
-    transparent = False
-
-    __slots__ = (
-        "_after_us",
-        "_begun",
-        "_ended",
-        "_finishes",
-        "_items",
-        "_own_reservation",
-        "_winner",
-    )
 
     def __init__(self, after_us: int | None, *, own_reservation: bool = True) -> None:
         """`after_us`: how long to wait for the deep engine; None: until it fails.
 
         `own_reservation`: the task itself has reserved nothing of the fast engine.
         """
+        super().__init__()
         self._after_us = after_us
         self._own_reservation = own_reservation
-        self._items = Items()
         self._begun = {DEEP}
-        self._finishes: dict[int, Finish] = {}
         self._winner: int | None = None  # the branch whose token came first
-        self._ended = False
 
     def start(self, now_us: int) -> list[Action]:
         deep = StartBranch(DEEP, DEEP)
@@ -59,13 +45,13 @@ class Hedge:
         return [] if self._ended or self._winner is not None else self._join()
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._ended or branch in self._finishes or self._winner not in (None, branch):
+        if self._is_over(branch) or self._winner not in (None, branch):
             return []
         rival = self._win(branch) if self._winner is None else []
         return [*rival, self._items.forward(branch, delta, "final_answer")]
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._ended or branch in self._finishes or self._winner not in (None, branch):
+        if self._is_over(branch) or self._winner not in (None, branch):
             return []
         self._finishes[branch] = finish
         other = 1 - branch
@@ -75,8 +61,7 @@ class Hedge:
             if other not in self._finishes:
                 return []  # alone from now on
         rival = self._win(branch) if self._winner is None else []
-        self._ended = True
-        return [*rival, end(self._finishes.values(), finish, replaceable=self._winner != branch)]
+        return [*rival, *self._end(finish, replaceable=self._winner != branch)]
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == FAST and not self._own_reservation and FAST not in self._begun

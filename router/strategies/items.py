@@ -1,13 +1,9 @@
-"""What strategies share: numbering of items, joined deltas, and the one end of many branches."""
+"""The items of a response that several engines write."""
 
 from collections.abc import Iterable
 
-from backends.contract import Delta, DeltaKind, Finish, FinishReason, Usage
-from router.strategies.actions import EndRun, Forward, Phase, WakeAt
-
-# Ours: how long a helping engine may be silent before the answer goes on without it. Far above any
-# wait between two tokens of an engine that works, far below an upstream's own time limits.
-PATIENCE_US = 5_000_000
+from backends.contract import Delta, DeltaKind
+from router.strategies.actions import Forward, Phase
 
 
 class Items:
@@ -71,37 +67,3 @@ def text_of(deltas: Iterable[Delta]) -> str:
         if delta.kind is DeltaKind.TEXT:
             parts.setdefault(delta.index, []).append(delta.text)
     return "\n\n".join("".join(part) for part in parts.values())
-
-
-def end(finishes: Iterable[Finish | None], answer: Finish, *, replaceable: bool) -> EndRun:
-    """One end for all: as `answer` finished, or as another that may stand in for its failure."""
-    heard = [finish for finish in finishes if finish is not None]
-    errors = tuple(finish.error for finish in heard if finish.error is not None)
-    if answer.reason is FinishReason.ERROR and replaceable:
-        answer = next((f for f in heard if f.reason is not FinishReason.ERROR), answer)
-    usage = sum((finish.usage for finish in heard), Usage())
-    at_us = max(finish.at_us for finish in heard)
-    return EndRun(Finish(answer.reason, usage, at_us, answer.error), errors)
-
-
-class Patience:
-    """Watches for silence: `look` says whether anything was heard since the last look."""
-
-    __slots__ = ("_num_heard", "_num_seen")
-
-    def __init__(self) -> None:
-        self._num_heard = 0
-        self._num_seen = 0
-
-    def hear(self) -> None:
-        self._num_heard += 1
-
-    def look(self) -> bool:
-        """Whether nothing was heard since the last look."""
-        silent = self._num_heard == self._num_seen
-        self._num_seen = self._num_heard
-        return silent
-
-    @staticmethod
-    def next_look(now_us: int) -> WakeAt:
-        return WakeAt(now_us + PATIENCE_US)

@@ -8,53 +8,42 @@ if both fail, or if the answer itself broke off in the middle.
 """
 
 from backends.contract import Delta, Finish, FinishReason
-from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, EndRun, StartBranch
-from router.strategies.items import Items, end, joined
+from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch
+from router.strategies.items import joined
+from router.strategies.machine import Machine
 from router.strategies.record import StrategyOptions, StrategyRecord
 
 
-class Race:
+class Race(Machine):
     """The first complete answer, whole."""
 
-    transparent = False
-
-    __slots__ = ("_ended", "_finishes", "_held", "_items")
-
     def __init__(self) -> None:
-        self._items = Items()
+        super().__init__()
         self._held: tuple[list[Delta], list[Delta]] = ([], [])
-        self._finishes: list[Finish | None] = [None, None]
-        self._ended = False
 
     def start(self, now_us: int) -> list[Action]:
         return [StartBranch(FAST, FAST), StartBranch(DEEP, DEEP)]
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._ended or self._finishes[branch] is not None:
+        if self._is_over(branch):
             return []
-        if self._finishes[1 - branch] is None:
+        if 1 - branch not in self._finishes:
             self._held[branch].append(delta)
             return []
         return [self._items.forward(branch, delta, "final_answer")]
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._ended or self._finishes[branch] is not None:
+        if self._is_over(branch):
             return []
         self._finishes[branch] = finish
         other = 1 - branch
         if finish.reason is not FinishReason.ERROR:
-            rival: list[Action] = [CancelBranch(other)] if self._finishes[other] is None else []
-            return [*rival, *self._release(branch), self._end(finish)]
+            rival: list[Action] = [CancelBranch(other)] if other not in self._finishes else []
+            return [*rival, *self._release(branch), *self._conclude(finish)]
         self._held[branch].clear()
-        if self._finishes[other] is None:
+        if other not in self._finishes:
             return self._release(other)  # alone from now on: its answer is the one that counts
-        return [self._end(finish)]
-
-    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
-        return []
-
-    def may_start(self, backend_index: int) -> bool:
-        return False
+        return self._conclude(finish)
 
     def _release(self, branch: int) -> list[Action]:
         held = self._held[branch]
@@ -65,9 +54,9 @@ class Race:
         self._held[1].clear()
         return actions
 
-    def _end(self, finish: Finish) -> EndRun:
-        self._ended = True
-        return end(self._finishes, finish, replaceable=True)
+    def _conclude(self, finish: Finish) -> list[Action]:
+        self._finishes = dict(sorted(self._finishes.items()))
+        return self._end(finish, replaceable=True)
 
 
 RECORD = StrategyRecord(

@@ -12,7 +12,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from backends.contract import BackendGroup, GenerateRequest, Usage
-from router.strategies.actions import FAST, Machine
+from router.strategies.actions import FAST
+from router.strategies.machine import Machine
 
 Shown = Literal["delegations", "variations"]  # fields of `routing` that not every strategy fills
 

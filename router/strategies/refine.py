@@ -15,8 +15,9 @@ from backends.contract import (
     TextPart,
     Usage,
 )
-from router.strategies.actions import DEEP, FAST, NOBODY, Action, CancelBranch, StartBranch
-from router.strategies.items import Items, Patience, end, text_of
+from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch
+from router.strategies.items import text_of
+from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import ADDED_TOKENS, TaskPart, WholeAnswer, behind, in_words
 from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at_most, reading
 
@@ -50,46 +51,38 @@ class Revise(TaskPart, frozen=True):
         )
 
 
-class Refine:
+class Refine(Machine):
     """See the module."""
 
-    transparent = False
-
-    __slots__ = ("_draft", "_ended", "_finishes", "_items", "_patience", "_silenced")
-
     def __init__(self) -> None:
-        self._items = Items()
+        super().__init__()
         self._draft: list[Delta] = []
-        self._finishes: dict[int, Finish] = {}
         self._silenced = False  # the draft was cut
-        self._patience = Patience()
-        self._ended = False
 
     def start(self, now_us: int) -> list[Action]:
-        return [StartBranch(FAST, FAST, Draft()), self._patience.next_look(now_us)]
+        return [StartBranch(FAST, FAST, Draft()), self._next_look(now_us)]
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._ended or branch in self._finishes:
+        if self._is_over(branch):
             return []
         if branch == DEEP:
             return [self._items.forward(DEEP, delta, "final_answer")]
         if self._silenced or delta.kind >= DeltaKind.FUNCTION_CALL:
             return []
-        self._patience.hear()
+        self._was_heard = True
         self._draft.append(delta)
         return [self._items.forward(FAST, delta, "commentary")]
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._ended or branch in self._finishes or (branch == FAST and self._silenced):
+        if self._is_over(branch) or (branch == FAST and self._silenced):
             return []
         self._finishes[branch] = finish
         if branch == FAST:
             whole = finish.reason in (FinishReason.STOP, FinishReason.LENGTH)
             draft = text_of(self._draft) if whole else ""
             return [StartBranch(DEEP, DEEP, Revise(draft) if draft else WholeAnswer())]
-        self._ended = True
         spoke = self._items.speaker == DEEP
-        return [end(self._finishes.values(), finish, replaceable=bool(self._draft) and not spoke)]
+        return self._end(finish, replaceable=bool(self._draft) and not spoke)
 
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and not (self._silenced or FAST in self._finishes)
@@ -97,10 +90,10 @@ class Refine:
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         if self._ended or self._silenced or FAST in self._finishes:
             return []
-        if self._patience.look():
+        if self._is_silent():
             self._silenced = True
             return [CancelBranch(FAST, is_silent=True), StartBranch(DEEP, DEEP)]
-        return [self._patience.next_look(now_us)]
+        return [self._next_look(now_us)]
 
 
 def _usage(_options: StrategyOptions, once: Usage) -> Usages:

@@ -1,17 +1,16 @@
 """One engine, passed through: how a task runs that has no strategy."""
 
 from backends.contract import Delta, Finish
-from router.strategies.actions import NOBODY, Action, EndRun, Forward, StartBranch
+from router.strategies.actions import Action, EndRun, Forward, StartBranch
+from router.strategies.machine import Machine
 from router.strategies.record import StrategyOptions, StrategyRecord
 
 
-class Single:
+class Single(Machine):
     """One engine, passed through."""
 
     # Dispatch may connect the engine straight to the response: `on_delta` changes nothing.
     transparent = True
-
-    __slots__ = ()
 
     def start(self, now_us: int) -> list[Action]:
         return [StartBranch(0, 0)]
@@ -21,12 +20,6 @@ class Single:
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         return [EndRun(finish, () if finish.error is None else (finish.error,))]
-
-    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
-        return []
-
-    def may_start(self, backend_index: int) -> bool:
-        return False
 
 
 RECORD = StrategyRecord(

@@ -17,7 +17,7 @@ from backends.upstream.backend import UpstreamBackend
 from backends.upstream.options import Protocol, UpstreamOptions
 from gateway.task.pipeline import handle_task
 from router.classify.task import Tenant
-from router.strategies import items
+from router.strategies import machine
 from router.strategies.table import STRATEGIES
 from router.waiting.rules import WaitingConfig
 from tests.e2e.events import TERMINALS, check_response
@@ -55,7 +55,7 @@ BROKEN_OFF: dict[str, tuple[str, ...]] = {
 @pytest.fixture(autouse=True)
 def no_engine_is_given_up_for_its_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine it may be silent for long: load must not decide a test."""
-    monkeypatch.setattr(items, "PATIENCE_US", int(WAIT_S * 1e6))
+    monkeypatch.setattr(machine, "PATIENCE_US", int(WAIT_S * 1e6))
 
 
 class Site:

@@ -28,7 +28,7 @@ from backends.simulated.gpu import cost_of as gpu_cost
 from backends.simulated.wafer import WaferOptions
 from backends.simulated.wafer import cost_of as wafer_cost
 from gateway.task.pipeline import handle_task
-from router.strategies.items import PATIENCE_US
+from router.strategies.machine import PATIENCE_US
 from tests.e2e.events import check_response
 from tests.sim.sleeping_loop import SleepingLoop
 from tests.unit.gateway.world import World

@@ -18,12 +18,12 @@ from router.strategies.actions import (
     CancelBranch,
     EndRun,
     Forward,
-    Machine,
     StartBranch,
     WakeAt,
 )
 from router.strategies.breadth import Vary
 from router.strategies.brief import Comment
+from router.strategies.machine import Machine
 from router.strategies.part_requests import TaskPart
 from router.strategies.refine import Draft
 from router.strategies.subtasks import Converse

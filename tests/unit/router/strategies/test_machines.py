@@ -12,7 +12,6 @@ from router.strategies.actions import (
     CancelBranch,
     EndRun,
     Forward,
-    Machine,
     StartBranch,
     WakeAt,
 )
@@ -20,7 +19,8 @@ from router.strategies.breadth import Breadth, Judge, Vary
 from router.strategies.brief import STAND_IN, Brief, Comment
 from router.strategies.delegate import Delegate
 from router.strategies.hedge import Hedge
-from router.strategies.items import PATIENCE_US, joined
+from router.strategies.items import joined
+from router.strategies.machine import PATIENCE_US, Machine
 from router.strategies.part_requests import WholeAnswer
 from router.strategies.race import Race
 from router.strategies.refine import Draft, Refine, Revise

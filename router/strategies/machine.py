@@ -1,0 +1,75 @@
+"""A strategy at work: deltas and finishes of its branches come in, actions go out."""
+
+from backends.contract import Delta, Finish, FinishReason, Usage
+from router.strategies.actions import Action, EndRun, WakeAt
+from router.strategies.items import Items
+
+# Ours: how long a helping engine may be silent before the answer goes on without it. Far above any
+# wait between two tokens of an engine that works, far below an upstream's own time limits.
+PATIENCE_US = 5_000_000
+NOBODY: frozenset[int] = frozenset()
+
+
+class Machine:
+    """What all strategies share. Time is the gateway's clock; deltas carry their engines' own.
+
+    Every machine keeps these rules: forwarded items have rising indexes; an item holds deltas of
+    one branch only; there is exactly one `EndRun`, and nothing follows it; a cancelled branch is
+    not heard again.
+    """
+
+    transparent = False  # `on_delta` changes nothing: dispatch may pass deltas straight on
+
+    def __init__(self) -> None:
+        self._items = Items()
+        self._finishes: dict[int, Finish] = {}
+        self._ended = False
+        self._was_heard = False  # a helper, since the last look
+
+    def start(self, now_us: int) -> list[Action]:
+        """Called once, before anything else."""
+        raise NotImplementedError
+
+    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
+        """A branch has said this."""
+        raise NotImplementedError
+
+    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
+        """A branch is over, by itself or by a refusal."""
+        raise NotImplementedError
+
+    def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
+        """The moment of the latest `WakeAt` has come.
+
+        `waiting`: branches whose reservations are not decided yet; their silence is no fault.
+        """
+        return []
+
+    def may_start(self, backend_index: int) -> bool:
+        """Whether a branch may yet start there in the task's own reservation.
+
+        Dispatch asks between events; after the first no the answer stays no.
+        """
+        return False
+
+    def _is_over(self, branch: int) -> bool:
+        return self._ended or branch in self._finishes
+
+    def _end(self, answer: Finish, *, replaceable: bool) -> list[Action]:
+        """End as `answer` finished, or as another branch that may stand in for its failure."""
+        self._ended = True
+        heard = self._finishes.values()
+        errors = tuple(finish.error for finish in heard if finish.error is not None)
+        if answer.reason is FinishReason.ERROR and replaceable:
+            answer = next((f for f in heard if f.reason is not FinishReason.ERROR), answer)
+        usage = sum((finish.usage for finish in heard), Usage())
+        at_us = max(finish.at_us for finish in heard)
+        return [EndRun(Finish(answer.reason, usage, at_us, answer.error), errors)]
+
+    def _next_look(self, now_us: int) -> WakeAt:
+        return WakeAt(now_us + PATIENCE_US)
+
+    def _is_silent(self) -> bool:
+        """Whether no helper was heard since the last look; this is one."""
+        was_heard, self._was_heard = self._was_heard, False
+        return not was_heard
