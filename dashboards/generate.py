@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gateway.metrics.record import Metric, Panel  # noqa: E402
+from gateway.metrics.record import Panel  # noqa: E402
 from gateway.metrics.table import ROWS  # noqa: E402
 
 OVERVIEW = ROOT / "dashboards" / "overview.json"
@@ -23,16 +23,10 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH = 24  # of Grafana's grid
 HEIGHT = 8
 
-Drawn = dict[str, Any]
 
-
-def drawn(panel: Panel) -> Drawn:
+def drawn(panel: Panel) -> dict[str, Any]:
     """A panel as Grafana has it."""
-    lines = [
-        (line.expr.replace("METRIC", metric.name), line.legend)
-        for metric in panel.metrics
-        for line in metric.show
-    ]
+    lines = [(metric.name, line) for metric in panel.metrics for line in metric.show]
     return {
         "type": "stat" if panel.is_stat else "timeseries",
         "title": panel.title,
@@ -44,17 +38,17 @@ def drawn(panel: Panel) -> Drawn:
             {
                 "refId": chr(ord("A") + number),
                 "datasource": DATASOURCE,
-                "expr": expr,
-                "legendFormat": legend,
+                "expr": line.expr.replace("METRIC", name),
+                "legendFormat": line.legend,
             }
-            for number, (expr, legend) in enumerate(lines)
+            for number, (name, line) in enumerate(lines)
         ],
     }
 
 
-def layout() -> list[Drawn]:
+def layout() -> list[dict[str, Any]]:
     """Three panels side by side under each row's title, numbered and placed."""
-    placed: list[Drawn] = []
+    placed: list[dict[str, Any]] = []
     y = 0
     for row in ROWS:
         spot = {"h": 1, "w": WIDTH, "x": 0, "y": y}
@@ -89,21 +83,17 @@ def _docs_lines() -> Iterator[str]:
     for row in ROWS:
         yield f"\n**{row.title}**\n\n| metric | labels | says |\n| --- | --- | --- |\n"
         for metric in row.metrics:
-            yield f"| `{metric.name}` | {_labels(metric)} | {metric.help} |\n"
+            labels = "; ".join(
+                f"`{label.name}`" + (f": {', '.join(label.values)}" if label.values else "")
+                for label in metric.labels
+            )
+            yield f"| `{metric.name}` | {labels} | {metric.help} |\n"
     yield "\n"
-
-
-def _labels(metric: Metric) -> str:
-    return "; ".join(
-        f"`{label.name}`" + (f": {', '.join(label.values)}" if label.values else "")
-        for label in metric.labels
-    )
 
 
 def documented(text: str) -> str:
     """docs/operations.md with the table as it is now."""
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
     return f"{before}{BEGIN}{''.join(_docs_lines())}{END}{after}"
 
 

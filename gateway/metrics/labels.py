@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 from gateway.metrics.record import Label
 from gateway.store.reports import Recorded
+from router.classify.task import Label as TaskLabel
 from router.classify.task import Route
 from router.decide.decision import Reason
 from router.learn.drift import SIGNALS, Sign
@@ -44,7 +45,7 @@ ENGINE, MODEL_NAME = Label("engine"), Label("model_name")  # as vLLM calls them
 OUTCOME = Label("outcome", get_args(Outcome))
 TOKEN_TYPE = Label("type", get_args(TokenType))
 STAGE = Label("stage", get_args(Stage))
-POLICY, RULE, TASK = Label("policy"), Label("rule"), Label("task")
+POLICY, RULE, TASK = Label("policy"), Label("rule"), Label("task", get_args(TaskLabel))
 MODE = Label("mode", get_args(Mode))
 POLICY_MODE = Label("mode", ("live", "shadow"))
 POLICY_RESULT = Label("result", get_args(PolicyReload))

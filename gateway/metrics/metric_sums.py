@@ -90,17 +90,12 @@ def lasting(snapshot: Iterable[Family], linked: Collection[str]) -> Snapshot:
     """What of a worker's metrics outlives it: counts of its own, and no gauges."""
     kept: Snapshot = []
     for family in snapshot:
-        if family.kind not in ("counter", "histogram"):
-            continue
-        samples = {
-            name: [
-                (labels, value)
-                for labels, value in series
-                if rule_of(family.name, labels, linked) == "sum"
-            ]
-            for name, series in family.samples.items()
-        }
-        kept.append(Family(family.name, family.kind, family.text, samples))
+        if family.kind in ("counter", "histogram"):
+            samples = {
+                name: [each for each in series if rule_of(family.name, each[0], linked) == "sum"]
+                for name, series in family.samples.items()
+            }
+            kept.append(Family(family.name, family.kind, family.text, samples))
     return kept
 
 

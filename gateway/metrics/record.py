@@ -74,11 +74,9 @@ class Row:
     def __init__(self, title: str, *members: Panel | Metric) -> None:
         self.title = title
         self.panels = tuple(member for member in members if isinstance(member, Panel))
-        self.metrics = tuple(
-            metric
-            for member in members
-            for metric in (member.metrics if isinstance(member, Panel) else (member,))
-        )
+        self.metrics: tuple[Metric, ...] = ()
+        for member in members:
+            self.metrics += member.metrics if isinstance(member, Panel) else (member,)
 
 
 def _rate_of(metric: str, *by: str) -> str:
