@@ -8,7 +8,7 @@ The formatter leaves the rows alone: a metric is two or three lines, so that a t
 
 from backends.contract import BackendStats
 from gateway.metrics import labels as by
-from gateway.metrics.record import Metric, Panel, Row, line, over, quantile, quantiles, rate
+from gateway.metrics.record import Label, Metric, Panel, Row, line, over, quantile, quantiles, rate
 from gateway.metrics.reports import per_backend, per_label, per_model, single
 
 VLLM = (by.MODEL_NAME, by.ENGINE)
@@ -222,7 +222,8 @@ POOLS = Row("Pools",
             read=single(lambda reports: reports.ledger.num_appended)),
         Metric("lanewise_ledger_lost_total", "counter",
             "Entries lost: none had room in the process, or nobody exported them in time.",
-            (by.LEDGER_LOSS,), rate("reason", legend="lost/s {{reason}}"),
+            (Label("reason", ("process_full", "stream_full")),),
+            rate("reason", legend="lost/s {{reason}}"),
             read=lambda reports: {("process_full",): reports.ledger.num_lost,
                                   ("stream_full",): reports.ledger.num_dropped})),
     Panel("Capacity that follows demand", "short",
@@ -262,7 +263,7 @@ SOCKETS = Row("Sockets",
             (by.CLOSE_CODE,), rate("code", legend="closed {{code}}", or_zero=True))),
     Panel("Message size", "bytes", "By direction.",
         Metric("lanewise_ws_message_bytes", "histogram", "Size of WebSocket messages.",
-            (by.MESSAGE_DIRECTION,), quantiles("direction"), MESSAGE_BYTES)),
+            (Label("direction", ("in", "out")),), quantiles("direction"), MESSAGE_BYTES)),
     Panel("Slow readers", "reqps", "Connections cut because they did not read.",
         Metric("lanewise_ws_send_stalls_total", "counter", "Writes that waited for a slow reader.",
             (), rate(legend="cut"))),
@@ -358,7 +359,7 @@ COMPACTION = Row("Compaction",
         "Prompt tokens of compactions that came off: median and the largest tenth.",
         Metric("lanewise_compaction_tokens", "histogram",
             "Prompt tokens before and after, of compactions that came off.",
-            (by.COMPACTION_KIND, by.MOMENT),
+            (by.COMPACTION_KIND, Label("moment", ("before", "after"))),
             quantiles("moment", upper=0.9, or_zero=True), CONTEXT_TOKENS,
             starts_at_zero=True, has_created=True)),
 )
