@@ -16,9 +16,9 @@ from backends.script.delegating import about_subtasks, handed_on
 from backends.script.dialogue import dialogue_answer, relevant_fact
 from backends.script.last_message import LastMessage, read_last_message
 from backends.script.length import Length, wanted_length, wants_short_answers
-from backends.script.playback import AnswerItem, Script, ScriptedAnswer, message_item
 from backends.script.prose import Prose
 from backends.script.schema import instance
+from backends.script.scripted_answer import AnswerItem, Script, ScriptedAnswer, message_item
 from backends.script.tool_calls import tool_calls
 from backends.script.topic import read_topic
 from backends.script.values import Values

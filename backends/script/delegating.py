@@ -8,8 +8,8 @@ from backends.contract import DeltaKind, GenerateRequest
 from backends.delegation import DELEGATE_TOOL, RUNNING
 from backends.script.chance import Chance
 from backends.script.last_message import LastMessage
-from backends.script.playback import AnswerItem, call_id, call_item, message_item
 from backends.script.prose import Prose
+from backends.script.scripted_answer import AnswerItem, call_id, call_item, message_item
 from backends.script.topic import read_topic
 
 MAX_SUBTASKS = 3  # of one answer

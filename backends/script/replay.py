@@ -19,7 +19,7 @@ import msgspec
 
 from backends.contract import DeltaKind, GenerateRequest
 from backends.script.last_message import LastMessage, read_last_message, user_texts
-from backends.script.playback import (
+from backends.script.scripted_answer import (
     AnswerItem,
     Script,
     ScriptedAnswer,

@@ -15,8 +15,8 @@ from backends.contract import CustomTool, DeltaKind, FunctionTool, GenerateReque
 from backends.delegation import DELEGATE_TOOL
 from backends.script.chance import Chance
 from backends.script.last_message import LastMessage
-from backends.script.playback import AnswerItem, call_id, call_item
 from backends.script.schema import instance
+from backends.script.scripted_answer import AnswerItem, call_id, call_item
 from backends.script.topic import fold, read_topic, word_set
 from backends.script.values import Values, name_words
 

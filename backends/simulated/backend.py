@@ -27,8 +27,9 @@ from backends.contract import (
 from backends.drive.driver import Driver
 from backends.prompt import end_prefix
 from backends.script.answering import answer_script
-from backends.script.playback import Playback, Script
 from backends.script.replay import echo_script, replay_script
+from backends.script.scripted_answer import Script
+from backends.simulated.playback import Playback
 from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine
 from wafer_engine.batching.sequence import Sequence

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from backends.contract import FinishReason, FunctionTool
-from backends.script import facts, playback, tool_calls
+from backends.script import facts, tool_calls
 from backends.script.answering import answer_script
 from backends.script.facts import MAX_READ_CHARS, find_facts, recall
 from backends.script.last_message import EXCERPT_CHARS, read_last_message
-from backends.script.playback import Playback, ScriptedAnswer, message_item
+from backends.script.scripted_answer import ScriptedAnswer, message_item
+from backends.simulated import playback
+from backends.simulated.playback import Playback
 from backends.tokenizer import MAX_TOKEN_CHARS
 from tests.unit.backends.script.requests import assistant, request, user
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from backends.contract import DeltaKind, FunctionCall, FunctionCallOutput, TextPart
-from backends.script.playback import Script
 from backends.script.replay import MAX_TOKENS, echo_script, replay_script
+from backends.script.scripted_answer import Script
 from backends.tokenizer import count
 from tests.unit.backends.script.requests import assistant, request, user
 

@@ -19,7 +19,7 @@ from backends.contract import (
     ToolChoice,
 )
 from backends.script.answering import answer_script
-from backends.script.playback import AnswerItem
+from backends.script.scripted_answer import AnswerItem
 from tests.unit.backends.script.requests import request
 
 WEATHER = FunctionTool(

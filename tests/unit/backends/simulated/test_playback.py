@@ -13,14 +13,14 @@ from backends.contract import (
     Message,
     TextPart,
 )
-from backends.script.playback import (
+from backends.script.scripted_answer import (
     AnswerItem,
-    Playback,
     ScriptedAnswer,
     call_id,
     call_item,
     message_item,
 )
+from backends.simulated.playback import Playback
 from backends.tokenizer import count
 
 ANSWER = ScriptedAnswer(
