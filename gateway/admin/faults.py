@@ -9,7 +9,7 @@ from typing import Any
 from litestar import Response
 from redis.exceptions import RedisError
 
-from gateway.http.routes import on_protocol_error
+from gateway.http.routes import answer_error
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 from router.policy.policy import PolicyError
@@ -38,7 +38,7 @@ _PROTOCOL_ERRORS: dict[type[Exception], Callable[[Exception], ProtocolError]] = 
 def _answer_with(
     translate: Callable[[Exception], ProtocolError],
 ) -> Callable[[AnyRequest, Exception], Response[bytes]]:
-    return lambda request, error: on_protocol_error(request, translate(error))
+    return lambda request, error: answer_error(translate(error))
 
 
 FAULTS: dict[Any, Any] = {

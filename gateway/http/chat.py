@@ -5,7 +5,7 @@ An edge: it calls other edges.
 
 from litestar.types import Receive
 
-from gateway.core.gateway import Gateway
+from gateway.http.services import Services
 from gateway.http.streams import JSON, EventStream, Exchange, HttpAnswer
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
@@ -14,14 +14,15 @@ from gateway.wire.chat_stream import ChatStream
 from router.classify.task import Tenant
 
 
-async def create_chat_completion(
-    gw: Gateway, tenant: Tenant, content: bytes, receive: Receive
+async def answer_chat(
+    services: Services, tenant: Tenant, content: bytes, receive: Receive
 ) -> HttpAnswer:
-    """`POST /v1/chat/completions`; `receive` tells when the client leaves.
+    """`POST /v1/chat/completions`: the older protocol, over the same pipeline.
 
     Raises:
         ProtocolError: Before the first chunk; afterwards errors are chunks.
     """
+    gw = services.gw
     chat, parsed = parse_chat(content, f"resp_{new_id()}", gw.max_context_tokens)
     if not chat.stream:
         whole = ChatStream(parsed, chat)

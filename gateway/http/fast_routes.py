@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from gateway.http.chat import create_chat_completion
+from gateway.http.chat import answer_chat
 from gateway.http.services import Services
 from gateway.http.streams import create_response, error_response
 from gateway.wire.errors import ProtocolError
@@ -42,17 +42,6 @@ async def answer_response(
     if body.background:
         return await services.background.create(tenant, body)
     return await create_response(gw, tenant, body, receive)
-
-
-async def answer_chat(
-    services: Services, tenant: Tenant, content: bytes, receive: Receive
-) -> ASGIApp:
-    """`POST /v1/chat/completions`: the older protocol, over the same pipeline.
-
-    Raises:
-        ProtocolError: Before anything is answered.
-    """
-    return await create_chat_completion(services.gw, tenant, content, receive)
 
 
 def fault_of(method: str, path: str, error: Exception) -> ProtocolError:

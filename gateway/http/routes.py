@@ -1,9 +1,8 @@
 """The routes: each authenticates, calls one function, and answers.
 
-An edge: it uses the log.
+An edge: it calls other edges.
 """
 
-import logging
 from typing import Any
 
 import msgspec
@@ -12,7 +11,8 @@ from litestar.exceptions import HTTPException
 from litestar.response.base import ASGIResponse
 
 from gateway.http.batch_route import NDJSON
-from gateway.http.fast_routes import answer_chat, answer_response, fault_of
+from gateway.http.chat import answer_chat
+from gateway.http.fast_routes import answer_response, fault_of
 from gateway.http.services import Services
 from gateway.http.streams import (
     JSON,
@@ -32,8 +32,6 @@ from gateway.wire.items import wire_item
 from gateway.wire.model_list import find_model
 from router.classify.task import Tenant
 
-logger = logging.getLogger("lanewise")
-
 MAX_LISTED_ITEMS = 100  # per page of input_items; OpenAI's limit
 
 
@@ -42,8 +40,10 @@ def _services(request: AnyRequest) -> Services:
     return services
 
 
-def _tenant(services: Services, request: AnyRequest) -> Tenant:
-    return services.access.keys.tenant(request.headers, services.gw.wall_s())
+def _caller(request: AnyRequest) -> tuple[Services, Tenant]:
+    """Raises ProtocolError without a key that is known here."""
+    services = _services(request)
+    return services, services.access.keys.tenant(request.headers, services.gw.wall_s())
 
 
 # -- responses ---------------------------------------------------------------------------------
@@ -60,8 +60,7 @@ async def responses_without_upgrade() -> ASGIResponse:
 @post("/v1/responses")
 async def post_response(request: AnyRequest) -> ASGIResponse:
     """One response: JSON, SSE, or in the background."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     content = await request.body()
     return Framed(await answer_response(services, tenant, content, request.receive))
 
@@ -71,8 +70,7 @@ async def get_response(
     request: AnyRequest, response_id: str, stream: bool = False, starting_after: int = -1
 ) -> ASGIResponse:
     """A stored response, or the events of a background one."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     if stream:
         return Framed(services.background.follow(tenant, response_id, starting_after))
     body = await services.background.read(tenant, response_id)
@@ -84,8 +82,7 @@ async def get_response(
 @delete("/v1/responses/{response_id:str}", status_code=200)
 async def delete_response(request: AnyRequest, response_id: str) -> ASGIResponse:
     """Forget a stored response."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     await services.background.cancel(tenant, response_id)
     services.gw.experience.pending_outcomes.forget(tenant.id, response_id)
     if not await services.gw.store.delete(tenant.id, response_id):
@@ -96,8 +93,7 @@ async def delete_response(request: AnyRequest, response_id: str) -> ASGIResponse
 @post("/v1/responses/{response_id:str}/cancel", status_code=200)
 async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse:
     """Stop a background response."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     cancelled = await services.background.cancel(tenant, response_id)
     if cancelled is not None:
         return json_response(cancelled)
@@ -113,8 +109,7 @@ async def cancel_response(request: AnyRequest, response_id: str) -> ASGIResponse
 @post("/v1/responses/{response_id:str}/feedback", status_code=200)
 async def post_feedback(request: AnyRequest, response_id: str) -> ASGIResponse:
     """Whether an answer did what was asked: the router learns from it."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     feedback = await take_feedback(services.gw, tenant, response_id, await request.body())
     kind = {"id": response_id, "object": "response.feedback"}
     return json_response(kind | msgspec.to_builtins(feedback))
@@ -129,8 +124,7 @@ async def get_input_items(
     after: str | None = None,
 ) -> ASGIResponse:
     """The items a response was given, a page at a time."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     items = await services.gw.store.input_items(tenant.id, response_id)
     if items is None:
         raise _not_found(response_id)
@@ -157,8 +151,7 @@ async def get_input_items(
 @post("/v1/responses/input_tokens", status_code=200)
 async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
     """How many tokens a request would bring, by the gateway's own rule."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     task = await request_context(services.gw, tenant, decode_body(await request.body()))
     tokens = task.request.num_prompt_tokens
     return json_response({"object": "response.input_tokens", "input_tokens": tokens})
@@ -167,8 +160,7 @@ async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
 @post("/v1/responses/compact", status_code=200)
 async def compact_context(request: AnyRequest) -> ASGIResponse:
     """A shorter context that stands for a longer one."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     body = decode_body(await request.body())
     return await create_compaction(services.gw, tenant, body, request.receive)
 
@@ -184,8 +176,7 @@ def _not_found(response_id: str) -> ProtocolError:
 @post("/v1/chat/completions", status_code=200)
 async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     """The older protocol, over the same pipeline."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     content = await request.body()
     return Framed(await answer_chat(services, tenant, content, request.receive))
 
@@ -193,8 +184,7 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
 @post("/v1/route", status_code=200)
 async def post_route(request: AnyRequest) -> ASGIResponse:
     """Where each of many prompts would go: lines of JSON in, lines of JSON out; nothing runs."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     decided = await services.route_batches.decide(tenant, await request.body())
     return ASGIResponse(body=decided, media_type=NDJSON)
 
@@ -202,23 +192,21 @@ async def post_route(request: AnyRequest) -> ASGIResponse:
 @get("/v1/models")
 async def get_models(request: AnyRequest) -> ASGIResponse:
     """What `model` may be."""
-    services = _services(request)
-    return json_response(services.catalogue(_tenant(services, request)))
+    services, tenant = _caller(request)
+    return json_response(services.catalogue(tenant))
 
 
 @get("/v1/models/{model:str}")
 async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
     """One of them."""
-    services = _services(request)
-    catalogue = services.catalogue(_tenant(services, request))
-    return json_response(find_model(catalogue, model))
+    services, tenant = _caller(request)
+    return json_response(find_model(services.catalogue(tenant), model))
 
 
 @get("/v1/usage")
 async def get_usage(request: AnyRequest) -> ASGIResponse:
     """The tenant's own pools, and what it has spent today."""
-    services = _services(request)
-    tenant = _tenant(services, request)
+    services, tenant = _caller(request)
     return json_response(await usage_view(services.gw, services.ledger, tenant))
 
 
@@ -278,16 +266,12 @@ HANDLERS: list[Any] = [
 # -- errors ------------------------------------------------------------------------------------
 
 
-def _answer(error: ProtocolError) -> Response[bytes]:
+def answer_error(error: ProtocolError) -> Response[bytes]:
+    """An error as Litestar's handlers of exceptions return it."""
     body = msgspec.json.encode(error.body())
     return Response(
         body, media_type=JSON, status_code=error.kind.status, headers=dict(error.headers)
     )
-
-
-def on_protocol_error(_: AnyRequest, error: ProtocolError) -> Response[bytes]:
-    """The protocol's own errors."""
-    return _answer(error)
 
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -298,7 +282,7 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     if error.status_code == 413:
         limit_bytes = _services(request).config.server.max_message_bytes
         message = f"A body may hold {limit_bytes} bytes. Send less, or use 'previous_response_id'."
-        return _answer(ProtocolError("message_too_large", message))
+        return answer_error(ProtocolError("message_too_large", message))
     code = _HTTP_CODES.get(error.status_code)
     if code is None:
         code = "invalid_value" if error.status_code < 500 else "server_error"
@@ -306,16 +290,12 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     extra = getattr(error, "extra", None) or ()
     details = [f"{entry.get('key', '')} {entry.get('message', '')}".strip() for entry in extra]
     message = "; ".join([f"{request.method} {request.url.path}: {error.detail}", *details])
-    return _answer(ProtocolError(code, message))
+    return answer_error(ProtocolError(code, message))
 
 
 def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:
-    """A fault of ours, or JSON that is nested too deeply."""
-    return _answer(fault_of(request.method, request.url.path, error))
+    """The protocol's own errors, a fault of ours, or JSON that is nested too deeply."""
+    return answer_error(fault_of(request.method, request.url.path, error))
 
 
-EXCEPTION_HANDLERS: dict[Any, Any] = {
-    ProtocolError: on_protocol_error,
-    HTTPException: on_http_error,
-    Exception: on_fault,
-}
+EXCEPTION_HANDLERS: dict[Any, Any] = {HTTPException: on_http_error, Exception: on_fault}

@@ -48,7 +48,7 @@ def json_response(
 
 
 def error_response(error: ProtocolError) -> ASGIResponse:
-    """An error as HTTP tells it."""
+    """An error as an HTTP answer."""
     return json_response(error.body(), error.kind.status, error.headers)
 
 
@@ -111,16 +111,16 @@ class Exchange:
         )
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
-        let_go = gw.key_sessions.add(tenant, lambda _: self.job.stop("cancelled"))
-        self.pump.add_done_callback(lambda _: let_go())
+        release = gw.key_sessions.add(tenant, lambda _: self.job.stop("cancelled"))
+        self.pump.add_done_callback(lambda _: release())
 
     def _refuse(self, error: ProtocolError) -> None:
         if self._say is None or not self.opened.is_set():
             self.refusal = error
             return
         # It waited, and its client was told so: the status has been sent.
-        told = {"code": error.code, "message": error.message, "param": error.param}
-        self._say("error", msgspec.json.encode(told | error.body())[1:-1])
+        fields = {"code": error.code, "message": error.message, "param": error.param}
+        self._say("error", msgspec.json.encode(fields | error.body())[1:-1])
 
     def _report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
         assert self._say is not None

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from gateway.core.gateway import Gateway
 from gateway.store.ledger import Ledger
 from gateway.store.ledger_entry import DAY_S
+from gateway.wire.routing import pool_balances
 from router.classify.task import Tenant
 from router.pools.redis_pools import PoolsUnavailable
 
@@ -33,16 +34,7 @@ async def usage_view(gw: Gateway, ledger: Ledger, tenant: Tenant) -> dict[str, A
         "today": None,
     }
     try:
-        view["pools"] = [
-            {
-                "group": balance.group,
-                "unit": balance.unit,
-                "limit": balance.limit,
-                "remaining": balance.remaining,
-                "reset_s": balance.reset_us / 1e6,
-            }
-            for balance in await gw.pools.balances(tenant)
-        ]
+        view["pools"] = pool_balances(await gw.pools.balances(tenant))
         spent = await _spent(ledger, tenant.id, now_s)
     except (PoolsUnavailable, RedisError, OSError):
         return view | {"degraded": True}
@@ -52,10 +44,7 @@ async def usage_view(gw: Gateway, ledger: Ledger, tenant: Tenant) -> dict[str, A
         **{kind: spent.get(kind, 0) for kind in KINDS},
         "cost_units": spent.get("cost_units", 0),
         "groups": {
-            group: {
-                "tokens": spent.get(f"{group}.tokens", 0),
-                "cost_units": spent.get(f"{group}.cost_units", 0),
-            }
+            group: {kind: spent.get(f"{group}.{kind}", 0) for kind in ("tokens", "cost_units")}
             for group in tenant.limits
         },
     }

@@ -83,7 +83,7 @@ class Connection:
         reader = asyncio.ensure_future(self._read())
         writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
-        let_go = self._gw.key_sessions.add(self._tenant, partial(self._lose_key, reader))
+        release_key = self._gw.key_sessions.add(self._tenant, partial(self._lose_key, reader))
         self._socket.take_by(partial(self._take_now, reader))
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
@@ -98,7 +98,7 @@ class Connection:
             reader.cancel()
             await self._end_jobs()
             await self._end_writer(writer)
-            let_go()
+            release_key()
         return self._close_code
 
     async def _read(self) -> None:

@@ -9,7 +9,7 @@ from gateway.wire.steering import Steer
 from gateway.wire.stored_response import Lineage
 
 # Ours; the protocol promises only the latest of each stream. At least one more than the streams
-# a connection may have (32 named and the default), so that each stream's latest always has a place.
+# a connection may have (32 named and the default), so that each stream's latest always stays.
 MAX_REMEMBERED = 64
 # Ours. Contexts share their items, and each is counted whole: the bound is kept with room to spare.
 MAX_REMEMBERED_BYTES = 256 << 20
@@ -26,7 +26,7 @@ class Remembered(msgspec.Struct):
     steers: list[Steer] = []  # accepted, waiting for the outputs of its calls
 
 
-class Memory:
+class RecentResponses:
     """The last responses of one connection, the latest of each stream first among them."""
 
     def __init__(

@@ -12,7 +12,7 @@ import msgspec
 
 from backends.contract import ContextItem
 from gateway.core.job import Ended, Job, StopReason
-from gateway.session.recent_responses import Memory, Remembered
+from gateway.session.recent_responses import RecentResponses, Remembered
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import (
     BadFrameError,
@@ -115,7 +115,7 @@ class Session:
         self._streams: dict[str | None, _Stream] = {}
         self._active: dict[str, _Active] = {}
         self._ready: list[_Stream] = []  # idle streams whose turn comes when one ends
-        self._memory = Memory()
+        self._recent = RecentResponses()
         self._num_waiting = 0
         self._waiting_bytes = 0
         self._closing: ProtocolError | None = None
@@ -268,7 +268,7 @@ class Session:
         active.num_redirects += 1
 
     def _not_steerable(self, target: Any) -> ProtocolError:
-        if isinstance(target, str) and self._memory.get(target) is not None:
+        if isinstance(target, str) and self._recent.get(target) is not None:
             message = "The response has ended. Send a response.create that continues it."
             return ProtocolError("response_already_completed", message)
         message = f"No response {target!r:.80} on this connection."
@@ -282,7 +282,7 @@ class Session:
         if active is not None and active.writer.is_open:
             active.writer.send_about("response.steer.failed", fields)
             return
-        past = self._memory.get(response_id)
+        past = self._recent.get(response_id)
         stream_id = active.job.stream_id if active else past.stream_id if past else None
         self._send(steer_failed(fields, stream_id))
 
@@ -299,7 +299,7 @@ class Session:
         stream = self._streams[active.job.stream_id]
         target = active.job.parsed.id
         if ended.open_calls and ended.ending.status == "completed":
-            remembered = self._memory.get(target)
+            remembered = self._recent.get(target)
             assert remembered is not None  # just remembered
             remembered.steers.extend(active.steers)
             answered = any(
@@ -349,14 +349,14 @@ class Session:
         stream.active = None
         parent = job.parsed.body.previous_response_id
         if ended is not None and ended.ending.status != "failed":
-            self._memory.remember(job.parsed.id, _remembered(active, ended))
+            self._recent.remember(job.parsed.id, _remembered(active, ended))
         elif ended is None:
             if active.parent is not None:
                 active.parent.steers.extend(active.carried)  # they wait for the next attempt
         elif parent is not None:
             # A continuation that failed takes its parent with it, so that the client starts over
             # with the whole context; a fork leaves it to the stream it came from.
-            self._memory.forget(parent, only_from=job.stream_id)
+            self._recent.forget(parent, only_from=job.stream_id)
         successor = self._settle_steers(active, ended)
         if successor is not None:
             return [StartJob(successor.job)]
@@ -378,7 +378,7 @@ class Session:
         """Bind the parent now: what its stream does next cannot take it away."""
         parsed = waiting.parsed
         parent_id = parsed.body.previous_response_id
-        parent = self._memory.get(parent_id) if parent_id is not None else None
+        parent = self._recent.get(parent_id) if parent_id is not None else None
         if parent is None:
             active = self._activate(stream, parsed, waiting.arrived_us, None)
             active.num_bytes = waiting.num_bytes

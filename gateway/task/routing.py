@@ -14,13 +14,13 @@ from gateway.task.stages import RunningTask
 from gateway.wire.context_usage import context_use
 from gateway.wire.output_items import usage_by_name
 from gateway.wire.routing import (
-    PoolBalance,
     RoutedBackend,
     RoutedClass,
     RoutedCompaction,
     RoutedDelegation,
     RoutedFailover,
     Routing,
+    pool_balances,
 )
 from router.classify.task import Task
 from router.decide.decision import RouteDecision
@@ -56,13 +56,7 @@ def decided_routing(
         reason=chosen.reason,
         why=chosen.why,
         policy_version=decision.policy_version,
-        pools=tuple(
-            [
-                PoolBalance(each.group, each.unit, each.limit, each.remaining, each.reset_us / 1e6)
-                for each in decision.balances
-                if each.group in chosen.route.groups
-            ]
-        ),
+        pools=pool_balances(decision.balances, chosen.route.groups),
         ratelimit_mode=decision.mode,
         context=context_use(task, 0, min([info.window_tokens for info in infos])),
         moved_from=task.last_backend if has_moved else None,

@@ -18,9 +18,9 @@ from gateway.wire.compaction import (
     compacted_task,
     folded_of,
     opened_item,
-    routed_compaction,
 )
 from gateway.wire.errors import ProtocolError
+from gateway.wire.output_items import usage_by_name
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, unheard
 from gateway.wire.routing import CompactionState, RoutedCompaction
@@ -149,13 +149,15 @@ class SummaryRun:
 
     def view(self) -> RoutedCompaction:
         """`routing.compaction`, as it stands."""
-        return routed_compaction(
-            self.plan,
-            self._state(),
-            self._gw.max_compactions,
-            num_tokens_after=self._num_tokens_after,
+        return RoutedCompaction(
+            state=self._state(),
+            number=self.plan.number,
+            max_per_conversation=self._gw.max_compactions,
+            threshold_tokens=self.plan.threshold_tokens,
+            tokens_before=self.plan.num_tokens,
+            tokens_after=self._num_tokens_after,
             error=self.error,
-            used=self.usage_by_backend(),
+            usage=usage_by_name(self.usage_by_backend()) or None,
         )
 
     def _outcome(self) -> CompactionOutcome:

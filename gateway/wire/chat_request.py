@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import TextFormat
-from gateway.wire.errors import ProtocolError, from_validation
+from gateway.wire.errors import ProtocolError, from_validation, missing_parameter
 from gateway.wire.events import CreateBody, Effort, Metadata, ReasoningParam, ServiceTier, not_json
 from gateway.wire.requests import ParsedCreate, parse_create
 
@@ -145,17 +145,13 @@ def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], li
         json_path = f"messages[{index}]"
         if message.role in ("tool", "function"):
             if message.tool_call_id is None:
-                error = f"Missing required parameter: '{json_path}.tool_call_id'."
-                param = f"{json_path}.tool_call_id"
-                raise ProtocolError("missing_required_parameter", error, param=param)
+                raise missing_parameter(f"{json_path}.tool_call_id")
             output = _content(message.content, json_path)
             items.append(
                 {"type": "function_call_output", "call_id": message.tool_call_id, "output": output}
             )
         elif message.content is None and message.role != "assistant":
-            error = f"Missing required parameter: '{json_path}.content'."
-            param = f"{json_path}.content"
-            raise ProtocolError("missing_required_parameter", error, param=param)
+            raise missing_parameter(f"{json_path}.content")
         elif message.content is not None or not message.tool_calls:
             items.append({"role": message.role, "content": _content(message.content, json_path)})
         for number, call in enumerate(message.tool_calls or ()):
@@ -169,8 +165,7 @@ def _call_item(call: _Call, json_path: str) -> dict[str, Any]:
     if call.custom is not None:
         return item | {"type": "custom_tool_call", **msgspec.structs.asdict(call.custom)}
     if call.function is None:
-        message = f"Missing required parameter: '{json_path}.function'."
-        raise ProtocolError("missing_required_parameter", message, param=f"{json_path}.function")
+        raise missing_parameter(f"{json_path}.function")
     return item | msgspec.structs.asdict(call.function)
 
 
@@ -187,13 +182,8 @@ def _content(content: Any, json_path: str) -> str | list[dict[str, Any]]:
         if part.get("type") == "image_url":
             image = part.get("image_url")
             image = image if isinstance(image, dict) else {"url": image}
-            parts.append(
-                {
-                    "type": "input_image",
-                    "image_url": image.get("url"),
-                    "detail": image.get("detail"),
-                }
-            )
+            url, detail = image.get("url"), image.get("detail")
+            parts.append({"type": "input_image", "image_url": url, "detail": detail})
         elif part.get("type") == "file":
             file = part.get("file")
             parts.append({"type": "input_file", **(file if isinstance(file, dict) else {})})

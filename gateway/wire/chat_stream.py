@@ -67,7 +67,8 @@ class ChatStream(ResponseWriter):
         on_dirty: Callable[[ResponseWriter], None] | None = None,
     ) -> None:
         """Without `emit`, nobody reads along."""
-        super().__init__(f"chatcmpl-{parsed.id.removeprefix('resp_')}", on_dirty)
+        self.id = f"chatcmpl-{parsed.id.removeprefix('resp_')}"
+        self._on_dirty = on_dirty
         self._emit = emit
         self._include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
         self._head: Json = {}

@@ -5,7 +5,7 @@ and developer messages, the first thing that the user said, and the current prom
 the latest turns, or the latest steps of a long one, up to a share of the threshold.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Literal
 
@@ -29,8 +29,7 @@ from backends.contract import (
 )
 from backends.prompt import is_user, measure, parts_text, prompt_size
 from gateway.wire.items import wire_item
-from gateway.wire.output_items import response_usage, usage_by_name
-from gateway.wire.routing import CompactionState, RoutedCompaction
+from gateway.wire.output_items import response_usage
 from gateway.wire.sealing import Folded
 from router.classify.task import Task
 
@@ -186,37 +185,13 @@ def opened_item(item: Compaction, folded: Folded) -> Compaction:
 
 def compacted_task(task: Task, plan: Plan, item: Compaction) -> Task:
     """The task with its compacted context."""
-    items = (*plan.pinned, measure(item), *plan.tail)
-    request = task.request
-    num_prompt_tokens, prefix = prompt_size(
-        request.instructions, request.tools, request.text_format, items
-    )
-    request = msgspec.structs.replace(
-        request, items=items, num_prompt_tokens=num_prompt_tokens, prefix=prefix
-    )
+    request = _with_items(task.request, (*plan.pinned, measure(item), *plan.tail))
     return msgspec.structs.replace(task, request=request)
 
 
-def routed_compaction(
-    plan: Plan | Skipped,
-    state: CompactionState,
-    max_compactions: int,
-    *,
-    num_tokens_after: int | None,
-    error: str | None,
-    used: Mapping[str, Usage],
-) -> RoutedCompaction:
-    """`routing.compaction`."""
-    return RoutedCompaction(
-        state,
-        plan.number,
-        max_compactions,
-        plan.threshold_tokens,
-        plan.num_tokens,
-        num_tokens_after,
-        error,
-        usage_by_name(used) or None,
-    )
+def _with_items(request: GenerateRequest, items: tuple[ContextItem, ...]) -> GenerateRequest:
+    size, prefix = prompt_size(request.instructions, request.tools, request.text_format, items)
+    return msgspec.structs.replace(request, items=items, num_prompt_tokens=size, prefix=prefix)
 
 
 def compaction_object(
@@ -315,7 +290,7 @@ def _with_calls(items: tuple[ContextItem, ...], start: int) -> int:
     return start
 
 
-# -- what the engine is asked ----------------------------------------------------------------------
+# -- the engine's prompt ---------------------------------------------------------------------------
 
 
 def _summary_request(
@@ -328,16 +303,9 @@ def _summary_request(
     prompt = measure(Message("user", (TextPart(INSTRUCTIONS),)))
     head_tokens, _ = prompt_size(request.instructions, request.tools, TextFormat(), ())
     room_tokens = window_tokens - head_tokens - prompt.num_tokens - summary_tokens
-    items = (*_shortened(items, room_tokens), prompt)
-    num_prompt_tokens, prefix = prompt_size(
-        request.instructions, request.tools, TextFormat(), items
-    )
-    return msgspec.structs.replace(
+    plain = msgspec.structs.replace(
         request,
         id=f"{request.id}-c",
-        items=items,
-        num_prompt_tokens=num_prompt_tokens,
-        prefix=prefix,
         max_output_tokens=summary_tokens,
         stop=(),
         tool_choice=ToolChoice("none"),
@@ -345,6 +313,7 @@ def _summary_request(
         reasoning_effort=None,
         reasoning_summary=None,
     )
+    return _with_items(plain, (*_shortened(items, room_tokens), prompt))
 
 
 def _shortened(items: tuple[ContextItem, ...], room_tokens: int) -> tuple[ContextItem, ...]:

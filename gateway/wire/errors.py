@@ -97,23 +97,15 @@ class ProtocolError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The HTTP error body."""
-        error: dict[str, Any] = {
-            "message": self.message,
-            "type": self.kind.type,
-            "param": self.param,
-            "code": self.code,
-        }
+        error: dict[str, Any] = {"message": self.message, "type": self.kind.type}
+        error |= {"param": self.param, "code": self.code}
         if self.violated:
             error["violated-policies"] = self.violated  # the IETF draft's problem types name it so
         return {"error": error}
 
     def event(self, stream_id: str | None) -> bytes:
         """The socket's `error` event; `status` is what makes Codex see it at all."""
-        event: dict[str, Any] = {
-            "type": "error",
-            "status": self.kind.socket_status,
-            "error": self.body()["error"],
-        }
+        event: dict[str, Any] = {"type": "error", "status": self.kind.socket_status, **self.body()}
         if self.headers:
             event["error"]["headers"] = self.headers
         if stream_id is not None:
@@ -130,6 +122,12 @@ def too_large(max_bytes: int, num_bytes: int) -> ProtocolError:
     return ProtocolError("message_too_large", message)
 
 
+def missing_parameter(param: str, hint: str = "") -> ProtocolError:
+    """The error for a field that has to be there."""
+    message = f"Missing required parameter: '{param}'.{hint}"
+    return ProtocolError("missing_required_parameter", message, param=param)
+
+
 def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> ProtocolError:
     """A decoder's complaint as a protocol error.
 
@@ -143,15 +141,12 @@ def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "")
     text, _, path = str(error).partition(" - at `")
     path = path.rstrip("`").removeprefix("$")
     param = (prefix + path.replace("[...]", "")).lstrip(".")  # it names no keys of maps
-    if text.startswith("Object missing required field `"):
+    if text.startswith(("Object missing required field `", "Object contains unknown field `")):
         field = text.split("`")[1]
         param = f"{param}.{field}" if param else field
-        message = f"Missing required parameter: '{param}'."
-        return ProtocolError("missing_required_parameter", message, param=param)
-    if text.startswith("Object contains unknown field `"):
-        field = text.split("`")[1]
-        param = f"{param}.{field}" if param else field
-        return ProtocolError("invalid_value", f"Unknown parameter: '{param}'.", param=param)
+        if text.startswith("Object contains"):
+            return ProtocolError("invalid_value", f"Unknown parameter: '{param}'.", param=param)
+        return missing_parameter(param)
     if text.startswith("Invalid enum value "):
         known = ", ".join(f"'{value}'" for value in _literals(kind, path))
         text = f"expected {known}, got {text.removeprefix('Invalid enum value ')}"

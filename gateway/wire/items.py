@@ -27,7 +27,7 @@ from backends.contract import (
     ToolChoice,
 )
 from backends.prompt import TooLongError, measure
-from gateway.wire.errors import ProtocolError, from_validation
+from gateway.wire.errors import ProtocolError, from_validation, missing_parameter
 from gateway.wire.events import NULL, not_json
 from gateway.wire.schemas import check_parameters, check_schema
 from gateway.wire.sealing import is_sealed_here
@@ -257,8 +257,7 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
         elif kind == "refusal":
             parts.append(RefusalPart(_decode(raw, _WireRefusal, where).refusal))
         elif kind is None:
-            message = f"Missing required parameter: '{where}.type'."
-            raise ProtocolError("missing_required_parameter", message, param=f"{where}.type")
+            raise missing_parameter(f"{where}.type")
         else:
             raise ProtocolError(
                 "invalid_value",
@@ -368,8 +367,7 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
         return TextFormat("json_object")
     if wire.type == "json_schema":
         if wire.schema is None:
-            message = f"Missing required parameter: '{json_path}.schema'."
-            raise ProtocolError("missing_required_parameter", message, param=f"{json_path}.schema")
+            raise missing_parameter(f"{json_path}.schema")
         check_schema(wire.schema, f"{json_path}.schema")
         return TextFormat("json_schema", wire.schema, wire.name or "answer", wire.strict)
     raise ProtocolError(

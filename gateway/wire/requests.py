@@ -14,7 +14,7 @@ from backends.contract import (
 )
 from backends.prompt import is_user, prompt_size
 from backends.tokenizer import count
-from gateway.wire.errors import ProtocolError
+from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import NULL, CreateBody
 from gateway.wire.items import (
     ParsedInput,
@@ -78,8 +78,7 @@ def parse_create(
     if max_tokens is not None and _is_longer(body.instructions, max_tokens):
         raise too_long(max_tokens + 1, max_tokens, "instructions")
     if generate and not parsed_input.items and body.previous_response_id is None:
-        message = "Missing required parameter: 'input'. Send a string or a non-empty list of items."
-        raise ProtocolError("missing_required_parameter", message, param="input")
+        raise missing_parameter("input", " Send a string or a non-empty list of items.")
     tools = parse_tools(body.tools) + parsed_input.tools
     return ParsedCreate(
         id=response_id,

@@ -5,8 +5,8 @@ Text deltas gather between flushes, so one event may hold many tokens. Sequence 
 and rise by one with each event of this response.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -56,72 +56,45 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ResponseWriter(ABC):
+class ResponseWriter(Protocol):
     """What the pipeline drives, and how far it is: Responses events, or chat completion chunks."""
 
-    def __init__(
-        self, response_id: str, on_dirty: Callable[["ResponseWriter"], None] | None
-    ) -> None:
-        """`on_dirty`: text has gathered, flush it in time."""
-        self.id = response_id
-        self.is_open = False  # its first event was sent
-        self.ended = False  # its terminal event was sent
-        self.num_events = 0  # that were sent
-        self.body = b""  # the whole object as JSON, as last sent
-        self._on_dirty = on_dirty
+    id: str
+    is_open: bool = False  # its first event was sent
+    ended: bool = False  # its terminal event was sent
+    num_events: int = 0  # that were sent
+    body: bytes = b""  # the whole object as JSON, as last sent
+    _on_dirty: "Callable[[ResponseWriter], None] | None"  # text has gathered, flush it in time
 
     @property
-    @abstractmethod
-    def output(self) -> tuple[Item, ...]:
-        """The items that are done, as context for the next turn."""
+    def output(self) -> tuple[Item, ...]: ...  # the items that are done, for the next turn
 
-    @abstractmethod
-    def open(self, created_at: int, model: str, routing: Routing) -> None:
-        """Send the first events."""
+    def open(self, created_at: int, model: str, routing: Routing) -> None: ...
 
-    @abstractmethod
-    def push(self, delta: Delta, phase: str | None) -> None:
-        """Take a piece of output."""
+    def push(self, delta: Delta, phase: str | None) -> None: ...
 
-    @abstractmethod
-    def flush(self) -> None:
-        """Send the text that has gathered."""
+    def flush(self) -> None: ...
 
-    @abstractmethod
-    def end_item(self) -> None:
-        """The item in hand is whole, though the response goes on."""
+    def end_item(self) -> None: ...
 
-    @abstractmethod
-    def update(self, routing: Routing) -> None:
-        """Say what has changed in `routing`."""
+    def update(self, routing: Routing) -> None: ...
 
     def heartbeat(self) -> None:
         """An event for clients that count silence; Codex's idle timer sees only events."""
         if self.is_open and not self.ended:
             self._send_heartbeat()
 
-    @abstractmethod
     def _send_heartbeat(self) -> None: ...
 
-    @abstractmethod
-    def send_about(self, event_type: str, fields: bytes) -> None:
-        """Send an event about this response."""
+    def send_about(self, event_type: str, fields: bytes) -> None: ...
 
-    @abstractmethod
-    def close_items(self, ending: Ending) -> None:
-        """End what is open."""
+    def close_items(self, ending: Ending) -> None: ...
 
-    @abstractmethod
-    def answered_by(self, model: str) -> None:
-        """Name the model whose answer it became, where a race left that open at first."""
+    def answered_by(self, model: str) -> None: ...
 
-    @abstractmethod
-    def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
-        """The final object as JSON; `send_terminal` sends it."""
+    def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes: ...
 
-    @abstractmethod
-    def send_terminal(self) -> None:
-        """Send the last event."""
+    def send_terminal(self) -> None: ...
 
 
 class ResponseStream(ResponseWriter):
@@ -135,7 +108,8 @@ class ResponseStream(ResponseWriter):
         stream_id: str | None = None,
         on_dirty: Callable[[ResponseWriter], None] | None = None,
     ) -> None:
-        super().__init__(parsed.id, on_dirty)
+        self.id = parsed.id
+        self._on_dirty = on_dirty
         self._parsed = parsed
         self._emit = emit
         self._suffix = b"}" if stream_id is None else b',"stream_id":' + _encode(stream_id) + b"}"
@@ -193,7 +167,7 @@ class ResponseStream(ResponseWriter):
         self._event(_DELTA_TYPES[item.kind], item.head + _encode(text))
 
     def end_item(self) -> None:
-        """See `ResponseWriter`."""
+        """The item in hand is whole, though the response goes on."""
         if self._item is not None:
             self._close_item("completed")
 
@@ -225,7 +199,7 @@ class ResponseStream(ResponseWriter):
             self._close_item("incomplete" if cut else "completed")
 
     def answered_by(self, model: str) -> None:
-        """See `ResponseWriter`."""
+        """Name the model whose answer it became, where a race left that open at first."""
         self._model = model
 
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
@@ -248,7 +222,7 @@ class ResponseStream(ResponseWriter):
 
     @property
     def output(self) -> tuple[Item, ...]:
-        """See `ResponseWriter`."""
+        """The items that are done, as context for the next turn."""
         return tuple(self._output)
 
     @property

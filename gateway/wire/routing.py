@@ -4,6 +4,7 @@ A key with a default is left out of the JSON where it has that. The comment of e
 the SDKs and docs/protocol.md say of it: `make sdk` writes both.
 """
 
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from backends.contract import BackendGroup
 from gateway.wire.output_items import ResponseUsage
 from router.classify.task import Label, Route
 from router.decide.decision import Reason
-from router.pools.pools import PoolsMode, Unit
+from router.pools.pools import GROUPS, Balance, PoolsMode, Unit
 
 Band = Literal["sharp", "drift", "compaction_likely", "compaction_certain"]
 CompactionState = Literal["running", "done", "failed", "limit_reached", "nothing_to_fold"]
@@ -45,6 +46,19 @@ class PoolBalance(msgspec.Struct, frozen=True):
     limit: int  # the most per minute or day; of `concurrent`, the most at once
     remaining: int  # how much may still be taken
     reset_s: float  # seconds until the pool is full again
+
+
+def pool_balances(
+    balances: Iterable[Balance], groups: Collection[BackendGroup] = GROUPS
+) -> tuple[PoolBalance, ...]:
+    """What is left in the pools of these groups."""
+    return tuple(
+        [
+            PoolBalance(each.group, each.unit, each.limit, each.remaining, each.reset_us / 1e6)
+            for each in balances
+            if each.group in groups
+        ]
+    )
 
 
 class ContextUse(msgspec.Struct, frozen=True, omit_defaults=True):

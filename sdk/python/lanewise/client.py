@@ -281,7 +281,7 @@ class _Socket:
             async for frame in self._connection:
                 await self._receive(msgspec.json.decode(frame))
         except (ConnectionClosed, msgspec.DecodeError):
-            pass  # told below, the same as a clean close
+            pass  # `_lose` says so, the same as a clean close
         finally:
             self._client.gone(self)
             self._lose()
@@ -401,16 +401,16 @@ class Stream:
 
     def receive(self, event: dict[str, Any]) -> None:
         """Take an event; called by the socket's reader."""
-        for told in self.turn.receive(event):
+        for heard in self.turn.receive(event):
             last = self._events[-1] if self._events else None
             if (
-                isinstance(told, TextDelta)
+                isinstance(heard, TextDelta)
                 and isinstance(last, TextDelta)
-                and told.item_id == last.item_id
+                and heard.item_id == last.item_id
             ):
-                last.text += told.text
+                last.text += heard.text
             else:
-                self._events.append(told)
+                self._events.append(heard)
         self._wake()
 
     def lose(self, why: str) -> None:
@@ -438,11 +438,11 @@ def turn_cancel(turn: Turn, subtask: str | None = None) -> dict[str, Any]:
 def _handshake_error(error: InvalidStatus) -> LanewiseError:
     status = error.response.status_code
     try:
-        told = msgspec.json.decode(error.response.body or b"{}")
+        answer = msgspec.json.decode(error.response.body or b"{}")
     except msgspec.DecodeError:
-        told = {}
-    if not isinstance(told, dict) or not isinstance(told.get("error"), dict):
+        answer = {}
+    if not isinstance(answer, dict) or not isinstance(answer.get("error"), dict):
         return LanewiseError("invalid_api_key", f"The gateway answered {status}.", status=status)
-    refusal = error_of(told)
+    refusal = error_of(answer)
     refusal.status = status
     return refusal

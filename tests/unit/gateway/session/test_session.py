@@ -16,7 +16,7 @@ from backends.contract import (
 )
 from backends.prompt import measure
 from gateway.core.job import Ended, Job
-from gateway.session.recent_responses import MAX_REMEMBERED, Memory, Remembered
+from gateway.session.recent_responses import MAX_REMEMBERED, RecentResponses, Remembered
 from gateway.session.session import (
     MAX_NAMED_STREAMS,
     MAX_PENDING_STEERS,
@@ -834,28 +834,28 @@ def remembered(stream_id: str | None) -> Remembered:
 
 
 def test_memory_keeps_the_last_and_each_streams_latest() -> None:
-    memory = Memory(4)
+    recent = RecentResponses(4)
     for number in range(3):
-        memory.remember(f"a{number}", remembered("a"))
-    memory.remember("b0", remembered("b"))
+        recent.remember(f"a{number}", remembered("a"))
+    recent.remember("b0", remembered("b"))
     for number in range(10):
-        memory.remember(f"c{number}", remembered(None))
-        assert sum(memory.get(f"{s}{n}") is not None for s in "abc" for n in range(10)) == 4
-    kept = [f"{s}{n}" for s in "abc" for n in range(10) if memory.get(f"{s}{n}") is not None]
+        recent.remember(f"c{number}", remembered(None))
+        assert sum(recent.get(f"{s}{n}") is not None for s in "abc" for n in range(10)) == 4
+    kept = [f"{s}{n}" for s in "abc" for n in range(10) if recent.get(f"{s}{n}") is not None]
     assert kept == ["a2", "b0", "c8", "c9"]
 
 
 def test_forgetting_is_the_own_streams_affair() -> None:
-    memory = Memory(2)
-    memory.remember("a", remembered("a"))
-    memory.forget("a", only_from="b")
-    memory.forget("unknown", only_from="b")
-    assert memory.get("a") is not None
-    memory.forget("a", only_from="a")
-    assert memory.get("a") is None
+    recent = RecentResponses(2)
+    recent.remember("a", remembered("a"))
+    recent.forget("a", only_from="b")
+    recent.forget("unknown", only_from="b")
+    assert recent.get("a") is not None
+    recent.forget("a", only_from="a")
+    assert recent.get("a") is None
     for name in ("b", "c", "d"):
-        memory.remember(name, remembered("x"))
-    assert [memory.get(name) is None for name in "abcd"] == [True, True, False, False]
+        recent.remember(name, remembered("x"))
+    assert [recent.get(name) is None for name in "abcd"] == [True, True, False, False]
 
 
 def test_every_streams_latest_has_a_place() -> None:
@@ -881,17 +881,17 @@ def test_writers_of_steered_chains_are_let_go() -> None:
 
 
 def test_memory_is_bounded_in_bytes_but_keeps_the_newest() -> None:
-    memory = Memory(max_remembered=8, max_bytes=100)
+    recent = RecentResponses(max_remembered=8, max_bytes=100)
     for number in range(3):
         big = remembered(f"s{number}")
         big.num_bytes = 60
-        memory.remember(f"r{number}", big)
-        assert memory.get(f"r{number}") is big
-        assert memory.get(f"r{number - 1}") is None
+        recent.remember(f"r{number}", big)
+        assert recent.get(f"r{number}") is big
+        assert recent.get(f"r{number - 1}") is None
     huge = remembered(None)
     huge.num_bytes = 1000
-    memory.remember("huge", huge)
-    assert memory.get("huge") is huge
+    recent.remember("huge", huge)
+    assert recent.get("huge") is huge
 
 
 def test_a_context_weighs_its_frames_and_its_output() -> None:
@@ -902,7 +902,7 @@ def test_a_context_weighs_its_frames_and_its_output() -> None:
     peer.create(num_bytes=10, previous_response_id=first.parsed.id)
     second = peer.running[0]
     peer.end(second)
-    kept = peer.session._memory.get(second.parsed.id)
+    kept = peer.session._recent.get(second.parsed.id)
     assert kept is not None
     assert kept.num_bytes == 100 + 10 + 2 * 5 * 4, "two answers of five tokens"
 
