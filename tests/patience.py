@@ -11,9 +11,9 @@ from types import FrameType
 
 import pytest
 
-LIMIT_S = 55.0  # for a test's setup, itself, or its teardown
+LIMIT_S = 45.0  # for a test's setup, itself, or its teardown
 AGAIN_S = 1.0  # then it is stopped, and again: code under test may catch what stops it
-UNTIL_S = 15.0  # of this process's CPU, which a busy machine does not use up
+UNTIL_S = 5.0  # of this process's CPU, which a busy machine does not use up
 
 
 async def until(condition: Callable[[], bool]) -> None:
