@@ -28,7 +28,7 @@ from backends.drive.driver import Driver
 from backends.prompt import end_prefix
 from backends.script.answering import answer_script
 from backends.script.replay import echo_script, replay_script
-from backends.script.scripted_answer import Script
+from backends.script.scripted_answer import Script, ScriptedAnswer
 from backends.simulated.playback import Playback
 from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine
@@ -36,6 +36,7 @@ from wafer_engine.batching.sequence import Sequence
 
 MAX_RECORDING_BYTES = 64 << 20  # of a replay file
 MAX_WARMING = 8  # warm-ups at once; more are refused
+NOTHING = ScriptedAnswer(())  # what a warm-up says
 
 
 class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,29 +82,32 @@ class SimulatedBackend:
         return self._info
 
     def start(self, request: GenerateRequest, sink: Sink) -> Generation:
-        """See `Backend.start`."""
+        """See `Backend.start`; a warm-up is a generation of nothing."""
         arrived_us = self._driver.now_us()  # writing the script is not the engine's time
         self._check(request)
-        if not request.generate:
-            return self._warm_up(request, sink)
-        room = self._info.window_tokens - request.num_prompt_tokens
-        limit = min(request.max_output_tokens, self._info.max_output_tokens, room)
-        limit = max(limit, 1)
-        bounded = request
-        if limit != request.max_output_tokens:
-            bounded = msgspec.structs.replace(request, max_output_tokens=limit)
-        playback = Playback(self._script(bounded), limit, request.stop)
+        playback = self._playback(request) if request.generate else Playback(NOTHING, 0)
         said = playback.prompt_items()
         sequence = Sequence(
             id=next(self._ids),
             num_prompt_tokens=max(request.num_prompt_tokens, 1),
-            num_output_tokens=playback.num_tokens,
+            num_output_tokens=playback.num_tokens if request.generate else 0,
             prefix=request.prefix,
             end_prefix=end_prefix(request.prefix, said) if said else None,
         )
-        generation = SimulatedGeneration(self._driver, self._info.name, sequence, playback, sink)
+        generation = SimulatedGeneration(
+            self._driver, self._info.name, sequence, request.num_prompt_tokens, playback, sink
+        )
         self._driver.submit(sequence, generation, arrived_us)
         return generation
+
+    def _playback(self, request: GenerateRequest) -> Playback:
+        """What is answered, within all limits."""
+        room = self._info.window_tokens - request.num_prompt_tokens
+        limit = max(1, min(request.max_output_tokens, self._info.max_output_tokens, room))
+        bounded = request
+        if limit != request.max_output_tokens:
+            bounded = msgspec.structs.replace(request, max_output_tokens=limit)
+        return Playback(self._script(bounded), limit, request.stop)
 
     def stats(self) -> BackendStats:
         """See `Backend.stats`."""
@@ -127,85 +131,27 @@ class SimulatedBackend:
         self._driver.close("the engine is shutting down")
 
     def _check(self, request: GenerateRequest) -> None:
-        """Refuse what the engine cannot take."""
-        name = self._info.name
+        """Refuse what the engine cannot take, and a warm-up where it has anything better to do."""
         if not self._driver.is_open:
-            raise BackendError(name, "server_error", "the engine is closed", retryable=True)
+            raise self._error("server_error", "the engine is closed")
         if self._driver.num_waiting >= self._max_num_waiting:
-            raise BackendError(
-                name,
-                "server_is_overloaded",
-                f"{self._max_num_waiting} generations are waiting already",
-                retryable=True,
-            )
+            message = f"{self._max_num_waiting} generations are waiting already"
+            raise self._error("server_is_overloaded", message)
         if request.num_prompt_tokens >= self._info.window_tokens:
-            raise BackendError(
-                name,
-                "context_length_exceeded",
+            message = (
                 f"the prompt's {request.num_prompt_tokens} tokens leave no room in a window of "
-                f"{self._info.window_tokens}",
-                retryable=False,
+                f"{self._info.window_tokens}"
             )
+            raise self._error("context_length_exceeded", message, retryable=False)
+        if not request.generate:
+            stats = self._driver.stats()
+            is_full = stats.num_running >= self._limits.max_num_seqs or stats.num_waiting > 0
+            if is_full or stats.num_warming >= MAX_WARMING:
+                message = "the engine has no place to spare for a warm-up"
+                raise self._error("server_is_overloaded", message)
 
-    def _warm_up(self, request: GenerateRequest, sink: Sink) -> "SimulatedWarmUp":
-        """Have the engine compute and keep a prompt, if it has nothing better to do.
-
-        Raises:
-            BackendError: Somebody waits, every place is taken, or others are warmed up already.
-        """
-        stats = self._driver.stats()
-        is_full = stats.num_running >= self._limits.max_num_seqs or stats.num_waiting > 0
-        if is_full or stats.num_warming >= MAX_WARMING:
-            message = "the engine has no place to spare for a warm-up"
-            raise BackendError(self._info.name, "server_is_overloaded", message, retryable=True)
-        sequence = Sequence(
-            id=next(self._ids),
-            num_prompt_tokens=max(request.num_prompt_tokens, 1),
-            num_output_tokens=0,
-            prefix=request.prefix,
-        )
-        num_tokens = request.num_prompt_tokens
-        warm_up = SimulatedWarmUp(self._driver, self._info.name, sequence, num_tokens, sink)
-        self._driver.submit(sequence, warm_up)
-        return warm_up
-
-
-class SimulatedWarmUp:
-    """A warm-up under way: the driver says when the prompt has been computed."""
-
-    __slots__ = ("_backend", "_driver", "_num_prompt_tokens", "_sequence", "_sink")
-
-    def __init__(
-        self, driver: Driver, backend: str, sequence: Sequence, num_prompt_tokens: int, sink: Sink
-    ) -> None:
-        self._num_prompt_tokens = num_prompt_tokens  # the engine's own count is at least 1
-        self._driver = driver
-        self._backend = backend
-        self._sequence = sequence
-        self._sink = sink
-
-    def cancel(self) -> Usage:
-        """See `Generation.cancel`; what was computed by now stays in the cache."""
-        self._driver.cancel(self._sequence.id)
-        return self._usage()
-
-    def advance(self, num_tokens: int, at_us: int) -> None:
-        """See `Receiver.advance`: nothing comes out of a warm-up."""
-
-    def finish(self, at_us: int) -> None:
-        """See `Receiver.finish`."""
-        self._sink.finish(Finish(FinishReason.STOP, self._usage(), at_us))
-
-    def fail(self, message: str, at_us: int) -> None:
-        """See `Receiver.fail`."""
-        error = BackendError(self._backend, "server_error", message, retryable=True)
-        self._sink.finish(Finish(FinishReason.ERROR, self._usage(), at_us, error))
-
-    def _usage(self) -> Usage:
-        sequence = self._sequence
-        num_held = min(sequence.num_computed, self._num_prompt_tokens)
-        num_cached = min(sequence.num_cached_tokens, num_held)
-        return Usage(num_input_tokens=num_held, num_cached_tokens=num_cached)
+    def _error(self, code: str, message: str, *, retryable: bool = True) -> BackendError:
+        return BackendError(self._info.name, code, message, retryable=retryable)
 
 
 class SimulatedGeneration:
@@ -215,6 +161,7 @@ class SimulatedGeneration:
         "_backend",
         "_driver",
         "_is_live",
+        "_num_prompt_tokens",
         "_num_tokens",
         "_playback",
         "_sequence",
@@ -222,18 +169,25 @@ class SimulatedGeneration:
     )
 
     def __init__(
-        self, driver: Driver, backend: str, sequence: Sequence, playback: Playback, sink: Sink
+        self,
+        driver: Driver,
+        backend: str,
+        sequence: Sequence,
+        num_prompt_tokens: int,
+        playback: Playback,
+        sink: Sink,
     ) -> None:
         self._driver = driver
         self._backend = backend
         self._sequence = sequence
+        self._num_prompt_tokens = num_prompt_tokens  # the engine's own count is at least 1
         self._playback = playback
         self._sink = sink
         self._num_tokens = 0  # generated, as far as known
         self._is_live = True
 
     def cancel(self) -> Usage:
-        """See `Generation.cancel`."""
+        """See `Generation.cancel`; what was computed of a prompt by now stays in the cache."""
         if self._is_live:
             self._is_live = False
             self._driver.cancel(self._sequence.id)
@@ -261,6 +215,9 @@ class SimulatedGeneration:
 
     def _usage(self) -> Usage:
         sequence = self._sequence
+        if sequence.is_warm_up:
+            num_held = min(sequence.num_computed, self._num_prompt_tokens)
+            return Usage(num_held, min(sequence.num_cached_tokens, num_held))
         return Usage(
             num_input_tokens=sequence.num_prompt_tokens,
             num_cached_tokens=sequence.num_cached_tokens,

@@ -72,41 +72,25 @@ def cost_of(options: GpuOptions) -> GpuCost:
     )
 
 
-class GpuBackend(SimulatedBackend):
-    """A GPU server: many users at once, each at a tenth of the wafer's speed or less."""
-
-    def __init__(self, *, name: str = "gpu", options: GpuOptions | None = None) -> None:
-        """Must run inside the event loop.
-
-        Raises:
-            ValueError: As `cost_of`, or an unreadable replay.
-        """
-        options = options or GpuOptions()
-        info = BackendInfo(
-            name=name,
-            model=options.model,
-            group=GpuBackendConfig.group,
-            window_tokens=options.window_tokens,
-            max_output_tokens=options.max_output_tokens,
-            accepts_images=options.accepts_images,
-        )
-        super().__init__(info, cost_of(options), options)
-
-
 class GpuBackendConfig(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="gpu"
 ):
-    """A simulated GPU server, as a configuration names it: a backend of the deep group."""
+    """A GPU server: many users at once, each at a tenth of the wafer's speed or less."""
 
     group: ClassVar[BackendGroup] = "deep"
 
     name: str = "gpu"
     options: GpuOptions = GpuOptions()
 
-    def make(self) -> GpuBackend:
-        """The backend; must run inside the event loop.
-
-        Raises:
-            OSError, ValueError: It cannot be made with these options.
-        """
-        return GpuBackend(name=self.name, options=self.options)
+    def make(self) -> SimulatedBackend:
+        """See `WaferBackendConfig.make`."""
+        options = self.options
+        info = BackendInfo(
+            name=self.name,
+            model=options.model,
+            group=self.group,
+            window_tokens=options.window_tokens,
+            max_output_tokens=options.max_output_tokens,
+            accepts_images=options.accepts_images,
+        )
+        return SimulatedBackend(info, cost_of(options), options)

@@ -58,40 +58,28 @@ def cost_of(options: WaferOptions) -> WaferCost:
     )
 
 
-class WaferBackend(SimulatedBackend):
-    """A wafer-scale engine: very fast for each user, few users at a time."""
-
-    def __init__(self, *, name: str = "wafer", options: WaferOptions | None = None) -> None:
-        """Must run inside the event loop.
-
-        Raises:
-            ValueError: As `cost_of`, or an unreadable replay.
-        """
-        options = options or WaferOptions()
-        info = BackendInfo(
-            name=name,
-            model=options.model,
-            group=WaferBackendConfig.group,
-            window_tokens=options.window_tokens,
-            max_output_tokens=options.max_output_tokens,
-        )
-        super().__init__(info, cost_of(options), options)
-
-
 class WaferBackendConfig(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="wafer"
 ):
-    """A simulated wafer, as a configuration names it: a backend of the fast group."""
+    """A wafer-scale engine: very fast for each user, few users at a time."""
 
     group: ClassVar[BackendGroup] = "fast"
 
     name: str = "wafer"
     options: WaferOptions = WaferOptions()
 
-    def make(self) -> WaferBackend:
+    def make(self) -> SimulatedBackend:
         """The backend; must run inside the event loop.
 
         Raises:
             OSError, ValueError: It cannot be made with these options.
         """
-        return WaferBackend(name=self.name, options=self.options)
+        options = self.options
+        info = BackendInfo(
+            name=self.name,
+            model=options.model,
+            group=self.group,
+            window_tokens=options.window_tokens,
+            max_output_tokens=options.max_output_tokens,
+        )
+        return SimulatedBackend(info, cost_of(options), options)

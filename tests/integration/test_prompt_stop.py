@@ -11,8 +11,8 @@ import pytest
 
 from backends.contract import GenerateRequest, Message, TextFormat, TextPart
 from backends.prompt import measure, prompt_size
-from backends.simulated.gpu import GpuBackend
-from backends.simulated.wafer import WaferBackend
+from backends.simulated.gpu import GpuBackendConfig
+from backends.simulated.wafer import WaferBackendConfig
 from backends.upstream.backend import UpstreamBackend
 from backends.upstream.options import UpstreamOptions
 from gateway.run.dispatch import Run
@@ -62,11 +62,11 @@ async def turns_until(condition: Callable[[], bool]) -> int:
     raise AssertionError(f"not within {MAX_TURNS} turns of the loop")
 
 
-@pytest.mark.parametrize("kind", [WaferBackend, GpuBackend])
+@pytest.mark.parametrize("kind", [WaferBackendConfig, GpuBackendConfig])
 async def test_a_simulated_engine_stops_in_the_same_turn(
-    kind: type[WaferBackend] | type[GpuBackend],
+    kind: type[WaferBackendConfig] | type[GpuBackendConfig],
 ) -> None:
-    backend = kind(name="engine")
+    backend = kind(name="engine").make()
     heard = Transcript()
     run = a_run("engine", heard)
     try:

@@ -21,8 +21,8 @@ from backends.contract import (
     Usage,
 )
 from backends.simulated.backend import SimulatedBackend
-from backends.simulated.gpu import GpuBackend, GpuOptions
-from backends.simulated.wafer import WaferBackend, WaferOptions
+from backends.simulated.gpu import GpuBackendConfig, GpuOptions
+from backends.simulated.wafer import WaferBackendConfig, WaferOptions
 from tests.unit.backends.script.requests import assistant, request, user
 
 
@@ -73,7 +73,7 @@ def finish_of(sink: RecordingSink) -> Finish:
 
 
 async def test_a_fast_answer_whole() -> None:
-    backend = WaferBackend(name="w", options=FAST)
+    backend = WaferBackendConfig(name="w", options=FAST).make()
     made = request("Write 300 tokens about herons")
     sink = await answered(backend, made)
     finish = finish_of(sink)
@@ -89,7 +89,7 @@ async def test_a_fast_answer_whole() -> None:
 
 
 async def test_a_deep_answer_reasons_first_at_its_own_pace() -> None:
-    backend = GpuBackend(name="g", options=DEEP)
+    backend = GpuBackendConfig(name="g", options=DEEP).make()
     sink = await answered(
         backend, request("hello", reasoning_effort="medium", max_output_tokens=100)
     )
@@ -103,7 +103,7 @@ async def test_a_deep_answer_reasons_first_at_its_own_pace() -> None:
 
 
 async def test_the_next_turn_finds_its_prefix() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     first = await answered(backend, request("Write 200 tokens about herons"))
     turn = request(user("Write 200 tokens about herons"), assistant(first.text), "thanks")
     second = await answered(backend, turn)
@@ -113,7 +113,7 @@ async def test_the_next_turn_finds_its_prefix() -> None:
 
 
 async def test_a_warm_up_says_nothing_and_holds_the_prompt() -> None:
-    for backend in (WaferBackend(options=FAST), GpuBackend(options=DEEP)):
+    for backend in (WaferBackendConfig(options=FAST).make(), GpuBackendConfig(options=DEEP).make()):
         ask = user("Read this. " + "It is long. " * 300)
         warm = msgspec.structs.replace(request(ask), generate=False)
         sink = await answered(backend, warm)
@@ -129,7 +129,7 @@ async def test_a_warm_up_says_nothing_and_holds_the_prompt() -> None:
 
 
 async def test_a_warm_up_ends_like_any_other_generation() -> None:
-    backend = GpuBackend(options=DEEP)
+    backend = GpuBackendConfig(options=DEEP).make()
     warm = msgspec.structs.replace(request("word " * 60_000), generate=False)
     sink, cut = RecordingSink(), RecordingSink()
     backend.start(warm, sink)
@@ -143,7 +143,7 @@ async def test_a_warm_up_ends_like_any_other_generation() -> None:
 
 
 async def test_a_full_engine_declines_warm_ups() -> None:
-    backend = WaferBackend(options=WaferOptions(overhead_us=0.0, max_num_seqs=1))
+    backend = WaferBackendConfig(options=WaferOptions(overhead_us=0.0, max_num_seqs=1)).make()
     generation = backend.start(request("Write 2000 tokens about herons"), RecordingSink())
     while not backend.stats().num_running:  # noqa: ASYNC110 - turns of the loop
         await asyncio.sleep(0)
@@ -162,7 +162,7 @@ async def test_a_full_engine_declines_warm_ups() -> None:
 
 
 async def test_length_and_stop() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     cut = await answered(backend, request("Write 200 tokens", max_output_tokens=10))
     assert finish_of(cut).reason is FinishReason.LENGTH
     assert finish_of(cut).usage.num_output_tokens == cut.num_tokens == 10
@@ -174,7 +174,7 @@ async def test_length_and_stop() -> None:
 
 
 async def test_calls() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     tool = FunctionTool("f", "", {"properties": {"n": {"type": "integer"}}, "required": ["n"]})
     made = request("use 7", tools=(tool,), tool_choice=ToolChoice("required"))
     sink = await answered(backend, made)
@@ -185,7 +185,7 @@ async def test_calls() -> None:
 
 
 async def test_cancel_counts_what_was_generated_and_silences() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     sink = RecordingSink()
     seen = asyncio.Event()
     generation = backend.start(request("Write 9000 tokens"), sink)
@@ -203,7 +203,7 @@ async def test_cancel_counts_what_was_generated_and_silences() -> None:
 
 
 async def test_cancel_from_within_a_push_says_nothing_more() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     sink = RecordingSink()
     pushed = []
 
@@ -220,7 +220,7 @@ async def test_cancel_from_within_a_push_says_nothing_more() -> None:
 
 
 async def test_cancel_within_the_last_push_counts_all_of_it() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     sink = RecordingSink()
     usages: list[Usage] = []
     pushed = asyncio.Event()
@@ -240,7 +240,7 @@ async def test_cancel_within_the_last_push_counts_all_of_it() -> None:
 
 
 async def test_cancel_after_the_finish_returns_its_usage() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     sink = RecordingSink()
     generation = backend.start(request("ping"), sink)
     await asyncio.wait_for(sink.ended.wait(), 20)
@@ -249,7 +249,7 @@ async def test_cancel_after_the_finish_returns_its_usage() -> None:
 
 
 async def test_close_finishes_with_an_error_and_refuses_more() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     sink = RecordingSink()
     backend.start(request("Write 900 tokens"), sink)
     await backend.close()
@@ -264,7 +264,7 @@ async def test_close_finishes_with_an_error_and_refuses_more() -> None:
 
 async def test_what_is_refused() -> None:
     options = WaferOptions(overhead_us=0.0, window_tokens=100, max_num_seqs=1, max_num_waiting=2)
-    backend = WaferBackend(options=options)
+    backend = WaferBackendConfig(options=options).make()
     with pytest.raises(BackendError) as long:
         backend.start(request("word " * 100), RecordingSink())
     assert (long.value.code, long.value.retryable) == ("context_length_exceeded", False)
@@ -277,7 +277,7 @@ async def test_what_is_refused() -> None:
 
 
 async def test_the_window_bounds_the_output() -> None:
-    backend = WaferBackend(options=WaferOptions(overhead_us=0.0, window_tokens=100))
+    backend = WaferBackendConfig(options=WaferOptions(overhead_us=0.0, window_tokens=100)).make()
     made = request("Write 900 tokens")
     sink = await answered(backend, made)
     assert finish_of(sink).reason is FinishReason.LENGTH
@@ -286,13 +286,15 @@ async def test_the_window_bounds_the_output() -> None:
 
 
 async def test_a_prompt_without_items() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     assert (await answered(backend, request())).text
     await backend.close()
 
 
 async def test_stats_and_identity() -> None:
-    backend = WaferBackend(name="w", options=WaferOptions(model="mine", overhead_us=0.0))
+    backend = WaferBackendConfig(
+        name="w", options=WaferOptions(model="mine", overhead_us=0.0)
+    ).make()
     assert (backend.info.name, backend.info.model, backend.info.group) == ("w", "mine", "fast")
     await answered(backend, request("Say pong."))
     stats = backend.stats()
@@ -301,31 +303,31 @@ async def test_stats_and_identity() -> None:
     assert stats.num_prompt_tokens == request("Say pong.").num_prompt_tokens
     assert stats.max_num_seqs > 0
     await backend.close()
-    deep = GpuBackend(name="g", options=GpuOptions(kv_capacity_tokens=50_007))
+    deep = GpuBackendConfig(name="g", options=GpuOptions(kv_capacity_tokens=50_007)).make()
     assert (deep.info.group, deep.info.accepts_images) == ("deep", True)
     assert deep.info.window_tokens == 50_000  # no wider than the blocks the cache can hold
     await deep.close()
 
 
 async def test_echo_and_replay(tmp_path: Path) -> None:
-    echo = WaferBackend(options=WaferOptions(overhead_us=0.0, script="echo"))
+    echo = WaferBackendConfig(options=WaferOptions(overhead_us=0.0, script="echo")).make()
     assert (await answered(echo, request("a b"))).text == "a b"
     recording = tmp_path / "recording.jsonl"
     recording.write_text('{"text": "as recorded"}\n')
-    replay = GpuBackend(
+    replay = GpuBackendConfig(
         options=GpuOptions(overhead_us=0.0, script="replay", replay_path=str(recording))
-    )
+    ).make()
     assert (await answered(replay, request("a b"))).text == "as recorded"
     for backend in (echo, replay):
         await backend.close()
     with pytest.raises(ValueError, match="needs a replay_path"):
-        WaferBackend(options=WaferOptions(script="replay"))
+        WaferBackendConfig(options=WaferOptions(script="replay")).make()
 
 
 @pytest.mark.parametrize("options", [WaferOptions(shape="nonesuch"), WaferOptions(num_wafers=1)])
 async def test_options_that_cannot_be_met(options: WaferOptions) -> None:
     with pytest.raises(ValueError, match=r"nonesuch|too little"):
-        WaferBackend(options=options)
+        WaferBackendConfig(options=options).make()
 
 
 def test_options_come_from_configuration() -> None:
@@ -336,7 +338,7 @@ def test_options_come_from_configuration() -> None:
 
 
 async def test_two_engines_at_once_do_not_wait_for_each_other() -> None:
-    fast, deep = WaferBackend(options=FAST), GpuBackend(options=DEEP)
+    fast, deep = WaferBackendConfig(options=FAST).make(), GpuBackendConfig(options=DEEP).make()
     slow = RecordingSink()
     deep.start(request("Write 60 tokens about herons"), slow)
     quick = await answered(fast, request("Write 60 tokens about herons"))
@@ -349,7 +351,7 @@ async def test_two_engines_at_once_do_not_wait_for_each_other() -> None:
 
 
 async def test_answers_come_from_the_whole_context() -> None:
-    backend = WaferBackend(options=FAST)
+    backend = WaferBackendConfig(options=FAST).make()
     question = Message("user", (TextPart("What is the code word?"),))
     sink = await answered(
         backend, request(user("The code word is OWL."), assistant("ok"), question)
