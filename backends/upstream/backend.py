@@ -21,7 +21,6 @@ from backends.contract import (
     BackendError,
     BackendInfo,
     BackendStats,
-    Delta,
     Finish,
     FinishReason,
     GenerateRequest,
@@ -35,6 +34,7 @@ from backends.upstream.errors import Failure, broken
 from backends.upstream.health import Health
 from backends.upstream.http_exchange import HttpTransport, Probe, Receive
 from backends.upstream.options import UpstreamOptions, check_options
+from backends.upstream.reader import Reader
 from backends.upstream.request_body import wrapped_tools
 from backends.upstream.responses_reader import ResponsesReader
 from backends.upstream.retry import Attempts
@@ -60,19 +60,6 @@ class Transport(Protocol):
     def sweep(self) -> None: ...
 
     async def close(self) -> None: ...
-
-
-class Reader(Protocol):
-    """What the events of one attempt mean."""
-
-    finish: Finish | None
-    failure: Failure | None
-
-    def read(self, events: list[Any], now_us: int) -> list[Delta]: ...
-
-    def ended(self, now_us: int) -> Finish | None: ...
-
-    def usage(self) -> Usage: ...
 
 
 class UpstreamBackend:
@@ -168,7 +155,7 @@ class UpstreamBackend:
             self.health.on_failure(now_us)
             self._wakes.set()  # is it there at all?
         elif failure.blame == "limit":
-            self.health.on_limit(now_us, failure.retry_after_us)
+            self.health.on_limit(now_us, failure.error.retry_after_us)
 
     def stats(self) -> BackendStats:
         """See `Backend.stats`; a server's own load and cache are its secret."""

@@ -1,15 +1,12 @@
-"""Reads an upstream's chat completion chunks: deltas, and the one end.
-
-What counts is a finish reason. A stream without one was cut, whatever it had said.
-"""
+"""Reads an upstream's chat completion chunks; a finish reason is the end."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest, Usage
-from backends.upstream.errors import Failure, broken, event_failure
-from backends.upstream.item_order import ItemOrder, TooMuchError
+from backends.contract import DeltaKind, FinishReason, GenerateRequest
+from backends.upstream.errors import WireError, broken, event_failure
+from backends.upstream.reader import Reader, TokenDetails
 
 
 class _Function(msgspec.Struct, frozen=True):
@@ -37,27 +34,12 @@ class _Choice(msgspec.Struct, frozen=True):
     finish_reason: str | None = None
 
 
-class _InputDetails(msgspec.Struct, frozen=True):
-    cached_tokens: int | None = None
-
-
-class _OutputDetails(msgspec.Struct, frozen=True):
-    reasoning_tokens: int | None = None
-
-
 class _Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
-
-
-class _Error(msgspec.Struct, frozen=True):
-    message: str | None = None
-    code: str | int | None = None
-    type: str | None = None
-    param: str | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -65,7 +47,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: _Error | str | None = None
+    error: WireError | str | None = None
 
 
 DONE = Chunk()  # the end of a stream, which is no JSON
@@ -92,75 +74,37 @@ def decode_chunk(message: bytes) -> Chunk:
     return DONE if message == b"[DONE]" else _decode(message)
 
 
-class ChatReader:
-    """One generation's chunks. After `finish` or `failure` is set nothing more is to be read."""
+class ChatReader(Reader):
+    """One generation's chunks."""
 
     def __init__(self, backend: str, request: GenerateRequest, wrapped: frozenset[str]) -> None:
-        """`wrapped` names the custom tools that the upstream knows as functions."""
-        self.finish: Finish | None = None
-        self.failure: Failure | None = None  # counts behind the deltas that came with it
-        self.num_events = 0
-        self._backend = backend
-        self._request = request
-        self._wrapped = wrapped
-        self._items = ItemOrder()
+        super().__init__(backend, request, wrapped)
         self._text_key: tuple[DeltaKind, int] | None = None  # the text item that is open
         self._num_texts = 0
         self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
-        self._reason: FinishReason | None = None
-        self._usage: Usage | None = None
 
-    def read(self, events: Sequence[Chunk], now_us: int) -> list[Delta]:
-        """Take in what came together; may set `finish` or `failure`."""
-        is_over = False
-        try:
-            for chunk in events:
-                self.num_events += 1
-                is_over = self._take_in(chunk)
-                if is_over:
-                    break
-        except Failure as failure:
-            self.failure = failure
-        except TooMuchError as error:
-            self.failure = broken(self._backend, f"the upstream sent {error}")
-        deltas = self._items.take(now_us)
-        if is_over:
-            self.finish = self.ended(now_us)
-            if self.finish is None:
-                self.failure = broken(self._backend, "the upstream ended without a finish reason")
-        return deltas
+    def _take_in(self, events: Sequence[Chunk]) -> bool:
+        return any(map(self._take_chunk, events))  # what follows the end is not looked at
 
-    def ended(self, now_us: int) -> Finish | None:
-        """The stream is over: its end, if it has said its reason."""
-        if self._reason is None:
-            return None
-        return Finish(self._reason, self._usage or self.usage(), now_us)
-
-    def usage(self) -> Usage:
-        """What has been used as far as we can count it."""
-        return Usage(
-            num_input_tokens=self._request.num_prompt_tokens,
-            num_output_tokens=self._items.num_tokens,
-            num_reasoning_tokens=self._items.num_reasoning_tokens,
-            exact=False,
-        )
-
-    def _take_in(self, chunk: Chunk) -> bool:
-        """True once nothing that counts can follow."""
+    def _take_chunk(self, chunk: Chunk) -> bool:
         if chunk is DONE:
             return True
         if chunk.error is not None:
-            error = chunk.error if isinstance(chunk.error, _Error) else _Error(chunk.error)
-            raise event_failure(
-                self._backend, error.code, error.message, type=error.type, param=error.param
-            )
+            error = WireError(chunk.error) if isinstance(chunk.error, str) else chunk.error
+            raise event_failure(self._backend, error)
         for choice in chunk.choices or ():
             if choice.index == 0:
                 self._take_choice(choice)
-        if chunk.usage is not None and chunk.usage.completion_tokens is not None:
-            self._usage = _usage_of(chunk.usage)
-            return self._reason is not None and not chunk.choices  # only [DONE] can follow
-        return False
+        usage = chunk.usage
+        if usage is None or usage.completion_tokens is None:
+            return False
+        num_input = usage.prompt_tokens or 0
+        # xAI counts reasoning apart from the completion; the total has both.
+        num_output = max(usage.completion_tokens, (usage.total_tokens or 0) - num_input)
+        self._count(
+            num_input, num_output, usage.prompt_tokens_details, usage.completion_tokens_details
+        )
+        return self._reason is not None and not chunk.choices  # only [DONE] can follow
 
     def _take_choice(self, choice: _Choice) -> None:
         delta = choice.delta
@@ -208,16 +152,3 @@ class ChatReader:
             kind = DeltaKind.CUSTOM_CALL if wrapped else DeltaKind.FUNCTION_CALL
             self._items.open(known, kind, call_id=known, name=name, wrapped=wrapped)
         self._items.add(known, function.arguments or "")
-
-
-def _usage_of(usage: _Usage) -> Usage:
-    received, sent = usage.prompt_tokens_details, usage.completion_tokens_details
-    num_input, num_output = usage.prompt_tokens or 0, usage.completion_tokens or 0
-    # xAI counts reasoning apart from the completion; the total has both.
-    num_output = max(num_output, (usage.total_tokens or 0) - num_input)
-    return Usage(
-        num_input_tokens=num_input,
-        num_cached_tokens=(received.cached_tokens or 0) if received else 0,
-        num_output_tokens=num_output,
-        num_reasoning_tokens=(sent.reasoning_tokens or 0) if sent else 0,
-    )

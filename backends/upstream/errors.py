@@ -20,10 +20,13 @@ CLIENT_CODES = frozenset(
     }
 )
 SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will do
+_REFUSED_STATUS = (401, 402, 403, 404, 405, 426)
 _LIMIT_STATUS = (408, 409, 425, 429)
 _OVERLOADED_STATUS = (503, 529)
 _WAIT_IN_WORDS = re.compile(r"try again in\s*(\d+(?:\.\d+)?)\s*(ms|s)", re.IGNORECASE)
 _MAX_PARAM_CHARS = 200
+
+Blame = Literal["upstream", "limit", "request", "nobody"]
 
 # Fields of chat completions by the names that they have in Responses.
 _CHAT_PARAMS = {
@@ -47,20 +50,18 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         self,
         error: BackendError,
         *,
-        blame: Literal["upstream", "limit", "request", "nobody"] = "upstream",
-        retry_after_us: int | None = None,
+        blame: Blame = "upstream",
         unused: bool = False,
         code: str | None = None,
     ) -> None:
         super().__init__(str(error))
         self.error = error
         self.blame = blame
-        self.retry_after_us = retry_after_us
         self.unused = unused  # known not to have generated or charged anything
         self.code = code  # the server's own, where it says that the request is wrong
 
 
-class _WireError(msgspec.Struct, frozen=True):
+class WireError(msgspec.Struct, frozen=True):
     """An error as servers write it; all of it optional, for they differ."""
 
     message: str | None = None
@@ -71,7 +72,7 @@ class _WireError(msgspec.Struct, frozen=True):
 
 
 class _Body(msgspec.Struct, frozen=True):
-    error: _WireError | str | None = None
+    error: WireError | str | None = None
     message: str | None = None
     detail: Any = None  # FastAPI's
 
@@ -90,78 +91,62 @@ def overloaded(backend: str, message: str) -> Failure:
 
 def http_failure(backend: str, status: int, body: bytes, headers: Mapping[str, str]) -> Failure:
     """An answer other than 200; `headers` must be in lower case or know no case."""
-    wire = _read(body)
-    return _failure(backend, status, wire, _retry_after_us(headers))
+    return _failure(backend, status, _read(body), headers)
 
 
 def event_failure(
-    backend: str, code: str | int | None, message: str | None, **more: Any
+    backend: str,
+    error: WireError,
+    *,
+    status: int | None = None,
+    headers: dict[str, str] | None = None,
 ) -> Failure:
-    """An `error` event, a `response.failed`, or an error chunk.
-
-    `more` may have `status`, the error's `type` and `param`, and `headers`.
-    """
-    headers = {name.lower(): value for name, value in (more.get("headers") or {}).items()}
-    wire = _WireError(message, code, more.get("type"), param=more.get("param"))
-    status = more.get("status") or _status_of(wire)
-    return _failure(backend, status, wire, _retry_after_us(headers), in_band=True)
+    """An `error` event, a `response.failed`, or an error chunk."""
+    known = {name.lower(): value for name, value in (error.headers or headers or {}).items()}
+    return _failure(backend, status or _status_of(error), error, known, in_band=True)
 
 
 def _failure(
     backend: str,
     status: int,
-    wire: _WireError,
-    retry_after_us: int | None,
+    wire: WireError,
+    headers: Mapping[str, str],
     *,
     in_band: bool = False,
 ) -> Failure:
+    message = f"the upstream {'failed' if in_band else f'answered {status}'}"
+    if wire.message:
+        message += f": {wire.message[:MAX_MESSAGE_CHARS]}"
     code = wire.code if isinstance(wire.code, str) else None
-    words = f": {wire.message[:MAX_MESSAGE_CHARS]}" if wire.message else ""
-    said = "failed" if in_band else f"answered {status}"
-    if code == SOCKET_AGED:
-        error = BackendError(backend, "server_error", f"the upstream {said}{words}", retryable=True)
-        return Failure(error, blame="nobody", unused=True)
     if code == "insufficient_quota":
         status = 402
-    if status in (401, 402, 403, 404, 405, 426):
+    ours, retry_after_us, param = "server_error", None, None
+    blame: Blame = "upstream"
+    retryable = unused = True
+    if code == SOCKET_AGED:
+        blame = "nobody"
+    elif status in _REFUSED_STATUS:
         # Our key, our bill, our configuration: nothing for the client to see or to mend. Upstreams
         # quote keys in these messages.
-        message = f"the upstream refuses this gateway ({status})"
-        error = BackendError(backend, "server_error", message, retryable=False)
-        return Failure(error, unused=True, code=code)
-    if status in _LIMIT_STATUS:
+        message, retryable = f"the upstream refuses this gateway ({status})", False
+    elif status in _LIMIT_STATUS:
+        ours, blame = "rate_limit_exceeded", "limit"
+        retry_after_us = _retry_after_us(headers)
         if retry_after_us is None:
             retry_after_us = _wait_in_words_us(wire.message or "")
-        error = BackendError(
-            backend,
-            "rate_limit_exceeded",
-            f"the upstream {said}{words}",
-            retryable=True,
-            retry_after_us=retry_after_us,
-        )
-        return Failure(error, blame="limit", retry_after_us=retry_after_us, unused=True)
-    if 300 <= status < 500:
-        known = code if code in CLIENT_CODES and code is not None else "invalid_prompt"
+    elif 300 <= status < 500:
+        ours = code if code in CLIENT_CODES and code is not None else "invalid_prompt"
         if _is_too_long(wire):
-            known = "context_length_exceeded"
-        error = BackendError(
-            backend,
-            known,
-            f"the upstream {said}{words}",
-            retryable=False,
-            param=_param_of(wire.param),
-        )
-        return Failure(error, blame="request", unused=True, code=code)
-    overloaded = status in _OVERLOADED_STATUS or code in ("server_is_overloaded", "slow_down")
-    known = "server_is_overloaded" if overloaded else "server_error"
+            ours = "context_length_exceeded"
+        blame, retryable, param = "request", False, _param_of(wire.param)
+    else:
+        if status in _OVERLOADED_STATUS or code in ("server_is_overloaded", "slow_down"):
+            ours = "server_is_overloaded"
+        retry_after_us, unused = _retry_after_us(headers), not in_band
     error = BackendError(
-        backend,
-        known,
-        f"the upstream {said}{words}",
-        retryable=True,
-        retry_after_us=retry_after_us,
+        backend, ours, message, retryable=retryable, param=param, retry_after_us=retry_after_us
     )
-    return Failure(error, retry_after_us=retry_after_us, unused=not in_band)
+    return Failure(error, blame=blame, unused=unused, code=None if retryable else code)
 
 
 def _param_of(param: str | None) -> str | None:
@@ -175,13 +160,13 @@ def _param_of(param: str | None) -> str | None:
     return ours or param[:_MAX_PARAM_CHARS]
 
 
-def _is_too_long(wire: _WireError) -> bool:
+def _is_too_long(wire: WireError) -> bool:
     """Whether the prompt does not fit; llama.cpp has a type for it, vLLM and SGLang only words."""
     words = (wire.message or "").lower()
     return wire.type == "exceed_context_size_error" or "context length" in words
 
 
-def _status_of(wire: _WireError) -> int:
+def _status_of(wire: WireError) -> int:
     """The HTTP status that an error without one would have had."""
     if isinstance(wire.code, int) and 300 <= wire.code < 600:
         return wire.code  # llama.cpp, vLLM
@@ -192,16 +177,16 @@ def _status_of(wire: _WireError) -> int:
     return 500
 
 
-def _read(body: bytes) -> _WireError:
+def _read(body: bytes) -> WireError:
     """Whatever an error's body says; not all servers write JSON."""
     try:
         found = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _WireError(body.decode("utf-8", "replace").strip() or None)
-    if isinstance(found.error, _WireError):
+        return WireError(body.decode("utf-8", "replace").strip() or None)
+    if isinstance(found.error, WireError):
         return found.error
     detail = found.detail if isinstance(found.detail, str) else None
-    return _WireError(found.error or found.message or detail)
+    return WireError(found.error or found.message or detail)
 
 
 def _wait_in_words_us(message: str) -> int | None:

@@ -16,8 +16,8 @@ from backends.net.http_client import OK, BrokenError, HttpClient
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.chat_reader import decode_chunk
 from backends.upstream.errors import Failure, broken, http_failure
-from backends.upstream.events import decoded
 from backends.upstream.options import UpstreamOptions, http_url
+from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import Event, decode_event
 from backends.upstream.sse import EventParser, EventTooLongError
 

@@ -1,16 +1,13 @@
-"""Reads an upstream's Responses events, from SSE or a socket: deltas, and the one end.
-
-What counts is a terminal event. A stream without one was cut, whatever it had said.
-"""
+"""Reads an upstream's Responses events, from SSE or a socket; a terminal event is the end."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import msgspec
 
-from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest, Usage
-from backends.upstream.errors import Failure, broken, event_failure
-from backends.upstream.item_order import ItemOrder, TooMuchError
+from backends.contract import DeltaKind, FinishReason, GenerateRequest
+from backends.upstream.errors import Failure, WireError, broken, event_failure
+from backends.upstream.reader import Reader, TokenDetails
 from backends.upstream.sealed_reasoning import wrap
 from backends.upstream.stop_sequences import StopFinder
 
@@ -35,26 +32,11 @@ class _Item(msgspec.Struct, frozen=True):
     phase: str | None = None
 
 
-class _Details(msgspec.Struct, frozen=True):
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
 class _Usage(msgspec.Struct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
-    input_tokens_details: _Details | None = None
-    output_tokens_details: _Details | None = None
-
-
-class EventError(msgspec.Struct, frozen=True):
-    """What an `error` event or a failed response says."""
-
-    message: str | None = None
-    code: str | int | None = None
-    type: str | None = None
-    headers: dict[str, str] | None = None
-    param: str | None = None
+    input_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
 
 
 class _Incomplete(msgspec.Struct, frozen=True):
@@ -66,7 +48,7 @@ class _Response(msgspec.Struct, frozen=True):
     status: str | None = None
     output: list[_Item] | None = None
     usage: _Usage | None = None
-    error: EventError | None = None
+    error: WireError | None = None
     incomplete_details: _Incomplete | None = None
 
 
@@ -86,7 +68,7 @@ class Event(msgspec.Struct, frozen=True):
     item: _Item | None = None
     response: _Response | None = None
     # of `error`: nested on a socket, flat on SSE
-    error: EventError | None = None
+    error: WireError | None = None
     code: str | int | None = None
     message: str | None = None
     status: int | str | None = None
@@ -101,6 +83,11 @@ _ITEM_KINDS = {
     "reasoning": DeltaKind.REASONING,
     "function_call": DeltaKind.FUNCTION_CALL,
     "custom_tool_call": DeltaKind.CUSTOM_CALL,
+}
+_REASONS = {  # of an incomplete response
+    "max_output_tokens": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "content_filter": FinishReason.CONTENT_FILTER,
 }
 # The beginning of an event's type -> the kind of its item. What follows says whether text is
 # appended, or is the whole of it.
@@ -128,8 +115,8 @@ def decode_event(message: bytes) -> Event:
     return DONE if message == b"[DONE]" else _decode(message)
 
 
-class ResponsesReader:
-    """One generation's events. After `finish` or `failure` is set nothing more is to be read."""
+class ResponsesReader(Reader):
+    """One generation's events."""
 
     def __init__(
         self,
@@ -138,74 +125,39 @@ class ResponsesReader:
         wrapped: frozenset[str],
         model: str | None = None,
     ) -> None:
-        """Args as names, and two that are less plain.
-
-        Args:
-            wrapped: The custom tools that the upstream knows as functions.
-            model: Our id of the model that seals its reasoning; None where none is kept.
-        """
-        self.finish: Finish | None = None
-        self.failure: Failure | None = None  # counts behind the deltas that came with it
-        self.num_events = 0
-        self._backend = backend
-        self._request = request
-        self._wrapped = wrapped
+        """`model` is our id of the model that seals its reasoning; None where none is kept."""
+        super().__init__(backend, request, wrapped)
         self._model = model
-        self._items = ItemOrder()
+        self._num_events = 0
         self._by_index: dict[int, Hashable] = {}  # output_index -> the item's key
         self._said: set[Hashable] = set()  # items that pieces came for
         self._summaries: dict[Hashable, int] = {}  # the summary that was last added to
         self._stops: dict[Hashable, StopFinder] = {}
 
-    def read(self, events: Sequence[Event], now_us: int) -> list[Delta]:
-        """Take in what came together; may set `finish` or `failure`."""
+    def _take_in(self, events: Sequence[Event]) -> bool:
         reason: FinishReason | None = None
-        usage: _Usage | None = None
-        try:
-            for event in events:
-                self.num_events += 1
-                text_type = _TEXT_TYPES.get(event.type)
-                if text_type is not None:
-                    self._take_text(event, *text_type)
-                else:
-                    self._take_in(event)
-                    if event.type in TERMINALS:
-                        response, reason = self._response(event)
-                        usage = response.usage
-                if self._stops and any(finder.found for finder in self._stops.values()):
-                    reason = reason or FinishReason.STOP
-                if reason is not None:
-                    self._close_all()
-                    break
-        except Failure as failure:
-            self.failure = failure
-        except TooMuchError as error:
-            self.failure = broken(self._backend, f"the upstream sent {error}")
-        deltas = self._items.take(now_us)
-        if reason is not None and self.failure is None:
-            self.finish = Finish(reason, self._final_usage(usage), now_us)
-        return deltas
-
-    def ended(self, now_us: int) -> Finish | None:
-        """The stream is over without a terminal event: never a clean end."""
-        return self.finish
-
-    def usage(self) -> Usage:
-        """What has been used as far as we can count it."""
-        return Usage(
-            num_input_tokens=self._request.num_prompt_tokens,
-            num_output_tokens=self._items.num_tokens,
-            num_reasoning_tokens=self._items.num_reasoning_tokens,
-            exact=False,
-        )
-
-    def _take_in(self, event: Event) -> None:
-        if event.type == "error":
-            raise self._error(event)
-        if event.item is not None:
-            self._open(event.item, event.item.id, event.output_index)
-            if event.type == "response.output_item.done":
-                self._close(event.item, self._key(event.item.id, event.output_index))
+        for event in events:
+            self._num_events += 1
+            text_type = _TEXT_TYPES.get(event.type)
+            if text_type is not None:
+                self._take_text(event, *text_type)
+            elif event.type in TERMINALS:
+                reason = self._take_terminal(event)
+            elif event.type == "error":
+                raise self._error(event)
+            elif event.item is not None:
+                self._open(event.item, event.item.id, event.output_index)
+                if event.type == "response.output_item.done":
+                    self._close(event.item, self._key(event.item.id, event.output_index))
+            if self._stops and any(finder.found for finder in self._stops.values()):
+                reason = reason or FinishReason.STOP
+            if reason is not None:
+                for key in self._stops:
+                    self._end_text(key)
+                self._items.close_all()
+                self._reason = reason
+                return True
+        return False
 
     def _take_text(self, event: Event, kind: DeltaKind, is_delta: bool) -> None:
         key: Hashable = event.item_id
@@ -290,66 +242,42 @@ class ResponsesReader:
         if finder is not None and not finder.found:
             self._items.add(key, finder.rest())
 
-    def _close_all(self) -> None:
-        for key in self._stops:
-            self._end_text(key)
-        self._items.close_all()
-
-    def _response(self, event: Event) -> tuple[_Response, FinishReason]:
-        """A terminal event's response, and how it says that it ended."""
+    def _take_terminal(self, event: Event) -> FinishReason:
+        """A terminal event: its usage, and how it says that the response ended."""
         response = event.response
         if response is None:
             raise broken(self._backend, f"the upstream sent {event.type} without a response")
         if event.type == "response.failed":
-            error = response.error or EventError("no reason given")
-            raise event_failure(
-                self._backend, error.code, error.message, type=error.type, param=error.param
-            )
+            raise event_failure(self._backend, response.error or WireError("no reason given"))
         if not self._by_index and not self._said:
             for index, item in enumerate(response.output or ()):
                 self._open(item, item.id, index)
                 self._close(item, self._key(item.id, index))
-        return response, self._reason(event.type, response)
-
-    def _reason(self, event_type: str, response: _Response) -> FinishReason:
-        if event_type == "response.completed":
-            # llama.cpp calls an answer completed that its token limit has cut.
-            limit = self._request.max_output_tokens
-            is_cut = response.usage is not None and response.usage.output_tokens >= limit
-            return FinishReason.LENGTH if is_cut else FinishReason.STOP
-        reason = response.incomplete_details.reason if response.incomplete_details else None
-        if reason in ("max_output_tokens", "max_tokens"):
-            return FinishReason.LENGTH
-        if reason == "content_filter":
-            return FinishReason.CONTENT_FILTER
-        raise broken(self._backend, f"the upstream cut its answer: {reason or 'no reason given'}")
+        usage = response.usage
+        if usage is not None:
+            self._count(
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.input_tokens_details,
+                usage.output_tokens_details,
+            )
+        if event.type == "response.incomplete":
+            said = response.incomplete_details and response.incomplete_details.reason
+            reason = _REASONS.get(said or "")
+            if reason is None:
+                message = f"the upstream cut its answer: {said or 'no reason given'}"
+                raise broken(self._backend, message)
+            return reason
+        # llama.cpp calls an answer completed that its token limit has cut.
+        is_cut = usage is not None and usage.output_tokens >= self._request.max_output_tokens
+        return FinishReason.LENGTH if is_cut else FinishReason.STOP
 
     def _error(self, event: Event) -> Failure:
-        error = event.error or EventError(event.message, event.code)
+        error = event.error or WireError(event.message, event.code)
         status = event.status if isinstance(event.status, int) else None
-        headers = error.headers or event.headers
-        failure = event_failure(
-            self._backend,
-            error.code,
-            error.message,
-            type=error.type,
-            status=status,
-            headers=headers,
-            param=error.param,
-        )
-        failure.unused = self.num_events == 1  # as if it were an HTTP status
+        failure = event_failure(self._backend, error, status=status, headers=event.headers)
+        failure.unused = self._num_events == 1  # as if it were an HTTP status
         return failure
-
-    def _final_usage(self, usage: _Usage | None) -> Usage:
-        if usage is None:
-            return self.usage()
-        received, sent = usage.input_tokens_details, usage.output_tokens_details
-        return Usage(
-            num_input_tokens=usage.input_tokens,
-            num_cached_tokens=(received.cached_tokens or 0) if received else 0,
-            num_output_tokens=usage.output_tokens,
-            num_reasoning_tokens=(sent.reasoning_tokens or 0) if sent else 0,
-        )
 
 
 def _phase(item: _Item) -> str:

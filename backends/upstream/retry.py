@@ -38,8 +38,8 @@ class Attempts:
             return None
         pause_s: float = min(MAX_PAUSE_S, options.retry_pause_s * 2**self._num_retries)
         pause_s *= MIN_JITTER + (1 - MIN_JITTER) * chance
-        if failure.retry_after_us is not None:
-            pause_s = max(pause_s, failure.retry_after_us / 1e6)
+        if failure.error.retry_after_us is not None:
+            pause_s = max(pause_s, failure.error.retry_after_us / 1e6)
             if pause_s > options.max_retry_after_s:
                 return None
         self._num_retries += 1

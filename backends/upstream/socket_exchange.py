@@ -21,11 +21,18 @@ from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
 from backends.net.quick_connection import QuickConnection
 from backends.upstream.chain import PARENT_LOST, Chain, Turn
-from backends.upstream.errors import SOCKET_AGED, Failure, broken, http_failure, overloaded
-from backends.upstream.events import decoded
+from backends.upstream.errors import (
+    SOCKET_AGED,
+    Failure,
+    WireError,
+    broken,
+    http_failure,
+    overloaded,
+)
 from backends.upstream.http_exchange import Receive
 from backends.upstream.options import UpstreamOptions, socket_url
-from backends.upstream.responses_reader import TERMINALS, Event, EventError, decode_event
+from backends.upstream.reader import decoded
+from backends.upstream.responses_reader import TERMINALS, Event, decode_event
 from backends.upstream.sse import MAX_EVENT_BYTES
 
 CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; then its socket is given up
@@ -41,7 +48,7 @@ class _ParentLostError(Exception):
     """The server does not know the response that was to be gone on from."""
 
 
-def _is_lost(error: EventError | None) -> bool:
+def _is_lost(error: WireError | None) -> bool:
     parameter = "previous_response_id"
     return error is not None and (error.code == PARENT_LOST or error.param == parameter)
 

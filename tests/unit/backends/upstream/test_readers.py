@@ -16,7 +16,7 @@ from backends.contract import (
 )
 from backends.upstream.chat_reader import ChatReader, decode_chunk
 from backends.upstream.errors import Failure
-from backends.upstream.events import decoded
+from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import ResponsesReader, decode_event
 from backends.upstream.sealed_reasoning import unwrap
 from tests.unit.backends.upstream.upstream_requests import make_request

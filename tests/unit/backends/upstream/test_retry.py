@@ -11,9 +11,11 @@ from tests.unit.backends.upstream.upstream_requests import make_options
 
 
 def limit(retry_after_s: float | None) -> Failure:
-    error = BackendError("told", "rate_limit_exceeded", "too many", retryable=True)
     after_us = None if retry_after_s is None else int(retry_after_s * 1e6)
-    return Failure(error, blame="limit", retry_after_us=after_us)
+    error = BackendError(
+        "told", "rate_limit_exceeded", "too many", retryable=True, retry_after_us=after_us
+    )
+    return Failure(error, blame="limit")
 
 
 FINAL = Failure(BackendError("told", "invalid_prompt", "no", retryable=False), blame="request")
