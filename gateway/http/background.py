@@ -1,4 +1,4 @@
-"""Responses that outlive their request: `background: true` over HTTP.
+"""Runs responses that outlive their request: `background: true` over HTTP.
 
 A run lives in the process that took it; its stored object is what every process answers with. It
 is written when it begins and when it ends. Events are kept while it runs and a while after, so that
@@ -61,7 +61,7 @@ class _Run:
 
 
 class BackgroundRuns:
-    """The background responses of this process."""
+    """Holds the background responses of this process."""
 
     def __init__(self, gw: Gateway) -> None:
         self._gw = gw
@@ -121,16 +121,16 @@ class BackgroundRuns:
         )
 
     def find(self, tenant: Tenant, response_id: str) -> bytes | None:
-        """The object of a run that goes on, as it stands; None if this tenant has no such run."""
+        """Find the object of a run that goes on; None if this tenant has no such run."""
         run = self._runs.get(response_id)
         if run is None or run.tenant.id != tenant.id or not run.running:
             return None
         return run.stream.body
 
     async def read(self, tenant: Tenant, response_id: str) -> bytes | None:
-        """The object of any stored response, as it stands; None if there is none.
+        """Read the object of any stored response, as it stands; None if there is none.
 
-        A run whose process is gone is told as failed.
+        A run whose process is gone has failed.
         """
         body = self.find(tenant, response_id)
         if body is not None:
@@ -147,7 +147,7 @@ class BackgroundRuns:
         return failed_json(stored.response, _GONE)
 
     def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIApp:
-        """The events of a run after that number, then those to come.
+        """Send the events of a run after that number, then those to come.
 
         Raises:
             ProtocolError: This process has no such run.
@@ -232,7 +232,7 @@ class BackgroundRuns:
 
 
 class _Stored(msgspec.Struct):
-    """What is looked at in a stored object."""
+    """The fields that matter of a stored object."""
 
     status: str
     background: bool = False

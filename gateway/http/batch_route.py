@@ -1,4 +1,4 @@
-"""`POST /v1/route`: decisions for many prompts, without running or reserving anything.
+"""Answers `POST /v1/route`: decides about many prompts, and runs and reserves nothing.
 
 An edge: it uses the event loop and the clock.
 """
@@ -24,7 +24,7 @@ RETRY_US = 1_000_000
 
 
 def live_desk(gw: Gateway, tenant: Tenant) -> Desk:
-    """Decisions as this gateway would take them now for a new conversation of the tenant."""
+    """Decide as this gateway would now, for a new conversation of the tenant."""
 
     def facts(task: Task, task_class: TaskClass, reading: Reading) -> Facts:
         return gw.experience.facts(task, task_class, reading, NEW, gw.clock_us())

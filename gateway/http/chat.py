@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: the same pipeline under the older protocol.
+"""Answers `POST /v1/chat/completions`: the same pipeline under the older protocol.
 
 An edge: it calls other edges.
 """

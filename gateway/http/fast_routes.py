@@ -1,4 +1,4 @@
-"""The two requests that come by the thousand, and their way past the web framework.
+"""Takes the two requests that come by the thousand past the web framework.
 
 Litestar's routing, request, headers and response objects take a seventh of the CPU of a short task
 that comes by HTTP, and give it nothing: one path, one header, a body of JSON. So `FastRoutes`
@@ -45,7 +45,7 @@ async def answer_response(
 
 
 def fault_of(method: str, path: str, error: Exception) -> ProtocolError:
-    """What is told of an exception that nobody expected; a fault of ours is logged."""
+    """Turn any exception into an error for the client; a fault of ours is logged."""
     if isinstance(error, ProtocolError):
         return error
     if isinstance(error, RecursionError):  # deeper than any of our documents is
@@ -62,7 +62,7 @@ _POSTS: dict[str, Post] = {
 
 
 class FastRoutes:
-    """ASGI wrapper; see the module."""
+    """Wraps an ASGI application; see the module."""
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
@@ -96,7 +96,7 @@ class FastRoutes:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """A request's headers, names in lower case; of two of a name the first counts."""
+    """Read a request's headers, names in lower case; of two of a name the first counts."""
     return {
         name.decode("latin-1").lower(): value.decode("latin-1")
         for name, value in reversed([*scope["headers"]])
@@ -104,7 +104,7 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """The whole body, which is as long as was announced; None if the client left during it."""
+    """Read the whole body, as long as was announced; None if the client left during it."""
     chunks: list[bytes] = []
     while True:
         message = await receive()

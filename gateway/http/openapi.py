@@ -1,4 +1,4 @@
-"""The OpenAPI document at `/schema`, with errors as this gateway sends them.
+"""Makes the OpenAPI document at `/schema`, with errors as this gateway sends them.
 
 Litestar describes its own error body for what it validates, and nothing for the rest. Here every
 error of every operation has the one body of OpenAI's API, which clients and `ProtocolError` share.
@@ -41,7 +41,7 @@ _CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"
 
 
 def with_errors(schema: dict[str, Any]) -> dict[str, Any]:
-    """The document, changed in place: the body of every error, and that any may come."""
+    """Add the body of every error to the document, and that any may come."""
     schema["components"].setdefault("schemas", {})["Error"] = ERROR_SCHEMA
     for operations in schema["paths"].values():
         for operation in operations.values():
@@ -54,7 +54,7 @@ def with_errors(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class OpenApiDocument(OpenAPI):
-    """Described when it is asked for, once."""
+    """A document that is made when somebody reads it, once."""
 
     def to_schema(self) -> dict[str, Any]:
         """See `with_errors`."""
@@ -62,7 +62,7 @@ class OpenApiDocument(OpenAPI):
 
 
 class OpenApiConfig(OpenAPIConfig):
-    """Makes a `OpenApiDocument`."""
+    """Makes an `OpenApiDocument`."""
 
     def to_openapi_schema(self) -> OpenAPI:
         """See Litestar."""

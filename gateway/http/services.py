@@ -1,4 +1,4 @@
-"""The parts of the gateway that routes need: one `Services` per process, made by `process.app`.
+"""Holds the parts of the gateway that routes need: one `Services` per process.
 
 An edge: it calls other edges.
 """
@@ -22,7 +22,7 @@ from router.learn.learned_store import LearnedStore
 
 @dataclass(slots=True)
 class Services:
-    """What the routes need, in one place: `app.state.services`."""
+    """What the routes need; they find it as `app.state.services`."""
 
     config: Config
     gw: Gateway

@@ -1,4 +1,4 @@
-"""HTTP's edge: one job per request, answered whole as JSON or piece by piece as SSE.
+"""Runs one job per HTTP request, and answers whole as JSON or piece by piece as SSE.
 
 An edge: it uses the event loop.
 """
@@ -42,13 +42,13 @@ SSE = b"text/event-stream; charset=utf-8"
 def json_response(
     body: bytes | dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
 ) -> ASGIResponse:
-    """A JSON answer; bytes are JSON already."""
+    """Make a JSON answer; bytes are JSON already."""
     content = body if isinstance(body, bytes) else msgspec.json.encode(body)
     return ASGIResponse(body=content, media_type=JSON, status_code=status, headers=headers or {})
 
 
 def error_response(error: ProtocolError) -> ASGIResponse:
-    """An error as an HTTP answer."""
+    """Make an HTTP answer of an error."""
     return json_response(error.body(), error.kind.status, error.headers)
 
 
@@ -128,7 +128,7 @@ class Exchange:
         self.opened.set()
 
     def headers(self) -> dict[str, str]:
-        """Of the answer: where the task went, and what is left in its pools."""
+        """The answer's headers: where the task went, and what is left in its pools."""
         decision = self.job.decision
         if decision is None or decision.chosen is None:
             return {}
@@ -235,7 +235,7 @@ async def _gone(receive: Receive) -> None:
 
 
 def sse_event(event_type: str, data: bytes) -> bytes:
-    """One server-sent event."""
+    """Write one server-sent event."""
     return b"event: " + event_type.encode() + b"\ndata: " + data + b"\n\n"
 
 
@@ -280,7 +280,7 @@ async def create_compaction(
 
 
 async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task:
-    """The task a request would be, for questions about its context.
+    """Make the task that a request would be, for questions about its context.
 
     Raises:
         ProtocolError: It is not valid, or continues what is not stored.

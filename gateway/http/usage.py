@@ -1,4 +1,4 @@
-"""`GET /v1/usage`: a tenant's own pools as they stand, and what it has spent today.
+"""Answers `GET /v1/usage`: a tenant's own pools, and what it has spent today.
 
 An edge: it uses the event loop and Redis.
 """
@@ -22,7 +22,7 @@ KINDS = ("tasks", "input_tokens", "cached_tokens", "output_tokens", "reasoning_t
 
 
 async def usage_view(gw: Gateway, ledger: Ledger, tenant: Tenant) -> dict[str, Any]:
-    """The answer. While Redis is away there are no shared pools to show: `degraded`, and nulls."""
+    """Make the answer; while Redis is away it is `degraded` and shows no pools."""
     now_s = gw.wall_s()
     midnight_s = now_s - now_s % DAY_S
     view: dict[str, Any] = {

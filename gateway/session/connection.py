@@ -1,4 +1,4 @@
-"""The socket's edge: one reader, one writer, one asyncio task per running response.
+"""Drives a socket: one reader, one writer, one asyncio task per running response.
 
 An edge: it uses the event loop and the log.
 """

@@ -1,4 +1,4 @@
-"""What a connection remembers of its responses, so that `store: false` chains work on it."""
+"""Remembers a connection's last responses, so that `store: false` chains work on it."""
 
 from collections import OrderedDict
 
@@ -27,7 +27,7 @@ class Remembered(msgspec.Struct):
 
 
 class RecentResponses:
-    """The last responses of one connection, the latest of each stream first among them."""
+    """Holds the last responses of one connection, above all the latest of each stream."""
 
     def __init__(
         self, max_remembered: int = MAX_REMEMBERED, max_bytes: int = MAX_REMEMBERED_BYTES
@@ -53,7 +53,7 @@ class RecentResponses:
             self._drop(oldest)
 
     def get(self, response_id: str) -> Remembered | None:
-        """The response, if it is still remembered."""
+        """Find the response, if it is still remembered."""
         return self._responses.get(response_id)
 
     def forget(self, response_id: str, *, only_from: str | None) -> None:

@@ -1,4 +1,4 @@
-"""One connection as a state machine: streams, their order, what it remembers, and its limits.
+"""Decides for one connection, a state machine: streams, their order, limits, and what it remembers.
 
 The edge feeds it decoded events and the ends of jobs; it answers with actions. It knows neither
 sockets nor clocks. Limits are those of the Responses WebSocket guide unless a comment says ours.

@@ -1,4 +1,4 @@
-"""Why a prompt would go where: every rule, and what it would take for it to fire."""
+"""Explains where a prompt would go: every rule, and what it would take for it to fire."""
 
 from collections.abc import Sequence
 
@@ -35,30 +35,30 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     text: tuple[str, ...] = ()  # all of it in sentences
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Write it down for people."""
         signals = "; ".join(self.signals) or "none"
-        told = [
+        lines = [
             f"Class: {self.label}; p_deep {self.p_deep:.2f}, p_security {self.p_security:.2f}.",
             f"Signals: {signals}. Kind of work: {self.kind or 'none named'}.",
             f"Rules of policy {self.policy_version} for tenant {self.tenant}:",
         ]
         for rule in self.rules:
             verdict = "fires" if rule.fired else "no: " + "; ".join(rule.why)
-            told.append(f"  {rule.name}: {verdict}")
+            lines.append(f"  {rule.name}: {verdict}")
         if not self.rules:
-            told.append("  (none)")
+            lines.append("  (none)")
         if not self.rules_asked:
-            told.append("The rules were not asked: what is said below comes before them.")
-        for place, route in enumerate(self.routes, start=1):
+            lines.append("The rules were not asked: what is said below comes before them.")
+        for position, route in enumerate(self.routes, start=1):
             how = f", {route.strategy}" if route.strategy else ""
-            told.append(f"{place}. {route.route.value}{how} [{route.reason.value}] {route.why}")
+            lines.append(f"{position}. {route.route.value}{how} [{route.reason.value}] {route.why}")
         if self.refusal is not None:
-            told.append(f"Refused ({self.refusal.code}): {self.refusal.message}")
-        return told
+            lines.append(f"Refused ({self.refusal.code}): {self.refusal.message}")
+        return lines
 
 
 def explain_task(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> Explanation:
-    """The decision about a task by a policy, before any pool is asked; without a tenant's learned
+    """Decide about a task by a policy, before any pool is reserved; without a tenant's learned
     outcomes, as they move with every task."""
     policy = policy.for_tenant(task.tenant.id)
     task_class: TaskClass = classify(features(task), policy.band)

@@ -1,4 +1,4 @@
-"""A chat completions request, as the Responses request that means the same."""
+"""Reads a chat completions request as the Responses request that means the same."""
 
 from typing import Annotated, Any, Literal
 
@@ -24,7 +24,7 @@ class _CallCustom(msgspec.Struct, frozen=True):
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """A tool call of an assistant message; it has one of the two."""
+    """A tool call of an assistant message: of a function, or of a custom tool."""
 
     id: str
     function: _CallFunction | None = None
@@ -76,7 +76,7 @@ MAX_STOPS = 4  # OpenAI's limit
 def parse_chat(
     body: bytes, response_id: str, max_tokens: int | None = None
 ) -> tuple[ChatBody, ParsedCreate]:
-    """A chat request as the Responses request that means the same; it is never stored.
+    """Read a chat request as the Responses request that means the same; it is never stored.
 
     Raises:
         ProtocolError: Naming the field.
@@ -123,7 +123,7 @@ def parse_chat(
 
 
 def _in_chat_terms(error: ProtocolError, json_paths: list[str]) -> ProtocolError:
-    """An error about an item as one about the message that it came from."""
+    """Turn an error about an item into one about the message that it came from."""
     item, bracket, _ = (error.param or "").partition("]")
     number = item.removeprefix("input[")
     if not bracket or not number.isdecimal():
@@ -135,7 +135,7 @@ def _in_chat_terms(error: ProtocolError, json_paths: list[str]) -> ProtocolError
 
 
 def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Messages as Responses items; an assistant's calls become items of their own.
+    """Turn messages into Responses items; an assistant's calls become items of their own.
 
     Returns the items, and for each the JSON path that it came from.
     """
@@ -193,7 +193,7 @@ def _content(content: Any, json_path: str) -> str | list[dict[str, Any]]:
 
 
 def _flat_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """A chat tool in the flat form of Responses."""
+    """Give a chat tool the flat form of Responses."""
     kind = tool.get("type")
     nested = tool.get(kind) if isinstance(kind, str) else None
     return {"type": kind, **nested} if isinstance(nested, dict) else tool

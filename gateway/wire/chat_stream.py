@@ -39,7 +39,7 @@ class _Call(msgspec.Struct):
         return "function" if self.delta.kind is DeltaKind.FUNCTION_CALL else "custom"
 
     def fields(self, text: str) -> Json:
-        """The part of the call that `text` is put into."""
+        """Returns the part of the call that holds `text`."""
         return {"arguments" if self.kind == "function" else "input": text}
 
     def json(self) -> Json:
@@ -82,14 +82,14 @@ class ChatStream(ResponseWriter):
         self._ending: Ending | None = None
 
     def open(self, created_at: int, model: str, routing: Routing) -> None:
-        """The first chunk: the role."""
+        """Send the first chunk: the role."""
         self.is_open = True
         self._head = {"id": self.id, "created": created_at, "model": model}
         self._routing = routing
         self._chunk({"role": "assistant", "content": "", "refusal": None})
 
     def push(self, delta: Delta, phase: str | None) -> None:
-        """A piece of text goes out with the flush, a piece of a call at once."""
+        """Send a piece of a call at once, and a piece of text with the flush."""
         if delta.kind is DeltaKind.REASONING:
             return
         if delta.kind is DeltaKind.TEXT:
@@ -151,7 +151,7 @@ class ChatStream(ResponseWriter):
         self._head["model"] = model
 
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
-        """The whole answer as a `chat.completion`."""
+        """Make the whole answer, a `chat.completion`."""
         self._ending = ending
         message: Json = {"role": "assistant", "refusal": None, "annotations": []}
         text = "".join(self._texts)
@@ -176,7 +176,7 @@ class ChatStream(ResponseWriter):
         return self.body
 
     def send_terminal(self) -> None:
-        """The finish reason, the usage if asked for, and the end of the stream."""
+        """Send the finish reason, the usage if asked for, and the end of the stream."""
         assert self._ending is not None
         self.ended = True
         fault = self._ending.fault()
@@ -214,7 +214,7 @@ class ChatStream(ResponseWriter):
 
     @property
     def output(self) -> tuple[Item, ...]:
-        """What was said; chat completions are not stored, so nobody continues from it."""
+        """What the engine said; chat completions are not stored, so nobody continues from it."""
         texts = (Message("assistant", (TextPart("".join(self._texts)),)),) if self._texts else ()
         return (*texts, *(call.item() for call in self._calls))
 

@@ -1,4 +1,4 @@
-"""Compaction, decided: when a context is made shorter, what of it stays, and what takes its place.
+"""Decides when a context is made shorter, what of it stays, and what takes its place.
 
 An engine writes a summary of what is folded. Around it stand, word for word, what is pinned (system
 and developer messages, the first thing that the user said, and the current prompt) and the tail:
@@ -80,7 +80,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 def plan_compaction(
     task: Task, threshold_tokens: int | None, *, max_compactions: int, window_tokens: int
 ) -> Plan | Skipped | None:
-    """What is to be done about a task's context before it is answered; None: nothing.
+    """Decide what is to be done about a task's context before it is answered; None: nothing.
 
     Args:
         threshold_tokens: More of a prompt is too much; None: a share of the window.
@@ -119,7 +119,7 @@ def plan_compaction(
 
 
 def plan_whole(task: Task, window_tokens: int) -> Plan:
-    """A compaction that was asked for: all but what people and instructions said is folded."""
+    """Plan a requested compaction: it folds all but what people and instructions said."""
     items = task.request.items
     folded = [entry for entry in items if not _is_input(entry)]
     num_folded = sum(entry.num_tokens for entry in folded)
@@ -137,7 +137,7 @@ def plan_whole(task: Task, window_tokens: int) -> Plan:
 
 
 def expected_task(task: Task, plan: Plan) -> Task:
-    """The task as it has to be admitted: what its answer will read, and the summary before it."""
+    """The task as the router admits it: what its answer will read, and the summary before it."""
     if plan.request is None:  # nothing is asked of an engine
         return msgspec.structs.replace(task, generate=False)
     if not plan.covers_all:  # the summary is all there is
@@ -151,7 +151,7 @@ def expected_task(task: Task, plan: Plan) -> Task:
 
 
 def folded_of(plan: Plan, summary: str) -> Folded:
-    """What a compaction's content holds; where all before it is covered, all that is needed."""
+    """What the compaction holds; one that covers all before it holds all that is needed."""
     return Folded(
         number=plan.number,
         summary=summary,
@@ -210,7 +210,7 @@ def compaction_object(
 
 
 def skipped_words(skipped: Skipped) -> str:
-    """Why a context that is too long was not compacted, as a sentence."""
+    """Say in a sentence why a context that is too long was not compacted."""
     if skipped.state == "limit_reached":
         return (
             f"It was not compacted: this conversation has been {skipped.number} times, "

@@ -1,4 +1,4 @@
-"""How full a conversation's context is, and when it has got fuller than is good for the answers."""
+"""Measures how full a context is, and warns when it gets too full for good answers."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ _LAST_BAND: Band = "compaction_certain"
 
 
 def band(used_tokens: int, window_tokens: int) -> Band:
-    """What is to be expected of a context as full as this."""
+    """Say what to expect of a context as full as this."""
     for percent, name in _BANDS:
         if 100 * used_tokens < percent * window_tokens:
             return name
@@ -50,14 +50,14 @@ def context_use(task: Task, num_output_tokens: int, window_tokens: int) -> Conte
 
 
 def context_event(response_id: str, use: ContextUse) -> bytes | None:
-    """The fields of the warning; None where no band was crossed."""
+    """Make the fields of the warning; None where no band was crossed."""
     if use.crossed_from is None:
         return None
     return b'"response_id":%b,%b' % (_encode(response_id), _encode(use)[1:-1])
 
 
 def _num_new_tokens(items: Sequence[ContextItem]) -> int:
-    """What came after the last that an engine said: this turn's own."""
+    """Count what came after the engine's last words: this turn's own tokens."""
     num_tokens = 0
     for entry in reversed(items):
         item = entry.item

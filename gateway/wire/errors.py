@@ -1,4 +1,4 @@
-"""The protocol's errors: one table of codes, one exception, and how both look on the wire."""
+"""Holds the protocol's errors: one table of codes, one exception, and how both look on the wire."""
 
 import math
 import re
@@ -62,7 +62,7 @@ ERRORS: dict[str, ErrorKind] = {
 
 
 class ProtocolError(Exception):
-    """Something a client is told: what was expected, what came, what to do."""
+    """Tells a client what was expected, what came, and what to do."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ProtocolError(Exception):
 
     @property
     def kind(self) -> ErrorKind:
-        """Statuses and type; a code that is not known here counts as a server error."""
+        """The code's statuses and type; an unknown code counts as a server error."""
         return ERRORS.get(self.code, ERRORS["server_error"])
 
     def body(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class ProtocolError(Exception):
 
 
 def too_large(max_bytes: int, num_bytes: int) -> ProtocolError:
-    """A message beyond the limit."""
+    """The error for a message beyond the limit."""
     message = (
         f"A message may hold {max_bytes} bytes, got {num_bytes}. "
         "Send less, or continue with 'previous_response_id'."
@@ -129,7 +129,7 @@ def missing_parameter(param: str, hint: str = "") -> ProtocolError:
 
 
 def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> ProtocolError:
-    """A decoder's complaint as a protocol error.
+    """Turn a decoder's complaint into a protocol error.
 
     msgspec says what it expected, what it got and the path: "Expected `str`, got `int` - at `$.a`".
     Only of literals it does not say which it knows.
@@ -156,7 +156,7 @@ def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "")
 
 
 def _literals(kind: Any, path: str) -> list[Any]:
-    """The values that a type's literal at this path may have."""
+    """Find the values that a type's literal at this path may have."""
     found = [inspect.type_info(kind)]
     for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", path):
         plain = _plain(found)
@@ -171,7 +171,7 @@ def _literals(kind: Any, path: str) -> list[Any]:
 
 
 def _plain(infos: Sequence[inspect.Type]) -> list[inspect.Type]:
-    """Without unions and bounds around them."""
+    """Take types out of the unions and bounds around them."""
     plain: list[inspect.Type] = []
     for info in infos:
         if isinstance(info, inspect.UnionType):

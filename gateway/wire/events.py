@@ -1,4 +1,4 @@
-"""Client events and request bodies as Structs: the one place where wire input is decoded.
+"""Decodes client events and request bodies into Structs; nothing else decodes wire input.
 
 Unknown fields are ignored, since clients are newer than we are; known fields of a wrong type or
 value are refused with the field's path.
@@ -133,7 +133,7 @@ _bodies = msgspec.json.Decoder(CreateBody)
 
 
 class BadFrameError(Exception):
-    """A frame that could not be decoded: what to answer, and on which stream."""
+    """A frame cannot be decoded: what to answer, and on which stream."""
 
     def __init__(self, error: ProtocolError, stream_id: str | None, frame: dict[str, Any]) -> None:
         super().__init__(error)
@@ -143,7 +143,7 @@ class BadFrameError(Exception):
 
 
 def decode_event(frame: str) -> ClientEvent:
-    """A text frame as an event.
+    """Decode a text frame.
 
     Raises:
         BadFrameError: Not JSON, not an object, an unknown type, or a field of a wrong type.
@@ -159,7 +159,7 @@ def decode_event(frame: str) -> ClientEvent:
 
 
 def decode_body(body: bytes) -> CreateBody:
-    """The body of `POST /v1/responses`.
+    """Decode the body of `POST /v1/responses`.
 
     Raises:
         ProtocolError: As for `decode_event`.
@@ -173,7 +173,7 @@ def decode_body(body: bytes) -> CreateBody:
 
 
 def stream_id_of(value: object) -> str | None:
-    """The `stream_id` of a create; None is the default stream.
+    """Check the `stream_id` of a create; None is the default stream.
 
     Raises:
         ProtocolError: `invalid_stream_id`.
@@ -204,7 +204,7 @@ def not_json(error: Exception, param: str | None = None) -> ProtocolError:
 
 
 def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameError:
-    """What is wrong with a frame that is JSON: the type first, then the field."""
+    """Say what is wrong with a frame that is JSON: the type first, then the field."""
     expected = ", ".join(f"'{name}'" for name in CLIENT_EVENT_TYPES)
     if not isinstance(raw, dict):
         message = f"Expected one JSON object per message, got {_json_type(raw)}."

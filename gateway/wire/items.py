@@ -1,4 +1,4 @@
-"""Items and tools between the wire's JSON and the contract's Structs, both ways."""
+"""Turns items and tools from the wire's JSON into the contract's Structs, and back."""
 
 from typing import Any, TypeVar
 
@@ -141,7 +141,7 @@ class ParsedInput(msgspec.Struct, frozen=True):
 def parse_input(
     value: str | list[msgspec.Raw] | None, param: str = "input", *, max_tokens: int | None = None
 ) -> ParsedInput:
-    """`input` of a request; item types that we do not know are left out, not refused.
+    """Read `input` of a request; item types that we do not know are left out, not refused.
 
     Raises:
         ProtocolError: An item that we know is malformed; `param` says which.
@@ -179,7 +179,7 @@ def parse_input(
 
 
 def _measured(item: Item, param: str, max_tokens: int | None, num_before: int = 0) -> ContextItem:
-    """An item with its size; far over the largest window it is refused without being counted."""
+    """Measure an item; one far over the largest window is refused without being counted."""
     if max_tokens is None:
         return measure(item)
     try:
@@ -208,7 +208,7 @@ def _decode(raw: msgspec.Raw, kind: type[_T], json_path: str) -> _T:
 
 
 def _parse_item(raw: msgspec.Raw, kind: str, json_path: str) -> Item | None:
-    """One item; None for a platform's own kind that has no meaning here."""
+    """Read one item; None for a platform's own kind that has no meaning here."""
     if kind == "message":
         message = _decode(raw, _WireMessage, json_path)
         content = _parse_content(message.content, f"{json_path}.content")
@@ -271,7 +271,7 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
 def parse_tools(
     raws: list[msgspec.Raw] | None, param: str = "tools", namespace: str | None = None
 ) -> tuple[Tool, ...]:
-    """`tools` of a request; hosted tools (web_search, mcp...) are left out, not refused."""
+    """Read `tools` of a request; hosted ones (web_search, mcp...) are left out, not refused."""
     tools: list[Tool] = []
     for index, raw in enumerate(raws or ()):
         json_path = f"{param}[{index}]"
@@ -311,7 +311,7 @@ class _WireAllowed(msgspec.Struct, frozen=True):
 
 
 def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:
-    """`tool_choice`; a choice that names a function must name an offered one."""
+    """Read `tool_choice`; a choice that names a function must name an offered one."""
     value = _decode(raw, object, "tool_choice")
     if value is None or value == "auto":
         return ToolChoice()
@@ -356,7 +356,7 @@ class _WireFormat(msgspec.Struct, frozen=True):
 
 
 def parse_text_format(raw: msgspec.Raw) -> TextFormat:
-    """`text.format`: what shape the answer must have."""
+    """Read `text.format`: what shape the answer must have."""
     if raw == NULL:
         return TextFormat()
     json_path = "text.format"
@@ -379,7 +379,7 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
 
 
 def wire_item(item: Item, item_id: str) -> dict[str, Any]:
-    """An item as the wire shows it in listings; `item_id` where the client gave none."""
+    """Write an item as listings show it; `item_id` stands where the client gave none."""
     found: dict[str, Any] = {"id": item.id or item_id}
     if isinstance(item, Message):
         text = "output_text" if item.role == "assistant" else "input_text"

@@ -1,4 +1,4 @@
-"""`GET /v1/models`: the router's own name, each backend's model, and the policy's aliases.
+"""Lists for `GET /v1/models` the router's own name, each backend's model and the policy's aliases.
 
 The answer has a second list under `models`, with the entries that Codex reads when its
 `model_catalog_url` points here; the SDKs ignore it.
@@ -27,7 +27,7 @@ _EFFORTS = (
 
 
 def model_list(backends: Iterable[BackendInfo], policy: Policy, created: int) -> dict[str, Any]:
-    """The whole catalogue."""
+    """Make the whole list."""
     infos = list(backends)
     widest = max(info.window_tokens for info in infos)
     texts = {AUTO: (_AUTO_TEXT, widest)}
@@ -49,7 +49,7 @@ def model_list(backends: Iterable[BackendInfo], policy: Policy, created: int) ->
 
 
 def find_model(catalogue: dict[str, Any], name: str) -> dict[str, Any]:
-    """One model.
+    """Find one model.
 
     Raises:
         ProtocolError: `model_not_found`.

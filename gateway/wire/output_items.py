@@ -1,4 +1,4 @@
-"""What a response holds, as JSON: the items of its output, and its usage."""
+"""Writes what a response holds as JSON: the items of its output, and its usage."""
 
 from collections.abc import Mapping
 from typing import Literal

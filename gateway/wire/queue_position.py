@@ -1,4 +1,4 @@
-"""The event that tells a client where it stands while its task waits for a pool."""
+"""Writes the event that says where a task stands that waits for a pool."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ QUEUE_POSITION_EVENT = "response.waiting"  # ours; sent only where the client as
 
 
 def queue_position_fields(response_id: str, group: BackendGroup, position: QueuePosition) -> bytes:
-    """The event's fields as JSON, without the braces around them."""
+    """Write the event's fields as JSON, without the braces around them."""
     fields = {
         "response_id": response_id,
         "group": group,

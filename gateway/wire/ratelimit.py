@@ -1,4 +1,4 @@
-"""Pool balances as the headers that clients know: OpenAI's names, and the IETF draft's fields."""
+"""Writes pool balances as the headers that clients know: OpenAI's, and the IETF draft's."""
 
 import math
 
@@ -15,7 +15,7 @@ def rate_limit_headers(
     mode: PoolsMode = "redis",
     refusal: Refusal | None = None,
 ) -> dict[str, str]:
-    """Headers for the pools of `groups`; where there are two, OpenAI's name the tighter one.
+    """Write headers for the pools of `groups`; of two pools OpenAI's name the tighter one.
 
     `mode`: whose pools these are, for a header of ours. `refusal`: what these go with; the pool
     that refused says when to come again instead of when it is full, as `retry-after` does.
@@ -53,12 +53,12 @@ def rate_limit_headers(
 
 
 def policy_name(group: BackendGroup, unit: Unit) -> str:
-    """A pool as the IETF fields name it: `fast-requests`, `deep-tokens-day`."""
+    """Name a pool as the IETF fields do: `fast-requests`, `deep-tokens-day`."""
     return f"{group}-{unit.replace('_', '-')}"
 
 
 def go_duration(duration_us: int) -> str:
-    """A duration as OpenAI writes it: `0s`, `120ms`, `1.5s`, `6m0s`, `1h2m0s`; rounded up to ms."""
+    """Write a duration as OpenAI does: `0s`, `12ms`, `1.5s`, `6m0s`, `1h2m0s`; rounded up to ms."""
     total_ms = math.ceil(duration_us / 1000)
     if total_ms == 0:
         return "0s"

@@ -1,4 +1,4 @@
-"""From a decoded request to a `Task`: everything checked, its context joined, its size known."""
+"""Checks a decoded request, and makes the `Task` of it once its context is joined."""
 
 import msgspec
 
@@ -98,7 +98,7 @@ def parse_create(
 
 
 def _threshold(body: CreateBody) -> int | None:
-    """The lowest that was asked for; the protocol names one entry."""
+    """Take the lowest threshold of the request; the protocol names one entry."""
     asked = [entry.compact_threshold for entry in body.context_management or ()]
     return min((tokens for tokens in asked if tokens is not None), default=None)
 
@@ -109,7 +109,7 @@ def _is_longer(text: str | None, max_tokens: int) -> bool:
 
 
 def parse_hints(body: CreateBody) -> Hints:
-    """What the client asks of the router, from standard fields and metadata."""
+    """Read what the client wants of the router, from standard fields and metadata."""
     metadata = body.metadata or {}
     route = metadata.get("route")
     if route is not None and route not in set(Route):
@@ -178,7 +178,7 @@ def make_task(
     arrived_us: int,
     arrived_unix_s: float,
 ) -> Task:
-    """The task for a request whose whole context is `items`, its own input included."""
+    """Make the task for a request whose whole context is `items`, its own input included."""
     body = parsed.body
     num_prompt_tokens, prefix = prompt_size(
         body.instructions, parsed.tools, parsed.text_format, items

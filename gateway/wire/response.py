@@ -1,4 +1,4 @@
-"""One response as a state machine: deltas in, numbered protocol events out.
+"""Writes one response, a state machine: deltas come in, numbered protocol events go out.
 
 States: not opened -> open -> ended. Driven by the pipeline; synchronous, without clock or socket.
 Text deltas gather between flushes, so one event may hold many tokens. Sequence numbers start at 0
@@ -47,7 +47,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_us: int | None = None  # where that is known of the error
 
     def fault(self) -> ProtocolError | None:
-        """The error as a client gets it where a status still can say so."""
+        """The error for clients whose answer still can have a status."""
         error, retry_after_us = self.error, self.retry_after_us
         if error is None:
             return None
@@ -127,7 +127,7 @@ class ResponseStream(ResponseWriter):
     # -- driven by the pipeline ------------------------------------------------------------
 
     def open(self, created_at: int, model: str, routing: Routing) -> None:
-        """`response.created` and `response.in_progress`."""
+        """Send `response.created` and `response.in_progress`."""
         self.is_open = True
         self._start = start_json(self._parsed, created_at)
         self._model = model
@@ -136,7 +136,7 @@ class ResponseStream(ResponseWriter):
         self._send_heartbeat()
 
     def push(self, delta: Delta, phase: str | None = None) -> None:
-        """The first piece of an item goes out at once, later ones with the flush."""
+        """Send the first piece of an item at once, later ones with the flush."""
         item = self._item
         if item is None or item.source != delta.index:
             if item is not None:
@@ -172,7 +172,7 @@ class ResponseStream(ResponseWriter):
             self._close_item("completed")
 
     def add_compaction(self, item: Compaction) -> None:
-        """An output item that is whole when it is known; nothing else may be open."""
+        """Write a compaction, which is whole when it is known; no item may be open."""
         position = b'"output_index":%d' % len(self._items)
         added = CompactionOutput(item.id, "compaction", "")
         whole = _encode(CompactionOutput(item.id, "compaction", item.encrypted_content))
@@ -203,21 +203,21 @@ class ResponseStream(ResponseWriter):
         self._model = model
 
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
-        """The final response object; without `routing` where the gateway failed."""
+        """Make the final response object; without `routing` where the gateway failed."""
         event = "incomplete" if ending.status == "cancelled" else ending.status
         self._final = f"response.{event}"
         self.body = self._response(ending.status, routing or Unrouted(), completed_at, ending)
         return self.body
 
     def send_terminal(self) -> None:
-        """The one terminal event."""
+        """Send the one terminal event."""
         assert self._final
         assert not self.ended
         self.ended = True
         self._event(self._final, b'"response":' + self.body)
 
     def send_about(self, event_type: str, fields: bytes) -> None:
-        """An event about this response; takes its next number."""
+        """Send an event about this response; it takes its next number."""
         self._event(event_type, fields)
 
     @property
@@ -328,12 +328,12 @@ _ID_PREFIXES = {
 
 
 def emitting(send: Callable[[bytes], None], hold: Callable[[bytes], None]) -> Emit:
-    """Each event to whom it is for: `hold` takes those of `OPENING`."""
+    """Hand on each event: `hold` takes those of `OPENING`, `send` the others."""
     return lambda kind, event: hold(event) if kind in OPENING else send(event)
 
 
 def unheard(parsed: ParsedCreate) -> ResponseStream:
-    """A response whose events nobody hears: it is read when it is whole."""
+    """Make a writer whose events nobody hears: its response is read when it is whole."""
     return ResponseStream(parsed, _unheard, on_dirty=_unflushed)
 
 

@@ -1,4 +1,4 @@
-"""The response object: what of it never changes, encoded once, and what does.
+"""Writes the response object: what never changes is encoded once, and the rest behind it.
 
 The comment of each field is what the SDKs and docs/protocol.md say of it: `make sdk` writes both.
 """
@@ -87,7 +87,7 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
-    """What never changes, as JSON without its closing brace.
+    """Write what never changes, as JSON without its closing brace.
 
     Tools and format are the client's own bytes, copied: Codex sends 40 KB of tools every turn.
     """
@@ -130,7 +130,7 @@ _AUTO = msgspec.Raw(b'"auto"')
 
 
 def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
-    """The object of a response that has not begun."""
+    """Write the object of a response that has not begun."""
     state = ResponseState(
         output=[],
         model=parsed.body.model,
@@ -144,19 +144,19 @@ def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
 
 
 def failed_json(response: bytes, error: ResponseError) -> bytes:
-    """The object of a response that will not end any more, as failed."""
+    """Rewrite the object of a response that will not end any more, as failed."""
     fields = _decode_fields(response)
     failed = {"status": "failed", "error": error}
     return _encode(fields | {name: msgspec.Raw(_encode(value)) for name, value in failed.items()})
 
 
 def response_json(start: bytes, state: ResponseState) -> bytes:
-    """The whole object; `start` is of `start_json`."""
+    """Write the whole object; `start` is of `start_json`."""
     return b"%b,%b" % (start, _encode(state)[1:])
 
 
 def _effective_tier(asked: str | None) -> str:
-    """The tier used, as the response names it: `fast` is reported as `priority`."""
+    """Name the tier used as responses do: `fast` is reported as `priority`."""
     if asked in (None, "auto", "default"):
         return "default"
     assert asked is not None

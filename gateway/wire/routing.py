@@ -1,4 +1,4 @@
-"""The `routing` field of a response: where it ran and why; standard clients ignore it.
+"""Defines the `routing` field of a response, which says where it ran and why.
 
 A key with a default is left out of the JSON where it has that. The comment of each field is what
 the SDKs and docs/protocol.md say of it: `make sdk` writes both.
@@ -51,7 +51,7 @@ class PoolBalance(msgspec.Struct, frozen=True):
 def pool_balances(
     balances: Iterable[Balance], groups: Collection[BackendGroup] = GROUPS
 ) -> tuple[PoolBalance, ...]:
-    """What is left in the pools of these groups."""
+    """List what is left in the pools of these groups."""
     return tuple(
         [
             PoolBalance(each.group, each.unit, each.limit, each.remaining, each.reset_us / 1e6)

@@ -1,4 +1,4 @@
-"""What a request's JSON schemas must be, so that what is generated can fit them."""
+"""Checks a request's JSON schemas, so that what is generated can fit them."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def check_schema(schema: dict[str, Any], json_path: str) -> None:
 
 
 def _parts(node: dict[str, Any], where: str) -> list[tuple[str, Any]]:
-    """The schemas right below one, and where they are."""
+    """Find the schemas right below one, and where they are."""
     found: list[tuple[str, Any]] = []
     for name in ("properties", "$defs", "definitions"):
         if isinstance(below := node.get(name), dict):
@@ -58,7 +58,7 @@ def _parts(node: dict[str, Any], where: str) -> list[tuple[str, Any]]:
 
 
 def _is_found(reference: str, root: dict[str, Any]) -> bool:
-    """Whether a `#/...` pointer leads somewhere; other kinds are not looked for."""
+    """Whether a `#/...` pointer leads somewhere; nothing follows other kinds."""
     if reference != "#" and not reference.startswith("#/"):
         return not reference.startswith("#")
     target: Any = root

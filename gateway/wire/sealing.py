@@ -1,4 +1,4 @@
-"""The content of a compaction item: what stands for an earlier part of a conversation, sealed.
+"""Seals the content of a compaction item, which stands for an earlier part of a conversation.
 
 A client keeps it as an opaque text and sends it back, to any gateway that knows the same secrets.
 It is compressed and authenticated, for its tenant alone; it is not secret, since it is the client's
@@ -36,7 +36,7 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SealError(ValueError):
-    """Changed on its way, another tenant's, or sealed under a secret that is not known here."""
+    """The content was changed, is another tenant's, or was sealed under an unknown secret."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -44,19 +44,19 @@ _decoder = msgspec.msgpack.Decoder(Folded)
 
 
 class Seals(msgspec.Struct, frozen=True):
-    """The secrets by version; the current one is for what is sealed now."""
+    """Holds the secrets by version; the current one seals."""
 
     by_version: Mapping[str, bytes]
     current: str
 
     def seal(self, tenant_id: str, folded: Folded) -> str:
-        """As the content of a compaction item."""
+        """Seal it as the content of a compaction item."""
         packed = zlib.compress(_encoder.encode(folded))
         mac = _mac(self.by_version[self.current], tenant_id, packed)
         return f"{_PREFIX}{self.current}.{base64.urlsafe_b64encode(mac + packed).decode()}"
 
     def open(self, tenant_id: str, content: str) -> Folded:
-        """What was sealed for that tenant.
+        """Open what was sealed for that tenant.
 
         Raises:
             SealError: See there.
@@ -83,7 +83,7 @@ def is_sealed_here(content: str) -> bool:
 
 
 def make_seals(peppers: Peppers, configured_keys: Iterable[str]) -> Seals:
-    """The secrets that all gateways of a fleet have: from the peppers, else from configured keys.
+    """Make the secrets that all gateways of a fleet have: from peppers, else from configured keys.
 
     What was sealed before there were peppers still opens, as long as those keys are the same.
     """

@@ -1,4 +1,4 @@
-"""Steer events: their input, and the answers to them."""
+"""Reads steer events and writes the answers to them."""
 
 from typing import Any
 
@@ -22,21 +22,21 @@ class Steer(msgspec.Struct, frozen=True):
     arrived_us: int
 
     def fields(self) -> bytes:
-        """Of `response.steer.accepted`."""
+        """The fields of `response.steer.accepted`."""
         return b'"steer":' + _encode({"id": self.id, "previous_response_id": self.response_id})
 
     def pending_fields(self, open_calls: tuple[dict[str, str], ...]) -> bytes:
-        """Of `response.steer.pending`: the client owes outputs first."""
+        """The fields of `response.steer.pending`: the client owes outputs first."""
         reason = b',"reason":"waiting_for_required_input","required_input":'
         return self.fields() + reason + _encode(open_calls)
 
     def failed_fields(self, code: str, message: str) -> bytes:
-        """Of `response.steer.failed`."""
+        """The fields of `response.steer.failed`."""
         return failed_fields(self.id, self.response_id, self.input, code, message)
 
 
 def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[ContextItem, ...]:
-    """The user messages of a steer.
+    """Read the user messages of a steer.
 
     Raises:
         ProtocolError: `invalid_input`.
@@ -69,7 +69,7 @@ def _invalid(complaint: str, param: str = "input") -> ProtocolError:
 
 
 def steer_failed(fields: bytes, stream_id: str | None) -> bytes:
-    """A whole `response.steer.failed` event for a steer without a running target; number 0."""
+    """Write a whole `response.steer.failed` for a steer without a running target; number 0."""
     head = b'{"type":"response.steer.failed","sequence_number":0,'
     tail = b"}" if stream_id is None else b',"stream_id":' + _encode(stream_id) + b"}"
     return head + fields + tail
@@ -83,7 +83,7 @@ def failed_fields(
     message: str,
     param: str | None = None,
 ) -> bytes:
-    """Of `response.steer.failed`; `steer_id` only where the steer had been accepted."""
+    """Write the fields of `response.steer.failed`; an accepted steer has its `steer_id`."""
     steer: dict[str, Any] = {"previous_response_id": response_id, "input": value}
     if steer_id is not None:
         steer["id"] = steer_id

@@ -1,4 +1,4 @@
-"""What is kept of a response: its record, and which records hold a context."""
+"""Defines what is kept of a response: its record, and which records hold a context."""
 
 import msgspec
 
@@ -31,7 +31,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A conversation as read back."""
+    """A conversation that was read back."""
 
     items: tuple[ContextItem, ...]
     backend: str | None
