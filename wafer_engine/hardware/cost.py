@@ -128,15 +128,15 @@ class WaferCost:
         """Lay the model out and derive what a step costs.
 
         Args:
-            num_wafers: How many; `wafers_needed` where not given.
+            num_wafers: `wafers_needed` where not given.
             weight_bits: 16, 8 or 4. Fewer bits need fewer wafers, so fewer cores share a layer:
                 shorter allreduces, longer products. Arithmetic stays 16 bits wide (assumed).
             kv_tokens: KV cache that the wafers must hold at least, where their number is not given.
             speculation: The hosted service's assumed draft where not given.
             attention_window_tokens: Sparse attention: tokens any layer attends to at most. The
                 whole KV cache is kept. Steps count it in full from the first token.
-            max_num_seqs: Running sequences; as many as the pipeline serves at full speed where not
-                given. More than that share it: each runs slower.
+            max_num_seqs: As many as the pipeline serves at full speed where not given. More share
+                it: each runs slower.
             max_num_batched_tokens: Prompt tokens computed in one step at most.
             overhead_us: Arrival to first scheduling; the fitted service overhead where not given.
 
@@ -151,16 +151,11 @@ class WaferCost:
         check_not_negative(link_latency_us=link_latency_us, overhead_us=overhead_us)
         if clock_hz is not None:
             self.wafer = msgspec.structs.replace(self.wafer, clock_hz=clock_hz)
+        bits = {"weight_bits": weight_bits, "kv_bits": kv_bits}
         self.num_wafers = num_wafers or wafers_needed(
-            self.model, weight_bits, self.wafer, kv_bits, kv_tokens
+            self.model, wafer=self.wafer, kv_tokens=kv_tokens, **bits
         )
-        placed = _placed(
-            self.model,
-            wafer=self.wafer,
-            num_wafers=self.num_wafers,
-            weight_bits=weight_bits,
-            kv_bits=kv_bits,
-        )
+        placed = _placed(self.model, wafer=self.wafer, num_wafers=self.num_wafers, **bits)
         self.speculation = speculation or published_speculation(self.model, service)
         self._window_tokens = attention_window_tokens or 0
         self._span = self.model.attention_span(attention_window_tokens)
