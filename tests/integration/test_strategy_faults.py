@@ -18,7 +18,6 @@ from backends.upstream.options import Protocol, UpstreamOptions
 from gateway.task.pipeline import handle_task
 from router.classify.task import Tenant
 from router.strategies import machine
-from router.strategies.table import STRATEGIES
 from router.waiting.rules import WaitingConfig
 from tests.e2e.events import TERMINALS, check_response
 from tests.integration.fault_server import FaultServer
@@ -31,6 +30,7 @@ MIDWAY = ("hang midway", "garbage", "error event", "cut", "end without a termina
 HANGS = ("hang before headers", "hang before the first token", "hang midway")
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
 NAMES = {"fast": "wafer", "deep": "gpu"}
+STRATEGIES = ("brief", "race", "hedge", "refine", "breadth", "delegate")
 # How the two engines are spoken to.
 WIRES: dict[str, dict[BackendGroup, Protocol]] = {
     "sse": {"fast": "chat", "deep": "responses"},

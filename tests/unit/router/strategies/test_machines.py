@@ -25,6 +25,7 @@ from router.strategies.part_requests import WholeAnswer
 from router.strategies.race import Race
 from router.strategies.refine import Draft, Refine, Revise
 from router.strategies.subtasks import Converse
+from router.strategies.table import STRATEGIES as RECORDS
 from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
@@ -551,13 +552,16 @@ def test_joined_keeps_text_tokens_and_last_time() -> None:
     assert joined([]) == []
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", dict.fromkeys([*STRATEGIES, *RECORDS]))
 def test_rules_hold_for_any_interleaving(strategy: str) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)
     chance = random.Random(seed)
+    make = (
+        STRATEGIES[strategy][0] if strategy in STRATEGIES else lambda: machine_of(strategy, REQUEST)
+    )
     for _ in range(1_000):
-        actions = play_at_random(STRATEGIES[strategy][0](), chance)
+        actions = play_at_random(make(), chance)
         ends = [number for number, action in enumerate(actions) if isinstance(action, EndRun)]
         assert len(ends) == 1
         assert all(isinstance(action, WakeAt) for action in actions[ends[0] + 1 :])
