@@ -17,6 +17,7 @@ from router.classify.kinds import Kind, kind_of
 from router.classify.task import Label, Task, TaskClass
 from router.classify.text_features import words_of
 from router.policy.calendar_window import Window
+from router.policy.positions import Path
 
 MAX_CONDITION_DEPTH = 8
 MAX_CONDITION_NODES = 200  # of one rule
@@ -139,15 +140,20 @@ class When(
         """What is given, compiled; made once."""
         return tuple(_compiled(self))
 
-    def branches(self) -> "tuple[When, ...]":
-        """The conditions directly inside."""
-        return (*(self.all or ()), *(self.any or ()), *((self.not_,) if self.not_ else ()))
+    def walk(self, path: Path = ()) -> Iterator[tuple[Path, "When"]]:
+        """It and all conditions inside, each with its path in a document; `path` is its own."""
+        yield path, self
+        for name in ("all", "any"):
+            for n, branch in enumerate(getattr(self, name) or ()):
+                yield from branch.walk((*path, name, n))
+        if self.not_ is not None:
+            yield from self.not_.walk((*path, "not"))
 
     def size(self) -> tuple[int, int]:
         """Depth and number of nodes: itself, its tests, and all inside."""
-        inner = [branch.size() for branch in self.branches()]
-        depth = 1 + max((depth for depth, _ in inner), default=0)
-        return depth, 1 + len(self.tests) + sum(nodes for _, nodes in inner)
+        inside = list(self.walk())
+        depth = 1 + max(sum(isinstance(step, str) for step in path) for path, _ in inside)
+        return depth, sum(1 + len(when.tests) for _, when in inside)
 
 
 class Test(NamedTuple):
@@ -167,7 +173,7 @@ _ACTUAL: dict[str, _Actual] = {
     "models": lambda s: s.task.hints.model,
     "reasoning_effort": lambda s: s.task.hints.reasoning_effort,
     "service_tier": lambda s: s.task.hints.service_tier,
-    "deadline_ms": lambda s: _milliseconds(s.task.hints.deadline_us),
+    "deadline_ms": lambda s: None if (us := s.task.hints.deadline_us) is None else us / 1e3,
     "labels": lambda s: s.task_class.label,
     "p_deep": lambda s: s.task_class.p_deep,
     "p_gain": lambda s: s.task_class.p_gain,
@@ -211,30 +217,20 @@ def _leaf(name: str, wanted: Any) -> Test:
         shown = f"{value:.2f}" if isinstance(value, float) else str(value).lower()
         return f"here {'not given' if value is None else shown}"
 
+    def is_from(situation: Situation) -> bool:
+        return (value := actual(situation)) is not None and value >= wanted
+
+    def is_below(situation: Situation) -> bool:
+        return (value := actual(situation)) is not None and value < wanted
+
     if name.endswith("_from"):
-        return Test(f"{stem} >= {wanted:g}", _from(actual, wanted), seen)
+        return Test(f"{stem} >= {wanted:g}", is_from, seen)
     if name.endswith("_below"):
-        return Test(f"{stem} < {wanted:g}", _below(actual, wanted), seen)
+        return Test(f"{stem} < {wanted:g}", is_below, seen)
     if isinstance(wanted, bool):
         return Test(f"{name} = {str(wanted).lower()}", lambda s: actual(s) is wanted, seen)
     values = frozenset(wanted)
     return Test(f"{name} = {_listed(wanted)}", lambda s: actual(s) in values, seen)
-
-
-def _from(actual: _Actual, bound: float) -> Callable[[Situation], bool]:
-    def holds(situation: Situation) -> bool:
-        value = actual(situation)
-        return value is not None and value >= bound
-
-    return holds
-
-
-def _below(actual: _Actual, bound: float) -> Callable[[Situation], bool]:
-    def holds(situation: Situation) -> bool:
-        value = actual(situation)
-        return value is not None and value < bound
-
-    return holds
 
 
 def _words(wanted: tuple[str, ...]) -> Test:
@@ -257,9 +253,7 @@ def _words(wanted: tuple[str, ...]) -> Test:
             return True
         if starts and any(word.startswith(starts) for word in words):
             return True
-        if not phrases:
-            return False
-        line = b" %b " % b" ".join(words)
+        line = b" %b " % b" ".join(words) if phrases else b""
         return any(phrase in line for phrase in phrases)
 
     return Test(f"words = {_listed(wanted)}", holds, lambda _: "none of them is in the ask")
@@ -286,27 +280,15 @@ def _branch(name: str, wanted: Any) -> Test:
     if name == "not_":
         return Test("not", lambda s: not wanted.holds(s), lambda _: "what must not hold does")
     branches: tuple[When, ...] = wanted
-    if name == "any":
-        return Test(
-            "any",
-            lambda s: any(branch.holds(s) for branch in branches),
-            lambda s: f"none holds: {_joined(branches, s)}",
-        )
-    return Test(
-        "all",
-        lambda s: all(branch.holds(s) for branch in branches),
-        lambda s: _joined(branches, s),
-    )
+    combined = all if name == "all" else any
 
+    def seen(situation: Situation) -> str:
+        text = "; ".join(text for branch in branches for text in branch.why_not(situation))
+        return text if name == "all" else f"none holds: {text}"
 
-def _joined(branches: tuple[When, ...], situation: Situation) -> str:
-    return "; ".join(text for branch in branches for text in branch.why_not(situation))
+    return Test(name, lambda s: combined(branch.holds(s) for branch in branches), seen)
 
 
 def _listed(values: Sequence[str]) -> str:
     shown = ", ".join(values[:6])
     return f"{shown}, ... ({len(values)})" if len(values) > 6 else shown
-
-
-def _milliseconds(duration_us: int | None) -> float | None:
-    return None if duration_us is None else duration_us / 1e3

@@ -16,17 +16,10 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from router.policy.positions import (
-    Path,
-    Position,
-    Positions,
-    json_positions,
-    nearest,
-    toml_positions,
-)
+from router.policy.positions import Path, Position, Positions, nearest, positions_of
 
 MAX_DEPTH = 24  # of tables and arrays inside each other
-MAX_PROBLEMS = 20  # told at once
+MAX_PROBLEMS = 20  # said at once
 
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _Document = TypeVar("_Document", bound=msgspec.Struct)
@@ -48,7 +41,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A problem before its place in the text is looked up."""
+    """A problem before its position in the text is looked up."""
 
     path: Path
     message: str
@@ -64,14 +57,14 @@ class DocumentError(ValueError):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A document that is well-formed: its tree, and where everything in it stands."""
+    """A well-formed document: its tree, and where everything in it stands."""
 
     name: str  # for messages: a file's name
     tree: dict[str, Any]
     positions: Positions
 
     def problem(self, fault: Fault) -> Problem:
-        """A fault with its place."""
+        """A fault with its position."""
         position = nearest(self.positions, fault.path, key=fault.at_key) or Position(1, 1)
         return Problem(fault.message, path_text(fault.path), *position)
 
@@ -116,7 +109,7 @@ def read_document(content: bytes, name: str, max_bytes: int) -> Document:
     is_json = text.lstrip()[:1] == "{"
     try:
         tree = _read_json(text) if is_json else tomllib.loads(text)
-        positions = json_positions(text) if is_json else toml_positions(text)
+        positions = positions_of(text)
     except json.JSONDecodeError as error:
         raise malformed(f"not JSON: {error.msg}", error.lineno, error.colno) from error
     except RecursionError as error:
@@ -160,14 +153,14 @@ def path_text(path: Path) -> str:
     for step in path:
         if isinstance(step, int):
             text += f"[{step}]"
-        else:
-            plain = re.fullmatch(r"[A-Za-z0-9_-]{1,64}", step)
-            name = step if plain else json.dumps(step[:64], ensure_ascii=False)
-            text += f".{name}" if text else name
+            continue
+        plain = re.fullmatch(r"[A-Za-z0-9_-]{1,64}", step)
+        name = step if plain else json.dumps(step[:64], ensure_ascii=False)
+        text += f".{name}" if text else name
     return text
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or nothing where no known word is near."""
     near = difflib.get_close_matches(word[:64], list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
@@ -176,27 +169,19 @@ def meant(word: str, known: Iterable[str]) -> str:
 def _faults(value: Any, kind: Any, path: Path) -> Iterator[Fault]:
     """What keeps a tree from being of a type; containers are walked, leaves are converted."""
     kind, metas = _plain(kind, value)
-    origin = get_origin(kind)
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        yield from _table_faults(value, kind, path)
-    elif origin is dict:
-        key_kind, entry_kind = get_args(kind)
-        yield from _map_faults(value, key_kind, entry_kind, path)
-    elif origin is tuple:
-        if not isinstance(value, list):
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    if is_struct or get_origin(kind) is dict:
+        if isinstance(value, dict):
+            yield from (_table_faults if is_struct else _map_faults)(value, kind, path)
+        else:
+            yield Fault(path, f"expected a table, got {_seen(value)}")
+    elif get_origin(kind) is tuple:
+        if isinstance(value, list):
+            yield from _list_faults(value, kind, metas, path)
+        else:
             yield Fault(path, f"expected a list, got {_seen(value)}")
-            return
-        for meta in metas:
-            least, most = meta.min_length or 0, meta.max_length
-            if len(value) < least or (most is not None and len(value) > most):
-                bounds = f"{least} or more" if most is None else f"{least} to {most}"
-                yield Fault(path, f"expected {bounds} entries, got {len(value)}")
-        for index, entry in enumerate(value):
-            yield from _faults(entry, get_args(kind)[0], (*path, index))
-    else:
-        message = _leaf_message(value, kind)
-        if message:
-            yield Fault(path, message)
+    elif message := _leaf_message(value, kind):
+        yield Fault(path, message)
 
 
 def _plain(kind: Any, value: Any) -> tuple[Any, tuple[Meta, ...]]:
@@ -212,32 +197,38 @@ def _plain(kind: Any, value: Any) -> tuple[Any, tuple[Meta, ...]]:
     return kind, ()
 
 
-def _table_faults(value: Any, kind: type[msgspec.Struct], path: Path) -> Iterator[Fault]:
-    if not isinstance(value, dict):
-        yield Fault(path, f"expected a table, got {_seen(value)}")
-        return
+def _list_faults(
+    value: list[Any], kind: Any, metas: tuple[Meta, ...], path: Path
+) -> Iterator[Fault]:
+    for meta in metas:
+        least, most = meta.min_length or 0, meta.max_length
+        if len(value) < least or (most is not None and len(value) > most):
+            bounds = f"{least} or more" if most is None else f"{least} to {most}"
+            yield Fault(path, f"expected {bounds} entries, got {len(value)}")
+    for index, entry in enumerate(value):
+        yield from _faults(entry, get_args(kind)[0], (*path, index))
+
+
+def _table_faults(value: dict[str, Any], kind: Any, path: Path) -> Iterator[Fault]:
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for key, entry in value.items():
         if key in fields:
             yield from _faults(entry, fields[key].type, (*path, key))
         else:
             known = f"known here: {', '.join(fields)}"
-            message = f"unknown field {key[:64]!r}{meant(key, fields) or f'; {known}'}"
+            message = f"unknown field {key[:64]!r}{suggestion(key, fields) or f'; {known}'}"
             yield Fault((*path, key), message, at_key=True)
     for name, field in fields.items():
         if field.required and name not in value:
             yield Fault(path, f"the field {name!r} is missing", at_key=True)
 
 
-def _map_faults(value: Any, key_kind: Any, kind: Any, path: Path) -> Iterator[Fault]:
-    if not isinstance(value, dict):
-        yield Fault(path, f"expected a table, got {_seen(value)}")
-        return
+def _map_faults(value: dict[str, Any], kind: Any, path: Path) -> Iterator[Fault]:
+    key_kind, entry_kind = get_args(kind)
     for key, entry in value.items():
-        message = _leaf_message(key, key_kind)
-        if message:
+        if message := _leaf_message(key, key_kind):
             yield Fault((*path, key), message, at_key=True)
-        yield from _faults(entry, kind, (*path, key))
+        yield from _faults(entry, entry_kind, (*path, key))
 
 
 def _leaf_message(value: Any, kind: Any) -> str:
@@ -248,9 +239,8 @@ def _leaf_message(value: Any, kind: Any) -> str:
         choices = _choices(kind)
         if choices and isinstance(value, str):
             known = ", ".join(repr(choice) for choice in choices)
-            return f"expected one of {known}, got {_seen(value)}{meant(value, choices)}"
-        described = _description(kind)
-        if described:
+            return f"expected one of {known}, got {_seen(value)}{suggestion(value, choices)}"
+        if described := _description(kind):
             return f"expected {described}, got {_seen(value)}"
         words = re.sub(r", got `\w+`$", "", str(error))
         words = re.sub(r"`(\w+)`", lambda match: _WORDS.get(match[1], match[0]), words)

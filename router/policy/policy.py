@@ -38,7 +38,7 @@ from router.classify.task import TENANT_ID, Label, Route
 from router.classify.text_features import words_of
 from router.policy.calendar_window import zone_names, zone_of
 from router.policy.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, When
-from router.policy.document import DocumentError, Fault, Problem, meant, read_document
+from router.policy.document import DocumentError, Fault, Problem, read_document, suggestion
 from router.policy.positions import Path
 from router.policy.tradeoff import Tradeoff
 from router.pools.local_pools import WhenAway
@@ -159,19 +159,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         given |= {"rules": own.rules + self.rules, "aliases": self.aliases | own.aliases}
         return msgspec.structs.replace(self, **given, tenants={})
 
+    def levels(self) -> "Iterator[tuple[Path, Policy | TenantPolicy]]":
+        """What holds for all, then what holds for each tenant, by its path in the document."""
+        yield (), self
+        yield from ((("tenants", tenant_id), own) for tenant_id, own in self.tenants.items())
+
     def all_rules(self) -> Iterator[tuple[Path, Rule]]:
         """Every rule with its path in the document, the tenants' included."""
-        yield from ((("rules", n), rule) for n, rule in enumerate(self.rules))
-        for tenant_id, own in self.tenants.items():
-            path: Path = ("tenants", tenant_id, "rules")
-            yield from (((*path, n), rule) for n, rule in enumerate(own.rules))
+        for path, level in self.levels():
+            yield from (((*path, "rules", n), rule) for n, rule in enumerate(level.rules))
 
     def all_choices(self) -> Iterator[tuple[Path, Choice]]:
         """Every choice with its path in the document, rules included."""
         yield from self.all_rules()
-        positions: list[tuple[Path, Policy | TenantPolicy]] = [((), self)]
-        positions += [(("tenants", tenant_id), own) for tenant_id, own in self.tenants.items()]
-        for path, level in positions:
+        for path, level in self.levels():
             for label in ("interactive", "uncertain", "deep"):
                 choice = getattr(level, label)
                 if choice is not None:
@@ -201,15 +202,12 @@ def parse_policy(content: bytes, name: str = "policy") -> Policy:
             raise document.error(faults)
     except DocumentError as error:
         raise PolicyError(error.problems, name) from error
-    for _, rule in policy.all_rules():
-        _ = rule.when.tests  # compiled now, not with the first task
     return policy
 
 
 def _contradictions(policy: Policy) -> Iterator[Fault]:
     """What the types cannot see."""
-    yield from _band_faults(policy)
-    yield from _size_faults(policy)
+    yield from _level_faults(policy)
     seen: set[str] = set()
     for path, rule in policy.all_rules():
         if rule.name in seen:
@@ -218,7 +216,7 @@ def _contradictions(policy: Policy) -> Iterator[Fault]:
         seen.add(rule.name)
         if rule.seed is not None and rule.percent is None:
             yield Fault((*path, "seed"), "`seed` needs `percent`")
-        yield from _condition_faults(rule.when, (*path, "when"))
+        yield from _condition_faults(rule, (*path, "when"))
     for path, choice in policy.all_choices():
         routes = (choice.route, *choice.fallback)
         if path[-2:-1] == ("aliases",) and path[-1] == AUTO:
@@ -230,61 +228,44 @@ def _contradictions(policy: Policy) -> Iterator[Fault]:
             yield Fault((*path, "strategy"), "`strategy` needs the route `parallel`")
 
 
-def _band_faults(policy: Policy) -> Iterator[Fault]:
-    positions: list[tuple[Path, Band]] = [(("band",), policy.band)]
-    positions += [
-        (("tenants", tenant_id, "band"), own.band)
-        for tenant_id, own in policy.tenants.items()
-        if own.band is not None
-    ]
-    for path, band in positions:
-        if not 0 <= band.low <= band.high <= 1:
-            yield Fault(path, f"0 <= low <= high <= 1 must hold, got {band.low}, {band.high}")
-
-
-def _size_faults(policy: Policy) -> Iterator[Fault]:
+def _level_faults(policy: Policy) -> Iterator[Fault]:
     counts: list[tuple[Path, str, int, int]] = [
-        (("rules",), "rules", len(policy.rules), MAX_RULES),
-        (("aliases",), "aliases", len(policy.aliases), MAX_ALIASES),
         (("tenants",), "tenants", len(policy.tenants), MAX_TENANTS),
         ((), "rules in all", sum(1 for _ in policy.all_rules()), MAX_ALL_RULES),
     ]
-    for tenant_id, own in policy.tenants.items():
-        path: Path = ("tenants", tenant_id)
-        counts.append(((*path, "rules"), "rules", len(own.rules), MAX_RULES))
-        counts.append(((*path, "aliases"), "aliases", len(own.aliases), MAX_ALIASES))
+    for path, level in policy.levels():
+        band = level.band
+        if band is not None and not 0 <= band.low <= band.high <= 1:
+            message = f"0 <= low <= high <= 1 must hold, got {band.low}, {band.high}"
+            yield Fault((*path, "band"), message)
+        counts.append(((*path, "rules"), "rules", len(level.rules), MAX_RULES))
+        counts.append(((*path, "aliases"), "aliases", len(level.aliases), MAX_ALIASES))
     for path, noun, count, most in counts:
         if count > most:
             yield Fault(path, f"{count} {noun}; at most {most} are allowed")
 
 
-def _condition_faults(when: When, path: Path) -> Iterator[Fault]:
-    depth, nodes = when.size()
+def _condition_faults(rule: Rule, path: Path) -> Iterator[Fault]:
+    depth, nodes = rule.when.size()  # compiles them, too: now, not with the first task
     if depth > MAX_CONDITION_DEPTH:
         message = f"conditions nest {depth} deep; at most {MAX_CONDITION_DEPTH} are allowed"
         yield Fault(path, message)
-    elif nodes > MAX_CONDITION_NODES:
+        return
+    if nodes > MAX_CONDITION_NODES:
         yield Fault(path, f"{nodes} conditions; at most {MAX_CONDITION_NODES} are allowed")
-    else:
-        yield from _inner_faults(when, path)
-
-
-def _inner_faults(when: When, path: Path) -> Iterator[Fault]:
-    if when.time is not None:
-        try:
-            zone_of(when.time.zone)
-        except ValueError as error:
-            hint = meant(when.time.zone, zone_names()) or "; expected a name like Europe/Berlin"
-            yield Fault((*path, "time", "zone"), f"{error}{hint}")
-    for n, word in enumerate(when.words or ()):
-        if not words_of(word.rstrip("*").encode()):
-            message = f"{word!r} never counts: it holds no word, or one that is only polite"
-            yield Fault((*path, "words", n), message)
-    for name in ("all", "any"):
-        for n, branch in enumerate(getattr(when, name) or ()):
-            yield from _inner_faults(branch, (*path, name, n))
-    if when.not_ is not None:
-        yield from _inner_faults(when.not_, (*path, "not"))
+        return
+    for at, when in rule.when.walk(path):
+        if when.time is not None:
+            try:
+                zone_of(when.time.zone)
+            except ValueError as error:
+                near = suggestion(when.time.zone, zone_names())
+                hint = near or "; expected a name like Europe/Berlin"
+                yield Fault((*at, "time", "zone"), f"{error}{hint}")
+        for n, word in enumerate(when.words or ()):
+            if not words_of(word.rstrip("*").encode()):
+                message = f"{word!r} never counts: it holds no word, or one that is only polite"
+                yield Fault((*at, "words", n), message)
 
 
 def unknown_policy_names(
@@ -310,26 +291,21 @@ def unknown_names(
         backends: The backends there are.
     """
     known_tenants, known_backends = set(tenant_ids), set(backends)
+
+    def unknown(noun: str, name: str, known: set[str]) -> str:
+        return f"no {noun} {name!r} here{suggestion(name, known)}"
+
     for tenant_id in policy.tenants:
         if tenant_id not in known_tenants:
-            text = f"no tenant {tenant_id!r} here{meant(tenant_id, known_tenants)}"
-            yield Fault(("tenants", tenant_id), text, at_key=True)
+            message = unknown("tenant", tenant_id, known_tenants)
+            yield Fault(("tenants", tenant_id), message, at_key=True)
     for path, rule in policy.all_rules():
-        yield from _strange_tenants(rule.when, (*path, "when"), known_tenants)
+        for at, when in rule.when.walk((*path, "when")):
+            for n, tenant_id in enumerate(when.tenants or ()):
+                if tenant_id not in known_tenants:
+                    message = unknown("tenant", tenant_id, known_tenants)
+                    yield Fault((*at, "tenants", n), message)
     for path, choice in policy.all_choices():
         for n, name in enumerate(choice.backends):
             if name not in known_backends:
-                text = f"no backend {name!r} here{meant(name, known_backends)}"
-                yield Fault((*path, "backends", n), text)
-
-
-def _strange_tenants(when: When, path: Path, known: set[str]) -> Iterator[Fault]:
-    for n, tenant_id in enumerate(when.tenants or ()):
-        if tenant_id not in known:
-            text = f"no tenant {tenant_id!r} here{meant(tenant_id, known)}"
-            yield Fault((*path, "tenants", n), text)
-    for name in ("all", "any"):
-        for n, branch in enumerate(getattr(when, name) or ()):
-            yield from _strange_tenants(branch, (*path, name, n), known)
-    if when.not_ is not None:
-        yield from _strange_tenants(when.not_, (*path, "not"), known)
+                yield Fault((*path, "backends", n), unknown("backend", name, known_backends))

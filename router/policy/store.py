@@ -64,7 +64,10 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     at: int  # Unix time
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+_FIELDS = Stored.__struct_fields__[1:]  # of a version's hash, which has the content besides
+
+
+class State(msgspec.Struct, frozen=True):
     """What is in force."""
 
     last: int = 0  # the highest version there is
@@ -99,10 +102,8 @@ class PolicyStore:
     async def state(self) -> State:
         """What is in force now."""
         with _as_unavailable():
-            fields = State.__struct_fields__
-            found: Any = await self._redis.hmget(_STATE, list(fields))
-            values = zip(fields, found, strict=True)
-            return State(**{name: int(value or 0) for name, value in values})
+            found: Any = await self._redis.hmget(_STATE, list(State.__struct_fields__))
+        return State(*(int(value or 0) for value in found))
 
     async def put(
         self, content: bytes, *, author: str, comment: str = "", floor: int = 0
@@ -144,25 +145,21 @@ class PolicyStore:
             found: Any = await self._redis.hgetall(_key(version))
         if not found:
             raise NoSuchVersion(version)
-        return _stored(version, found), found[b"content"]
+        return _stored(version, [found[name.encode()] for name in _FIELDS]), found[b"content"]
 
     async def versions(self) -> list[Stored]:
         """All versions, the latest first."""
         state = await self.state()
         numbers = set(range(max(1, state.last - MAX_VERSIONS + 1), state.last + 1))
         numbers |= {state.active, state.shadow} - {0}
-        fields = ("sha256", "label", "author", "comment", "at")
         listed = sorted(numbers, reverse=True)
         with _as_unavailable():
             pipe = self._redis.pipeline(transaction=False)
             for number in listed:
-                pipe.hmget(_key(number), fields)
+                pipe.hmget(_key(number), _FIELDS)
             rows = await pipe.execute()
-        return [
-            _stored(number, {name.encode(): value for name, value in zip(fields, row, strict=True)})
-            for number, row in zip(listed, rows, strict=True)
-            if row[0] is not None
-        ]
+        found = zip(listed, rows, strict=True)
+        return [_stored(number, row) for number, row in found if row[0] is not None]
 
     async def activate(
         self, version: int, *, expected: int, author: str, comment: str = ""
@@ -258,23 +255,14 @@ def _key(version: int) -> str:
     return f"lw1:{{policy}}:v:{version}"
 
 
-def _stored(version: int, found: dict[bytes, bytes]) -> Stored:
-    return Stored(
-        version=version,
-        sha256=found[b"sha256"].decode(),
-        label=found[b"label"].decode(),
-        author=found[b"author"].decode(),
-        comment=found[b"comment"].decode(),
-        at=int(found[b"at"]),
+def _stored(version: int, values: list[bytes]) -> Stored:
+    row = [version, *(value.decode() for value in values)]
+    return msgspec.convert(
+        dict(zip(Stored.__struct_fields__, row, strict=True)), Stored, strict=False
     )
 
 
 def _audit_line(entry_id: bytes, fields: dict[bytes, bytes]) -> AuditLine:
-    return AuditLine(
-        at_ms=int(entry_id.partition(b"-")[0]),
-        action=fields[b"action"].decode(),
-        author=fields[b"author"].decode(),
-        from_=int(fields[b"from"]),
-        to=int(fields[b"to"]),
-        comment=fields[b"comment"].decode(),
-    )
+    texts = {name.decode(): value.decode() for name, value in fields.items()}
+    at_ms = int(entry_id.partition(b"-")[0])
+    return msgspec.convert({"at_ms": at_ms, **texts}, AuditLine, strict=False)

@@ -25,7 +25,7 @@ from msgspec import Meta
 Preset = Literal["economy", "balanced", "careful"]
 
 # Bands by quality, along the measured trade-off: docs/policies.md has what each of them costs.
-_DIAL: tuple[tuple[float, float, float], ...] = (
+_MEASURED_BANDS: tuple[tuple[float, float, float], ...] = (
     (0.0, 0.5, 0.5),
     (0.3, 0.25, 0.75),
     (0.6, 0.15, 0.6),
@@ -36,6 +36,7 @@ PRESETS: dict[Preset, float] = {"economy": 0.3, "balanced": 0.6, "careful": 1.0}
 MIN_P, MAX_P = 0.02, 0.98  # no condition moves an edge of the band beyond
 MAX_MULTIPLE = 4.0  # of a wait or a price over the usual one, and its inverse
 MAX_EXPLORATION = 0.1
+SCARCE_SHARE = 0.25  # of a pool; with more left, nobody needs to save
 _DRIFT_STEP = 0.35  # of the way to certainty that each alarm moves the band's edges
 _MAX_DRIFT_STEPS = 2
 
@@ -86,8 +87,11 @@ class Prices(msgspec.Struct, frozen=True):
 
 def band_of(quality: float) -> tuple[float, float]:
     """The edges of the band for a quality from 0 to 1, linear between the measured points."""
-    at = min(len(_DIAL) - 1, max(1, bisect_right([point[0] for point in _DIAL], quality)))
-    (start, *below), (end, *above) = _DIAL[at - 1], _DIAL[at]
+    at = min(
+        len(_MEASURED_BANDS) - 1,
+        max(1, bisect_right([point[0] for point in _MEASURED_BANDS], quality)),
+    )
+    (start, *below), (end, *above) = _MEASURED_BANDS[at - 1], _MEASURED_BANDS[at]
     part = (quality - start) / (end - start)
     low, high = (a + part * (b - a) for a, b in zip(below, above, strict=True))
     return low, high
@@ -125,9 +129,6 @@ def band_at(
 def scarcity(share_left: float) -> float:
     """The multiple of an engine's price when so much of the tenant's pool is left: 1 to 4."""
     return 1 + (MAX_MULTIPLE - 1) * max(0.0, 1 - max(0.0, share_left) / SCARCE_SHARE)
-
-
-SCARCE_SHARE = 0.25  # of a pool; with more left, nobody needs to save
 
 
 def _bounded(multiple: float) -> float:

@@ -9,7 +9,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from router.policy.positions import Path, Position, json_positions, nearest, toml_positions
+from router.policy.positions import Path, Position, nearest, positions_of
 
 TOML = """\
 # c
@@ -59,7 +59,7 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_toml(newline: str) -> None:
     text = TOML.replace("\n", newline)
-    found = toml_positions(text)
+    found = positions_of(text)
     assert set(found) == set(paths(tomllib.loads(text)))
     for path, key, value in PLACES:
         assert found[path] == (key, value), path
@@ -67,14 +67,14 @@ def test_toml(newline: str) -> None:
 
 def test_json() -> None:
     text = '{"a": [1,\n {"b\\"c": {}}], "\\ud83d\\ude00": "x]"}'
-    found = json_positions(text)
+    found = positions_of(text)
     assert set(found) == set(paths(json.loads(text)))
     assert found["a",] == (Position(1, 2), Position(1, 7))
     assert found["a", 1, 'b"c'] == (Position(2, 3), Position(2, 11))
 
 
 def test_what_has_no_place_of_its_own_stands_where_its_table_does() -> None:
-    found = toml_positions("[a]\nb = { c = 1 }")
+    found = positions_of("[a]\nb = { c = 1 }")
     assert nearest(found, ("a", "b", "x"), key=False) == Position(2, 5)
     assert nearest(found, ("a", "b", "c"), key=True) == Position(2, 7)
     assert nearest(found, ("z",), key=False) is None
@@ -90,7 +90,7 @@ TREES = st.recursive(
 @hypothesis.given(st.dictionaries(KEYS, TREES, max_size=4), st.sampled_from([None, 1, 4]))
 def test_every_path_of_any_json_document_has_its_place(tree: Any, indent: int | None) -> None:
     text = json.dumps(tree, indent=indent)
-    found = json_positions(text)
+    found = positions_of(text)
     assert set(found) == set(paths(json.loads(text)))
     lines = text.splitlines()
     for path in paths(tree):
