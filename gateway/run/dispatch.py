@@ -19,7 +19,6 @@ from backends.contract import (
     Delta,
     Finish,
     GenerateRequest,
-    Usage,
 )
 from gateway.run.branch import Branch, Branches, TokenTimes
 from gateway.run.delegations import Delegations
@@ -145,24 +144,6 @@ class Run:
             branch.generation = None
         self.branches.clear()
         self.shown.release()
-
-    @property
-    def backends(self) -> tuple[str, ...]:
-        """The route's backends, as failovers have left them."""
-        return tuple(self.branches.backends)
-
-    def usage_by_backend(self) -> Mapping[str, Usage]:
-        """What was used, by name; whole after `close`."""
-        return self.branches.usage_by_backend()
-
-    @property
-    def usages(self) -> list[Usage]:
-        """What was used, by backend index; whole after `close`."""
-        return self.branches.usages()
-
-    def own_usages(self) -> list[Usage]:
-        """What was used so far of the task's own reservation, by backend index."""
-        return self.branches.own_usages()
 
     # -- sub-tasks -------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ def note_end(
         backend=backend,
         pinned=chosen.reason in (Reason.MODEL, Reason.HINT),
     )
-    is_real = not any(infos[name].simulated for name in run.backends)
+    is_real = not any(infos[name].simulated for name in run.branches.backends)
     if chosen.record.compares and is_real and others == ("fast",):
         texts = {phase: _text_of(output, phase) for phase in ("commentary", "final_answer")}
         agreed = agreement(texts["commentary"], texts["final_answer"])

@@ -99,7 +99,7 @@ def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
     run = Run(chosen, job.writer, gw.clock_us, side_reservations, expected)
 
     def used() -> dict[BackendGroup, int]:
-        usages = run.own_usages()
+        usages = run.branches.own_usages()
         if summary is not None:
             usages = summary.added_to(usages, so_far=True)
         return costs(gw, admitted, usages)
@@ -183,7 +183,7 @@ def _open(gw: Gateway, job: Job, running: RunningTask) -> Routing:
     if job.writer.is_open:
         job.writer.update(routing)
     else:
-        job.writer.open(gw.wall_s(), gw.infos[running.run.backends[-1]].model, routing)
+        job.writer.open(gw.wall_s(), gw.infos[running.run.branches.backends[-1]].model, routing)
     return routing
 
 

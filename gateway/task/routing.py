@@ -97,7 +97,7 @@ def ended_routing(
     has_changed = run.failovers or _shows_delegations(running) or running.summary is not None
     if begun is None or has_changed:
         begun = running_routing(gw, running)
-    answer_usages = run.usage_by_backend().values()
+    answer_usages = run.branches.usage_by_backend().values()
     num_output = max([usage.num_output_tokens for usage in answer_usages], default=0)
     ended = msgspec.structs.replace(
         begun,

@@ -84,7 +84,7 @@ class RunningTask(msgspec.Struct, frozen=True):
         chosen = self.admitted.chosen
         if not self.run.failovers:
             return chosen
-        return msgspec.structs.replace(chosen, backends=self.run.backends)
+        return msgspec.structs.replace(chosen, backends=tuple(self.run.branches.backends))
 
     @property
     def decision(self) -> RouteDecision:
@@ -96,7 +96,7 @@ class RunningTask(msgspec.Struct, frozen=True):
 
     def usage_by_backend(self) -> Mapping[str, Usage]:
         """What is charged."""
-        used = self.run.usage_by_backend()
+        used = self.run.branches.usage_by_backend()
         if self.summary is None:
             return used
         used = dict(used)
@@ -106,7 +106,7 @@ class RunningTask(msgspec.Struct, frozen=True):
 
     def usages(self) -> list[Usage]:
         """The same in the order of the route's backends."""
-        usages = self.run.usages
+        usages = self.run.branches.usages()
         return usages if self.summary is None else self.summary.added_to(usages)
 
 

@@ -138,13 +138,13 @@ class SummaryRun:
 
     def added_to(self, usages: list[Usage], *, so_far: bool = False) -> list[Usage]:
         """`usages` of the route's backends, this included; whole after `close`."""
-        own = self._run.own_usages() if so_far else self._run.usages
+        own = self._run.branches.own_usages() if so_far else self._run.branches.usages()
         usages[self._index] += own[0]
         return usages
 
     def usage_by_backend(self) -> dict[str, Usage]:
         """What was used, by the backends that worked for it."""
-        used = self._run.usage_by_backend()
+        used = self._run.branches.usage_by_backend()
         return {name: usage for name, usage in used.items() if usage != Usage()}
 
     def view(self) -> RoutedCompaction:

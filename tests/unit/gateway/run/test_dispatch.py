@@ -167,7 +167,7 @@ async def test_one_backend_passes_through() -> None:
     assert stage.said == [("a", None), ("b", None)]
     stage.run.close()
     assert generation.num_cancels == 0, "it had finished"
-    assert stage.run.usages == [stop(3).usage]
+    assert stage.run.branches.usages() == [stop(3).usage]
     assert stage.run.shown.first == TokenTimes(0, 10, 30, 40)
     assert stage.deep.generations == []
 
@@ -181,7 +181,7 @@ async def test_an_engines_error_is_the_outcome() -> None:
     assert outcome.finish is not None
     assert outcome.finish.reason is FinishReason.ERROR
     assert [error.backend for error in outcome.errors] == ["wafer"]
-    assert stage.run.usages == [failure().usage]
+    assert stage.run.branches.usages() == [failure().usage]
 
 
 async def test_a_refusal_of_the_only_backend_is_raised() -> None:
@@ -190,7 +190,7 @@ async def test_a_refusal_of_the_only_backend_is_raised() -> None:
         stage.start()
     assert caught.value is FULL
     stage.run.close()
-    assert stage.run.usages == [Usage()]
+    assert stage.run.branches.usages() == [Usage()]
     assert stage.said == []
 
 
@@ -201,7 +201,7 @@ async def test_refusals_of_both_backends_are_raised(strategy: str) -> None:
         stage.start()
     assert caught.value is (FULL if strategy == "hedge" else DOWN), "whoever was asked last"
     stage.run.close()
-    assert stage.run.usages == [Usage(), Usage()]
+    assert stage.run.branches.usages() == [Usage(), Usage()]
 
 
 REFUSALS: list[tuple[str, int]] = [
@@ -225,8 +225,8 @@ async def test_one_refusal_leaves_the_other_backend(strategy: str, refusing: int
     assert outcome.finish is not None
     assert outcome.finish.error is None
     stage.run.close()
-    assert stage.run.usages[left].num_output_tokens >= 4
-    assert stage.run.usages[refusing] == Usage()
+    assert stage.run.branches.usages()[left].num_output_tokens >= 4
+    assert stage.run.branches.usages()[refusing] == Usage()
 
 
 async def test_brief_comments_and_then_answers() -> None:
@@ -258,7 +258,7 @@ async def test_brief_cancels_commentary_that_comes_too_late() -> None:
     assert stage.fast.only.num_cancels == 1
     stage.run.close()
     assert stage.fast.only.num_cancels == 1
-    assert stage.run.usages == [USED, stop().usage], "what was cancelled is paid too"
+    assert stage.run.branches.usages() == [USED, stop().usage], "what was cancelled is paid too"
     assert stage.said == [("done", "final_answer")]
 
 
@@ -272,7 +272,7 @@ async def test_race_is_won_by_the_first_complete_answer() -> None:
     fast.sink.finish(stop(2))
     assert stage.said == [("fast", "final_answer")]
     assert (fast.num_cancels, deep.num_cancels) == (0, 1)
-    assert stage.run.usages == [stop(2).usage, USED]
+    assert stage.run.branches.usages() == [stop(2).usage, USED]
     assert stage.run.shown.first is not None
     assert stage.run.shown.first.backend_index == 0, "the client saw the winner's token first"
     assert stage.run.shown.answerer == 0
@@ -288,7 +288,7 @@ async def test_stop_ends_it_from_outside(strategy: str | None) -> None:
         stage.run.stop()
         assert stage.outcome() == RunOutcome(None)
         assert [generation.num_cancels for generation in generations] == [1] * len(generations)
-        assert sum(stage.run.usages, Usage()) == sum([USED] * len(generations), Usage())
+        assert sum(stage.run.branches.usages(), Usage()) == sum([USED] * len(generations), Usage())
         stage.run.close()
 
 
@@ -343,7 +343,7 @@ async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
     stage.deep.only.sink.push(text("better"))
     stage.deep.only.sink.finish(stop(5))
     assert stage.said == [("a draft", "commentary"), ("better", "final_answer")]
-    assert stage.run.usages == [stop(2).usage, stop(5).usage]
+    assert stage.run.branches.usages() == [stop(2).usage, stop(5).usage]
     assert stage.run.shown.answerer == 1
     assert stage.run.branches.generations() == (
         RoutedGeneration(backend="wafer", part="draft", state="finished", output_tokens=2),
@@ -405,7 +405,10 @@ async def test_breadth_starts_all_variations_at_once_and_adds_their_usage_up() -
         generation.sink.push(text(f"v{number}"))
         generation.sink.finish(stop(10))
     stage.deep.only.sink.finish(stop(5))
-    assert stage.run.usages == [Usage(num_input_tokens=21, num_output_tokens=30), stop(5).usage]
+    assert stage.run.branches.usages() == [
+        Usage(num_input_tokens=21, num_output_tokens=30),
+        stop(5).usage,
+    ]
     assert stage.outcome().finish is not None
 
 
@@ -430,7 +433,7 @@ async def test_stop_after_the_end_changes_nothing() -> None:
 async def test_stop_before_the_start_of_a_backend_costs_nothing() -> None:
     stage = Stage("race")
     stage.run.close()
-    assert stage.run.usages == [Usage(), Usage()]
+    assert stage.run.branches.usages() == [Usage(), Usage()]
 
 
 async def test_a_finish_after_the_wait_was_cancelled_is_harmless() -> None:
