@@ -20,6 +20,7 @@ from backends.contract import (
     ContextItem,
     CustomToolCall,
     CustomToolCallOutput,
+    DeltaKind,
     FilePart,
     FunctionCall,
     FunctionCallOutput,
@@ -141,6 +142,21 @@ def compaction_message(item: Compaction) -> Message | None:
         return None
     text = f"Earlier in this conversation:\n{item.summary}"
     return Message("developer", (TextPart(text),), id=item.id)
+
+
+def said_item(
+    kind: DeltaKind, text: str, call_id: str, name: str, namespace: str | None
+) -> Item | None:
+    """What a model said, as the next request has it; reasoning is not fed back."""
+    match kind:
+        case DeltaKind.TEXT:
+            return Message("assistant", (TextPart(text),))
+        case DeltaKind.FUNCTION_CALL:
+            return FunctionCall(call_id, name, text, namespace=namespace)
+        case DeltaKind.CUSTOM_CALL:
+            return CustomToolCall(call_id, name, text)
+        case DeltaKind.REASONING:
+            return None
 
 
 def parts_text(parts: Iterable[Part]) -> str:

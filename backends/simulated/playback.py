@@ -10,15 +10,12 @@ from collections.abc import Iterable
 import msgspec
 
 from backends.contract import (
-    CustomToolCall,
     Delta,
     DeltaKind,
     FinishReason,
-    FunctionCall,
     Item,
-    Message,
-    TextPart,
 )
+from backends.prompt import said_item
 from backends.script.scripted_answer import AnswerItem, ScriptedAnswer
 from backends.tokenizer import MAX_TOKEN_CHARS, token_ends
 
@@ -96,15 +93,11 @@ class Playback:
             return None
         if self.reason is FinishReason.LENGTH and self.items[-1].kind is not DeltaKind.TEXT:
             return None
-        return [_prompt_item(item) for item in self.items]
-
-
-def _prompt_item(item: AnswerItem) -> Item:
-    if item.kind is DeltaKind.FUNCTION_CALL:
-        return FunctionCall(item.call_id, item.name, item.text, namespace=item.namespace)
-    if item.kind is DeltaKind.CUSTOM_CALL:
-        return CustomToolCall(item.call_id, item.name, item.text)
-    return Message("assistant", (TextPart(item.text),))
+        said = (
+            said_item(item.kind, item.text, item.call_id, item.name, item.namespace)
+            for item in self.items
+        )
+        return [item for item in said if item is not None]
 
 
 def _until_stop(items: Iterable[AnswerItem], stop: list[str]) -> Iterable[AnswerItem]:

@@ -320,7 +320,7 @@ class UpstreamGeneration:
         now_us = monotonic_us()
         reader = self._reader
         deltas = reader.read(events, now_us)
-        self._turn.said(deltas, reader.finish)
+        self._turn.said(deltas, reader)
         self._heard_us = now_us
         if deltas and not self._turn.generate:
             # It answers, so it does not know warm-ups. What it said is ended and not asked again.

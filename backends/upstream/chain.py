@@ -11,21 +11,10 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import (
-    CustomToolCall,
-    Delta,
-    DeltaKind,
-    Finish,
-    FinishReason,
-    FunctionCall,
-    FunctionTool,
-    GenerateRequest,
-    Item,
-    Message,
-    TextPart,
-)
-from backends.prompt import digest_of
+from backends.contract import Delta, FinishReason, FunctionTool, GenerateRequest
+from backends.prompt import digest_of, said_item
 from backends.upstream.options import UpstreamOptions
+from backends.upstream.reader import Reader
 from backends.upstream.request_body import request_body
 
 PARENT_LOST = "previous_response_not_found"  # the server's code; the whole context will do
@@ -36,6 +25,11 @@ class Chain(msgspec.Struct, frozen=True):
 
     response_id: str
     digests: tuple[int, ...]  # of its context's items and its output's; reasoning weighs nothing
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What few others have: its length and last digest."""
+        return len(self.digests), self.digests[-1]
 
 
 class Turn:
@@ -49,8 +43,7 @@ class Turn:
         self._options = options
         self._whole: dict[str, Any] | None = None
         self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)
-        self._said: dict[int, tuple[Delta, list[str]]] = {}  # item -> its first delta, its text
-        self._is_complete = False
+        self.begin()
 
     @property
     def generate(self) -> bool:
@@ -85,10 +78,10 @@ class Turn:
 
     def begin(self) -> None:
         """Another attempt."""
-        self._said = {}
-        self._is_complete = False
+        self._said: dict[int, tuple[Delta, list[str]]] = {}  # item -> its first delta, its text
+        self._response_id: str | None = None  # the server's, once it has answered all of it
 
-    def said(self, deltas: Iterable[Delta], finish: Finish | None) -> None:
+    def said(self, deltas: Iterable[Delta], reader: Reader) -> None:
         """Take in what was read."""
         if not self._options.continues:
             return
@@ -97,35 +90,28 @@ class Turn:
             if known is None:
                 known = self._said[delta.index] = (delta, [])
             known[1].append(delta.text)
+        finish = reader.finish
         # Cut by a stop sequence of ours, the server's memory and the client's would differ.
         is_whole = finish is not None and finish.reason is FinishReason.STOP
-        self._is_complete = is_whole and not self._request.stop
+        self._response_id = reader.response_id if is_whole and not self._request.stop else None
 
-    def chain(self, response_id: str | None) -> Chain | None:
+    def chain(self) -> Chain | None:
         """What can be gone on from, once it has ended."""
-        if response_id is None or not self._is_complete:
+        if self._response_id is None:
             return None
-        items = (self._item(first, "".join(text)) for first, text in self._said.values())
-        output = tuple(digest_of(item) for item in items if item is not None)
-        digests = self.digests + output
-        return Chain(response_id, digests) if digests else None
-
-    def _item(self, delta: Delta, text: str) -> Item | None:
-        """An item as the next request will have it; reasoning weighs nothing there."""
-        if delta.kind is DeltaKind.TEXT:
-            return Message("assistant", (TextPart(text),))
-        if delta.kind is DeltaKind.FUNCTION_CALL:
-            namespaces = {
-                tool.name: tool.namespace
-                for tool in self._request.tools
-                if isinstance(tool, FunctionTool)
-            }
-            return FunctionCall(
-                delta.call_id, delta.name, text, namespace=namespaces.get(delta.name)
+        namespaces = {
+            tool.name: tool.namespace
+            for tool in self._request.tools
+            if isinstance(tool, FunctionTool)
+        }
+        items = (
+            said_item(
+                first.kind, "".join(text), first.call_id, first.name, namespaces.get(first.name)
             )
-        if delta.kind is DeltaKind.CUSTOM_CALL:
-            return CustomToolCall(delta.call_id, delta.name, text)
-        return None
+            for first, text in self._said.values()
+        )
+        digests = self.digests + tuple(digest_of(item) for item in items if item is not None)
+        return Chain(self._response_id, digests) if digests else None
 
 
 class StoredChains:
@@ -137,7 +123,7 @@ class StoredChains:
 
     def find(self, turn: Turn) -> Chain | None:
         """The longest that a turn follows."""
-        for length in range(len(turn.digests) - 1, 0, -1):
+        for length in range(len(turn.digests) - 1, 0, -1) if self._chains else ():
             chain = self._chains.get((length, turn.digests[length - 1]))
             if chain is not None and turn.follows(chain):
                 return chain
@@ -145,14 +131,12 @@ class StoredChains:
 
     def add(self, chain: Chain) -> None:
         """Remember one."""
-        key = len(chain.digests), chain.digests[-1]
-        self._chains.pop(key, None)
-        self._chains[key] = chain
+        self._chains.pop(chain.key, None)
+        self._chains[chain.key] = chain
         while len(self._chains) > self._max_chains:
             del self._chains[next(iter(self._chains))]
 
     def forget(self, chain: Chain) -> None:
         """The server does not know it any more."""
-        key = len(chain.digests), chain.digests[-1]
-        if self._chains.get(key) == chain:
-            del self._chains[key]
+        if self._chains.get(chain.key) == chain:
+            del self._chains[chain.key]

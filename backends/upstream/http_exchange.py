@@ -18,7 +18,7 @@ from backends.upstream.chat_reader import decode_chunk
 from backends.upstream.errors import Failure, broken, http_failure
 from backends.upstream.options import UpstreamOptions, http_url
 from backends.upstream.reader import decoded
-from backends.upstream.responses_reader import Event, decode_event
+from backends.upstream.responses_reader import decode_event
 from backends.upstream.sse import EventParser, EventTooLongError
 
 # Takes events that came together, as the protocol has them; true once the last was among them.
@@ -44,7 +44,7 @@ class HttpTransport:
         )
         self._ahead_path = _path(options, options.probe_path or "/models")
         self._ahead_timeout_s = options.connect_timeout_s
-        self._chains = StoredChains(MAX_CHAINS) if options.stores else None
+        self._chains = StoredChains(MAX_CHAINS)  # empty where the server stores nothing
         self.num_continued = self.num_chains_lost = 0
 
     async def exchange(self, turn: Turn, receive: Receive) -> None:
@@ -56,29 +56,21 @@ class HttpTransport:
         Raises:
             Failure: No answer, an answer other than 200, a cut stream; or raised by `receive`.
         """
-        chains = self._chains
-        if chains is None:
-            await self._exchange(turn.whole(), receive)
-            return
-        names = _Names(receive)
-        chain = chains.find(turn)
+        chain = self._chains.find(turn)
         try:
-            if chain is None:
-                await self._exchange(turn.whole(), names.receive)
-            else:
-                await self._exchange(turn.after(chain), names.receive)
-                self.num_continued += 1
+            await self._post(turn.whole() if chain is None else turn.after(chain), receive)
+            self.num_continued += chain is not None
         except Failure as failure:
             if chain is None or failure.code != PARENT_LOST:
                 raise
             self.num_chains_lost += 1
-            chains.forget(chain)
-            await self._exchange(turn.whole(), names.receive)
-        made = turn.chain(names.response_id)
+            self._chains.forget(chain)
+            await self._post(turn.whole(), receive)
+        made = turn.chain()
         if made is not None:
-            chains.add(made)
+            self._chains.add(made)
 
-    async def _exchange(self, body: dict[str, Any], receive: Receive) -> None:
+    async def _post(self, body: dict[str, Any], receive: Receive) -> None:
         parser = EventParser()
 
         def take(arrived: bytes) -> bool:
@@ -126,21 +118,6 @@ class HttpTransport:
         except BrokenError as error:
             message = f"no connection to the upstream: {error}"
             raise broken(self._backend, message, unused=True) from error
-
-
-class _Names:
-    """Notes on the way which response the events are of."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
-        self.response_id: str | None = None
-
-    def receive(self, events: list[Event]) -> bool:
-        """See `Receive`."""
-        for event in events if self.response_id is None else ():
-            if event.response is not None:
-                self.response_id = event.response.id
-        return self._receive(events)
 
 
 class Probe:

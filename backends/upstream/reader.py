@@ -42,6 +42,7 @@ class Reader:
         """`wrapped` names the custom tools that the upstream knows as functions."""
         self.finish: Finish | None = None
         self.failure: Failure | None = None  # counts behind the deltas that came with it
+        self.response_id: str | None = None  # the upstream's own, where it names responses
         self._backend = backend
         self._request = request
         self._wrapped = wrapped

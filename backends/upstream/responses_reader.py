@@ -141,14 +141,8 @@ class ResponsesReader(Reader):
             text_type = _TEXT_TYPES.get(event.type)
             if text_type is not None:
                 self._take_text(event, *text_type)
-            elif event.type in TERMINALS:
-                reason = self._take_terminal(event)
-            elif event.type == "error":
-                raise self._error(event)
-            elif event.item is not None:
-                self._open(event.item, event.item.id, event.output_index)
-                if event.type == "response.output_item.done":
-                    self._close(event.item, self._key(event.item.id, event.output_index))
+            else:
+                reason = self._take_event(event)
             if self._stops and any(finder.found for finder in self._stops.values()):
                 reason = reason or FinishReason.STOP
             if reason is not None:
@@ -158,6 +152,20 @@ class ResponsesReader(Reader):
                 self._reason = reason
                 return True
         return False
+
+    def _take_event(self, event: Event) -> FinishReason | None:
+        """An event other than a text's; a terminal one says how the response ended."""
+        if event.response is not None and self.response_id is None:
+            self.response_id = event.response.id
+        if event.type in TERMINALS:
+            return self._take_terminal(event)
+        if event.type == "error":
+            raise self._error(event)
+        if event.item is not None:
+            self._open(event.item, event.item.id, event.output_index)
+            if event.type == "response.output_item.done":
+                self._close(event.item, self._key(event.item.id, event.output_index))
+        return None
 
     def _take_text(self, event: Event, kind: DeltaKind, is_delta: bool) -> None:
         key: Hashable = event.item_id

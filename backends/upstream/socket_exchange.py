@@ -21,14 +21,7 @@ from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
 from backends.net.quick_connection import QuickConnection
 from backends.upstream.chain import PARENT_LOST, Chain, Turn
-from backends.upstream.errors import (
-    SOCKET_AGED,
-    Failure,
-    WireError,
-    broken,
-    http_failure,
-    overloaded,
-)
+from backends.upstream.errors import SOCKET_AGED, Failure, broken, http_failure, overloaded
 from backends.upstream.http_exchange import Receive
 from backends.upstream.options import UpstreamOptions, socket_url
 from backends.upstream.reader import decoded
@@ -41,16 +34,12 @@ STALE_AFTER_S = 1.0  # a socket that idled longer may have been closed without o
 
 _LAST = frozenset({*TERMINALS, "error"})
 
+_PARENT = "previous_response_id"  # the field that names what a response goes on from
 _encode = msgspec.json.encode
 
 
 class _ParentLostError(Exception):
-    """The server does not know the response that was to be gone on from."""
-
-
-def _is_lost(error: WireError | None) -> bool:
-    parameter = "previous_response_id"
-    return error is not None and (error.code == PARENT_LOST or error.param == parameter)
+    """The server does not know the response that was to be gone on from; nothing was handed on."""
 
 
 class _Connect(connect):
@@ -79,16 +68,13 @@ class SocketTransport:
         chain = stream.chain
         if chain is not None and turn.follows(chain):
             try:
-                await stream.run(turn.after(chain), receive)
+                await stream.run(turn, turn.after(chain), receive)
+                self.num_continued += 1
+                return
             except _ParentLostError:
                 self.num_chains_lost += 1
                 stream = await self._stream(turn)
-            else:
-                self.num_continued += 1
-                stream.remember(turn)
-                return
-        await stream.run(turn.whole(), receive)
-        stream.remember(turn)
+        await stream.run(turn, turn.whole(), receive)
 
     async def warm_up(self, turn: Turn, receive: Receive) -> None:
         """Have the server prepare for what follows.
@@ -110,8 +96,7 @@ class SocketTransport:
     def sweep(self) -> None:
         """Let go of sockets that are closed, old, or idle for long; the newest stays warm."""
         for socket in list(self._sockets):
-            is_spare = socket is not self._sockets[-1]
-            if socket.is_done(is_spare):
+            if socket.is_done(is_spare=socket is not self._sockets[-1]):
                 self._sockets.remove(socket)
                 socket.retire()
 
@@ -130,14 +115,16 @@ class SocketTransport:
         if stream is None:
             async with self._opening:
                 stream = self._free_stream(turn)
-                if stream is None:
-                    return (await self._open()).take_first()
-        return stream.take()
+                if stream is None:  # opened for it, however short sockets live
+                    stream = next(iter((await self._open()).free))
+        del stream.socket.free[stream]
+        return stream
 
     def _free_streams(self) -> "Iterator[_Stream]":
         # The newest first, so that the oldest fall idle and go.
         for socket in reversed(self._sockets):
-            yield from socket.free
+            if socket.usable:
+                yield from socket.free
 
     def _free_stream(self, turn: Turn) -> "_Stream | None":
         """The stream that holds most of its context, else one that holds none, else the idlest."""
@@ -195,11 +182,9 @@ class _Socket:
         self._writers: set[asyncio.Task[None]] = set()
         num_streams = options.max_streams_per_socket
         # Names are used again: a server counts the distinct ones of a connection (OpenAI: 32).
-        names: list[str | None] = [f"s{number}" for number in range(num_streams)]
-        if num_streams == 1:
-            names = [None]
+        names = [f"s{number}" for number in range(num_streams)] if num_streams > 1 else [None]
         self._streams = {name: _Stream(self, name) for name in names}
-        self._free = dict.fromkeys(self._streams.values())  # in the order they fell free
+        self.free = dict.fromkeys(self._streams.values())  # in the order they fell free
         self._fault: Failure | None = None  # of an event: no more of them is wanted
         connection.listen(self._take, MAX_EVENT_BYTES)
         self._reader = asyncio.create_task(self._read())
@@ -215,29 +200,19 @@ class _Socket:
         """How long ago it was opened, or a response of it ended."""
         return self._loop.time() - self._used_s
 
-    @property
-    def free(self) -> "tuple[_Stream, ...]":
-        """Its free streams, if it may carry more."""
-        return tuple(self._free) if self._free and self.usable else ()
-
-    def take(self, stream: "_Stream") -> None:
-        """That free stream is somebody's now."""
-        del self._free[stream]
-
-    def take_first(self) -> "_Stream":
-        """A stream of a socket that was opened for it, however short sockets live."""
-        return next(iter(self._free)).take()
-
-    def give(self, stream: "_Stream") -> None:
+    def release(self, stream: "_Stream") -> None:
         """A stream's response has ended."""
         self._used_s = stream.used_s = self._loop.time()
-        self._free[stream] = None
+        self.free[stream] = None
 
-    def is_done(self, is_spare: bool) -> bool:
+    def is_done(self, *, is_spare: bool) -> bool:
         """Whether nothing will come over it any more."""
-        is_idle = len(self._free) == len(self._streams)
         too_long = is_spare and self.idle_s > self._options.socket_max_idle_s
-        return self._reader.done() or (is_idle and (too_long or not self.usable))
+        return self._reader.done() or (self._is_idle and (too_long or not self.usable))
+
+    @property
+    def _is_idle(self) -> bool:
+        return len(self.free) == len(self._streams)
 
     async def send(self, event: dict[str, Any]) -> None:
         """Send an event.
@@ -268,7 +243,7 @@ class _Socket:
 
     async def close(self) -> None:
         """Close the connection and wait for its reader to see it."""
-        if len(self._free) == len(self._streams):
+        if self._is_idle:
             self.retire()
         else:
             self.abandon()
@@ -311,40 +286,36 @@ class _Socket:
         if self._fault is not None:
             return
         events, self._fault = decoded(decode_event, messages, self.backend)
+        for event in events:
+            if event.error is not None and event.error.code == SOCKET_AGED:
+                self._retired = True
         if len(self._streams) > 1:
-            self._sort_out(events)
+            for name, together in self._by_stream(events).items():
+                if name in self._streams:
+                    self._streams[name].take_in(together)
         elif events:
-            self._hand_out(events, self._streams[None])
+            self._streams[None].take_in(events)
         if self._fault is not None:
             self.abandon()
 
-    def _sort_out(self, events: list[Event]) -> None:
-        """Give each stream what is its own, and all of them what names none."""
+    def _by_stream(self, events: list[Event]) -> dict[str | None, list[Event]]:
+        """Each stream's own events, with those that name none: they are everybody's."""
         own: dict[str | None, list[Event]] = {}
         for event in events:
             of_all = event.type == "error" and event.stream_id is None
             for name in self._streams if of_all else (event.stream_id,):
                 own.setdefault(name, []).append(event)
-        for name, together in own.items():
-            stream = self._streams.get(name)
-            if stream is not None:
-                self._hand_out(together, stream)
-
-    def _hand_out(self, events: list[Event], stream: "_Stream") -> None:
-        for event in events:
-            if event.error is not None and event.error.code == SOCKET_AGED:
-                self._retired = True
-        stream.take_in(events)
+        return own
 
 
 class _Stream:
     """One response at a time; after an abandoned one it is free once that has ended."""
 
     def __init__(self, socket: _Socket, name: str | None) -> None:
-        self._socket = socket
+        self.socket = socket
         self._name = name
-        self._receive: Receive | None = None
-        self._done: asyncio.Future[None] | None = None
+        self._receive: Receive | None = None  # while a response is under way and wanted
+        self._done = asyncio.get_running_loop().create_future()  # of the response under way
         self._response_id: str | None = None
         self.serial = 0  # of its responses
         self.abandoned = False
@@ -353,95 +324,89 @@ class _Stream:
         self.used_s = 0.0  # when a response of it ended last
         self._continues = False  # the response under way goes on from what the server remembers
 
-    def take(self) -> "_Stream":
-        """It is somebody's now, until its response has ended."""
-        self._socket.take(self)
-        return self
-
-    def remember(self, turn: Turn) -> None:
-        """Its response has ended: what can be gone on from, unless another has begun meanwhile."""
-        if self._receive is None and not self.abandoned:
-            self.chain = turn.chain(self._response_id)
-
-    async def run(self, body: dict[str, Any], receive: Receive) -> None:
+    async def run(self, turn: Turn, body: dict[str, Any], receive: Receive) -> None:
         """See `HttpTransport.exchange`.
 
         Raises:
-            _ParentLostError: What it was to go on from is gone; nothing was handed on.
+            _ParentLostError: What it was to go on from is gone.
         """
         self.chain = None
-        self._continues = "previous_response_id" in body
+        self._continues = _PARENT in body
         event = {name: value for name, value in body.items() if name != "stream"}
         event["type"] = "response.create"
-        self.is_stale = self._socket.idle_s > STALE_AFTER_S
+        if self._name is not None:
+            event["stream_id"] = self._name
+        self.is_stale = self.socket.idle_s > STALE_AFTER_S
         self.serial += 1
         self._receive, self._response_id = receive, None
         self._done = asyncio.get_running_loop().create_future()
         try:
             try:
-                await self._socket.send(
-                    event if self._name is None else event | {"stream_id": self._name}
-                )
+                await self.socket.send(event)
             except WebSocketException as error:
                 message = f"the upstream's socket broke: {error}"
-                raise broken(self._socket.backend, message, stale=self.is_stale) from error
+                raise broken(self.socket.backend, message, stale=self.is_stale) from error
             await self._done
         finally:
             # Only here is the stream free: whoever took it before would be taken for this one.
             if self._receive is None:
-                self._socket.give(self)
+                self.socket.release(self)
             else:  # not ended by an event
                 self._receive = None
                 self.abandoned = True
-                self._socket.drop(self, self._response_id)
+                self.socket.drop(self, self._response_id)
+        if not self.abandoned:
+            self.chain = turn.chain()
 
     def take_in(self, events: list[Event]) -> None:
         """Events of its response that came together."""
         self.is_stale = False
+        is_last = any(event.type in _LAST for event in events)
         if self.abandoned:
-            self._pass_over(events)
+            self._pass_over(events, is_last)
             return
         if self._receive is None:
             return
         failure: Exception | None = None
         try:
             if self._response_id is None:
-                if self._continues and any(_is_lost(event.error) for event in events):
+                if self._continues and any(map(_is_parent_lost, events)):
                     raise _ParentLostError
                 self._response_id = _response_id_in(events)
             is_enough = self._receive(events)
         except (Failure, _ParentLostError) as error:
             is_enough, failure = True, error
-        is_last = any(map(_is_last, events))
         if not is_enough and not is_last:
             return
         if is_last:
             self._receive = None
-        if self._done is not None and not self._done.done():
-            if failure is not None:
-                self._done.set_exception(failure)
-            else:
-                self._done.set_result(None)
+        if self._done.done():
+            return
+        if failure is None:
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(failure)
 
-    def _pass_over(self, events: list[Event]) -> None:
+    def _pass_over(self, events: list[Event], is_last: bool) -> None:
         """Nobody waits for its response."""
-        if any(map(_is_last, events)):
+        if is_last:
             self.abandoned = False
-            self._socket.give(self)
+            self.socket.release(self)
         elif self._response_id is None:
             self._response_id = _response_id_in(events)
             if self._response_id is not None:  # now it can be stopped
-                self._socket.drop(self, self._response_id)
+                self.socket.drop(self, self._response_id)
 
     def fail(self, failure: Failure) -> None:
         """The connection is gone."""
-        if self._receive is not None and self._done is not None and not self._done.done():
+        if self._receive is not None and not self._done.done():
             self._receive = None
             self._done.set_exception(failure)
 
 
-def _is_last(event: Event) -> bool:
-    return event.type in _LAST
+def _is_parent_lost(event: Event) -> bool:
+    error = event.error
+    return error is not None and (error.code == PARENT_LOST or error.param == _PARENT)
 
 
 def _response_id_in(events: list[Event]) -> str | None:
