@@ -120,21 +120,18 @@ class BackgroundRuns:
             retry_after_us=10_000_000,
         )
 
-    def find(self, tenant: Tenant, response_id: str) -> bytes | None:
-        """Find the object of a run that goes on; None if this tenant has no such run."""
+    def _run_of(self, tenant: Tenant, response_id: str) -> _Run | None:
         run = self._runs.get(response_id)
-        if run is None or run.tenant.id != tenant.id or not run.running:
-            return None
-        return run.stream.body
+        return run if run is not None and run.tenant.id == tenant.id else None
 
     async def read(self, tenant: Tenant, response_id: str) -> bytes | None:
         """Read the object of any stored response, as it stands; None if there is none.
 
         A run whose process is gone has failed.
         """
-        body = self.find(tenant, response_id)
-        if body is not None:
-            return body
+        run = self._run_of(tenant, response_id)
+        if run is not None and run.running:
+            return run.stream.body
         stored = await self._gw.store.load(tenant.id, response_id)
         if stored is None or not _is_running(stored.response):
             return stored.response if stored else None
@@ -152,8 +149,8 @@ class BackgroundRuns:
         Raises:
             ProtocolError: This process has no such run.
         """
-        run = self._runs.get(response_id)
-        if run is None or run.tenant.id != tenant.id:
+        run = self._run_of(tenant, response_id)
+        if run is None:
             message = (
                 f"No background response '{response_id[:80]}' can be streamed here: its events are "
                 "kept where it ran, and a while only. Retrieve it without 'stream'."
@@ -175,14 +172,14 @@ class BackgroundRuns:
 
         One that has ended is left as it is. A sub-task's id stops that alone.
         """
-        run = self._runs.get(response_id)
-        if run is not None and run.tenant.id == tenant.id:
+        run = self._run_of(tenant, response_id)
+        if run is not None:
             run.exchange.job.stop("cancelled")
             await asyncio.shield(run.exchange.pump)
             return run.stream.body
         whole_id, _, number = response_id.rpartition("-d")
-        run = self._runs.get(whole_id)
-        if run is not None and run.tenant.id == tenant.id and number.isdecimal():
+        run = self._run_of(tenant, whole_id)
+        if run is not None and number.isdecimal():
             job = run.exchange.job
             if job.redirect is None or int(number[:4]) not in job.delegations:
                 return None

@@ -243,23 +243,10 @@ async def get_readiness(request: AnyRequest) -> ASGIResponse:
 
 
 HANDLERS: list[Any] = [
-    responses_without_upgrade,
-    post_response,
-    get_response,
-    delete_response,
-    cancel_response,
-    post_feedback,
-    get_input_items,
-    count_input_tokens,
-    compact_context,
-    post_chat_completion,
-    post_route,
-    get_models,
-    get_model,
-    get_usage,
-    get_metrics,
-    get_health,
-    get_readiness,
+    *(responses_without_upgrade, post_response, get_response, delete_response, cancel_response),
+    *(post_feedback, get_input_items, count_input_tokens, compact_context),
+    *(post_chat_completion, post_route, get_models, get_model, get_usage),
+    *(get_metrics, get_health, get_readiness),
 ]
 
 

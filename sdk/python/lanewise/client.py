@@ -220,14 +220,14 @@ class Client:
     def _unreachable(self, error: Exception) -> LanewiseError:
         return LanewiseError("connection_failed", f"No gateway at {self._url} ({error}).")
 
-    def left(self, socket: "_Socket") -> None:
+    def retired(self, socket: "_Socket") -> None:
         """New turns go elsewhere."""
         if self._socket is socket:
             self._socket = None
 
     def gone(self, socket: "_Socket") -> None:
         """Nothing is left of a socket."""
-        self.left(socket)
+        self.retired(socket)
         self._sockets.discard(socket)
 
     def free_slot(self) -> None:
@@ -267,7 +267,7 @@ class _Socket:
     async def retire(self) -> None:
         """Take nothing new, and close when the last turn is over."""
         self._retired = True
-        self._client.left(self)
+        self._client.retired(self)
         if not self._streams:
             await self._connection.close()
 
