@@ -245,7 +245,7 @@ class WaitingRoom:
         now_us = self._clock_us()
         longest_us = longest_wait_us(self.config, self._policy_wait_ms(), task, room.group, now_us)
         block = None if first is None else block_of(first.grant)
-        certain_us = room.queue.certain_us(task.tenant.id, tokens, now_us, block)
+        certain_us = room.queue.expected_us(task.tenant.id, tokens, now_us, block, guess=False)
         if certain_us > longest_us or not room.queue.has_room(task.tenant.id):
             return 0
         return longest_us

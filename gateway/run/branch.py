@@ -25,7 +25,7 @@ from router.strategies.subtasks import Subtask
 
 
 class Listener(Protocol):
-    """Whoever runs the branch; exceptions of the first two go to the third."""
+    """What runs the branch; exceptions of the first two go to the third."""
 
     def on_delta(self, branch: "Branch", delta: Delta) -> None: ...
 
@@ -98,13 +98,13 @@ class Branch:
         self._run.break_off(error)
 
     def cancel(self) -> None:
-        """Stop it now; harmless once it is over."""
+        """Stop the generation now; harmless once it is over."""
         if self.usage is None:
             self.cancelled = True
             self.over(Usage() if self.generation is None else self.generation.cancel())
 
     def over(self, usage: Usage) -> None:
-        """It will use no more than this."""
+        """Note that it will use no more than this, and settle its own reservation."""
         self.usage = usage
         if self.reservation is not None:
             self.reservation.settle(usage)
@@ -112,7 +112,7 @@ class Branch:
             self.pending.withdraw()
 
     def usage_so_far(self) -> Usage:
-        """Its usage while it runs; what is cached is known once it has ended."""
+        """What it has used; the cached part is known once it has ended."""
         return self.usage or Usage(
             num_input_tokens=self.num_prompt_tokens, num_output_tokens=self.num_streamed_tokens
         )
@@ -207,7 +207,7 @@ class Branches(dict[int, Branch]):
                 yield branch.backend_index, branch.usage or Usage()
 
     def variations(self) -> RoutedVariations:
-        """Of `breadth`: how many were asked for, and how many came to their end."""
+        """How many variations were started, and how many came to their end."""
         rows = [branch for branch in self.values() if isinstance(branch.part, Vary)]
         whole = sum(branch.state == "finished" for branch in rows)
         return RoutedVariations(len(rows), whole)

@@ -158,7 +158,7 @@ class Run:
 
     @property
     def running_delegations(self) -> frozenset[int]:
-        """The numbers of the sub-tasks under way."""
+        """The numbers of the sub-tasks that run."""
         if self._delegations is None or self._closed:
             return frozenset()
         return self._delegations.running
@@ -226,13 +226,13 @@ class Run:
             self._release_done_groups()
 
     def _give_up(self, branch: Branch) -> None:
-        """A branch of which nothing was heard is cancelled, and has failed."""
+        """Note that a branch fell silent, which is a failure."""
         branch.failed = True
         message = f"silent for {PATIENCE_US // 1_000_000} s, so the answer goes on without it"
         self._silences += (BackendError(branch.backend, "server_error", message, retryable=True),)
 
     def _release_done_groups(self) -> None:
-        """Say which groups nothing of the task's own reservation runs on any more, nor will."""
+        """Report each group that the task's own reservation holds for nothing any more."""
         if self._closed or self.ended.done() or self.on_group_done is None:
             return  # then all of it is released
         own = (branch for branch in self.branches.values() if not branch.own_reservation)

@@ -54,13 +54,13 @@ class PendingReservation:
         self._is_withdrawn = False
 
     def withdraw(self) -> None:
-        """It is not wanted any more: it leaves the queue. Harmless when it is decided."""
+        """Take it out of the queue, since nobody wants it any more; harmless once it is decided."""
         self._is_withdrawn = True
         if self._on_stop is not None:
             self._on_stop()
 
     def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
-        """Nobody asked."""
+        """Parts do not report their positions."""
 
     def wait(self, on_stop: Callable[[], None] | None) -> None:
         """It waits from now on; None: no longer. A withdrawal that came before counts."""
@@ -99,7 +99,7 @@ class SideReservations:
         return pending
 
     def settle(self, reservation: Reservation, usage: Usage) -> None:
-        """Called by what was granted."""
+        """Charge what a part used, and release the rest; `SideReservation` calls it."""
         (demand,) = reservation.demands
         used_tokens = {demand.group: self._cost(demand.group, usage)}
         self._keep(start_settlement(self._gw, reservation, used_tokens))
@@ -171,7 +171,7 @@ class SideReservations:
         return made.grant
 
     def _refusal(self, group: BackendGroup, grant: Grant) -> ProtocolError:
-        """Why the part is left out, counted."""
+        """Count a refusal, and say why the part is left out."""
         gw = self._gw
         assert grant.limited_by is not None, "a refused grant names its pool"
         if grant.shed is not None:
@@ -196,7 +196,7 @@ class SideReservations:
 
 
 def part_of(task: Task, name: str, now_us: int) -> Task:
-    """A part of a task as a queue sees it.
+    """The task that stands in a queue for one of its parts.
 
     The client's deadline is the task's. How long it would wait for its turn counts for the part
     from when that asks: it may come long after the task.

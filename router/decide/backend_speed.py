@@ -42,7 +42,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class BackendSpeeds:
-    """The speeds of all backends; as many as are configured."""
+    """The speeds of all configured backends."""
 
     def __init__(self) -> None:
         self._speeds: dict[str, BackendSpeed] = {}

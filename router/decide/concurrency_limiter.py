@@ -26,12 +26,12 @@ class ConcurrencyLimiter:
         self._of_tenant: dict[tuple[str, BackendGroup], int] = {}
 
     def set_limit(self, group: BackendGroup, limit: int, shares: Mapping[str, int]) -> None:
-        """So many tasks at once; a tenant that is not named has no share of its own to stay in."""
+        """Limit a group to so many tasks at once; a tenant without a share is not bound by one."""
         self._limits[group] = limit
         self._shares[group] = shares
 
     def num_running(self, group: BackendGroup) -> int:
-        """Tasks of this process on a group, and those that are just asking for it."""
+        """How many tasks of this process run on a group or are just trying for it."""
         return self._running.get(group, 0)
 
     def running_by_tenant(self, group: BackendGroup) -> Counter[tuple[str, str]]:
@@ -111,7 +111,7 @@ class ConcurrencyLimiter:
             self.acquire(task_id, held[0], groups)
 
     def release(self, task_id: str) -> None:
-        """It is over, or was not admitted; harmless for one that is not counted."""
+        """Count a task no more; harmless for one that is not counted."""
         held = self._held.pop(task_id, None)
         if held is None:
             return

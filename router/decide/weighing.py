@@ -125,7 +125,7 @@ def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
     """Log-odds that outcomes add to p_deep.
 
     What is needed is the probability that fast fails where deep does not: the gain. The more of it
-    clients have told, the more the learned gain stands for it in place of the classifier's p_deep;
+    clients said, the more the learned gain stands for it in place of the classifier's p_deep;
     what hints taught only leans.
     """
     leaning = max(-MAX_HINTED, min(MAX_HINTED, PER_GAIN * facts.gain_correction))

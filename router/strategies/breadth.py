@@ -6,7 +6,7 @@ first to speak streams, the others are held (never more than their responses) an
 the order they ended. With a judge they are commentary and the judge's word is the final answer;
 without one each is a final answer. Variations call no tools; the judge may.
 
-The first has what the task has reserved, each other asks for its own: what the pools refuse is left
+The first runs under the task's reservation, each other under its own: what the pools refuse is left
 out, and each releases what it held when it ends.
 
 A variation that fails is left out, too; those still running are given up when all of them fall

@@ -119,7 +119,7 @@ class Brief(Machine):
         fast_failed = fast is not None and fast.reason is FinishReason.ERROR
         if self._items.speaker == DEEP or fast_failed:
             return self._conclude()
-        # What the comment held has been given back.
+        # What the comment held has been released.
         return [StartBranch(STAND_IN, FAST, own_reservation=True)]
 
     def _conclude(self) -> list[Action]:

@@ -30,7 +30,7 @@ CUT_PAUSE_US = 1_000_000
 
 
 class CapacityBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Between what a group's limit moves, in tasks at once, per gateway process."""
+    """The bounds of a group's limit, in tasks at once per gateway process."""
 
     min_concurrent: Annotated[int, Meta(ge=1, le=100_000)] = 4
     max_concurrent: Annotated[int, Meta(ge=1, le=100_000)] = 1_024

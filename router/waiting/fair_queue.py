@@ -41,7 +41,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuePosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a task stands."""
+    """Where a task stands in its group's queue."""
 
     position: int  # 1: next
     expected_us: int  # until it is served, as far as can be known
@@ -79,7 +79,7 @@ class FairQueue:
         return len(self._tenant_of)
 
     def num_waiting(self, tenant_id: str) -> int:
-        """Tasks of that tenant that wait."""
+        """How many tasks of that tenant wait."""
         line = self._lines.get(tenant_id)
         return len(line.waiters) if line is not None else 0
 
@@ -94,9 +94,9 @@ class FairQueue:
     # -- in and out ----------------------------------------------------------------------------
 
     def join(self, waiter: Waiter, block: Block | None = None) -> None:
-        """Stand in line; `has_room` said that there is room.
+        """Add a task to its tenant's line; `has_room` said that there is room.
 
-        `block`: how its first try went. It counts where nobody of its tenant waits before it.
+        `block`: how its first try went. It counts where no task of its tenant waits before it.
         """
         if not self._tenant_of:
             self._served_us = None  # nobody was there to be served since
@@ -123,13 +123,13 @@ class FairQueue:
         return True
 
     def expired(self, now_us: int) -> list[Waiter]:
-        """Those that have waited as long as they may; they still have to be `remove`d."""
+        """The tasks that have waited as long as they may; the caller must `remove` them."""
         return [w for line in self._lines.values() for w in line.waiters if w.until_us <= now_us]
 
     # -- whose turn ----------------------------------------------------------------------------
 
     def next(self, now_us: int) -> Waiter | None:
-        """Whom to try now; None: nobody until `wake_us`."""
+        """The task to try now; None: there is none until `wake_us`."""
         if self.is_held(now_us):
             return None
         ready = [
@@ -140,7 +140,7 @@ class FairQueue:
         return min(ready, key=lambda line: (line.finish, line.waiters[0].joined_us)).waiters[0]
 
     def wake_us(self) -> int | None:
-        """When to ask again, if nothing else happens; None: nobody waits."""
+        """When to call `next` again, if nothing else happens; None: no task waits."""
         waiting = [line for line in self._lines.values() if line.waiters]
         if not waiting:
             return None
@@ -148,7 +148,7 @@ class FairQueue:
         return min(soonest, min(w.until_us for line in waiting for w in line.waiters))
 
     def served(self, waiter: Waiter, now_us: int) -> None:
-        """It was admitted."""
+        """Note that a task was admitted, and take it out."""
         line = self._lines[waiter.tenant_id]
         self._now = max(self._now, line.finish)
         line.finish += max(1, waiter.tokens) * TAG_PER_TOKEN // waiter.weight
@@ -160,17 +160,17 @@ class FairQueue:
         self.remove(waiter.id, now_us)
 
     def put_back(self, waiter: Waiter, block: Block, now_us: int) -> None:
-        """It was tried in vain: its line waits."""
+        """Note that a task was tried in vain: its line waits."""
         line = self._lines.get(waiter.tenant_id)
         if line is not None and line.waiters and line.waiters[0].id == waiter.id:
             self._block(line, block, now_us)
 
     def hold(self, until_us: int) -> None:
-        """The group as a whole takes nothing until then, or until something is `released`."""
+        """Block the whole group until then, or until a task is `released`."""
         self._held_us = until_us
 
     def released(self, tenant_id: str, now_us: int) -> bool:
-        """A task of that tenant has ended: whether somebody may go on for it."""
+        """Note that a task of that tenant has ended; returns whether another may go on for it."""
         line = self._lines.get(tenant_id)
         was_held = self.is_held(now_us) and len(self) > 0
         self._held_us = min(self._held_us, now_us)
@@ -179,10 +179,10 @@ class FairQueue:
             return True
         return was_held
 
-    # -- what a client is told -----------------------------------------------------------------
+    # -- what a client learns ------------------------------------------------------------------
 
     def positions(self, now_us: int) -> dict[str, QueuePosition]:
-        """Where everybody stands, by id, and how long each is likely to wait."""
+        """Where each task stands, by id, and how long it is likely to wait."""
         tagged = [
             (tag, waiter.joined_us, waiter.id)
             for line in self._lines.values()
@@ -204,34 +204,22 @@ class FairQueue:
         return positions
 
     def expected_us(
-        self, tenant_id: str, tokens: int, now_us: int, block: Block | None = None
-    ) -> int:
-        """How long one more of that tenant would wait, as far as can be known.
-
-        `block`: how its own try went.
-        """
-        return self._expected_us(tenant_id, tokens, now_us, block, self._pause_us, guess=True)
-
-    def certain_us(
-        self, tenant_id: str, tokens: int, now_us: int, block: Block | None = None
-    ) -> int:
-        """How long it would wait at least: refills are certain, slots only once they were seen.
-
-        To refuse somebody for a guess would be wrong.
-        """
-        pause_us = self._pause_us if self._num_pauses >= MIN_PAUSES else 0.0
-        return self._expected_us(tenant_id, tokens, now_us, block, pause_us, guess=False)
-
-    def _expected_us(
         self,
         tenant_id: str,
         tokens: int,
         now_us: int,
-        block: Block | None,
-        pause_us: float,
+        block: Block | None = None,
         *,
-        guess: bool,
+        guess: bool = True,
     ) -> int:
+        """How long one more task of that tenant would wait, as far as can be known.
+
+        Args:
+            block: How its own try went.
+            guess: Count what is only likely. Refills are certain, slots only once they were seen;
+                to refuse somebody for a guess would be wrong.
+        """
+        pause_us = self._pause_us if guess or self._num_pauses >= MIN_PAUSES else 0.0
         own_us = 0
         if block is not None and (guess or block.unit != "concurrent"):
             own_us = block.wait_us

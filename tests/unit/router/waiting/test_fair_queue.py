@@ -167,12 +167,14 @@ def test_what_a_client_is_told(block: Block, tokens: int, expected_s: list[int])
 
 def test_nobody_is_refused_for_a_guess() -> None:
     fair = FairQueue(100, 100)
-    assert fair.certain_us("a", 1, 0, FULL) == 0, "when a place falls free nobody knows"
-    assert fair.certain_us("a", 1, 0, SHORT) == SHORT.wait_us
+    assert fair.expected_us("a", 1, 0, FULL, guess=False) == 0, (
+        "when a place falls free nobody knows"
+    )
+    assert fair.expected_us("a", 1, 0, SHORT, guess=False) == SHORT.wait_us
     for n in range(20):
         fair.join(waiter(f"a{n}"), FULL)
     fair.hold(S)
-    assert fair.certain_us("a", 1, 0) == 0
+    assert fair.expected_us("a", 1, 0, guess=False) == 0
     assert fair.expected_us("a", 1, 0) == 21 * S
     fair.hold(0)
     now_us = S
@@ -182,7 +184,7 @@ def test_nobody_is_refused_for_a_guess() -> None:
         assert turn is not None
         fair.served(turn, now_us)
     fair.hold(now_us + S)
-    assert fair.certain_us("a", 1, now_us) == 9 * S // 10
+    assert fair.expected_us("a", 1, now_us, guess=False) == 9 * S // 10
 
 
 def test_pauses_without_anybody_waiting_are_none() -> None:
