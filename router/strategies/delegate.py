@@ -37,14 +37,13 @@ from backends.contract import (
     Item,
     Message,
     TextPart,
-    Usage,
 )
 from backends.delegation import DELEGATE_TOOL, RUNNING
 from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch
 from router.strategies.items import joined, text_of
 from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import WholeAnswer, shows_commentary
-from router.strategies.record import StrategyOptions, StrategyRecord, Usages, reading
+from router.strategies.record import StrategyOptions, StrategyRecord, reading
 from router.strategies.subtasks import Converse, Delegation, Subtask
 
 OPENING = 0  # the branch of the first round
@@ -319,14 +318,10 @@ def _machine(options: DelegateOptions, request: GenerateRequest) -> Delegate:
     return Delegate(options.max_delegations, offered=offered)
 
 
-def _usage(_options: DelegateOptions, once: Usage) -> Usages:
-    return {"fast": once + reading(TOOL_TOKENS)}
-
-
 RECORD = StrategyRecord(
     name="delegate",
     machine=_machine,
-    usage=_usage,
+    usage=lambda _options, once: {"fast": once + reading(TOOL_TOKENS)},
     options=DelegateOptions,
     shows=frozenset({"delegations"}),
 )

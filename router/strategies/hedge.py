@@ -9,10 +9,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from backends.contract import Delta, Finish, FinishReason, Usage
+from backends.contract import Delta, Finish, FinishReason
 from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch, WakeAt
 from router.strategies.machine import NOBODY, Machine
-from router.strategies.record import StrategyOptions, StrategyRecord, Usages
+from router.strategies.record import StrategyOptions, StrategyRecord
 
 MAX_HEDGE_MS = 600_000
 
@@ -79,14 +79,10 @@ class Hedge(Machine):
         return [CancelBranch(other)] if runs else []
 
 
-def _usage(_options: HedgeOptions, once: Usage) -> Usages:
-    return {"deep": once}
-
-
 RECORD = StrategyRecord(
     name="hedge",
     machine=lambda options, _request: Hedge(options.hedge_after_ms * 1_000),
-    usage=_usage,
+    usage=lambda _options, once: {"deep": once},
     options=HedgeOptions,
     metadata={"hedge_after_ms": "hedge_after_ms"},
     prepared_by=DEEP,
