@@ -331,8 +331,8 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     num_waiting: int
     num_warming: int = 0  # warm-ups; none of them is running or waiting
     max_num_seqs: int
-    kv_used_tokens: int  # by live sequences; kept prefixes can be evicted and do not count
-    kv_capacity_tokens: int
+    kv_used_tokens: int = 0  # by live sequences; kept prefixes can be evicted and do not count
+    kv_capacity_tokens: int = 0
     num_generated_tokens: int = 0  # since start
     num_prompt_tokens: int = 0  # since start, cached ones included
     num_cached_tokens: int = 0  # since start

@@ -1,15 +1,13 @@
 """Any OpenAI-compatible server as a backend: retries, patience, health; one `Finish` for each.
 
-What a request and its answer look like is decided by the pure `upstream_request`,
-`upstream_responses` and `upstream_chat`; how bytes travel, by `upstream_http` and
-`upstream_socket`. Here a generation is kept to its time limits, begun anew if it failed before its
-first token, and ended exactly once. Cancelling one stops the server within a turn of the event
-loop.
+A generation is kept to its time limits, begun anew if it failed before its first token, and ended
+exactly once. Cancelling one stops the server within a turn of the event loop.
 
 An edge: it uses the event loop, the operating system, chance and the log.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -88,8 +86,7 @@ class UpstreamBackend:
             accepts_images=options.accepts_images,
             simulated=False,
         )
-        over_sockets = options.protocol == "responses-ws"
-        kind = SocketTransport if over_sockets else HttpTransport
+        kind = SocketTransport if options.protocol == "responses-ws" else HttpTransport
         self.transport: Transport = kind(name, options, headers)
         self._probe = Probe(options, headers) if options.probe_path is not None else None
         self._wakes = asyncio.Event()  # the keeper, before its time
@@ -127,10 +124,8 @@ class UpstreamBackend:
         self.health.on_request()
         generation = UpstreamGeneration(self, request, sink)
         (self._generations if request.generate else self._warming).add(generation)
-        pump = asyncio.create_task(generation.run())
-        generation.attach(pump)
-        self._pumps.add(pump)
-        pump.add_done_callback(self._pumps.discard)
+        self._pumps.add(generation.pump)
+        generation.pump.add_done_callback(self._pumps.discard)
         return generation
 
     def make_reader(self, request: GenerateRequest) -> Reader:
@@ -168,8 +163,6 @@ class UpstreamBackend:
             num_waiting=len(self._generations) - num_running,
             num_warming=len(self._warming),
             max_num_seqs=max(1, self.health.room(now_us)),
-            kv_used_tokens=0,
-            kv_capacity_tokens=0,
             num_generated_tokens=self._total.num_output_tokens,
             num_prompt_tokens=self._total.num_input_tokens,
             num_cached_tokens=self._total.num_cached_tokens,
@@ -200,15 +193,11 @@ class UpstreamBackend:
             if self._probe is not None:
                 trouble = await self._probe.ask()
                 self.health.on_probe(trouble is None, monotonic_us())
-                if was_alive is not (trouble is None):
-                    was_alive = trouble is None
-                    state = "answers" if was_alive else f"is not to be used: {trouble}"
-                    logger.log(
-                        logging.INFO if was_alive else logging.WARNING,
-                        "upstream %s %s",
-                        self.name,
-                        state,
-                    )
+                if trouble is None and not was_alive:
+                    logger.info("upstream %s answers", self.name)
+                elif trouble is not None and was_alive is not False:
+                    logger.warning("upstream %s is not to be used: %s", self.name, trouble)
+                was_alive = trouble is None
             self.transport.sweep()
             if self.health.healthy(monotonic_us()):
                 try:
@@ -216,18 +205,12 @@ class UpstreamBackend:
                 except Failure as failure:
                     self.failed(failure)
                     self._wakes.clear()
-            await self._pause()
-
-    async def _pause(self) -> None:
-        """Wait for the next probe's time, or for a reason to probe at once."""
-        interval_s = self.options.probe_interval_s
-        # Jitter, so that many gateways do not ask in step.
-        await asyncio.sleep(min(1.0, interval_s / 10))
-        try:
-            async with asyncio.timeout(interval_s * self.chance.uniform(0.7, 1.0)):
-                await self._wakes.wait()
-        except TimeoutError:
-            pass
+            interval_s = self.options.probe_interval_s
+            await asyncio.sleep(min(1.0, interval_s / 10))
+            with contextlib.suppress(TimeoutError):
+                # Jitter, so that many gateways do not ask in step.
+                async with asyncio.timeout(interval_s * self.chance.uniform(0.7, 1.0)):
+                    await self._wakes.wait()
 
 
 class UpstreamGeneration:
@@ -241,32 +224,27 @@ class UpstreamGeneration:
         self._attempts = Attempts(backend.options)
         self._reader = backend.make_reader(request)
         self._usage: Usage | None = None  # once it has ended
-        self._pump: asyncio.Task[None] | None = None
         self._started_us = self._heard_us = monotonic_us()
         self.has_tokens = False
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(self._patience_us(self._started_us) / 1e6, self._check)
-
-    def attach(self, pump: "asyncio.Task[None]") -> None:
-        """Say which task runs it."""
-        self._pump = pump
+        self.pump = asyncio.create_task(self._run())  # cancelling it stops the upstream
 
     def cancel(self) -> Usage:
         """See `Generation.cancel`."""
         if self._usage is None:
             self._over(self._reader.usage())
-            self._stop()
+            self.pump.cancel()
         assert self._usage is not None
         return self._usage
 
     def fail(self, message: str) -> None:
         """End it with an error, and stop the server."""
-        failure = broken(self._backend.name, message)
-        self._end_with(failure)
-        self._stop()
+        self._end_with(broken(self._backend.name, message))
+        self.pump.cancel()
 
-    async def run(self) -> None:
-        """Ask the upstream, again if need be; cancelling stops the upstream."""
+    async def _run(self) -> None:
+        """Ask the upstream, again if need be."""
         try:
             while True:
                 failure = await self._attempt()
@@ -303,10 +281,9 @@ class UpstreamGeneration:
                 return failure
         else:
             if self._usage is None and not self._end_if_complete():
-                if not self._turn.generate:
-                    self._end(Finish(FinishReason.STOP, Usage(), monotonic_us()))
-                    return None
-                return broken(self._backend.name, "the upstream ended its answer midway")
+                if self._turn.generate:
+                    return broken(self._backend.name, "the upstream ended its answer midway")
+                self._end(Finish(FinishReason.STOP, Usage(), monotonic_us()))
         return None
 
     def _receive(self, events: list[Any]) -> bool:
@@ -320,7 +297,8 @@ class UpstreamGeneration:
         now_us = monotonic_us()
         reader = self._reader
         deltas = reader.read(events, now_us)
-        self._turn.said(deltas, reader)
+        if self._turn.continues:
+            self._turn.said(deltas, reader)
         self._heard_us = now_us
         if deltas and not self._turn.generate:
             # It answers, so it does not know warm-ups. What it said is ended and not asked again.
@@ -362,9 +340,7 @@ class UpstreamGeneration:
         pause_s = self._attempts.pause_s(
             failure, has_tokens=self.has_tokens, chance=self._backend.chance.random()
         )
-        if pause_s is None or not self._backend.health.take_retry():
-            return None
-        return pause_s
+        return pause_s if pause_s is not None and self._backend.health.take_retry() else None
 
     # -- its end, exactly once -------------------------------------------------------------
 
@@ -386,20 +362,15 @@ class UpstreamGeneration:
         self._timer.cancel()
         self._backend.over(self, usage)
 
-    def _stop(self) -> None:
-        """Have the exchange close its connection in the loop's next turn."""
-        if self._pump is not None:
-            self._pump.cancel()
-
     # -- its patience ----------------------------------------------------------------------
 
     def _patience_us(self, now_us: int) -> float:
         """How much longer to wait, as things stand."""
         options = self._backend.options
-        left_us = self._started_us + options.total_timeout_s * 1e6 - now_us
+        until_us = self._started_us + options.first_token_timeout_s * 1e6
         if self.has_tokens:
-            return min(left_us, self._heard_us + options.idle_timeout_s * 1e6 - now_us)
-        return min(left_us, self._started_us + options.first_token_timeout_s * 1e6 - now_us)
+            until_us = self._heard_us + options.idle_timeout_s * 1e6
+        return min(until_us, self._started_us + options.total_timeout_s * 1e6) - now_us
 
     def _check(self) -> None:
         """Time has passed; events may have come meanwhile."""
@@ -412,7 +383,7 @@ class UpstreamGeneration:
             failure = broken(self._backend.name, f"the upstream did not send {what} token in time")
             self._backend.failed(failure)
             self._end_with(failure)
-        self._stop()
+        self.pump.cancel()
 
     def _tell_of(self, error: Exception) -> None:
         self._loop.call_exception_handler(

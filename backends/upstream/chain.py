@@ -42,6 +42,7 @@ class Turn:
         self._request = request
         self._options = options
         self._whole: dict[str, Any] | None = None
+        self.continues = options.continues
         self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)
         self.begin()
 
@@ -82,9 +83,7 @@ class Turn:
         self._response_id: str | None = None  # the server's, once it has answered all of it
 
     def said(self, deltas: Iterable[Delta], reader: Reader) -> None:
-        """Take in what was read."""
-        if not self._options.continues:
-            return
+        """Take in what was read, where the server remembers it: where the turn `continues`."""
         for delta in deltas:
             known = self._said.get(delta.index)
             if known is None:

@@ -84,27 +84,28 @@ class ChatReader(Reader):
         self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
 
     def _take_in(self, events: Sequence[Chunk]) -> bool:
-        return any(map(self._take_chunk, events))  # what follows the end is not looked at
+        for chunk in events:
+            if chunk is DONE:
+                return True
+            if chunk.error is not None:
+                error = WireError(chunk.error) if isinstance(chunk.error, str) else chunk.error
+                raise event_failure(self._backend, error)
+            for choice in chunk.choices or ():
+                if choice.index == 0:
+                    self._take_choice(choice)
+            if chunk.usage is not None and chunk.usage.completion_tokens is not None:
+                self._take_usage(chunk.usage, chunk.usage.completion_tokens)
+                if self._reason is not None and not chunk.choices:
+                    return True  # only [DONE] can follow
+        return False
 
-    def _take_chunk(self, chunk: Chunk) -> bool:
-        if chunk is DONE:
-            return True
-        if chunk.error is not None:
-            error = WireError(chunk.error) if isinstance(chunk.error, str) else chunk.error
-            raise event_failure(self._backend, error)
-        for choice in chunk.choices or ():
-            if choice.index == 0:
-                self._take_choice(choice)
-        usage = chunk.usage
-        if usage is None or usage.completion_tokens is None:
-            return False
+    def _take_usage(self, usage: _Usage, num_output: int) -> None:
         num_input = usage.prompt_tokens or 0
         # xAI counts reasoning apart from the completion; the total has both.
-        num_output = max(usage.completion_tokens, (usage.total_tokens or 0) - num_input)
+        num_output = max(num_output, (usage.total_tokens or 0) - num_input)
         self._count(
             num_input, num_output, usage.prompt_tokens_details, usage.completion_tokens_details
         )
-        return self._reason is not None and not chunk.choices  # only [DONE] can follow
 
     def _take_choice(self, choice: _Choice) -> None:
         delta = choice.delta

@@ -161,8 +161,7 @@ async def test_cancelling_closes_the_connection(
         usage = generation.cancel()
         assert generation.cancel() == usage
         await asyncio.sleep(0)  # one turn of the event loop
-        assert generation._pump is not None
-        assert generation._pump.done()
+        assert generation.pump.done()
         assert not usage.exact
         assert backend.stats().num_running == 0
         await asyncio.wait_for(server.left.wait(), WAIT_S)
