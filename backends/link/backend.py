@@ -71,14 +71,17 @@ class LinkBackend:
         """Must run inside the event loop; returns before the link is up."""
         self._options = options or LinkOptions()
         self._name = name
-        self._info = BackendInfo(
+        info = BackendInfo(
             name=name,
             model=self._options.model,
             group=self._options.group,
             window_tokens=self._options.window_tokens,
             max_output_tokens=self._options.max_output_tokens,
         )
-        self._stats: BackendStats | None = None  # the engine's own, as last told
+        self._info = info
+        self._stats = BackendStats(  # as the engine last reported
+            info=info, healthy=False, num_running=0, num_waiting=0, max_num_seqs=1
+        )
         self._generations: dict[int, LinkGeneration] = {}
         self._warming: set[int] = set()  # those of them that are warm-ups
         self._next_key = 1
@@ -121,21 +124,13 @@ class LinkBackend:
             connection.send_now(encode(Cancel(key)))
 
     def stats(self) -> BackendStats:
-        """See `Backend.stats`; the engine's load as last told."""
-        known = self._stats
+        """See `Backend.stats`; the engine's load as last reported."""
         num_mine = len(self._generations) - len(self._warming)
-        return BackendStats(
+        return msgspec.structs.replace(
+            self._stats,
             info=self._info,
             healthy=self._connection is not None,
-            num_running=max(num_mine, known.num_running if known else 0),
-            num_waiting=known.num_waiting if known else 0,
-            num_warming=known.num_warming if known else 0,
-            max_num_seqs=known.max_num_seqs if known else 1,
-            kv_used_tokens=known.kv_used_tokens if known else 0,
-            kv_capacity_tokens=known.kv_capacity_tokens if known else 0,
-            num_generated_tokens=known.num_generated_tokens if known else 0,
-            num_prompt_tokens=known.num_prompt_tokens if known else 0,
-            num_cached_tokens=known.num_cached_tokens if known else 0,
+            num_running=max(num_mine, self._stats.num_running),
         )
 
     async def close(self) -> None:
@@ -186,12 +181,9 @@ class LinkBackend:
         if not isinstance(hello, Hello) or hello.version != VERSION:
             got = f"version {hello.version}" if isinstance(hello, Hello) else "another frame"
             raise msgspec.DecodeError(f"expected a hello of version {VERSION}, got {got}")
+        own = self._info
         self._info = msgspec.structs.replace(
-            self._info,
-            window_tokens=hello.info.window_tokens,
-            max_output_tokens=hello.info.max_output_tokens,
-            accepts_images=hello.info.accepts_images,
-            simulated=hello.info.simulated,
+            hello.info, name=own.name, model=own.model, group=own.group
         )
         self._stats = hello.stats
         self._offset_us = monotonic_us() - hello.now_us
@@ -216,9 +208,10 @@ class LinkBackend:
             raise self._fault
 
     def _arrived(self, contents: list[bytes]) -> None:
-        """Frames: the first at once, those that came with it in turns, so that what each brings
-        goes out before the next. Until then nothing more is read, and the engine's end is held
-        back, where rows of one generation become one longer row: who is late gets fewer to tell.
+        """Take the first frame at once, those that came with it in later turns of the loop.
+
+        So what each brings goes out before the next. Until then nothing more is read, and the
+        engine's end is held back, where rows of one generation become one longer row.
         """
         self._unread.extend(contents)
         if not self._is_reading:
@@ -261,24 +254,24 @@ class LinkBackend:
             strict=True,
         )
         generations, offset_us = self._generations, self._offset_us
-        tells_more = bool(step.calls or step.sealed or step.phases)  # few steps do
+        has_more = bool(step.calls or step.sealed or step.phases)  # few steps do
         for row, (key, index, kind, text, num_tokens, at_us) in enumerate(rows):
             generation = generations.get(key)
             if generation is None:
                 continue
             delta = Delta(index, _KINDS[kind], text, num_tokens, at_us + offset_us)
-            if tells_more:
+            if has_more:
                 delta = step.with_more(row, delta)
             try:
                 generation.push(delta)
             except Exception as error:  # a fault in one stream must not reach the others
                 generation.cancel()
-                _tell_of(error)
+                _report(error)
         for end in step.ends:
             self._warming.discard(end.key)
             generation = self._generations.pop(end.key, None)
             if generation is not None:
-                _finish(generation, finish_of(end, self._name, self._offset_us))
+                generation.finish(finish_of(end, self._name, self._offset_us))
 
     def _fell(self, what: str, error: Exception) -> None:
         """A link that was up is lost; one that does not come up says why, once for each reason."""
@@ -298,26 +291,20 @@ class LinkBackend:
         """
         message = f"the link to engine {self._name!r} {what}"
         if self._connection is not None:
-            logger.warning(
-                "%s (%s): %s; %d generations end",
-                message,
-                self._options.url,
-                why or "-",
-                len(self._generations),
-            )
+            url, num_ended = self._options.url, len(self._generations)
+            logger.warning("%s (%s): %s; %d generations end", message, url, why or "-", num_ended)
         self._connection = None
         self._unread.clear()
-        if self._stats is not None:
-            # What it was doing is over. Its counts stay: they go on from there if it still lives.
-            self._stats = msgspec.structs.replace(
-                self._stats, num_running=0, num_waiting=0, num_warming=0, kv_used_tokens=0
-            )
+        # What it was doing is over. Its counts stay: they go on from there if it still lives.
+        self._stats = msgspec.structs.replace(
+            self._stats, num_running=0, num_waiting=0, num_warming=0, kv_used_tokens=0
+        )
         self._warming.clear()
         generations, self._generations = self._generations, {}
         error = BackendError(self._name, "server_error", message, retryable=True)
         for generation in generations.values():
             usage = generation.usage()
-            _finish(generation, Finish(FinishReason.ERROR, usage, monotonic_us(), error))
+            generation.finish(Finish(FinishReason.ERROR, usage, monotonic_us(), error))
 
 
 class LinkGeneration:
@@ -356,41 +343,40 @@ class LinkGeneration:
         self._sink.push(delta)
 
     def finish(self, finish: Finish) -> None:
-        """Hand the end on, once."""
+        """Hand the end on, once; a sink's fault must not reach the others."""
         if self._usage is None:
             self._usage = finish.usage
-            self._sink.finish(finish)
+            try:
+                self._sink.finish(finish)
+            except Exception as error:
+                _report(error)
 
 
 def _refusal_of(error: Exception) -> str:
     """Why a link does not come up, and what to do; the same words for the same cause."""
     why = str(error)
-    if isinstance(error, InvalidStatus):
-        status = error.response.status_code
-        if status in (401, 403):
-            return f"HTTP {status}: the engine wants another key; set options.key to the engine's"
-        if status == 404:
-            return "HTTP 404: no engine is offered there; is options.url its /v1/link?"
-        return f"HTTP {status}; see the engine's own log"
-    if isinstance(error, InvalidURI):
-        return f"{why}; set options.url, such as ws://127.0.0.1:9100/v1/link"
-    if isinstance(error, TimeoutError):
-        return "no answer within options.open_timeout_s; is it an engine, and does it keep up?"
-    if isinstance(error, OSError):
-        return f"{why}; is the engine (lanewise engine --listen) started, is options.url right?"
-    if isinstance(error, WebSocketException):
-        return f"{why}; is options.url an engine's /v1/link?"
-    return f"{why}; run the gateway's version of Lanewise on the engine's side too"
+    match error:
+        case InvalidStatus():
+            status = error.response.status_code
+            why = f"HTTP {status}"
+            if status in (401, 403):
+                return f"{why}: the engine wants another key; set options.key to the engine's"
+            if status == 404:
+                return f"{why}: no engine is offered there; is options.url its /v1/link?"
+            return f"{why}; see the engine's own log"
+        case InvalidURI():
+            return f"{why}; set options.url, such as ws://127.0.0.1:9100/v1/link"
+        case TimeoutError():
+            return "no answer within options.open_timeout_s; is it an engine, and does it keep up?"
+        case OSError():
+            return f"{why}; is the engine (lanewise engine --listen) started, is options.url right?"
+        case WebSocketException():
+            return f"{why}; is options.url an engine's /v1/link?"
+        case _:
+            return f"{why}; run the gateway's version of Lanewise on the engine's side too"
 
 
-def _finish(generation: LinkGeneration, finish: Finish) -> None:
-    try:
-        generation.finish(finish)
-    except Exception as error:
-        _tell_of(error)
-
-
-def _tell_of(error: Exception) -> None:
+def _report(error: Exception) -> None:
     asyncio.get_running_loop().call_exception_handler(
         {"message": "a sink raised; its generation is dropped", "exception": error}
     )

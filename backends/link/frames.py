@@ -112,34 +112,23 @@ class StepBuilder:
     def add(self, key: int, delta: Delta) -> None:
         """Append a delta, or join it to the one before."""
         row = self._last_row.get(key)
-        if row is not None:
-            last = self._rows[row][1]
-            if last.index == delta.index:
-                joined = msgspec.structs.replace(
-                    delta,
-                    text=last.text + delta.text,
-                    num_tokens=last.num_tokens + delta.num_tokens,
-                    sealed=delta.sealed or last.sealed,
-                )
-                self._rows[row] = (key, joined)
-                return
-        self._last_row[key] = len(self._rows)
-        self._rows.append((key, delta))
+        if row is not None and (last := self._rows[row][1]).index == delta.index:
+            joined = msgspec.structs.replace(
+                delta,
+                text=last.text + delta.text,
+                num_tokens=last.num_tokens + delta.num_tokens,
+                sealed=delta.sealed or last.sealed,
+            )
+            self._rows[row] = (key, joined)
+        else:
+            self._last_row[key] = len(self._rows)
+            self._rows.append((key, delta))
 
     def end(self, key: int, finish: Finish) -> None:
         """Append a finish."""
         error = finish.error
-        self._ends.append(
-            End(
-                key,
-                finish.reason,
-                finish.usage,
-                finish.at_us,
-                error.code if error else "",
-                error.message if error else "",
-                error.retryable if error else False,
-            )
-        )
+        said = (error.code, error.message, error.retryable) if error else ()
+        self._ends.append(End(key, finish.reason, finish.usage, finish.at_us, *said))
 
     def forget(self, key: int) -> None:
         """Drop what was gathered for a cancelled generation."""

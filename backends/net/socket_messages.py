@@ -7,18 +7,9 @@ that such servers send between pings, needs none of that (RFC 6455 5.2). The pla
 library; `tests/unit/backends/net/test_socket_messages.py` compares the two.
 """
 
-from typing import NamedTuple
-
 _PLAIN = frozenset({0x81, 0x82})  # FIN with text or binary
 _KNOWN = _PLAIN | {0x88, 0x89, 0x8A}  # close, ping, pong
 _WIDTHS = {126: 2, 127: 8}  # bytes of a longer length; with a mask: none
-
-
-class Piece(NamedTuple):
-    """A plain message's payload; or whole frames of another kind, byte for byte."""
-
-    is_message: bool
-    content: bytes
 
 
 class MessageCutter:

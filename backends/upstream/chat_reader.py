@@ -149,7 +149,5 @@ class ChatReader(Reader):
             known = call.id or f"call_{self._request.id}_{call.index}"
             self._calls[call.index] = known
             name = function.name or ""
-            wrapped = name in self._wrapped
-            kind = DeltaKind.CUSTOM_CALL if wrapped else DeltaKind.FUNCTION_CALL
-            self._items.open(known, kind, call_id=known, name=name, wrapped=wrapped)
+            self._items.open(known, DeltaKind.FUNCTION_CALL, call_id=known, name=name)
         self._items.add(known, function.arguments or "")

@@ -6,6 +6,7 @@ items wait until every item before them is closed.
 """
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -26,28 +27,25 @@ class _WrappedInput(msgspec.Struct, frozen=True):
     input: str
 
 
+@dataclass(slots=True, eq=False)
 class _Item:
-    __slots__ = (
-        *("call_id", "closed", "index", "kind", "name"),
-        *("pending", "phase", "sealed", "wrapped"),
-    )
-
-    def __init__(self, kind: DeltaKind, call_id: str, name: str, wrapped: bool, phase: str) -> None:
-        self.kind = kind
-        self.call_id = call_id
-        self.name = name
-        self.wrapped = wrapped
-        self.phase = phase
-        self.pending: list[str] = []
-        self.sealed = ""
-        self.closed = False
-        self.index = -1  # among the deltas' items, once it has one
+    kind: DeltaKind
+    call_id: str
+    name: str
+    wrapped: bool  # its text is a function's arguments, but it is a custom call
+    phase: str
+    pending: list[str] = field(default_factory=list)
+    sealed: str = ""
+    closed: bool = False
+    index: int = -1  # among the deltas' items, once it has one
 
 
 class ItemOrder:
     """One generation's items, by whatever key the protocol knows them."""
 
-    def __init__(self) -> None:
+    def __init__(self, wrapped: frozenset[str]) -> None:
+        """`wrapped` names the custom tools that the upstream knows as functions."""
+        self._wrapped = wrapped
         self.known: dict[Hashable, _Item] = {}  # to be looked into, not changed
         self._queue: list[_Item] = []  # not yet wholly taken, in order of appearance
         self._num_indexes = 0
@@ -62,22 +60,18 @@ class ItemOrder:
         *,
         call_id: str = "",
         name: str = "",
-        wrapped: bool = False,
         phase: str = "",
     ) -> None:
-        """Begin an item; harmless if it has begun.
-
-        Args:
-            wrapped: Its text is a function's arguments, but the item is a custom call.
-            phase: A message's, where the upstream says which.
-        """
+        """Begin an item; harmless if it has begun."""
         known = self.known.get(key)
         if known is not None:
-            if known.index < 0:  # nothing of it has gone out: it may still be told
+            if known.index < 0:  # nothing of it has gone out
                 known.phase = phase or known.phase
             return
         if len(self.known) >= MAX_ITEMS:
             raise TooMuchError(f"an answer of more than {MAX_ITEMS} items")
+        wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
+        kind = DeltaKind.CUSTOM_CALL if wrapped else kind
         item = self.known[key] = _Item(kind, call_id, name, wrapped, phase)
         self._queue.append(item)
 
@@ -139,18 +133,9 @@ class ItemOrder:
         self.num_tokens += num_tokens
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens
+        call_id, name, phase = item.call_id, item.name, item.phase
         deltas.append(
-            Delta(
-                item.index,
-                item.kind,
-                text,
-                num_tokens,
-                at_us,
-                item.call_id,
-                item.name,
-                sealed,
-                item.phase,
-            )
+            Delta(item.index, item.kind, text, num_tokens, at_us, call_id, name, sealed, phase)
         )
 
 

@@ -45,8 +45,7 @@ class Reader:
         self.response_id: str | None = None  # the upstream's own, where it names responses
         self._backend = backend
         self._request = request
-        self._wrapped = wrapped
-        self._items = ItemOrder()
+        self._items = ItemOrder(wrapped)
         self._reason: FinishReason | None = None  # how it ends, once the upstream has said so
         self._usage: Usage | None = None  # as the upstream counts
 

@@ -33,7 +33,7 @@ from backends.prompt import compaction_message, parts_text
 from backends.upstream.options import UpstreamOptions
 from backends.upstream.sealed_reasoning import unwrap
 
-_WRAPPED_PARAMETERS = {
+_WRAPPED_PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {"input": {"type": "string"}},
     "required": ["input"],
@@ -61,36 +61,27 @@ def wrapped_tools(request: GenerateRequest, options: UpstreamOptions) -> frozens
 
 def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
     native = options.custom_tools == "native"
+    items = (_responses_item(entry.item, options) for entry in request.items)
     body: dict[str, Any] = {
         "model": options.upstream_model,
-        "input": [
-            found
-            for entry in request.items
-            if (found := _responses_item(entry.item, options)) is not None
-        ],
+        "input": [item for item in items if item is not None],
         "stream": True,
         "store": options.stores,
         "max_output_tokens": request.max_output_tokens,
     }
-    if request.instructions is not None:
-        body["instructions"] = request.instructions
     tools = _offered(request)
     if tools:
+        kind = "custom" if native and isinstance(tools[0], CustomTool) else "function"
+        body |= _choice(request, {"type": kind, "name": tools[0].name})
         body["tools"] = [_responses_tool(tool, native) for tool in tools]
-        body["tool_choice"] = request.tool_choice.mode
-        if request.tool_choice.mode == "required" and len(request.tool_choice.names) == 1:
-            kind = "custom" if native and isinstance(tools[0], CustomTool) else "function"
-            body["tool_choice"] = {"type": kind, "name": tools[0].name}
-        body["parallel_tool_calls"] = request.parallel_tool_calls
     if request.text_format.type != "text":
         body["text"] = {"format": _responses_format(request.text_format)}
-    reasoning = {"effort": request.reasoning_effort, "summary": request.reasoning_summary}
-    reasoning = {name: value for name, value in reasoning.items() if value is not None}
+    reasoning = _given(effort=request.reasoning_effort, summary=request.reasoning_summary)
     if reasoning:
         body["reasoning"] = reasoning
     if options.seals_reasoning:
         body["include"] = ["reasoning.encrypted_content"]
-    return body | _sampling(request)
+    return body | _given(instructions=request.instructions) | _sampling(request)
 
 
 def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | None:
@@ -101,15 +92,12 @@ def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | No
             message: dict[str, Any] = {"type": "message", "role": role}
             message["content"] = _responses_content(content, role == "assistant")
             return message if item.phase is None else message | {"phase": item.phase}
-        case FunctionCall(call_id, name, arguments):
+        case CustomToolCall(call_id, name, text) if native:
+            call = {"type": "custom_tool_call", "call_id": call_id, "name": name}
+            return call | {"input": text}
+        case FunctionCall(call_id, name, text) | CustomToolCall(call_id, name, text):
             call = {"type": "function_call", "call_id": call_id, "name": name}
-            return call | {"arguments": arguments}
-        case CustomToolCall(call_id, name, text):
-            if native:
-                call = {"type": "custom_tool_call", "call_id": call_id, "name": name}
-                return call | {"input": text}
-            call = {"type": "function_call", "call_id": call_id, "name": name}
-            return call | {"arguments": wrapped_input(text)}
+            return call | {"arguments": _arguments(item, text)}
         case FunctionCallOutput(call_id, output) | CustomToolCallOutput(call_id, output):
             is_custom = native and isinstance(item, CustomToolCallOutput)
             kind = "custom_tool_call_output" if is_custom else "function_call_output"
@@ -178,11 +166,8 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
     }
     tools = _offered(request)
     if tools:
+        body |= _choice(request, {"type": "function", "function": {"name": tools[0].name}})
         body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
-        body["tool_choice"] = request.tool_choice.mode
-        if request.tool_choice.mode == "required" and len(request.tool_choice.names) == 1:
-            body["tool_choice"] = {"type": "function", "function": {"name": tools[0].name}}
-        body["parallel_tool_calls"] = request.parallel_tool_calls
     if request.text_format.type == "json_object":
         body["response_format"] = {"type": "json_object"}
     elif request.text_format.type == "json_schema":
@@ -190,10 +175,7 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if request.stop:
         body["stop"] = list(request.stop)
-    if request.seed is not None:
-        body["seed"] = request.seed
-    if request.reasoning_effort is not None:
-        body["reasoning_effort"] = request.reasoning_effort
+    body |= _given(seed=request.seed, reasoning_effort=request.reasoning_effort)
     return body | _sampling(request)
 
 
@@ -212,10 +194,12 @@ def _chat_messages(
             case Message(role, content):
                 role_there = developer_role if role == "developer" else role
                 messages.append({"role": role_there, "content": _chat_content(content)})
-            case FunctionCall(call_id, name, arguments):
-                _add_call(messages, call_id, name, arguments)
-            case CustomToolCall(call_id, name, text):
-                _add_call(messages, call_id, name, wrapped_input(text))
+            case FunctionCall(call_id, name, text) | CustomToolCall(call_id, name, text):
+                if not messages or messages[-1]["role"] != "assistant":
+                    messages.append({"role": "assistant", "content": None})
+                function = {"name": name, "arguments": _arguments(item, text)}
+                call = {"id": call_id, "type": "function", "function": function}
+                messages[-1].setdefault("tool_calls", []).append(call)
             case FunctionCallOutput(call_id, output) | CustomToolCallOutput(call_id, output):
                 # Tool messages hold text only; attachments are named in it.
                 text = parts_text(output)
@@ -223,14 +207,6 @@ def _chat_messages(
             case Reasoning() | Compaction():
                 pass  # sealed: readable only by the server that wrote it
     return messages
-
-
-def _add_call(messages: list[dict[str, Any]], call_id: str, name: str, arguments: str) -> None:
-    if not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant", "content": None})
-    function = {"name": name, "arguments": arguments}
-    call = {"id": call_id, "type": "function", "function": function}
-    messages[-1].setdefault("tool_calls", []).append(call)
 
 
 def _chat_content(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
@@ -253,9 +229,20 @@ def _chat_part(part: Part) -> dict[str, Any]:
 # -- both ------------------------------------------------------------------------------------
 
 
-def wrapped_input(text: str) -> str:
-    """A custom call's input as the arguments of the function that stands for it."""
-    return msgspec.json.encode({"input": text}).decode()
+def _arguments(item: Item, text: str) -> str:
+    """A call's text as a function's arguments; a custom call's is the one that stands for it."""
+    is_custom = isinstance(item, CustomToolCall)
+    return msgspec.json.encode({"input": text}).decode() if is_custom else text
+
+
+def _choice(request: GenerateRequest, named: dict[str, Any]) -> dict[str, Any]:
+    """Whether tools are to be called; `named` is how the protocol names the one that must be."""
+    choice = request.tool_choice
+    is_named = choice.mode == "required" and len(choice.names) == 1
+    return {
+        "tool_choice": named if is_named else choice.mode,
+        "parallel_tool_calls": request.parallel_tool_calls,
+    }
 
 
 def _offered(request: GenerateRequest) -> list[Tool]:
@@ -268,15 +255,14 @@ def _offered(request: GenerateRequest) -> list[Tool]:
 
 
 def _function(tool: Tool) -> dict[str, Any]:
+    parameters, strict = _WRAPPED_PARAMETERS, False
     if isinstance(tool, FunctionTool):
-        function: dict[str, Any] = {"name": tool.name, "description": tool.description}
-        function["parameters"] = tool.parameters or {"type": "object", "properties": {}}
-        return function | {"strict": tool.strict}
+        parameters, strict = tool.parameters or {"type": "object", "properties": {}}, tool.strict
     return {
         "name": tool.name,
         "description": tool.description,
-        "parameters": _WRAPPED_PARAMETERS,
-        "strict": False,
+        "parameters": parameters,
+        "strict": strict,
     }
 
 

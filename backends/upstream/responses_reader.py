@@ -177,7 +177,9 @@ class ResponsesReader(Reader):
             self._begin(key, event.output_index, kind)
         if is_delta:
             if kind is DeltaKind.REASONING:
-                self._separate(key, event.summary_index)
+                if self._summaries.get(key, event.summary_index) != event.summary_index:
+                    self._items.add(key, "\n\n")  # between two summaries of one thought
+                self._summaries[key] = event.summary_index
             self._add(key, kind, event.delta or "")
         elif key not in self._said:
             whole = event.text or event.refusal or event.arguments or event.input
@@ -200,20 +202,14 @@ class ResponsesReader(Reader):
         kind = _ITEM_KINDS.get(item.type)
         if kind is None:
             return  # a hosted tool's: nothing of ours asked for it
-        key = self._key(item_id, output_index)
-        if kind < DeltaKind.FUNCTION_CALL:
-            is_message = kind is DeltaKind.TEXT
-            self._begin(key, output_index, kind, phase=_phase(item) if is_message else "")
-            return
-        name = item.name or ""
-        wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
+        is_call = kind >= DeltaKind.FUNCTION_CALL
         self._begin(
-            key,
+            self._key(item_id, output_index),
             output_index,
-            DeltaKind.CUSTOM_CALL if wrapped else kind,
-            call_id=item.call_id or item.id or "",
-            name=name,
-            wrapped=wrapped,
+            kind,
+            call_id=item.call_id or item.id or "" if is_call else "",
+            name=item.name or "" if is_call else "",
+            phase=_phase(item) if kind is DeltaKind.TEXT else "",
         )
 
     def _close(self, item: _Item, key: Hashable) -> None:
@@ -237,13 +233,6 @@ class ResponsesReader(Reader):
                 finder = self._stops[key] = StopFinder(self._request.stop)
             text = finder.feed(text)
         self._items.add(key, text)
-
-    def _separate(self, key: Hashable, summary_index: int) -> None:
-        """A paragraph's distance between two summaries of one thought."""
-        before = self._summaries.setdefault(key, summary_index)
-        if before != summary_index:
-            self._summaries[key] = summary_index
-            self._items.add(key, "\n\n")
 
     def _end_text(self, key: Hashable) -> None:
         finder = self._stops.get(key)
