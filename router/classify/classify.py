@@ -23,15 +23,11 @@ MODEL = load_model()
 
 _NUM_SIGNALS = 4
 MAX_LOG_ODDS = 30.0
-_STRONG_WORDS = frozenset(t.encode() for t in signals.STRONG_SECURITY_TERMS if " " not in t)
-_STRONG_PAIRS = frozenset(
-    (first.encode(), second.encode())
-    for term in signals.STRONG_SECURITY_TERMS
-    for first, space, second in [term.partition(" ")]
-    if space
-)
+_STRONG_TERMS = [tuple(term.encode().split()) for term in signals.STRONG_SECURITY_TERMS]
+_STRONG_WORDS = frozenset(term[0] for term in _STRONG_TERMS if len(term) == 1)
+_STRONG_PAIRS = frozenset(term for term in _STRONG_TERMS if len(term) == 2)
 _BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
-_TELLING = _STRONG_WORDS | {first for first, _ in _STRONG_PAIRS} | _BRIEF
+_WATCHED_WORDS = frozenset(term[0] for term in _STRONG_TERMS) | _BRIEF
 
 
 class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,11 +51,7 @@ def features(task: Task) -> Features:
     """What the classifier looks at. Cost: at most 2 KiB of text are read, whatever came."""
     return Features(
         reading=task.reading,
-        num_last_message_tokens=task.num_last_message_tokens,
         num_context_tokens=task.request.num_prompt_tokens,
-        num_turns=task.num_turns,
-        num_tools=len(task.request.tools),
-        has_images=task.has_images,
         reasoning_effort=task.hints.reasoning_effort,
         service_tier=task.hints.service_tier,
     )
@@ -67,16 +59,7 @@ def features(task: Task) -> Features:
 
 def features_of_text(text: str) -> Features:
     """The features of a prompt about which nothing else is known."""
-    return Features(
-        reading=read(text),
-        num_last_message_tokens=0,
-        num_context_tokens=0,
-        num_turns=1,
-        num_tools=0,
-        has_images=False,
-        reasoning_effort=None,
-        service_tier=None,
-    )
+    return Features(reading=read(text))
 
 
 class Opinion(msgspec.Struct, frozen=True):
@@ -113,7 +96,7 @@ def form_opinion(
     p_security = _logistic(scores.security_log_odds)
     strong: list[str] = []
     is_brief = False
-    if not _TELLING.isdisjoint(features.reading.words):
+    if not _WATCHED_WORDS.isdisjoint(features.reading.words):
         strong = _strong_terms(features.reading.words)
         is_brief = not _BRIEF.isdisjoint(features.reading.words)
     if strong:

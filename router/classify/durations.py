@@ -1,6 +1,6 @@
-"""Durations as errors tell them."""
+"""Durations as errors say them."""
 
-LEAST_WAIT_US = 1_000_000  # told where nobody knows how long it will be
+LEAST_WAIT_US = 1_000_000  # said where nobody knows how long it will be
 
 
 def in_words(duration_us: int) -> str:

@@ -53,7 +53,7 @@ class LinearModel:
         vocabulary: Known words, the most frequent first, and pairs.
         stems: Beginnings of words, for words that are not known.
         term_weights: Shape (vocabulary + stems, heads), in that order.
-        dense_means: Shape (dense,): the shape of the average prompt, against which parts are told.
+        dense_means: Shape (dense,): the average prompt's shape, against which parts are measured.
         dense_weights: Shape (dense, heads).
         biases: Shape (heads,).
         scales: Shape (heads, 2): score -> slope * score + offset, the calibrated log-odds; of
@@ -138,9 +138,11 @@ class LinearModel:
     def name(self, row: int) -> str:
         """What a row of the table stands for, quoted."""
         if row >= len(self.vocabulary):
-            return f'"{_text(self.stems[row - len(self.vocabulary)])}..."'
-        term = self.vocabulary[row]
-        return f'"{_text(term if isinstance(term, bytes) else b" ".join(term))}"'
+            name = self.stems[row - len(self.vocabulary)] + b"..."
+        else:
+            term = self.vocabulary[row]
+            name = term if isinstance(term, bytes) else b" ".join(term)
+        return f'"{name.decode("utf-8", "replace")}"'
 
 
 class Scores:
@@ -170,29 +172,25 @@ class Scores:
         self.gain_log_odds = gain  # a large model gets it right, and a small one does not
         self.output_tokens = 2.0 ** max(0.0, min(output, MAX_LOG2_OUTPUT_TOKENS))
         self._why = (model, rows, values, taken, context)
-        self._parts: dict[tuple[int, int], tuple[list[Part], float]] = {}  # as told before
+        self._parts: dict[tuple[int, int], tuple[list[Part], float]] = {}  # as asked before
 
     def parts(self, head: int, num_parts: int) -> tuple[list[Part], float]:
         """The signals that counted most for a head, largest first; and the size of all of them."""
-        told = self._parts.get((head, num_parts))
-        if told is None:
-            told = self._parts[head, num_parts] = self._told(head, num_parts)
-        return told
-
-    def _told(self, head: int, num_parts: int) -> tuple[list[Part], float]:
+        known = self._parts.get((head, num_parts))
+        if known is not None:
+            return known
         model, rows, values, taken, context = self._why
         parts = values * taken[:, head]
         parts[len(rows) :] -= model.usual_shape[:, head]
         if context is not None:
             parts[-1] = context[head]
         sizes = np.abs(parts)
-        named = [
-            Part(
-                float(parts[at]), model.name(rows[at]) if at < len(rows) else _SHAPE[at - len(rows)]
-            )
-            for at in (-sizes).argsort(kind="stable")[:num_parts].tolist()
-        ]
-        return named, float(np.add.reduce(sizes))
+        named = []
+        for at in (-sizes).argsort(kind="stable")[:num_parts].tolist():
+            name = model.name(rows[at]) if at < len(rows) else _SHAPE[at - len(rows)]
+            named.append(Part(float(parts[at]), name))
+        found = self._parts[head, num_parts] = named, float(np.add.reduce(sizes))
+        return found
 
 
 _SHAPE = (*DENSE_NAMES, "words of the context")
@@ -201,7 +199,3 @@ _SHAPE = (*DENSE_NAMES, "words of the context")
 def term_share(num_terms: int) -> float:
     """How much of its weight each of so many terms counts."""
     return 1 / math.sqrt(num_terms) if num_terms else 0.0
-
-
-def _text(term: bytes) -> str:
-    return term.decode("utf-8", "replace")

@@ -34,7 +34,7 @@ class Spelling:
     """Frequent words, found by what is left of them with one letter lost.
 
     A letter added is found by losing it, a letter changed by losing it on both sides, letters that
-    changed places by their order.
+    were swapped by their order.
     """
 
     def __init__(self, frequent: Iterable[bytes]) -> None:
@@ -49,7 +49,7 @@ class Spelling:
             letters = bytes(sorted(word))
             self._anagrams[letters] = (*self._anagrams.get(letters, ()), word)
         # The same names and terms come again and again; what they are is looked up once.
-        self._meant = lru_cache(MAX_REMEMBERED)(self._find)
+        self._likeliest = lru_cache(MAX_REMEMBERED)(self._find)
 
     def slips(self, unknown: Iterable[bytes]) -> dict[bytes, bytes]:
         """Unknown word -> the frequent word that is surely meant; the first few of them only."""
@@ -57,9 +57,9 @@ class Spelling:
         tries = 0
         for word in unknown:
             if MIN_BYTES - 1 <= len(word) <= MAX_BYTES + 1 and word.isalpha():
-                meant = self._meant(word)
-                if meant is not None:
-                    slips[word] = meant
+                right = self._likeliest(word)
+                if right is not None:
+                    slips[word] = right
                 tries += 1
                 if tries == MAX_TRIES:
                     break
@@ -76,31 +76,29 @@ class Spelling:
             shorter = word[:at] + word[at + 1 :]
             if shorter in near:
                 found += [
-                    meant
-                    for meant in near[shorter]
-                    if meant == shorter or meant[:at] + meant[at + 1 :] == shorter
+                    right
+                    for right in near[shorter]
+                    if right == shorter or right[:at] + right[at + 1 :] == shorter
                 ]
         swapped = self._anagrams.get(bytes(sorted(word)), ())
-        found += [meant for meant in swapped if _is_swap(word, meant)]
+        found += [right for right in swapped if _is_swap(word, right)]
         if len(found) < 2:
             return found[0] if found else None
-        return min(found, key=lambda meant: self._rank[meant] * _rarity(word, meant))
+        return min(found, key=lambda right: self._rank[right] * _rarity(word, right))
 
 
-def _rarity(written: bytes, meant: bytes) -> int:
+def _rarity(written: bytes, right: bytes) -> int:
     """How much rarer this slip is than the commonest ones."""
-    of_first = 1 if written[0] == meant[0] else OTHER_FIRST
-    if set(written) == set(meant):
+    of_first = 1 if written[0] == right[0] else OTHER_FIRST
+    if set(written) == set(right):
         return of_first
-    if len(written) != len(meant):
+    if len(written) != len(right):
         return OTHER_LETTERS * of_first
-    changed = next(bytes(pair) for pair in zip(written, meant, strict=True) if pair[0] != pair[1])
+    changed = next(bytes(pair) for pair in zip(written, right, strict=True) if pair[0] != pair[1])
     return (OTHER_LETTERS if changed in _NEAR_KEYS else FAR_KEY) * of_first
 
 
-def _is_swap(written: bytes, meant: bytes) -> bool:
-    """Whether two words of the same letters differ by two neighbours that changed places."""
-    differ = [
-        at for at, (one, other) in enumerate(zip(written, meant, strict=True)) if one != other
-    ]
+def _is_swap(written: bytes, right: bytes) -> bool:
+    """Whether two words of the same letters differ by two neighbours that were swapped."""
+    differ = [at for at in range(len(written)) if written[at] != right[at]]
     return len(differ) == 2 and differ[1] == differ[0] + 1

@@ -106,13 +106,9 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What the classifier looks at."""
 
     reading: Reading  # the prompt's words and shape
-    num_last_message_tokens: int
-    num_context_tokens: int
-    num_turns: int
-    num_tools: int
-    has_images: bool
-    reasoning_effort: str | None
-    service_tier: str | None
+    num_context_tokens: int = 0
+    reasoning_effort: str | None = None
+    service_tier: str | None = None
 
 
 class TaskClass(msgspec.Struct, frozen=True, kw_only=True):

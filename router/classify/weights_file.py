@@ -13,6 +13,7 @@ from router.classify.linear_model import LinearModel, Provenance
 from router.classify.text_features import DENSE_NAMES, Term
 
 FORMAT_VERSION = 1
+_SINGLE = ("dense_means", "dense_weights", "biases", "scales")  # arrays in single precision
 WEIGHTS_PATH = Path(__file__).parent / "weights" / "classifier.npz"
 
 
@@ -33,10 +34,7 @@ def pack(model: LinearModel) -> bytes:
         "stems": np.frombuffer(b"\n".join(model.stems), np.uint8),
         "dense_names": np.frombuffer("\n".join(DENSE_NAMES).encode(), np.uint8),
         "term_weights": model.term_weights.astype(np.float16),
-        "dense_means": model.dense_means.astype(np.float32),
-        "dense_weights": model.dense_weights.astype(np.float32),
-        "biases": model.biases.astype(np.float32),
-        "scales": model.scales.astype(np.float32),
+        **{name: getattr(model, name).astype(np.float32) for name in _SINGLE},
     }
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
@@ -68,13 +66,9 @@ def _unpack(arrays: dict[str, NDArray[np.generic]], content_hash: str) -> Linear
     return LinearModel(
         vocabulary,
         arrays["stems"].tobytes().split(b"\n"),
-        arrays["term_weights"].astype(np.float64),
-        arrays["dense_means"].astype(np.float64),
-        arrays["dense_weights"].astype(np.float64),
-        arrays["biases"].astype(np.float64),
-        arrays["scales"].astype(np.float64),
-        msgspec.json.decode(arrays["provenance"].tobytes(), type=Provenance),
-        content_hash,
+        **{name: arrays[name].astype(np.float64) for name in ("term_weights", *_SINGLE)},
+        provenance=msgspec.json.decode(arrays["provenance"].tobytes(), type=Provenance),
+        content_hash=content_hash,
     )
 
 

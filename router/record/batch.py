@@ -3,7 +3,7 @@
 In, a line: `{"id": str, "text": str}`. Out, in the same order, a line: `id`, `lane` (interactive,
 deep or parallel), `p_deep`, `security`, `p_security`, `p_need_large`, `out_tokens`, `route_us`, and
 besides what `BatchDecision` adds. A line that is no such object, or that the policy refuses, gives
-`{"id": ..., "error": ...}` in its place; the others go on.
+`{"id": ..., "error": ...}` instead; the others go on.
 
 Each prompt becomes a task like one that a client sends with nothing else, and is classified,
 weighed and ranked as every task is; it is not admitted, so pools neither refuse nor pay.
@@ -105,14 +105,6 @@ class _Named(msgspec.Struct, frozen=True):
     id: str | None = None
 
 
-FactsOf = Callable[[Task, TaskClass, Reading], Facts]
-
-
-def nothing_known(task: Task, task_class: TaskClass, reading: Reading) -> Facts:
-    """The facts of a gateway that has run no task yet."""
-    return NO_FACTS
-
-
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
     """What decisions are made by: the same for every line of a batch."""
 
@@ -121,7 +113,8 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     stats: Sequence[BackendStats] = IDLE
     model: LinearModel = MODEL
     hints: Hints = Hints()
-    facts: FactsOf = nothing_known
+    # What is known besides; without it nothing is, as in a gateway that has run no task yet.
+    facts: Callable[[Task, TaskClass, Reading], Facts] = lambda *_: NO_FACTS
     unix_s: float = 0.0  # now, by the wall clock: policies have hours
 
     @property
@@ -129,19 +122,15 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
         """The policy as it is for the tenant."""
         return self.policy.for_tenant(self.tenant.id)
 
-    @property
-    def max_tokens(self) -> int:
-        """The largest window: longer texts are not counted to their end."""
-        return max(stats.info.window_tokens for stats in self.stats)
-
 
 def lone_task(text: str, desk: Desk, name: str = "") -> Task:
     """The task of a client that sends this text and nothing else."""
     items: tuple[ContextItem, ...] = ()
+    max_tokens = max(stats.info.window_tokens for stats in desk.stats)
     try:
-        items = (measure(Message("user", (TextPart(text),)), desk.max_tokens),)
+        items = (measure(Message("user", (TextPart(text),)), max_tokens),)
         num_tokens = items[0].num_tokens
-    except TooLongError as error:
+    except TooLongError as error:  # it was not counted to its end
         num_tokens = error.num_tokens
     request = GenerateRequest(
         id=name,
@@ -184,14 +173,12 @@ def wish(task: Task, opinion: Opinion, desk: Desk) -> Wish | Refusal:
     policy, task_class = desk.own_policy, opinion.task_class
     facts = desk.facts(task, task_class, opinion.features.reading)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, desk.stats, facts)
-    ranked = rank(policy, task, task_class, desk.stats)
-    refused = None
+    ranked, code = rank(policy, task, task_class, desk.stats), None
     if isinstance(ranked, Refusal):
-        refused = ranked
+        refusal, code = ranked, ranked.code
         ranked = rank(policy, task, task_class, IDLE)
-    if isinstance(ranked, Refusal):
-        return refused or ranked
-    code = None if refused is None else refused.code
+        if isinstance(ranked, Refusal):
+            return refusal
     return Wish(lane=LANES[ranked[0].route], reason=ranked[0].reason.value, refused=code)
 
 
@@ -233,9 +220,9 @@ def decide_line(line: bytes, number: int, desk: Desk, clock_ns: Callable[[], int
     found: BatchDecision | BatchError
     try:
         found = decide_prompt(_PROMPT.decode(line), desk, clock_ns)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         found = BatchError(id=_name_of(line), error=f"line {number}: {error}")
-    return _ENCODER.encode(found)
+    return msgspec.json.encode(found)
 
 
 def decide_lines(
@@ -249,12 +236,12 @@ def decide_lines(
 
 _PROMPT = msgspec.json.Decoder(BatchPrompt)
 _NAMED = msgspec.json.Decoder(_Named)
-_ENCODER = msgspec.json.Encoder()
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def _name_of(line: bytes) -> str | None:
-    """The id of a line that is no ask, if it has one."""
+    """The id of a line that is no prompt, if it has one."""
     try:
         return _NAMED.decode(line).id
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return None

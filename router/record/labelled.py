@@ -6,7 +6,9 @@ the labels that are read. A record without a head's labels does not train that h
 
 import gzip
 import hashlib
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +56,18 @@ def read_records(paths: Iterable[Path]) -> list[Record]:
         OSError: A file cannot be read.
     """
     decoder = msgspec.json.Decoder(Record)
+    files = (sorted(path.glob("*.jsonl*")) if path.is_dir() else [path] for path in paths)
     records = []
-    for path in _files(paths):
-        for number, line in enumerate(_lines(path), 1):
-            if not line.strip():
-                continue
+    for file in chain.from_iterable(files):
+        content = file.read_bytes()
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.decompress(content)
+        for number, line in enumerate(content.splitlines(), 1):
             try:
-                records.append(decoder.decode(line))
+                if line.strip():
+                    records.append(decoder.decode(line))
             except msgspec.MsgspecError as error:
-                raise RecordError(f"{path}:{number}: {error}") from error
+                raise RecordError(f"{file}:{number}: {error}") from error
     return records
 
 
@@ -75,32 +80,10 @@ def fingerprint(records: Iterable[Record]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    for path in paths:
-        if path.is_dir():
-            yield from sorted(path.glob("*.jsonl*"))
-        else:
-            yield path
-
-
-def _lines(path: Path) -> list[bytes]:
-    raw = path.read_bytes()
-    return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).splitlines()
-
-
 def log2(value: float) -> float:
     """log2, linear between powers of two: the same bits on every machine."""
-    mantissa, exponent = _split(value)
-    return exponent + mantissa - 1
-
-
-def _split(value: float) -> tuple[float, int]:
-    exponent = 0
-    while value >= 2:
-        value, exponent = value / 2, exponent + 1
-    while value < 1:
-        value, exponent = value * 2, exponent - 1
-    return value, exponent
+    half, exponent = math.frexp(value)  # from 0.5 up to 1
+    return (exponent - 1) + 2 * half - 1
 
 
 def deep_target(record: Record) -> tuple[float, float] | None:

@@ -21,7 +21,7 @@ MAX_TEXT_CHARS = 8_192  # of a prompt, where it is recorded
 MAX_NAME_CHARS = 64  # of what a client may choose freely
 
 
-class RankedRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RankedRecord(msgspec.Struct, frozen=True):
     """One route that the task might have taken."""
 
     route: str
@@ -30,7 +30,7 @@ class RankedRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class ShadowRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ShadowRecord(msgspec.Struct, frozen=True):
     """What the shadow policy would rather have done."""
 
     policy: str
@@ -129,7 +129,7 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
 def record_of(
     task: Task,
     decision: RouteDecision | None,
-    course: TaskOutcome,
+    ended: TaskOutcome,
     backends: Mapping[str, BackendInfo],
     *,
     with_text: bool = False,
@@ -165,17 +165,17 @@ def record_of(
         kind=_kind(reading),
         shape=tuple(round(number, 3) for number in dense(reading)) if with_shape else (),
         text=task.last_user_message[:MAX_TEXT_CHARS] if with_text else None,
-        outcome=course.outcome,
-        error=course.error,
-        answered_by=course.answered_by,
-        queued_ms=_ms(course.queued_us),
-        ttft_ms=_ms(course.ttft_us),
-        tpot_ms=_ms(course.tpot_us),
-        duration_ms=course.duration_us / 1e3,
-        usage=tuple(_usage(name, used, backends) for name, used in course.usages.items()),
-        input_tokens=sum(used.num_input_tokens for used in course.usages.values()),
-        output_tokens=sum(used.num_output_tokens for used in course.usages.values()),
-        cost=course.cost,
+        outcome=ended.outcome,
+        error=ended.error,
+        answered_by=ended.answered_by,
+        queued_ms=_ms(ended.queued_us),
+        ttft_ms=_ms(ended.ttft_us),
+        tpot_ms=_ms(ended.tpot_us),
+        duration_ms=ended.duration_us / 1e3,
+        usage=tuple(_usage(name, used, backends) for name, used in ended.usages.items()),
+        input_tokens=sum(used.num_input_tokens for used in ended.usages.values()),
+        output_tokens=sum(used.num_output_tokens for used in ended.usages.values()),
+        cost=ended.cost,
     )
     return record if decision is None else _decided(record, decision)
 
@@ -193,12 +193,7 @@ def _decided(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
         security_sensitive=task_class.security_sensitive,
         expected_output_tokens=task_class.expected_output_tokens,
         ranked=tuple(
-            RankedRecord(
-                route=route.route.value,
-                strategy=route.strategy,
-                backends=route.backends,
-                reason=route.reason.value,
-            )
+            RankedRecord(route.route.value, route.strategy, route.backends, route.reason.value)
             for route in decision.ranked
         ),
         route=chosen.route.value if chosen else None,
@@ -207,14 +202,8 @@ def _decided(record: DecisionRecord, decision: RouteDecision) -> DecisionRecord:
         reason=first.reason.value if first else None,
         rule=first.rule if first else None,
         canary=first.canary if first else False,
-        shadow=ShadowRecord(
-            policy=shadow.policy_version,
-            route=shadow.route.value,
-            strategy=shadow.strategy,
-            rule=shadow.rule,
-        )
-        if shadow
-        else None,
+        shadow=shadow
+        and ShadowRecord(shadow.policy_version, shadow.route.value, shadow.strategy, shadow.rule),
     )
 
 

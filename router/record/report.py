@@ -1,8 +1,8 @@
 """The evaluation of a classifier on labelled records, as numbers and as text to read.
 
 Every figure stands beside what chance and the length of the text alone achieve, and beside
-published routers where they were measured on the same benchmark. Traps are told in
-docs/classifier.md.
+published routers where they were measured on the same benchmark. docs/classifier.md has the
+traps.
 """
 
 from collections import Counter, defaultdict
@@ -16,8 +16,6 @@ from router.decide.decision import Refusal
 from router.learn.stability import PASTE_CHARS, TRIVIAL_PROMPTS, flips, pasted, sample
 from router.record.batch import Desk, Lane, lone_task, wish
 from router.record.evaluation import (
-    Curve,
-    Flags,
     auc,
     auc_within,
     calibration_error,
@@ -64,27 +62,9 @@ class Judged(msgspec.Struct, frozen=True):
     lane: Lane  # where the policy would send it
     is_seen: bool  # the model was trained on this source
 
-    @property
-    def num_chars(self) -> float:
-        return float(len(self.record.text))
 
-
-class LaneFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Interactive against deep."""
-
-    num_records: int
-    accuracy: float  # of those that were decided, so not sent to both
-    auc: float
-    auc_unseen: float  # NaN if every source was trained on
-    auc_within: float  # without the hand-written requests
-    num_within: int  # sources in that mean
-    auc_hand_written: float
-    length_auc: float
-    length_auc_within: float
-    calibration_error: float
-    deep_missed: float  # share of deep that went interactive
-    parallel: float  # share of all that went to both
-    deep_wasted: float  # share of interactive that went deep
+Known = Sequence[tuple[Judged, bool]]  # with what the labels say: whether it is deep
+Score = Callable[[Judged], float]
 
 
 def judge(record: Record, desk: Desk) -> Judged:
@@ -93,83 +73,35 @@ def judge(record: Record, desk: Desk) -> Judged:
     opinion = form_opinion(features(task), desk.own_policy.band, desk.model)
     wished = wish(task, opinion, desk)
     assert not isinstance(wished, Refusal), "engines that take everything refuse nobody"
-    return Judged(
-        record, opinion.task_class, wished.lane, record.source in desk.model.provenance.sources
-    )
+    is_seen = record.source in desk.model.provenance.sources
+    return Judged(record, opinion.task_class, wished.lane, is_seen)
 
 
-def lane_figures(judged: Sequence[Judged]) -> LaneFigures | None:
-    """How well lanes are told apart; None without lanes."""
-    known = _with_lanes(judged)
-    if not known:
-        return None
-    deep = [is_so for _, is_so in known]
-    p_deep = [j.said.p_deep for j, _ in known]
-    lengths = [j.num_chars for j, _ in known]
-    groups = [j.record.group for j, _ in known]
-    lanes = [j.lane for j, _ in known]
-    decided = [
-        (lane == "deep") == so for lane, so in zip(lanes, deep, strict=True) if lane != "parallel"
-    ]
-    public = [at for at, (j, _) in enumerate(known) if j.record.source != HAND_WRITTEN]
-    of_public = [groups[at] for at in public], [deep[at] for at in public]
-    within, num_within = auc_within(*of_public, [p_deep[at] for at in public])
-    crossed: Counter[tuple[str, bool]] = Counter(zip(lanes, deep, strict=True))
-    return LaneFigures(
-        num_records=len(known),
-        accuracy=_mean(decided),
-        auc=auc(deep, p_deep),
-        auc_unseen=_auc_of(known, lambda j: not j.is_seen),
-        auc_within=within,
-        num_within=num_within,
-        auc_hand_written=_auc_of(known, lambda j: j.record.source == HAND_WRITTEN),
-        length_auc=auc(deep, lengths),
-        length_auc_within=auc_within(*of_public, [lengths[at] for at in public])[0],
-        calibration_error=calibration_error(deep, p_deep),
-        deep_missed=_part(crossed["interactive", True], sum(deep)),
-        parallel=_part(lanes.count("parallel"), len(lanes)),
-        deep_wasted=_part(crossed["deep", False], len(deep) - sum(deep)),
-    )
-
-
-def _with_lanes(judged: Sequence[Judged]) -> list[tuple[Judged, bool]]:
+def _with_lanes(judged: Sequence[Judged]) -> Known:
     """The records with a lane, and whether it is deep."""
     return [(j, deep) for j in judged if (deep := is_deep(j.record)) is not None]
 
 
-def _auc_of(known: Sequence[tuple[Judged, bool]], which: Callable[[Judged], bool]) -> float:
-    chosen = [(so, j.said.p_deep) for j, so in known if which(j)]
-    return auc([so for so, _ in chosen], [p for _, p in chosen])
+def _p_deep(one: Judged) -> float:
+    return one.said.p_deep
 
 
-def security_flags(judged: Sequence[Judged]) -> Flags:
-    """The security decision against the labels."""
-    known = [
-        (so, j.said.security_sensitive) for j in judged if (so := is_security(j.record)) is not None
-    ]
-    return flags([so for so, _ in known], [said for _, said in known])
+def _length(one: Judged) -> float:
+    return float(len(one.record.text))
 
 
-def curves(judged: Sequence[Judged]) -> dict[str, tuple[Curve, Curve]]:
-    """Source (and "all") -> our curve and that of length alone, where outcomes are many."""
-    measured: dict[str, list[tuple[Judged, tuple[float, float]]]] = defaultdict(list)
-    for one in judged:
-        pair = outcomes(one.record)
-        if pair is not None:
-            measured[one.record.group].append((one, pair))
-            measured["all"].append((one, pair))
-    found = {}
-    for source, members in sorted(measured.items()):
-        small, large = [pair[0] for _, pair in members], [pair[1] for _, pair in members]
-        ours = curve(small, large, [j.said.p_gain for j, _ in members])
-        lengths = curve(small, large, [j.num_chars for j, _ in members])
-        if ours is not None and lengths is not None and len(members) >= MIN_CURVE_RECORDS:
-            found[source] = (ours, lengths)
-    return found
+def _auc(known: Known, score: Score = _p_deep) -> float:
+    return auc([deep for _, deep in known], [score(j) for j, _ in known])
+
+
+def _auc_within(known: Known, score: Score) -> tuple[float, int]:
+    """The mean AUC inside sources, and of how many."""
+    groups, deep = [j.record.group for j, _ in known], [deep for _, deep in known]
+    return auc_within(groups, deep, [score(j) for j, _ in known])
 
 
 def report(judged: Sequence[Judged]) -> list[str]:
-    """All that is told by the records, as lines of text."""
+    """All that the records say, as lines of text."""
     return [
         *_lane_lines(judged),
         *_security_lines(judged),
@@ -180,7 +112,7 @@ def report(judged: Sequence[Judged]) -> list[str]:
 
 
 def stability_report(records: Sequence[Record], desk: Desk) -> list[str]:
-    """How often the lane changes with what does not change the ask, as lines of text."""
+    """How often the lane changes with what does not change the work, as lines of text."""
 
     def lane(text: str) -> Lane:
         return judge(Record(text=text), desk).lane
@@ -202,54 +134,79 @@ def stability_report(records: Sequence[Record], desk: Desk) -> list[str]:
 
 
 def _lane_lines(judged: Sequence[Judged]) -> list[str]:
-    found = lane_figures(judged)
-    if found is None:
+    """Interactive against deep."""
+    known = _with_lanes(judged)
+    if not known:
         return ["Lanes: no record has one."]
+    went = Counter((j.lane, deep) for j, deep in known)
+    num_parallel = went["parallel", True] + went["parallel", False]
+    num_right = went["interactive", False] + went["deep", True]
+    num_deep = sum(deep for _, deep in known)
+    unseen = [(j, deep) for j, deep in known if not j.is_seen]
+    hand_written = [(j, deep) for j, deep in known if j.record.source == HAND_WRITTEN]
+    public = [(j, deep) for j, deep in known if j.record.source != HAND_WRITTEN]
+    within, num_within = _auc_within(public, _p_deep)
+    length_within, _ = _auc_within(public, _length)
+    error = calibration_error([deep for _, deep in known], [_p_deep(j) for j, _ in known])
     return [
-        f"Lanes, {found.num_records} records with a lane",
-        f"  accuracy of what was decided    {found.accuracy:6.3f}",
-        f"  AUC pooled                      {found.auc:6.3f}   length {found.length_auc:.3f}, "
-        "random 0.500",
-        f"  AUC on sources never trained on {_number(found.auc_unseen)}",
-        f"  AUC within sources, mean of {found.num_within:<3} {found.auc_within:6.3f}   "
-        f"length {found.length_auc_within:.3f}, random 0.500",
-        f"  AUC on hand-written requests    {_number(found.auc_hand_written)}",
-        f"  calibration error               {found.calibration_error:6.3f}",
-        f"  deep sent to interactive        {found.deep_missed:6.1%}",
-        f"  sent to both                    {found.parallel:6.1%}",
-        f"  interactive sent to deep        {found.deep_wasted:6.1%}",
+        f"Lanes, {len(known)} records with a lane",
+        f"  accuracy of what was decided    {_part(num_right, len(known) - num_parallel):6.3f}",
+        f"  AUC pooled                      {_auc(known):6.3f}   "
+        f"length {_auc(known, _length):.3f}, random 0.500",
+        f"  AUC on sources never trained on {_number(_auc(unseen))}",
+        f"  AUC within sources, mean of {num_within:<3} {within:6.3f}   "
+        f"length {length_within:.3f}, random 0.500",
+        f"  AUC on hand-written requests    {_number(_auc(hand_written))}",
+        f"  calibration error               {error:6.3f}",
+        f"  deep sent to interactive        {_part(went['interactive', True], num_deep):6.1%}",
+        f"  sent to both                    {_part(num_parallel, len(known)):6.1%}",
+        f"  interactive sent to deep        "
+        f"{_part(went['deep', False], len(known) - num_deep):6.1%}",
     ]
 
 
 def _security_lines(judged: Sequence[Judged]) -> list[str]:
-    found = security_flags(judged)
-    sensitive = [j for j in judged if is_security(j.record)]
+    known = [(j, so) for j in judged if (so := is_security(j.record)) is not None]
+    sensitive = [j for j, so in known if so]
     if not sensitive:
         return ["", "Security: no record is about it."]
+    found = flags([so for _, so in known], [j.said.security_sensitive for j, _ in known])
     decoys = [j.said.security_sensitive for j in judged if j.record.number("security_decoy")]
-    lanes = Counter(j.lane for j in sensitive)
+    num_interactive = sum(j.lane == "interactive" for j in sensitive)
     return [
         "",
         f"Security, {len(sensitive)} records about it",
         f"  recall                          {found.recall:6.3f}",
         f"  precision                       {found.precision:6.3f}",
         f"  false alarms                    {found.false_alarm_rate:6.1%}",
-        f"  false alarms on decoys          {_mean(decoys):6.1%}   of {len(decoys)}",
-        f"  sent to interactive             {_part(lanes['interactive'], len(sensitive)):6.1%}",
+        f"  false alarms on decoys          {_part(sum(decoys), len(decoys)):6.1%}   "
+        f"of {len(decoys)}",
+        f"  sent to interactive             {_part(num_interactive, len(sensitive)):6.1%}",
     ]
 
 
 def _curve_lines(judged: Sequence[Judged]) -> list[str]:
-    found = curves(judged)
-    if not found:
-        return ["", "Small against large model: too few measured outcomes."]
+    """Our curve and that of length alone, of each source and of "all", where outcomes are many."""
+    measured: dict[str, list[tuple[Judged, tuple[float, float]]]] = defaultdict(list)
+    for one in judged:
+        pair = outcomes(one.record)
+        if pair is not None:
+            measured[one.record.group].append((one, pair))
+            measured["all"].append((one, pair))
     lines = [
         "",
         "Small against large model, measured outcomes (APGR; calls to large for 50 %, 80 % of gap)",
         f"  {'source':<28}{'n':>6}{'small':>7}{'large':>7}{'APGR':>7}{'CPT50':>7}{'CPT80':>7}"
         f"{'length':>8}{'random':>8}",
     ]
-    for source, (ours, length) in found.items():
+    shown = []
+    for source, members in sorted(measured.items()):
+        small, large = zip(*(pair for _, pair in members), strict=True)
+        ours = curve(small, large, [j.said.p_gain for j, _ in members])
+        length = curve(small, large, [_length(j) for j, _ in members])
+        if ours is None or length is None or len(members) < MIN_CURVE_RECORDS:
+            continue
+        shown.append(source)
         lines.append(
             f"  {source:<28}{ours.num_records:>6}{ours.small_accuracy:>7.3f}"
             f"{ours.large_accuracy:>7.3f}{ours.apgr:>7.3f}{ours.cpt50:>7.1%}{ours.cpt80:>7.1%}"
@@ -258,8 +215,10 @@ def _curve_lines(judged: Sequence[Judged]) -> list[str]:
         for router, apgr, cpt50, cpt80 in PUBLISHED.get(source, ()):
             shares = f"{cpt50:>7.1%}{cpt80:>7.1%}" if cpt50 == cpt50 else ""
             lines.append(f"    {router:<46}{apgr:>7.3f}{shares}")
+    if not shown:
+        return ["", "Small against large model: too few measured outcomes."]
     lines.append(f"  {'(random)':<48}{0.5:>7.3f}{0.5:>7.1%}{0.8:>7.1%}")
-    if any(source in PUBLISHED for source in found):
+    if not PUBLISHED.keys().isdisjoint(shown):
         lines.append("  (RouteLLM's figures: arXiv 2406.18665v4, with other training records)")
     return lines
 
@@ -285,27 +244,21 @@ def _confusion_lines(judged: Sequence[Judged]) -> list[str]:
         known[one.record.group].append((one, deep))
     if not known:
         return []
-    head = "interactive, both, deep"
-    lines = ["", f"Confusion per source ({head})"]
+    lines = ["", "Confusion per source (interactive, both, deep)"]
     lines.append(f"  {'source':<40}{'of interactive':>18}{'of deep':>18}{'AUC':>7}")
     for source, members in sorted(known.items()):
         name = source if members[0][0].is_seen else f"{source} (unseen)"
-        score = auc([so for _, so in members], [j.said.p_deep for j, _ in members])
-        went = Counter((j.lane, so) for j, so in members)
+        went = Counter((j.lane, deep) for j, deep in members)
         cells = [
-            ", ".join(str(went[lane, so]) for lane in ("interactive", "parallel", "deep"))
-            for so in (False, True)
+            ", ".join(str(went[lane, deep]) for lane in ("interactive", "parallel", "deep"))
+            for deep in (False, True)
         ]
-        lines.append(f"  {name:<40}{cells[0]:>18}{cells[1]:>18}{_number(score):>7}")
+        lines.append(f"  {name:<40}{cells[0]:>18}{cells[1]:>18}{_number(_auc(members)):>7}")
     return lines
 
 
 def _number(value: float) -> str:
     return f"{value:6.3f}" if value == value else "     -"
-
-
-def _mean(values: Sequence[bool]) -> float:
-    return _part(sum(values), len(values))
 
 
 def _part(part: int, whole: int) -> float:
