@@ -17,7 +17,7 @@ uncertainty by a bounded step for each, and `weighing` prefers deep where the ch
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -32,8 +32,8 @@ Sign = Literal["p_deep", "shape", "words", "failures"]
 
 PSI_ALARM, PSI_CLEAR = 0.2, 0.1  # hysteresis: an alarm ends well below where it began
 MIN_SHIFTED = 2  # shapes; one alone is a habit of writing
-HALF = 250  # asks; compared are the last one and a half times to twice as many
-CHECK_EVERY = 50  # asks
+HALF = 250  # prompts; compared are the last one and a half times to twice as many
+CHECK_EVERY = 50  # prompts
 NUM_BINS = 10
 _FLOOR = 0.005  # share of an empty bin, so that the index stays finite
 
@@ -98,7 +98,9 @@ def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Refere
         ordered = sorted(column)
         cuts = (round(ordered[len(ordered) * k // NUM_BINS], 4) for k in range(1, NUM_BINS))
         edges = tuple(dict.fromkeys(cut for cut in cuts if cut > ordered[0]))
-        counts = _counts(column, edges)
+        counts = [0] * (len(edges) + 1)
+        for value in column:
+            counts[bisect_right(edges, value)] += 1
         shares = tuple(round(count / len(column), 4) for count in counts)
         histograms[name] = Histogram(edges, shares)
     return Reference(histograms, weights)
@@ -147,7 +149,8 @@ class Monitor:
         if self._num_newer == HALF:
             self._older, self._newer, self._num_newer = self._newer, self._zeros(), 0
         if self._older is not None and self._num_newer % CHECK_EVERY == 0:
-            self._check()
+            joined = self._joined(self._older)
+            self._judge({name: psi(usual.shares, counts) for name, usual, counts in joined})
 
     def note_outcome(self, failure: float) -> None:
         """Take in a measured outcome of the fast engine: 1 for a failure, 0 for none."""
@@ -165,25 +168,17 @@ class Monitor:
             return
         self._is_own = True
         own = {}
-        for name, histogram, counts in zip(SIGNALS, self._histograms, self._joined(), strict=True):
+        for name, histogram, counts in self._joined(self._older):
             total = sum(counts)
             own[name] = Histogram(histogram.edges, tuple(count / total for count in counts))
         self._begin(Reference(own))
         self._judge({})
 
-    def _joined(self) -> Iterable[list[int]]:
-        assert self._older is not None
-        for older, newer in zip(self._older, self._newer, strict=True):
-            yield [a + b for a, b in zip(older, newer, strict=True)]
-
-    def _check(self) -> None:
-        found = {
-            name: psi(histogram.shares, counts)
-            for name, histogram, counts in zip(
-                SIGNALS, self._histograms, self._joined(), strict=True
-            )
-        }
-        self._judge(found)
+    def _joined(self, older: list[list[int]]) -> Iterator[tuple[str, Histogram, list[int]]]:
+        """Each signal, what is usual of it, and the counts of both halves."""
+        signals = zip(SIGNALS, self._histograms, older, self._newer, strict=True)
+        for name, histogram, before, now in signals:
+            yield name, histogram, [a + b for a, b in zip(before, now, strict=True)]
 
     def _judge(self, found: dict[str, float]) -> None:
         """The alarms that stand: raised above their limit, kept until well below it."""
@@ -204,10 +199,3 @@ class Monitor:
         if self._cusum >= (CUSUM_CLEAR if "failures" in stood else CUSUM_ALARM):
             alarms["failures"] = "the fast engine fails more often than it did"
         self.standing = Standing(found, self._cusum, alarms)
-
-
-def _counts(values: Iterable[float], edges: Sequence[float]) -> list[int]:
-    counts = [0] * (len(edges) + 1)
-    for value in values:
-        counts[bisect_right(edges, value)] += 1
-    return counts

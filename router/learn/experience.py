@@ -1,7 +1,7 @@
 """What a gateway process knows from the tasks it ran, and hands to the next decision.
 
-Pure: the edge notes what happened, with its clock's time, and asks for the `Facts` of a task. All
-of it is bounded, and a task is decided as well without any of it, only less informed.
+The edge notes what happened, with its clock's time, and asks for the `Facts` of a task. All of it
+is bounded, and a task is decided as well without any of it, only less informed.
 """
 
 from collections import Counter, OrderedDict
@@ -64,8 +64,7 @@ class Experience:
             wants_deep = task.hints.route is Route.DEEP or named == "deep"
             hint = shown(before, task, conversation, wants_deep=wants_deep)
             if hint is not None:
-                source, success = hint
-                self.teach(before, source, {before.answered_by: success})
+                self.teach(before, hint[0], {before.answered_by: hint[1]})
         return conversation
 
     def holder_of(self, task: Task) -> str | None:
@@ -91,16 +90,14 @@ class Experience:
     ) -> Facts:
         """What is known that bears on this task."""
         learner = self.learner(task.tenant.id)
-        correction = 0.0
-        if learner.trust:
-            correction = learner.correction(traits(reading, task_class))
+        correction = learner.correction(traits(reading, task_class)) if learner.trust else 0.0
         left = self._left.get(task.tenant.id)
         is_fresh = left is not None and now_us - left.at_us < STALE_US
         return Facts(
             conversation=conversation,
             gain_correction=correction,
             num_outcomes=round(learner.num_outcomes) if correction else 0,
-            explicit=learner.told if correction else 0.0,
+            explicit=learner.explicit if correction else 0.0,
             shares_left=left.shares if left is not None and is_fresh else {},
             backend_speeds=self.backend_speeds,
             alarms=tuple(self.monitor(task.tenant.id).standing.alarms.values()),
@@ -188,7 +185,7 @@ class Experience:
             return False
         learner = self.learner(pending.tenant_id)
         if pending.taught_by is not None:
-            learner.take_back(pending.observation(pending.taught_by, pending.taught))
+            learner.unlearn(pending.observation(pending.taught_by, pending.taught))
         learner.observe(pending.observation(source, success))
         pending.taught_by, pending.taught = source, success
         if "fast" in success:

@@ -18,11 +18,10 @@ import numpy as np
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, WatchError
 
-from backends.contract import BackendGroup
 from router.classify.classify import MODEL
 from router.classify.task import TENANT_ID
 from router.learn.experience import Experience
-from router.learn.learning import ARMS, NUM_TRAITS, TRAITS_VERSION, GainLearner, Sums, no_sums
+from router.learn.learning import NUM_TRAITS, TRAITS_VERSION, Known, merge, nothing_known
 
 logger = logging.getLogger("lanewise")
 
@@ -40,7 +39,7 @@ class Arm(msgspec.Struct, frozen=True):
     gram: bytes
     moment: bytes
     num_outcomes: float
-    num_told: float = 0.0
+    num_explicit: float = msgspec.field(default=0.0, name="num_told")
 
 
 class Learned(msgspec.Struct, frozen=True):
@@ -50,9 +49,6 @@ class Learned(msgspec.Struct, frozen=True):
     epoch: int = 0  # resets and restores so far
     arms: dict[str, Arm] = {}
     previous: dict[str, Arm] | None = None  # before the last reset
-
-
-Known = dict[BackendGroup, Sums]
 
 
 class LearnedStore:
@@ -65,14 +61,11 @@ class LearnedStore:
 
     async def share(self) -> None:
         """Add what is fresh to Redis and take over what all know; never raises for Redis."""
-        due = [
-            tenant_id
-            for tenant_id, learner in self._experience.learners.items()
-            if learner.fresh is not None or not learner.loaded
-        ]
+        learners = self._experience.learners.items()
+        due = [name for name, known in learners if known.fresh is not None or not known.loaded]
         try:
             for tenant_id in due[:MAX_PER_TICK]:
-                await self._share(tenant_id, self._experience.learner(tenant_id))
+                await self._share(tenant_id)
         except RedisError as error:
             if not self._away:
                 logger.warning("what outcomes taught waits in memory: %s", type(error).__name__)
@@ -93,7 +86,7 @@ class LearnedStore:
         """
         if not TENANT_ID.fullmatch(tenant_id) or not await self._redis.exists(_key(tenant_id)):
             return False
-        await self._share(tenant_id, self._experience.learner(tenant_id))
+        await self._share(tenant_id)
         return True
 
     async def reset(self, tenant_id: str) -> None:
@@ -102,14 +95,8 @@ class LearnedStore:
         Raises:
             RedisError: Redis is away, or other writes kept crossing this one; nothing changed.
         """
-        await self._share(tenant_id, self._experience.learner(tenant_id))  # so that it is restored
-        for _ in range(MAX_CROSSED):
-            content, stored = await self._read(tenant_id)
-            emptied = Learned(epoch=stored.epoch + 1, previous=stored.arms)
-            if await self._write(tenant_id, content, emptied):
-                self._experience.learner(tenant_id).start(_unpacked({}), emptied.epoch)
-                return
-        raise WatchError(_CROSSED)
+        await self._share(tenant_id)  # so that it is restored
+        await self._begin_anew(tenant_id, undo=False)
 
     async def restore(self, tenant_id: str) -> bool:
         """Undo the last reset; False if there is none to undo.
@@ -117,18 +104,22 @@ class LearnedStore:
         Raises:
             RedisError: As `reset`.
         """
+        return await self._begin_anew(tenant_id, undo=True)
+
+    async def _begin_anew(self, tenant_id: str, *, undo: bool) -> bool:
         for _ in range(MAX_CROSSED):
             content, stored = await self._read(tenant_id)
-            if stored.previous is None:
+            if undo and stored.previous is None:
                 return False
-            restored = Learned(epoch=stored.epoch + 1, arms=stored.previous)
-            if await self._write(tenant_id, content, restored):
-                learner = self._experience.learner(tenant_id)
-                learner.start(_unpacked(restored.arms), restored.epoch)
+            arms, previous = (stored.previous or {}, None) if undo else ({}, stored.arms)
+            learned = Learned(epoch=stored.epoch + 1, arms=arms, previous=previous)
+            if await self._write(tenant_id, content, learned):
+                self._experience.learner(tenant_id).start(_unpacked(arms), learned.epoch)
                 return True
-        raise WatchError(_CROSSED)
+        raise WatchError("other gateways' writes kept crossing this one")
 
-    async def _share(self, tenant_id: str, learner: GainLearner) -> None:
+    async def _share(self, tenant_id: str) -> None:
+        learner = self._experience.learner(tenant_id)
         content, stored = await self._read(tenant_id)
         if learner.epoch is None:
             learner.epoch = stored.epoch
@@ -139,20 +130,20 @@ class LearnedStore:
         fresh = learner.fresh
         if fresh is not None:
             learner.fresh = None  # what comes from here on is for the next tick
-            for arm in ARMS:
-                known[arm].merge(fresh[arm])
+            merge(known, fresh)
             learned = Learned(epoch=stored.epoch, arms=_packed(known), previous=stored.previous)
             written = False
             try:
                 written = await self._write(tenant_id, content, learned)
             finally:
                 if not written:
-                    _put_back(learner, fresh)
+                    if learner.fresh is not None:
+                        merge(fresh, learner.fresh)
+                    learner.fresh = fresh
             if not written:
                 return
         if learner.fresh is not None:  # came while it was written
-            for arm in ARMS:
-                known[arm].merge(learner.fresh[arm])
+            merge(known, learner.fresh)
         learner.adopt(known)
 
     async def _read(self, tenant_id: str) -> tuple[bytes, Learned]:
@@ -183,15 +174,6 @@ end
 redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3])
 return 1
 """
-_CROSSED = "other gateways' writes kept crossing this one"
-
-
-def _put_back(learner: GainLearner, fresh: Known) -> None:
-    if learner.fresh is None:
-        learner.fresh = fresh
-    else:
-        for arm in ARMS:
-            learner.fresh[arm].merge(fresh[arm])
 
 
 def _key(tenant_id: str) -> str:
@@ -204,20 +186,19 @@ def _packed(known: Known) -> dict[str, Arm]:
             sums.gram[_UPPER].astype("<f4").tobytes(),
             sums.moment.astype("<f4").tobytes(),
             sums.num_outcomes,
-            sums.num_told,
+            sums.num_explicit,
         )
         for arm, sums in known.items()
     }
 
 
 def _unpacked(arms: dict[str, Arm]) -> Known:
-    return {arm: _sums(arms[arm]) if arm in arms else no_sums() for arm in ARMS}
-
-
-def _sums(arm: Arm) -> Sums:
-    sums = no_sums()
-    sums.gram[_UPPER] = np.frombuffer(arm.gram, "<f4")
-    sums.gram.T[_UPPER] = sums.gram[_UPPER]
-    sums.moment[:] = np.frombuffer(arm.moment, "<f4")
-    sums.num_outcomes, sums.num_told = arm.num_outcomes, arm.num_told
-    return sums
+    known = nothing_known()
+    for name, sums in known.items():
+        arm = arms.get(name)
+        if arm is not None:
+            sums.gram[_UPPER] = np.frombuffer(arm.gram, "<f4")
+            sums.gram.T[_UPPER] = sums.gram[_UPPER]
+            sums.moment[:] = np.frombuffer(arm.moment, "<f4")
+            sums.num_outcomes, sums.num_explicit = arm.num_outcomes, arm.num_explicit
+    return known

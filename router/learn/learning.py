@@ -66,8 +66,8 @@ CONSTANT_PENALTY = 3.0
 USUAL_SUCCESS = 0.8  # of the deep arm before anything is known; the constant soon corrects it
 MIN_OUTCOMES = 100  # of each arm; below, the prior alone decides
 MAX_OUTCOMES = 2_000  # of each arm; older ones fade
-TOLD_WEIGHT = 1.0  # of an observation that is no mere hint
-HALF_TOLD = 400  # outcomes of that kind, of each arm, for the learned gain to count half
+EXPLICIT_WEIGHT = 1.0  # of an observation that is no mere hint
+HALF_EXPLICIT = 400  # outcomes of that kind, of each arm, for the learned gain to count half
 REFIT_EVERY = 10  # outcomes
 MAX_CORRECTION = 0.5  # of the gain
 MAX_STEP = 0.5  # of the weights' length, per refit
@@ -89,6 +89,11 @@ class Observation(msgspec.Struct, frozen=True):
     success: dict[BackendGroup, float]  # 0 to 1, of each engine that answered
     weight: float = 1.0  # 0 to 1: how sure the outcome is
 
+    def residuals(self) -> list[tuple[BackendGroup, float]]:
+        """By how much each engine did better than the prior says."""
+        success = self.success.items()
+        return [(arm, right - usual_success(arm, self.p_gain)) for arm, right in success]
+
 
 class Sums(msgspec.Struct):
     """What is known of one arm, as sums over its outcomes; float32, as it is stored."""
@@ -96,29 +101,21 @@ class Sums(msgspec.Struct):
     gram: NDArray[np.float32]  # shape (NUM_TRAITS, NUM_TRAITS)
     moment: NDArray[np.float32]  # shape (NUM_TRAITS,)
     num_outcomes: float = 0.0  # weighed, the faded ones left out
-    num_told: float = 0.0  # of these, from outcomes as sure as feedback
+    num_explicit: float = 0.0  # of these, from outcomes as sure as feedback
 
     def add(self, traits: Floats, residual: float, weight: float) -> None:
         self.gram += (weight * np.outer(traits, traits)).astype(np.float32)
         self.moment += (weight * residual * traits).astype(np.float32)
         self.num_outcomes += weight
-        if abs(weight) >= TOLD_WEIGHT:
-            self.num_told += weight
-
-    def merge(self, other: "Sums") -> None:
-        """Add another's outcomes, then let the oldest fade."""
-        self.gram += other.gram
-        self.moment += other.moment
-        self.num_outcomes += other.num_outcomes
-        self.num_told += other.num_told
-        self.fade()
+        if abs(weight) >= EXPLICIT_WEIGHT:
+            self.num_explicit += weight
 
     def fade(self) -> None:
         if self.num_outcomes > MAX_OUTCOMES:
             share = MAX_OUTCOMES / self.num_outcomes
             self.gram *= np.float32(share)
             self.moment *= np.float32(share)
-            self.num_told *= share
+            self.num_explicit *= share
             self.num_outcomes = float(MAX_OUTCOMES)
 
     def solution(self) -> Floats:
@@ -130,9 +127,23 @@ class Sums(msgspec.Struct):
 _PENALTIES = np.diag([CONSTANT_PENALTY] + [PENALTY] * (NUM_TRAITS - 1))
 
 
-def no_sums() -> Sums:
-    """The sums over no outcome."""
-    return Sums(np.zeros((NUM_TRAITS, NUM_TRAITS), np.float32), np.zeros(NUM_TRAITS, np.float32))
+Known = dict[BackendGroup, Sums]
+
+
+def nothing_known() -> Known:
+    """The sums over no outcome of either arm."""
+    shape = NUM_TRAITS, NUM_TRAITS
+    return {arm: Sums(np.zeros(shape, np.float32), np.zeros(shape[0], np.float32)) for arm in ARMS}
+
+
+def merge(known: Known, other: Known) -> None:
+    """Add another's outcomes, then let the oldest fade."""
+    for arm, sums in known.items():
+        sums.gram += other[arm].gram
+        sums.moment += other[arm].moment
+        sums.num_outcomes += other[arm].num_outcomes
+        sums.num_explicit += other[arm].num_explicit
+        sums.fade()
 
 
 class GainLearner:
@@ -142,8 +153,8 @@ class GainLearner:
     """
 
     def __init__(self) -> None:
-        self.known: dict[BackendGroup, Sums] = {arm: no_sums() for arm in ARMS}
-        self.fresh: dict[BackendGroup, Sums] | None = None
+        self.known = nothing_known()
+        self.fresh: Known | None = None
         self.weights: dict[BackendGroup, Floats] = {arm: np.zeros(NUM_TRAITS) for arm in ARMS}
         self.epoch: int | None = None  # how often it began anew; None: not known yet
         self.loaded = False  # what other processes know is part of it
@@ -160,18 +171,19 @@ class GainLearner:
     @property
     def trust(self) -> float:
         """0: the prior rules alone; 1: the learned correction counts in full."""
-        if self.num_outcomes <= MIN_OUTCOMES:
+        num_outcomes = self.num_outcomes
+        if num_outcomes <= MIN_OUTCOMES:
             return 0.0  # as with most tenants
         deviation = math.sqrt(max(0.0, self._lead_square - self._lead**2) / ERROR_MEMORY)
         if self._lead < -2 * deviation:
             return 0.0
-        return min(1.0, self.num_outcomes / MIN_OUTCOMES - 1)
+        return min(1.0, num_outcomes / MIN_OUTCOMES - 1)
 
     @property
-    def told(self) -> float:
+    def explicit(self) -> float:
         """How much the learned gain counts as it is, 0 to 1: hints never make it count."""
-        num_told = max(0.0, min(sums.num_told for sums in self.known.values()))
-        return self.trust * num_told / (num_told + HALF_TOLD)
+        num_explicit = max(0.0, min(sums.num_explicit for sums in self.known.values()))
+        return self.trust * num_explicit / (num_explicit + HALF_EXPLICIT)
 
     @property
     def distance(self) -> float:
@@ -192,31 +204,29 @@ class GainLearner:
 
     def observe(self, observation: Observation) -> None:
         """Learn from one outcome."""
-        if self.fresh is None:
-            self.fresh = {arm: no_sums() for arm in ARMS}
-        for arm, success in observation.success.items():
-            residual = success - usual_success(arm, observation.p_gain)
+        for arm, residual in observation.residuals():
             learned = residual - float(observation.traits @ self.weights[arm])
             lead, step = residual**2 - learned**2, observation.weight / ERROR_MEMORY
             self._lead += step * (lead - self._lead)
             self._lead_square += step * (lead**2 - self._lead_square)
-            self.known[arm].add(observation.traits, residual, observation.weight)
-            self.known[arm].fade()
-            self.fresh[arm].add(observation.traits, residual, observation.weight)
+        self._add(observation, observation.weight)
         self._num_unfitted += 1
         if self._num_unfitted >= REFIT_EVERY:
             self.refit()
 
-    def take_back(self, observation: Observation) -> None:
-        """Unlearn an outcome that a surer one replaces."""
-        if self.fresh is None:
-            self.fresh = {arm: no_sums() for arm in ARMS}
-        for arm, success in observation.success.items():
-            residual = success - usual_success(arm, observation.p_gain)
-            self.known[arm].add(observation.traits, residual, -observation.weight)
-            self.fresh[arm].add(observation.traits, residual, -observation.weight)
+    def unlearn(self, observation: Observation) -> None:
+        """Take an outcome out again that a surer one replaces."""
+        self._add(observation, -observation.weight)
 
-    def adopt(self, known: dict[BackendGroup, Sums]) -> None:
+    def _add(self, observation: Observation, weight: float) -> None:
+        if self.fresh is None:
+            self.fresh = nothing_known()
+        for arm, residual in observation.residuals():
+            self.known[arm].add(observation.traits, residual, weight)
+            self.known[arm].fade()
+            self.fresh[arm].add(observation.traits, residual, weight)
+
+    def adopt(self, known: Known) -> None:
         """Take over what all processes know together; own fresh outcomes must be part of it."""
         if not self._difference.any():  # nothing of its own yet, so nothing to step from
             fresh = self.fresh
@@ -235,7 +245,7 @@ class GainLearner:
             self.weights[arm] += step if length <= MAX_STEP else step * (MAX_STEP / length)
         self._difference = self.weights["deep"] - self.weights["fast"]
 
-    def start(self, known: dict[BackendGroup, Sums], epoch: int | None) -> None:
+    def start(self, known: Known, epoch: int | None) -> None:
         """Begin anew from there: a reset, or the undoing of one. What is fresh is dropped."""
         self.known, self.fresh, self.epoch = known, None, epoch
         self.weights = {arm: sums.solution() for arm, sums in known.items()}
@@ -287,11 +297,11 @@ def _prompt_traits(reading: Reading) -> tuple[list[float], list[float]]:
         math.log2(1 + prompt.count(b",")),
         math.log2(1 + prompt.count(b"(")),
     )
-    placed = [
+    scaled = [
         (value - centre) / spread
         for value, centre, spread in zip(shape, _CENTRES, _SPREADS, strict=True)
     ]
-    return _bounded(placed), _sketch(distinct)
+    return _bounded(scaled), _sketch(distinct)
 
 
 def _sketch(distinct: dict[bytes, None]) -> list[float]:
@@ -302,9 +312,8 @@ def _sketch(distinct: dict[bytes, None]) -> list[float]:
     for word in islice(distinct, MAX_SKETCHED_WORDS):
         hashed = zlib.crc32(word)
         buckets[hashed % NUM_BUCKETS] += share if hashed & 0x10000 else -share
-    return (
-        buckets if max(buckets) <= MAX_TRAIT and min(buckets) >= -MAX_TRAIT else _bounded(buckets)
-    )
+    is_bounded = max(buckets) <= MAX_TRAIT and min(buckets) >= -MAX_TRAIT
+    return buckets if is_bounded else _bounded(buckets)
 
 
 def _bounded(values: list[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Trials: what is remembered of an answer until somebody says, or shows, how good it was.
+"""What is remembered of an answer until somebody says, or shows, how good it was.
 
 An outcome comes from one of these, surest first:
 
@@ -73,30 +73,29 @@ def pack_traits(traits: Sequence[float] | Floats) -> bytes:
 
 
 class PendingOutcomes:
-    """The trials of one process by response id, and by the digest of the answer; oldest go."""
+    """One process's, by response id and by the digest of the answer; the oldest go."""
 
     def __init__(self, max_pending: int = MAX_PENDING) -> None:
         self._max_pending = max_pending
-        self._trials: OrderedDict[tuple[str, str], PendingOutcome] = OrderedDict()
+        self._pending: OrderedDict[tuple[str, str], PendingOutcome] = OrderedDict()
         self._ids: OrderedDict[tuple[str, int], str] = OrderedDict()
 
     def add(self, response_id: str, pending: PendingOutcome, digest: int | None) -> None:
         """Remember an answer; `digest`: of its last message, by which a resent context is known."""
-        self._trials[pending.tenant_id, response_id] = pending
+        self._pending[pending.tenant_id, response_id] = pending
         if digest is not None:
             self._ids[pending.tenant_id, digest] = response_id
-        while len(self._trials) > self._max_pending:
-            self._trials.popitem(last=False)
-        while len(self._ids) > self._max_pending:
-            self._ids.popitem(last=False)
+        for kept in (self._pending, self._ids):
+            while len(kept) > self._max_pending:
+                kept.popitem(last=False)
 
     def get(self, tenant_id: str, response_id: str) -> PendingOutcome | None:
         """The tenant's own pending outcome of that response, if it is remembered."""
-        return self._trials.get((tenant_id, response_id))
+        return self._pending.get((tenant_id, response_id))
 
     def forget(self, tenant_id: str, response_id: str) -> None:
         """Its client deleted the response."""
-        self._trials.pop((tenant_id, response_id), None)
+        self._pending.pop((tenant_id, response_id), None)
 
     def before(self, task: Task) -> PendingOutcome | None:
         """What waits for the answer that this task follows: the last one in its context."""
@@ -114,16 +113,16 @@ def last_answer(items: tuple[ContextItem, ...]) -> int | None:
 
 
 def shown(
-    pending: PendingOutcome, task: Task, course: ConversationState, *, wants_deep: bool
+    pending: PendingOutcome, task: Task, conversation: ConversationState, *, wants_deep: bool
 ) -> tuple[OutcomeSource, float] | None:
     """What a client's next task shows of the answer before it: source and success, or nothing.
 
     `wants_deep`: it asks for the deep engine by name. In the middle of tool calls a conversation
     shows nothing.
     """
-    if course.answers_tools or task.num_turns < 2:
+    if conversation.answers_tools or task.num_turns < 2:
         return None
-    if not course.dissatisfied:
+    if not conversation.dissatisfied:
         return "accepted", 1.0
     if wants_deep and pending.answered_by == "fast" and not pending.pinned:
         return "escalated", 0.0

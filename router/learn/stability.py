@@ -14,12 +14,10 @@ Change = Callable[[str, np.random.Generator], str]
 def typo(text: str, rng: np.random.Generator) -> str:
     """One slip in one word: two letters swapped, or one lost, doubled or hit beside its key."""
     words = text.split(" ")
-    positions = [
-        at for at, word in enumerate(words) if len(word) >= MIN_WORD_CHARS and word.isalpha()
-    ]
-    if not positions:
+    able = [at for at, w in enumerate(words) if len(w) >= MIN_WORD_CHARS and w.isalpha()]
+    if not able:
         return text
-    at = positions[int(rng.integers(len(positions)))]
+    at = able[int(rng.integers(len(able)))]
     word = words[at]
     letter = int(rng.integers(1, len(word) - 1))
     head, tail = word[:letter], word[letter:]
@@ -67,7 +65,7 @@ def spaces(text: str, rng: np.random.Generator) -> str:
 
 CHANGES: dict[str, Change] = {"a typo": typo, "politeness": politeness, "double spaces": spaces}
 
-# Asks that stay as small as they are, whatever stands behind them.
+# Prompts that stay as small as they are, whatever stands behind them.
 TRIVIAL_PROMPTS = (
     "Fix the typo in the heading",
     "Rename the variable tmp to total",
@@ -103,7 +101,7 @@ def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) 
 
 
 def pasted(texts: Sequence[str], seed: int = SEED) -> list[str]:
-    """Each of `TRIVIAL_ASKS` with a long paste of such texts behind it."""
+    """Each of `TRIVIAL_PROMPTS` with a long paste of such texts behind it."""
     rng = np.random.default_rng(seed)
     found = []
     for prompt in TRIVIAL_PROMPTS:

@@ -20,7 +20,7 @@ def say(gateway: GatewayProcess, response_id: str, **feedback: Any) -> tuple[int
     return answer.status_code, answer.json()
 
 
-def num_told(gateway: GatewayProcess) -> float:
+def num_feedback(gateway: GatewayProcess) -> float:
     text = httpx.get(f"{gateway.url}/metrics").text
     (value,) = re.findall(r'learning_outcomes_total\{source="feedback"\} (\S+)', text)
     return float(value)
@@ -28,15 +28,15 @@ def num_told(gateway: GatewayProcess) -> float:
 
 def test_feedback_counts_once_and_shows(gateway: GatewayProcess, client: OpenAI) -> None:
     response = client.responses.create(model="lanewise-fast", input="What is a mutex?")
-    before = num_told(gateway)
+    before = num_feedback(gateway)
     expected = {"id": response.id, "object": "response.feedback", "success": True, "rating": 0.9}
     for _ in range(2):
         status, body = say(gateway, response.id, success=True, rating=0.9)
         assert (status, body | expected) == (200, body)
-    assert num_told(gateway) == before + 1
+    assert num_feedback(gateway) == before + 1
     status, body = say(gateway, response.id, success=False)
     assert (status, body["error"]["code"]) == (409, "conflict")
-    assert num_told(gateway) == before + 1
+    assert num_feedback(gateway) == before + 1
     status, view = ask(gateway, "GET", "/admin/learning/dev")
     assert status == 200
     assert view["outcomes"]["fast"] > 0

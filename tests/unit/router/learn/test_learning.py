@@ -13,8 +13,8 @@ from router.learn.learning import (
     NUM_TRAITS,
     GainLearner,
     Observation,
-    Sums,
-    no_sums,
+    merge,
+    nothing_known,
     traits,
 )
 from router.record.evaluation import curve
@@ -73,13 +73,13 @@ def test_below_the_minimum_the_prior_rules_alone() -> None:
     assert learned(taught).trust == 1
 
 
-def test_only_what_clients_told_stands_for_the_classifier() -> None:
-    told = learned(observations(400, SEED))
-    assert told.told == pytest.approx(0.5)
+def test_only_what_clients_say_stands_for_the_classifier() -> None:
+    explicit = learned(observations(400, SEED))
+    assert explicit.explicit == pytest.approx(0.5)
     hinted = learned(
         [Observation(x.traits, x.p_gain, x.success, 0.5) for x in observations(800, SEED)]
     )
-    assert (hinted.trust, hinted.told) == (1, 0)
+    assert (hinted.trust, hinted.explicit) == (1, 0)
 
 
 def test_a_gain_needs_outcomes_of_both_arms() -> None:
@@ -122,7 +122,7 @@ def test_beginning_anew_is_the_prior_again_and_can_be_undone() -> None:
     probe = observations(1, SEED + 3)[0].traits
     kept, distance = learner.known, learner.distance
     assert distance > 0.05
-    learner.start({arm: no_sums() for arm in ARMS}, 1)
+    learner.start(nothing_known(), 1)
     assert (learner.num_outcomes, learner.trust, learner.distance) == (0, 0, 0)
     assert learner.correction(probe) == 0
     learner.start(kept, 2)
@@ -131,11 +131,11 @@ def test_beginning_anew_is_the_prior_again_and_can_be_undone() -> None:
 
 
 def test_a_surer_outcome_takes_the_place_of_a_hint() -> None:
-    hint, told = observations(2, SEED)
-    hint = Observation(told.traits, told.p_gain, {"fast": 1.0}, 0.2)
-    learner, plain = learned([hint]), learned([told])
-    learner.take_back(hint)
-    learner.observe(told)
+    hint, explicit = observations(2, SEED)
+    hint = Observation(explicit.traits, explicit.p_gain, {"fast": 1.0}, 0.2)
+    learner, plain = learned([hint]), learned([explicit])
+    learner.unlearn(hint)
+    learner.observe(explicit)
     for arm in ARMS:
         np.testing.assert_allclose(learner.known[arm].gram, plain.known[arm].gram, atol=1e-5)
         np.testing.assert_allclose(learner.known[arm].moment, plain.known[arm].moment, atol=1e-5)
@@ -145,11 +145,10 @@ def test_a_surer_outcome_takes_the_place_of_a_hint() -> None:
 def test_what_two_processes_learned_adds_up_to_what_one_would_have() -> None:
     taught = observations(400, SEED)
     together, halves = learned(taught), [learned(taught[:200]), learned(taught[200:])]
-    shared: dict[str, Sums] = {arm: no_sums() for arm in ARMS}
+    shared = nothing_known()
     for half in halves:
         assert half.fresh is not None
-        for arm in ARMS:
-            shared[arm].merge(half.fresh[arm])
+        merge(shared, half.fresh)
     for arm in ARMS:
         np.testing.assert_allclose(shared[arm].gram, together.known[arm].gram, atol=0.01)
         np.testing.assert_allclose(shared[arm].moment, together.known[arm].moment, atol=0.01)

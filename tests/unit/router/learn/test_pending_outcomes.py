@@ -105,7 +105,7 @@ def test_a_resent_context_is_known_by_its_last_answer() -> None:
     assert trials.get("someone-else", "resp_1") is None
 
 
-def test_the_oldest_trials_go() -> None:
+def test_the_oldest_go() -> None:
     trials = PendingOutcomes(max_pending=3)
     for number in range(10):
         trials.add(f"resp_{number}", pending(), number)
