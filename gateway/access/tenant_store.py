@@ -15,7 +15,6 @@ An edge: it uses the event loop, Redis and the log.
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from gateway.access.tenant_view import TenantsView
 from gateway.wire.errors import ProtocolError
@@ -42,8 +41,7 @@ _KEYS = [f"{_TAG}{name}" for name in ("records", "changed", "head", "audit", "us
 _RECORDS, _CHANGED, _HEAD, _AUDIT, _USED = _KEYS
 _CHANNEL = f"{_TAG}changes"
 
-_SCRIPT = resources.files(__package__).joinpath("tenant_store.lua").read_bytes()
-_SHA = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest()
+_SCRIPT = resources.files(__package__).joinpath("tenant_store.lua").read_text()
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -77,6 +75,7 @@ class TenantStore:
     ) -> None:
         """`on_change` is called whenever the view may say something else than before."""
         self._redis = redis
+        self._write: Any = redis.register_script(_SCRIPT)
         self._tenant_view = tenant_view
         self._max_stale_s = max_stale_s
         self._on_change = on_change
@@ -166,7 +165,7 @@ class TenantStore:
         for change in changes:
             arguments += [change.name, change.before, change.after]
         with _as_protocol_error():
-            version = await self._run(arguments)
+            version: int = await self._write(keys=_KEYS, args=arguments)
             if version > 0:
                 await self.refresh()
         if version == 0:
@@ -185,14 +184,6 @@ class TenantStore:
         """
         with _as_protocol_error():
             await self.refresh()
-
-    async def _run(self, arguments: list[str | bytes | int]) -> int:
-        try:
-            version: Any = await self._redis.evalsha(_SHA, len(_KEYS), *_KEYS, *arguments)
-        except NoScriptError:
-            await self._redis.script_load(_SCRIPT.decode())
-            version = await self._redis.evalsha(_SHA, len(_KEYS), *_KEYS, *arguments)
-        return int(version)
 
     async def note_used(self, used_s: Mapping[str, int]) -> None:
         """Keep when keys were last used; not of those that have no record any more.

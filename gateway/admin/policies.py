@@ -303,7 +303,7 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
     if tenant is None:
         known = ", ".join(sorted(tenant_view.tenants)[:20])
         raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
-    policy = services.gw.policy
+    policy = services.gw.state.policy
     if data.document is not None:
         policy = await asyncio.to_thread(parse_policy, data.document.encode(), data.name)
     elif data.version is not None:

@@ -62,10 +62,10 @@ def health_of(services: Services) -> HealthView:
     gw = services.gw
     return HealthView(
         version=VERSION,
-        draining=gw.draining,
+        draining=gw.state.draining,
         pools_reachable=gw.pools.mode == "redis",
-        tasks_running=gw.num_tasks,
-        policy=gw.policy.version,
+        tasks_running=gw.state.num_tasks,
+        policy=gw.state.policy.version,
     )
 
 
@@ -83,7 +83,7 @@ async def get_admin_health(request: AnyRequest) -> HealthView:
         draining=all(view.draining for view in views),
         pools_reachable=all(view.pools_reachable for view in views),
         tasks_running=sum(view.tasks_running for view in views),
-        policy=services.gw.policy.version,
+        policy=services.gw.state.policy.version,
     )
 
 

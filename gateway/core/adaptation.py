@@ -13,7 +13,6 @@ from statistics import median
 from backends.contract import BackendGroup, BackendStats
 from gateway.core.waiting_room import WaitingRoom
 from gateway.metrics.counters import Counters
-from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.waiting.capacity import Capacity, Load, first_capacity, step
 from router.waiting.fair_share import ShareClaim, stepped, water_fill
 from router.waiting.rules import AdaptationConfig, weight_of
@@ -30,7 +29,6 @@ class Adaptation:
         self,
         config: AdaptationConfig,
         *,
-        limiter: ConcurrencyLimiter,
         waiting: WaitingRoom,
         stats: Callable[[], Sequence[BackendStats]],
         clock_us: Callable[[], int],
@@ -38,7 +36,7 @@ class Adaptation:
     ) -> None:
         """Sets the first limits at once, so that no burst comes before them."""
         self._config = config
-        self._limiter = limiter
+        self._limiter = waiting.limiter
         self._waiting = waiting
         self._stats = stats
         self._clock_us = clock_us

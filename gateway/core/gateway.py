@@ -10,13 +10,13 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
 from gateway.access.key_sessions import KeySessions
 from gateway.config.keys import Peppers
 from gateway.core.adaptation import Adaptation
+from gateway.core.detached import DetachedCalls
 from gateway.core.job import Job
+from gateway.core.state import GatewayState
 from gateway.core.waiting_room import WaitingRoom
 from gateway.metrics.metrics import Metrics
 from gateway.store.decision_log import Recorder
@@ -28,10 +28,9 @@ from gateway.transport.outbox import Outbox
 from gateway.wire.sealing import Seals, make_seals
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.learn.experience import Experience
-from router.policy.policy import Policy
 from router.pools.cost import Weights
-from router.pools.failover_pools import FailoverPools
-from router.pools.pools import Demand, Reservation
+from router.pools.pools import Reservation
+from router.pools.task_pools import TaskPools
 
 
 @dataclass(slots=True)
@@ -39,10 +38,10 @@ class Gateway:
     """What every task needs."""
 
     backends: Mapping[str, Backend]
-    pools: FailoverPools
+    pools: TaskPools
     waiting: WaitingRoom
     store: ResponseStore
-    policy: Policy  # in force; read once per task
+    state: GatewayState
     metrics: Metrics
     clock_us: Callable[[], int]  # monotonic: the engines' clock
     wall_s: Callable[[], int]  # Unix time, for the protocol's objects
@@ -52,21 +51,17 @@ class Gateway:
     record_usage: Callable[[LedgerEntry], None] = lambda _: None  # into the usage ledger
     weights: Weights = field(default_factory=dict)  # what tokens cost, by group
     max_compactions: int = 2  # automatic ones, of one conversation
-    # What compactions are sealed with; a secret of this process until the fleet's is known.
+    # What compactions are sealed with; without the fleet's peppers a secret of this process.
     seals: Seals = field(default_factory=lambda: make_seals(Peppers(), [secrets.token_hex(32)]))
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     flush_timer: FlushTimer = field(default_factory=FlushTimer)  # when gathered text goes out
     # Those that may stand still, and how to cut each.
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)
     socket_ages: SocketAges = field(default_factory=SocketAges)
-    num_tasks: int = 0  # between arrival and terminal event
-    draining: bool = False
-    shadow: Policy | None = None  # decides too, without effect
-    limiter: ConcurrencyLimiter = field(default_factory=ConcurrencyLimiter)
     adaptation: Adaptation | None = None  # where any group's capacity follows demand
     recorder: Recorder | None = None  # the decision log
     warm_up_timeout_s: float = 10.0  # then a warm-up ends with what it has; 0: none does anything
-    _loose: set["asyncio.Task[Any]"] = field(default_factory=set)
+    detached: DetachedCalls = field(default_factory=DetachedCalls)
 
     @property
     def infos(self) -> Mapping[str, BackendInfo]:
@@ -82,27 +77,14 @@ class Gateway:
         """One snapshot of all backends."""
         return [backend.stats() for backend in self.backends.values()]
 
-    def released(self, reservation: Reservation) -> None:
-        """A task has given its places back: others may go on."""
-        self.limiter.release(reservation.id)
-        self.waiting.released(reservation)
-
-    def gave_back(self, kept: Reservation, demands: tuple[Demand, ...]) -> None:
-        """A task has given back these places, and goes on with what it kept."""
-        self.limiter.keep(kept.id, [demand.group for demand in kept.demands])
-        self.waiting.released(msgspec.structs.replace(kept, demands=demands))
+    @property
+    def limiter(self) -> ConcurrencyLimiter:
+        """How many tasks run on each group, and who may start one more."""
+        return self.waiting.limiter
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run something that must end even if who asked for it is cancelled."""
-        loose = asyncio.create_task(coroutine)
-        self._loose.add(loose)
-        loose.add_done_callback(self._loose.discard)
-        return loose
-
-    async def settled(self) -> None:
-        """Wait until everything spawned has ended."""
-        while self._loose:
-            await asyncio.wait(self._loose)
+        return self.detached.spawn(coroutine)
 
 
 class _Infos(Mapping[str, BackendInfo]):

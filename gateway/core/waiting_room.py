@@ -12,7 +12,7 @@ An edge: it uses the event loop and the log.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,8 +23,9 @@ from gateway.metrics.counters import Counters
 from gateway.metrics.labels import WaitOutcome
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Task, Tenant
+from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.decide.decision import RankedRoute
-from router.pools.pools import GROUPS, Grant, Reservation
+from router.pools.pools import GROUPS, Demand, Grant, Reservation
 from router.waiting.fair_queue import FairQueue, QueuePosition, Waiter
 from router.waiting.retry_after import RetryAfter
 from router.waiting.rules import WaitingConfig, Waits, block_of, longest_wait_us, weight_of
@@ -42,7 +43,8 @@ class Attempt(msgspec.Struct, frozen=True):
     grant: Grant
 
 
-Try = Callable[[bool], Awaitable[Attempt]]  # told whether the task has waited before
+Try = Callable[[bool], Awaitable[Attempt]]  # whether the task has waited before
+Settle = Callable[[Reservation, Mapping[BackendGroup, int]], Coroutine[Any, Any, None]]
 
 
 class Visitor(Protocol):
@@ -65,6 +67,7 @@ class _Entry:
     waiter: Waiter
     tenant: Tenant
     attempt: Try
+    settle: Settle
     last: Attempt | None  # the latest that failed
     visitor: Visitor | None
     outcome: "asyncio.Future[Attempt | None]"  # None: it waited in vain
@@ -92,7 +95,6 @@ class WaitingRoom:
         *,
         clock_us: Callable[[], int],
         policy_wait_ms: Callable[[], Waits],
-        release: Callable[[Reservation], Coroutine[Any, Any, None]],
         spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
         metrics: Counters,
     ) -> None:
@@ -101,16 +103,15 @@ class WaitingRoom:
         Args:
             clock_us: Monotonic; tasks' arrivals are on it.
             policy_wait_ms: The active policy's longest waits.
-            release: Settles, for nothing used, what was granted to a task that had left.
             spawn: Runs what must end even if the task that caused it is cancelled.
         """
         self.config = config
         self._clock_us = clock_us
         self._policy_wait_ms = policy_wait_ms
-        self._release = release
         self._spawn = spawn
         self._metrics = metrics
         self._retry_after = RetryAfter()
+        self.limiter = ConcurrencyLimiter()
         self._rooms = {
             group: _Room(group, FairQueue(config.max_waiting, config.max_waiting_per_tenant))
             for group in GROUPS
@@ -122,6 +123,7 @@ class WaitingRoom:
         tokens: int,
         groups: Iterable[BackendGroup],
         attempt: Try,
+        settle: Settle,
         visitor: Visitor | None,
     ) -> Attempt:
         """The task's grant, now or after waiting; or the refusal, with the true wait in it.
@@ -130,12 +132,13 @@ class WaitingRoom:
             tokens: What it asks of the first of the groups.
             groups: Those that it may go to now, in that order.
             attempt: Tries the pools.
+            settle: Releases, with nothing used, what was granted to a task that had gone.
             visitor: Is told its position, if its client asked for that; a stop ends the waiting.
 
         Raises:
             ProtocolError: It was stopped, or waited behind others in vain; or `attempt` raised it.
         """
-        made = await self._made(task, tokens, groups, attempt, visitor)
+        made = await self._made(task, tokens, groups, attempt, settle, visitor)
         return made if made.grant.index is not None else self._truthful(task, tokens, made)
 
     async def admit_part(
@@ -144,13 +147,14 @@ class WaitingRoom:
         tokens: int,
         group: BackendGroup,
         attempt: Try,
+        settle: Settle,
         visitor: Visitor,
     ) -> Attempt:
         """The same for a part of a task, under an id of its own.
 
         Nobody comes again for it: a refusal has the pools' wait in it, and takes no turn.
         """
-        return await self._made(part, tokens, (group,), attempt, visitor)
+        return await self._made(part, tokens, (group,), attempt, settle, visitor)
 
     async def _made(
         self,
@@ -158,6 +162,7 @@ class WaitingRoom:
         tokens: int,
         groups: Iterable[BackendGroup],
         attempt: Try,
+        settle: Settle,
         visitor: Visitor | None,
     ) -> Attempt:
         """The attempt that got in, or the last that did not."""
@@ -184,14 +189,24 @@ class WaitingRoom:
             until_us=now_us + wait_us,
         )
         outcome: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
-        entry = _Entry(waiter, task.tenant, attempt, first, visitor, outcome)
+        entry = _Entry(waiter, task.tenant, attempt, settle, first, visitor, outcome)
         made = await self._stand(room, entry) or entry.last
         if made is None:
             raise self._in_vain(room, task.tenant.id, tokens)
         return made
 
+    def settled(self, reservation: Reservation) -> None:
+        """A task has ended: its slots are free."""
+        self.limiter.release(reservation.id)
+        self.released(reservation)
+
+    def shrunk(self, kept: Reservation, released: tuple[Demand, ...]) -> None:
+        """A task has released these slots, and goes on with what it kept."""
+        self.limiter.keep(kept.id, [demand.group for demand in kept.demands])
+        self.released(msgspec.structs.replace(kept, demands=released))
+
     def released(self, reservation: Reservation) -> None:
-        """A task has ended here: its places may let others go on."""
+        """These slots may let others go on."""
         now_us = self._clock_us()
         for demand in reservation.demands:
             room = self._rooms[demand.group]
@@ -302,7 +317,7 @@ class WaitingRoom:
         except asyncio.CancelledError:
             # It may have got in at this very moment, and left without knowing.
             if outcome.done() and not outcome.cancelled() and outcome.exception() is None:
-                self._return(outcome.result())
+                self._return(entry, outcome.result())
             raise
         finally:
             if entry.visitor is not None:
@@ -352,15 +367,15 @@ class WaitingRoom:
                 room.queue.put_back(waiter, block_of(grant), now_us)
         elif entry.outcome.done():
             room.queue.remove(waiter.id, now_us)  # it is on its way out
-            self._return(attempt)
+            self._return(entry, attempt)
         else:
             room.queue.served(waiter, now_us)
             self._note_admitted(grant)
             entry.outcome.set_result(attempt)
 
-    def _return(self, attempt: Attempt | None) -> None:
+    def _return(self, entry: _Entry, attempt: Attempt | None) -> None:
         if attempt is not None and attempt.grant.reservation is not None:
-            self._spawn(self._release(attempt.grant.reservation))
+            self._spawn(entry.settle(attempt.grant.reservation, {}))
 
     def _end(self, room: _Room, waiter: Waiter, outcome: Attempt | None) -> None:
         room.queue.remove(waiter.id, self._clock_us())

@@ -30,7 +30,7 @@ def live_desk(gw: Gateway, tenant: Tenant) -> Desk:
         return gw.experience.facts(task, task_class, reading, NEW, gw.clock_us())
 
     return Desk(
-        policy=gw.policy,
+        policy=gw.state.policy,
         tenant=tenant,
         stats=gw.backend_stats(),
         facts=facts,

@@ -235,7 +235,7 @@ async def get_readiness(request: AnyRequest) -> ASGIResponse:
     One that only lost Redis stays ready: it limits tasks by itself, and there may be no better one.
     """
     gw = _services(request).gw
-    if gw.draining:
+    if gw.state.draining:
         return json_response({"status": "draining"}, 503)
     if not gw.pools.ready:
         return json_response({"status": "blind", "detail": "Redis has not answered yet."}, 503)

@@ -20,7 +20,7 @@ from router.classify.task import Tenant
 from router.learn.learned_store import LearnedStore
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Services:
     """What the routes need; they find it as `app.state.services`."""
 
@@ -34,9 +34,9 @@ class Services:
     admin_keys: AdminKeys
     policies: PolicyWatch
     route_batches: RouteBatches
-    fleet: Fleet | None = None  # the workers on this machine, where this is one of several
+    fleet: Fleet | None  # the workers on this machine, where this is one of several
 
     def catalogue(self, tenant: Tenant) -> dict[str, Any]:
         """What a tenant's `model` may be, by the policy in force."""
-        policy = self.gw.policy.for_tenant(tenant.id)
+        policy = self.gw.state.policy.for_tenant(tenant.id)
         return model_list(self.gw.infos.values(), policy, self.started_s)

@@ -42,12 +42,20 @@ class Metrics(Counters):
     purpose: all of it belongs to the event loop's thread.
     """
 
-    def __init__(self, *, version: str, backends: Callable[[], Sequence[BackendStats]]) -> None:
+    def __init__(
+        self,
+        *,
+        version: str,
+        backends: Callable[[], Sequence[BackendStats]],
+        experience: Experience | None = None,
+        ledger_report: Callable[[], LedgerReport] = LedgerReport,
+    ) -> None:
         """Registers everything.
 
         Args:
             version: The gateway's version, for `lanewise_build_info`.
             backends: Gives a snapshot of every backend; called once per scrape, on the loop.
+            experience: Read at each scrape, as is what comes next.
         """
         ours = (metric for metric in METRICS if metric.owner == "gateway")
         super().__init__(ours, Reports(version=version), time.time)
@@ -55,8 +63,8 @@ class Metrics(Counters):
         self.registry.register(self)
         prometheus_client.ProcessCollector(registry=self.registry)
         prometheus_client.PlatformCollector(registry=self.registry)
-        self.experience: Experience | None = None  # read at each scrape
-        self.ledger_report: Callable[[], LedgerReport] = LedgerReport  # so is this
+        self._experience = experience
+        self._ledger_report = ledger_report
         self._backends = backends
         self._tenants: set[str] = set()
         self._policies: list[str] = []  # whose decisions have series, the latest last
@@ -259,6 +267,6 @@ class Metrics(Counters):
 
     def _read(self) -> None:
         self.reports.backends = tuple(self._backends())
-        self.reports.ledger = self.ledger_report()
-        if self.experience is not None:
-            self.reports.learning = learning_report(self.experience)
+        self.reports.ledger = self._ledger_report()
+        if self._experience is not None:
+            self.reports.learning = learning_report(self._experience)

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,17 +18,22 @@ from litestar.datastructures import State
 from litestar.openapi.spec import Components, SecurityScheme
 from redis.asyncio import Redis
 
-from backends.contract import Backend
+from backends.contract import Backend, BackendStats
 from backends.drive.driver import monotonic_us
 from gateway.access.access import Access, follow_access
 from gateway.access.admin_keys import AdminKeys
+from gateway.access.key_sessions import KeySessions
 from gateway.admin.routes import ADMIN
 from gateway.config.backend_kinds import BackendConfig
 from gateway.config.config import Config, admin_keys
 from gateway.config.sections import ConfigError
 from gateway.config.version import VERSION
+from gateway.core.adaptation import Adaptation
+from gateway.core.detached import DetachedCalls
 from gateway.core.gateway import Gateway
+from gateway.core.state import GatewayState
 from gateway.core.waiting_room import WaitingRoom
+from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches, live_desk
 from gateway.http.openapi import OpenApiConfig
@@ -42,7 +47,8 @@ from gateway.store.ledger import open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch
 from gateway.store.response_store import ResponseStore
 from gateway.transport.flush_timer import FlushTimer
-from gateway.wire.sealing import make_seals
+from gateway.wire.sealing import Seals, make_seals
+from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
 from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.policy.store import PolicyStore
@@ -70,60 +76,63 @@ def wall_s() -> int:
 
 
 @asynccontextmanager
-async def services(config: Config) -> AsyncIterator[Services]:
-    """Everything started; on the way out everything stopped, the last started first."""
+async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[Services]:
+    """Everything started; on the way out everything stopped, the last started first.
+
+    `fleet`: the workers on this machine, where this is one of them.
+    """
     async with AsyncExitStack() as stack:
         url = config.redis.url or await _embedded_redis(stack)
-        budget_us = config.redis.budget_ms * 1_000
-        store_redis = redis_client(url, timeout_s=STORE_BUDGETS * budget_us / 1e6)
-        stack.push_async_callback(store_redis.aclose)
-        admin_redis = redis_client(url, timeout_s=ADMIN_BUDGETS * budget_us / 1e6)
-        stack.push_async_callback(admin_redis.aclose)
-        ledger = await stack.enter_async_context(open_ledger(admin_redis, config.ledger))
+        store_redis = _client(stack, url, STORE_BUDGETS * config.redis.budget_ms)
+        admin_redis = _client(stack, url, ADMIN_BUDGETS * config.redis.budget_ms)
+        enter = stack.enter_async_context
+        ledger = await enter(open_ledger(admin_redis, config.ledger))
         backends = make_backends(config.backends)
         for backend in backends.values():
             stack.push_async_callback(backend.close)
+        backend_stats = partial(_stats_of, backends)
+        experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
         metrics = Metrics(
             version=VERSION,
-            backends=lambda: [backend.stats() for backend in backends.values()],
+            backends=backend_stats,
+            experience=experience,
+            ledger_report=lambda: ledger.report,
         )
-        metrics.ledger_report = lambda: ledger.report
-        heartbeat = await stack.enter_async_context(_heartbeat(url, budget_us))
-        pools = CappedPools(
-            RedisPools(url, budget_us=budget_us),
-            clock_us=monotonic_us,
-            wall_us=lambda: time.time_ns() // 1_000,
-            beat=heartbeat.beat,
-            when_away=lambda: {**config.redis.when_away, **gw.policy.when_away},
-            on_blind=config.redis.on_blind,
-            on_call=metrics.pools_call,
-            on_report=metrics.pools_stand,
-            on_settled=lambda reservation: gw.released(reservation),
-        )
-        pools.ceiling_leases = _ceiling_leases(config, url, budget_us)
-        stack.push_async_callback(pools.close)
+        recorder = await enter(_recording(config, metrics))
+        state = GatewayState(load_policy(config.policy_path))
+        waiting = _waiting_room(config, state, detached, metrics)
+        failover = await enter(_failover_pools(config, url, state, waiting, metrics))
+        ceiling_leases = _ceiling_leases(stack, config, url)
+        stack.push_async_callback(detached.settled)
+        learned = await enter(_sharing(admin_redis, experience))
+        await failover.greet()  # whether Redis is there: no task need wait to find out
+        access = await enter(follow_access(admin_redis, config, key_sessions, wall_s))
+        policies = await enter(_follow_policies(config, state, metrics, admin_redis))
         gw = Gateway(
             backends=backends,
-            pools=pools,
-            waiting=_waiting_room(config, pools, metrics, lambda: gw),
-            store=_response_store(store_redis, config, pools),
-            policy=load_policy(config.policy_path),
+            pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
+            waiting=waiting,
+            store=_response_store(store_redis, config, failover),
+            state=state,
             metrics=metrics,
             clock_us=monotonic_us,
             wall_s=wall_s,
+            key_sessions=key_sessions,
+            experience=experience,
             record_usage=ledger.add,
-            recorder=await stack.enter_async_context(_recording(config, metrics)),
             weights=config.cost_weights,
+            max_compactions=config.context.max_compactions,
+            seals=_seals(config, access),
             flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
+            adaptation=_adaptation(config, waiting, backend_stats, metrics),
+            recorder=recorder,
             warm_up_timeout_s=config.server.warm_up_timeout_s,
+            detached=detached,
         )
-        stack.push_async_callback(gw.settled)
-        learned = await stack.enter_async_context(_sharing(admin_redis, gw))
-        await pools.greet()  # whether Redis is there: no task need wait to find out
         stack.push_async_callback((background := BackgroundRuns(gw)).close)
-        access = await stack.enter_async_context(_follow_access(config, gw, admin_redis))
-        policies = await stack.enter_async_context(_follow_policies(config, gw, admin_redis))
-        made = Services(
+        for task in maintenance(config, gw, failover, ceiling_leases):
+            stack.push_async_callback(cancelled, asyncio.create_task(task))
+        yield Services(
             config=config,
             gw=gw,
             access=access,
@@ -134,10 +143,23 @@ async def services(config: Config) -> AsyncIterator[Services]:
             admin_keys=AdminKeys(admin_keys(config)),
             policies=policies,
             route_batches=RouteBatches(partial(live_desk, gw)),
+            fleet=fleet,
         )
-        for duty in maintenance(config, gw, pools):
-            stack.push_async_callback(cancelled, asyncio.create_task(duty))
-        yield made
+
+
+def _stats_of(backends: Mapping[str, Backend]) -> list[BackendStats]:
+    return [backend.stats() for backend in backends.values()]
+
+
+def _response_store(redis: Redis, config: Config, pools: FailoverPools) -> ResponseStore:
+    ttl_s = config.store.ttl_s
+    return ResponseStore(redis, ttl_s, is_reachable=lambda: pools.mode == "redis")
+
+
+def _client(stack: AsyncExitStack, url: str, timeout_ms: int) -> Redis:
+    client = redis_client(url, timeout_s=timeout_ms / 1e3)
+    stack.push_async_callback(client.aclose)
+    return client
 
 
 async def _embedded_redis(stack: AsyncExitStack) -> str:
@@ -146,70 +168,107 @@ async def _embedded_redis(stack: AsyncExitStack) -> str:
     return await embedded.start()
 
 
-def _response_store(redis: Redis, config: Config, pools: FailoverPools) -> ResponseStore:
-    ttl_s = config.store.ttl_s
-    return ResponseStore(redis, ttl_s, is_reachable=lambda: pools.mode == "redis")
-
-
-@asynccontextmanager
-async def _sharing(redis: Redis, gw: Gateway) -> AsyncIterator[LearnedStore]:
-    """Share what outcomes teach, now and then and once more at the end."""
-    gw.metrics.experience = gw.experience
-    learned = LearnedStore(redis, gw.experience)
-    duties = (every(SHARE_INTERVAL_S, learned.share), every(REFRESH_INTERVAL_S, learned.refresh))
-    loops = [asyncio.create_task(duty) for duty in duties]
-    try:
-        yield learned
-    finally:
-        for loop in loops:
-            await cancelled(loop)
-        await learned.share()
-
-
-def _ceiling_leases(config: Config, url: str, budget_us: int) -> CeilingLeases | None:
-    if not config.ceilings:
-        return None
-    return CeilingLeases(url, secrets.token_hex(8), config.ceilings, budget_us=budget_us)
-
-
 def _waiting_room(
-    config: Config, pools: FailoverPools, metrics: Metrics, gw: Callable[[], Gateway]
+    config: Config, state: GatewayState, detached: DetachedCalls, metrics: Metrics
 ) -> WaitingRoom:
     return WaitingRoom(
         config.waiting,
         clock_us=monotonic_us,
-        policy_wait_ms=lambda: gw().policy.wait_ms,
-        release=lambda reservation: pools.settle(reservation, {}),
-        spawn=lambda coroutine: gw().spawn(coroutine),
+        policy_wait_ms=lambda: state.policy.wait_ms,
+        spawn=detached.spawn,
         metrics=metrics,
     )
 
 
 @asynccontextmanager
-async def _follow_access(config: Config, gw: Gateway, redis: Redis) -> AsyncIterator[Access]:
-    """Keeps the keys up to date; compactions are sealed with what all gateways know of them."""
-    async with follow_access(redis, config, gw.key_sessions, wall_s) as access:
-        keys = (key for tenant in config.tenants for key in tenant.keys)
-        gw.seals = make_seals(access.peppers, keys)
-        gw.max_compactions = config.context.max_compactions
-        yield access
+async def _failover_pools(
+    config: Config, url: str, state: GatewayState, waiting: WaitingRoom, metrics: Metrics
+) -> AsyncIterator[FailoverPools]:
+    """The pools, with a heartbeat on a connection of its own; at the end it counts no longer."""
+    budget_us = config.redis.budget_ms * 1_000
+    redis = redis_client(url, timeout_s=budget_us / 1e6)
+    heartbeat = Heartbeat(redis, secrets.token_hex(8))
+    pools = FailoverPools(
+        RedisPools(url, budget_us=budget_us),
+        clock_us=monotonic_us,
+        wall_us=lambda: time.time_ns() // 1_000,
+        beat=heartbeat.beat,
+        when_away=lambda: {**config.redis.when_away, **state.policy.when_away},
+        on_blind=config.redis.on_blind,
+        on_call=metrics.pools_call,
+        on_report=metrics.pools_stand,
+        on_settled=waiting.settled,
+    )
+    try:
+        yield pools
+    finally:
+        await pools.close()
+        with contextlib.suppress(PoolsUnavailable):
+            await heartbeat.stop()
+        await redis.aclose()
 
 
 @asynccontextmanager
-async def _follow_policies(config: Config, gw: Gateway, redis: Redis) -> AsyncIterator[PolicyWatch]:
-    """Keeps `gw` on the policy in force."""
+async def _sharing(redis: Redis, experience: Experience) -> AsyncIterator[LearnedStore]:
+    """Share what outcomes teach, now and then and once more at the end."""
+    learned = LearnedStore(redis, experience)
+    tasks = (every(SHARE_INTERVAL_S, learned.share), every(REFRESH_INTERVAL_S, learned.refresh))
+    sharing = [asyncio.create_task(task) for task in tasks]
+    try:
+        yield learned
+    finally:
+        await cancelled(*sharing)
+        await learned.share()
+
+
+def _ceiling_leases(stack: AsyncExitStack, config: Config, url: str) -> CeilingLeases | None:
+    if not config.ceilings:
+        return None
+    budget_us = config.redis.budget_ms * 1_000
+    leases = CeilingLeases(url, secrets.token_hex(8), config.ceilings, budget_us=budget_us)
+    stack.push_async_callback(leases.close)
+    return leases
+
+
+def _seals(config: Config, access: Access) -> Seals:
+    """Compactions are sealed with what all gateways know of the keys."""
+    return make_seals(access.peppers, (key for tenant in config.tenants for key in tenant.keys))
+
+
+def _adaptation(
+    config: Config,
+    waiting: WaitingRoom,
+    backend_stats: Callable[[], list[BackendStats]],
+    metrics: Metrics,
+) -> Adaptation | None:
+    if not config.adaptation.groups:
+        return None
+    return Adaptation(
+        config.adaptation,
+        waiting=waiting,
+        stats=backend_stats,
+        clock_us=monotonic_us,
+        metrics=metrics,
+    )
+
+
+@asynccontextmanager
+async def _follow_policies(
+    config: Config, state: GatewayState, metrics: Metrics, redis: Redis
+) -> AsyncIterator[PolicyWatch]:
+    """Keeps `state` on the policy in force."""
 
     def take(in_force: InForce) -> None:
-        gw.policy, gw.shadow = in_force.policy, in_force.shadow
+        state.policy, state.shadow = in_force.policy, in_force.shadow
         names = [policy.version for policy in (in_force.shadow, in_force.policy) if policy]
-        gw.metrics.policies_in_force(names, in_force.version, in_force.shadow_version)
+        metrics.policies_in_force(names, in_force.version, in_force.shadow_version)
 
     policies = PolicyWatch(
         PolicyStore(redis),
-        gw.policy,
+        state.policy,
         cache=Path(config.policy_cache) if config.policy_cache else None,
         on_change=take,
-        on_reload=gw.metrics.policy_reload,
+        on_reload=metrics.policy_reload,
     )
     await policies.start()
     following = asyncio.create_task(policies.run())
@@ -271,19 +330,6 @@ def load_policy(path: str | None) -> Policy:
         raise ConfigError(f"policy_path {path!r}: {error.strerror}") from error
     except PolicyError as error:
         raise ConfigError(f"policy_path: {error}") from error
-
-
-@asynccontextmanager
-async def _heartbeat(url: str, budget_us: int) -> AsyncIterator[Heartbeat]:
-    """This gateway's, on a connection of its own; at the end it is no longer counted."""
-    redis = redis_client(url, timeout_s=budget_us / 1e6)
-    heartbeat = Heartbeat(redis, secrets.token_hex(8))
-    try:
-        yield heartbeat
-        with contextlib.suppress(PoolsUnavailable):
-            await heartbeat.leave()
-    finally:
-        await redis.aclose()
 
 
 def make_app(made: Services) -> Litestar:

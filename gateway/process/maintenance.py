@@ -10,52 +10,40 @@ from functools import partial
 from typing import Any
 
 from gateway.config.config import Config
-from gateway.core.adaptation import Adaptation
 from gateway.core.gateway import Gateway
 from gateway.run.leases import extend_outgrown, reap_leases
 from gateway.transport.gc_freeze import keep_heap
-from router.pools.capped_pools import CappedPools
+from router.pools.ceiling_leases import CeilingLeases
+from router.pools.failover_pools import FailoverPools
 
 logger = logging.getLogger("lanewise")
 
 RENEW_INTERVAL_S = 10.0  # a third of a lease
 CHECK_INTERVAL_S = 1.0
-SHARE_PLACES_INTERVAL_S = 0.25
-TEND_INTERVAL_S = 0.4  # so that what a crash left is back within a lease and a second
+CEILINGS_INTERVAL_S = 0.25
+REAP_INTERVAL_S = 0.4  # so that what a crash left is back within a lease and a second
 ADAPT_INTERVAL_S = 1.0
 
 
 def maintenance(
-    config: Config, gw: Gateway, pools: CappedPools
-) -> tuple[Coroutine[Any, Any, None], ...]:
+    config: Config, gw: Gateway, pools: FailoverPools, ceiling_leases: CeilingLeases | None
+) -> list[Coroutine[Any, Any, None]]:
     """What goes on for ever beside the tasks."""
-    return (
+    tasks = [
         every(RENEW_INTERVAL_S, pools.renew),
         _check_pools(pools),
         every(CHECK_INTERVAL_S, partial(extend_outgrown, gw)),
-        every(TEND_INTERVAL_S, partial(reap_leases, gw)),
-        every(SHARE_PLACES_INTERVAL_S, pools.share),
+        every(REAP_INTERVAL_S, partial(reap_leases, gw)),
         every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, config.server.send_timeout_s)),
         every(config.server.heartbeat_s, partial(_heartbeats, gw)),
         gw.metrics.watch_loop(),
         every(CHECK_INTERVAL_S, partial(keep_heap, gw.socket_ages)),
-        *_duties_of_adaptation(config, gw),
-    )
-
-
-def _duties_of_adaptation(config: Config, gw: Gateway) -> list[Coroutine[Any, Any, None]]:
-    """What keeps capacity in step with demand, where the configuration asks for that."""
-    if not config.adaptation.groups:
-        return []
-    adaptation = gw.adaptation = Adaptation(
-        config.adaptation,
-        limiter=gw.limiter,
-        waiting=gw.waiting,
-        stats=gw.backend_stats,
-        clock_us=gw.clock_us,
-        metrics=gw.metrics,
-    )
-    return [every(ADAPT_INTERVAL_S, adaptation.tick)]
+    ]
+    if ceiling_leases is not None:
+        tasks.append(every(CEILINGS_INTERVAL_S, ceiling_leases.tick))
+    if gw.adaptation is not None:
+        tasks.append(every(ADAPT_INTERVAL_S, gw.adaptation.tick))
+    return tasks
 
 
 async def every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
@@ -65,10 +53,10 @@ async def every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
         try:
             await act()
         except Exception:
-            logger.exception("a periodic duty failed")
+            logger.exception("a periodic task failed")
 
 
-async def _check_pools(pools: CappedPools) -> None:
+async def _check_pools(pools: FailoverPools) -> None:
     """Watch Redis for ever, more closely while something is wrong."""
     while True:
         await asyncio.sleep(pools.pause_us / 1e6)

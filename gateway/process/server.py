@@ -128,15 +128,15 @@ class Server(StoppedBySignals):
     async def _drain(self) -> None:
         """Take nothing new, let what runs end within the timeout, then close."""
         gw = self._services.gw
-        gw.draining = True
+        gw.state.draining = True
         for server in self.servers if self._is_one_of_many else ():
             server.close()  # to new connections; those there are go on
         gw.waiting.refuse_all()
         deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s
-        while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
+        while gw.state.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         deadline_s = time.monotonic() + TERMINAL_TIMEOUT_S
-        while gw.num_tasks and time.monotonic() < deadline_s and not self.force_exit:
+        while gw.state.num_tasks and time.monotonic() < deadline_s and not self.force_exit:
             for live in list(gw.live.values()):  # again: one may just have asked for its next part
                 live.job.stop("draining")  # each still gets its terminal event, and is settled
             await asyncio.sleep(0.01)

@@ -76,8 +76,7 @@ def _listener(begin: Begin, config: Config) -> socket.socket:
 async def _serve_gateway(
     config: Config, begin: Begin, channel: Channel, listening: "asyncio.Task[None]"
 ) -> int:
-    async with services(config) as made:
-        made.fleet = Fleet(channel, begin.number)
+    async with services(config, Fleet(channel, begin.number)) as made:
         channel.answers = _answers(made)
         with _listener(begin, config) as listener:
             status = await serve_on(

@@ -37,7 +37,7 @@ async def bring_up_to_date(gw: Gateway, live: Live) -> None:
 
 async def reap_leases(gw: Gateway) -> None:
     """Release what crashed gateways held, also of tenants that send no more tasks."""
-    num_reaped = await gw.pools.tend()
+    num_reaped = await gw.pools.reap()
     if num_reaped:
         gw.metrics.counts["lanewise_ratelimit_reaped_total"][()].inc(num_reaped)
 
@@ -65,7 +65,7 @@ async def _change(gw: Gateway, live: Live, wanted: Reservation) -> bool:
     live.reservation = held
     if given_back:
         gw.metrics.settled(given_back, dict(wanted.released))
-        gw.gave_back(held, given_back)
+        gw.waiting.shrunk(held, given_back)
     elif not wanted.released:
         gw.metrics.extended(wanted.demands, held.demands)
     return held.former is None and held.lease == wanted.lease

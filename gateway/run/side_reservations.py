@@ -167,7 +167,9 @@ class SideReservations:
             return Attempt((), grant)
 
         part = part_of(self._task, name, gw.clock_us())
-        made = await gw.waiting.admit_part(part, demand.tokens, group, attempt, pending)
+        made = await gw.waiting.admit_part(
+            part, demand.tokens, group, attempt, gw.pools.settle, pending
+        )
         return made.grant
 
     def _refusal(self, group: BackendGroup, grant: Grant) -> ProtocolError:

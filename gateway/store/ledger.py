@@ -13,7 +13,6 @@ An edge: it uses the event loop, Redis and the log.
 """
 
 import asyncio
-import hashlib
 import logging
 import secrets
 from collections import deque
@@ -24,7 +23,7 @@ from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from gateway.config.sections import LedgerConfig
 from gateway.store.ledger_entry import DAY_S, LedgerEntry, spent_of
@@ -43,8 +42,7 @@ SPENT_TTL_S = 3 * DAY_S
 CLOSE_S = 3.0  # at the end, without Redis having taken anything
 MAX_CLOSE_WAITS = 5  # of those: whoever stops a gateway does not wait for ever
 
-_SCRIPT = resources.files(__package__).joinpath("ledger.lua").read_bytes()
-_SHA = hashlib.sha1(_SCRIPT, usedforsecurity=False).hexdigest()
+_SCRIPT = resources.files(__package__).joinpath("ledger.lua").read_text()
 
 
 class Ledger:
@@ -53,6 +51,7 @@ class Ledger:
     def __init__(self, redis: Redis, *, max_entries: int) -> None:
         """`max_entries`: of the stream, beyond which the oldest are dropped."""
         self._redis = redis
+        self._append: Any = redis.register_script(_SCRIPT)
         self._max_entries = max_entries
         self._writer = f"lw1:{{ledger}}:w:{secrets.token_hex(8)}"
         self._waiting: deque[bytes] = deque()
@@ -143,7 +142,7 @@ class Ledger:
             num = min(MAX_BATCH, len(self._waiting))
             self._batch = [self._waiting.popleft() for _ in range(num)]
         arguments: list[int | bytes] = [self._number, self._max_entries, WRITER_TTL_S, *self._batch]
-        dropped, self._num_entries = await self._run_script(arguments)
+        dropped, self._num_entries = await self._append(keys=[STREAM, self._writer], args=arguments)
         if dropped and not self._num_dropped:
             logger.warning(
                 "the usage ledger is full: its oldest entries are dropped; export them "
@@ -153,17 +152,6 @@ class Ledger:
         self._num_appended += len(self._batch)
         self._number += 1
         self._batch = []
-
-    async def _run_script(self, arguments: list[int | bytes]) -> tuple[int, int]:
-        keys = (STREAM, self._writer)
-        reply: Any
-        try:
-            reply = await self._redis.evalsha(_SHA, len(keys), *keys, *arguments)
-        except NoScriptError:
-            await self._redis.script_load(_SCRIPT.decode())
-            reply = await self._redis.evalsha(_SHA, len(keys), *keys, *arguments)
-        dropped, num_entries = reply
-        return int(dropped), int(num_entries)
 
     async def _send_spent(self) -> None:
         spent, self._spent = self._spent, {}

@@ -53,7 +53,7 @@ async def admit(gw: Gateway, job: Job, loaded: LoadedTask) -> AdmittedTask:
 
 
 async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> AdmittedTask:
-    policy = gw.policy.for_tenant(task.tenant.id)  # once: a task sees one policy
+    policy = gw.state.policy.for_tenant(task.tenant.id)  # once: a task sees one policy
     task_class, ranked = rank_task(gw, task, policy)
     asked = demands(task, task_class, ranked, gw.weights)
 
@@ -72,7 +72,7 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
         return made
 
     groups = dict.fromkeys(group for each in ranked for group in each.route.groups)
-    made = await gw.waiting.admit(task, asked[0][0].tokens, groups, attempt, job)
+    made = await gw.waiting.admit(task, asked[0][0].tokens, groups, attempt, gw.pools.settle, job)
     try:
         return _decided(gw, job, loaded, task, task_class, made, policy)
     except Exception as error:
@@ -118,9 +118,9 @@ def _decided(
 
 def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
     """What the shadow policy would do with a task: counted, without effect whatever happens."""
-    if gw.shadow is None:
+    if gw.state.shadow is None:
         return None
-    policy = gw.shadow.for_tenant(task.tenant.id)
+    policy = gw.state.shadow.for_tenant(task.tenant.id)
     stats = gw.backend_stats()
     try:
         task_class = classify(features(task), policy.band)

@@ -49,7 +49,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
     Raises:
         ProtocolError: The parent, or an item it refers to, is not to be found.
     """
-    if gw.draining:
+    if gw.state.draining:
         message = "The server is restarting. Connect again and resend. Try again in 1s."
         raise ProtocolError("server_draining", message, retry_after_us=1_000_000)
     parent_id = job.parsed.body.previous_response_id

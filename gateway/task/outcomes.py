@@ -38,7 +38,7 @@ def note_end(
 ) -> PendingOutcome | None:
     """Remember a whole answer until its outcome is known; None where nothing is to be learned."""
     task, run, chosen = running.task, running.run, running.admitted.chosen
-    if not gw.policy.for_tenant(task.tenant.id).tradeoff.learn:
+    if not gw.state.policy.for_tenant(task.tenant.id).tradeoff.learn:
         return None
     infos = gw.infos
     backend = run.shown.answered_by

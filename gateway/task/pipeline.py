@@ -56,7 +56,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
     once and settles what was used.
     """
     gw.metrics.task_started()
-    gw.num_tasks += 1
+    gw.state.num_tasks += 1
     queued_us = gw.clock_us() - job.arrived_us
     reached: TaskStage | None = None
     ended: EndedTask | None = None
@@ -83,7 +83,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
         logger.exception("task %s failed inside the gateway", job.parsed.id)
         return _break(gw, job)
     finally:
-        gw.num_tasks -= 1
+        gw.state.num_tasks -= 1
         leave_record(gw, job, ended or EndedTask(reached=reached, outcome="cancelled"))
         job.over()
         if isinstance(reached, RunningTask):

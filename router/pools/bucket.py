@@ -1,4 +1,4 @@
-"""Pool arithmetic for one group of one tenant: requests, tokens, the day's tokens, and places.
+"""Pool arithmetic for one group of one tenant: requests, tokens, the day's tokens, and slots.
 
 Integers only, and exact: a level is kept in sixty-thousandths of a request or token, because a
 limit of N per minute refills exactly N of those per millisecond. Nothing is ever rounded away, so
@@ -21,7 +21,7 @@ LEVEL_PER_UNIT = 60_000  # milliseconds in a minute
 MAX_PER_MIN = 1_000_000_000  # the highest limit the arithmetic carries; more means the same
 MAX_PER_DAY = 1_000_000_000_000_000
 MAX_DEBT_MIN = 60  # a level falls at most this many minutes of refill below zero
-PLACE_WAIT_MS = 1_000  # nobody knows when a place falls free: look again after a second
+SLOT_WAIT_MS = 1_000  # nobody knows when a slot falls free: look again after a second
 BLOCKED_WAIT_MS = 3_600_000  # a limit of 0 admits nothing; an hour is when to ask again
 DAY_MS = 86_400_000
 
@@ -32,7 +32,7 @@ class BucketState(msgspec.Struct):
     requests_level: int  # in 1 / LEVEL_PER_UNIT requests
     tokens_level: int  # in 1 / LEVEL_PER_UNIT tokens
     stamp_ms: int
-    num_held: int  # places taken by tasks in flight
+    num_held: int  # slots taken by tasks in flight
     day: int = 0  # days since 1970: the one that `day_tokens` counts
     day_tokens: int = 0  # charged on it, to tasks that have ended
     held_tokens: int = 0  # reserved by tasks in flight
@@ -66,7 +66,7 @@ def refill(state: BucketState, limits: GroupLimits, now_ms: int) -> None:
     elif today < state.day - 1:
         state.day = today
     if state.num_held == 0:
-        state.held_tokens = 0  # a release that does not count them may have given places back
+        state.held_tokens = 0  # a release that does not count them may have given slots back
 
 
 def waits_ms(state: BucketState, limits: GroupLimits, tokens: int) -> tuple[int, int, int, int]:
@@ -78,19 +78,19 @@ def waits_ms(state: BucketState, limits: GroupLimits, tokens: int) -> tuple[int,
     return (
         _wait_ms(state.requests_level, limits.requests_per_min, 1),
         _wait_ms(state.tokens_level, limits.tokens_per_min, tokens),
-        0 if state.num_held < limits.max_concurrent else PLACE_WAIT_MS,
+        0 if state.num_held < limits.max_concurrent else SLOT_WAIT_MS,
         _day_wait_ms(state, limits, tokens),
     )
 
 
 def reserve(state: BucketState, limits: GroupLimits, tokens: int) -> None:
-    """Take one request, `tokens` and a place; `waits_ms` said they fit."""
+    """Take one request, `tokens` and a slot; `waits_ms` said they fit."""
     state.requests_level = _bounded(state.requests_level - LEVEL_PER_UNIT, limits.requests_per_min)
     adopt(state, limits, tokens)
 
 
 def adopt(state: BucketState, limits: GroupLimits, tokens: int) -> None:
-    """Take `tokens` and a place, whether they fit or not: a task runs that the pools forgot."""
+    """Take `tokens` and a slot, whether they fit or not: a task runs that the pools forgot."""
     extend(state, limits, tokens)
     state.num_held += 1
 
@@ -104,7 +104,7 @@ def extend(state: BucketState, limits: GroupLimits, tokens: int) -> None:
 
 
 def settle(state: BucketState, limits: GroupLimits, reserved_tokens: int, tokens: int) -> None:
-    """Give the place back and charge what was used instead of what was reserved."""
+    """Give the slot back and charge what was used instead of what was reserved."""
     change = (reserved_tokens - tokens) * LEVEL_PER_UNIT
     state.tokens_level = _bounded(state.tokens_level + change, limits.tokens_per_min)
     state.held_tokens = _day_bounded(state.held_tokens - reserved_tokens)

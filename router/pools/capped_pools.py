@@ -1,13 +1,12 @@
-"""`FailoverPools` under ceilings: a task needs a place of its group's engines as well as its pools.
+"""Pools under ceilings: a task needs a slot of its group's engines as well as its pools.
 
-The place is taken first, in memory; so what a ceiling refuses never reaches the tenant's pools, and
-what the pools refuse gives its place back.
+The slot is taken first, in memory; so what a ceiling refuses never reaches the tenant's pools, and
+what the pools refuse releases its slot.
 
 An edge: it calls other edges.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -16,74 +15,76 @@ from backends.contract import BackendGroup
 from router.classify.task import Tenant
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
-from router.pools.pools import Balance, Demand, Grant, Reservation
+from router.pools.pools import Balance, Demand, Grant, PoolsMode, Reservation
 
-FULL_WAIT_US = 1_000_000  # nobody knows when a place falls free
+FULL_WAIT_US = 1_000_000  # nobody knows when a slot falls free
 
 
-class CappedPools(FailoverPools):
-    """See the module. Closing it closes its leases."""
+class CappedPools:
+    """Satisfies `TaskPools`. It closes neither its pools nor its leases."""
 
-    ceiling_leases: CeilingLeases | None = None  # None: no group has a ceiling
+    def __init__(self, pools: FailoverPools, ceiling_leases: CeilingLeases) -> None:
+        self._pools = pools
+        self._ceiling_leases = ceiling_leases
+        # Reservation id -> groups of which it has a slot.
+        self._slots: dict[str, frozenset[BackendGroup]] = {}
 
-    @cached_property
-    def _placed(self) -> dict[str, frozenset[BackendGroup]]:
-        """Reservation id -> groups of which it has a place."""
-        return {}
+    @property
+    def mode(self) -> PoolsMode:
+        return self._pools.mode
+
+    @property
+    def ready(self) -> bool:
+        return self._pools.ready
 
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> Grant:
-        ceiling_leases = self.ceiling_leases
-        if (
-            ceiling_leases is None or reservation_id in self._placed
-        ):  # a repeated call has its places
-            return await super().reserve_first(tenant, reservation_id, ranked_demands)
+        if reservation_id in self._slots:  # a repeated call has its slots
+            return await self._pools.reserve_first(tenant, reservation_id, ranked_demands)
         groups = [frozenset(demand.group for demand in demands) for demands in ranked_demands]
         is_cut_off = self.mode != "redis"
-        taken = await ceiling_leases.take(frozenset().union(*groups), is_cut_off=is_cut_off)
-        open_places = [place for place, needed in enumerate(groups) if needed <= taken]
+        taken = await self._ceiling_leases.take(frozenset().union(*groups), is_cut_off=is_cut_off)
+        open_indexes = [index for index, needed in enumerate(groups) if needed <= taken]
         kept: frozenset[BackendGroup] = frozenset()
         try:
-            if not open_places:
-                return _full(ceiling_leases, min(groups[0] - taken))
-            open_demands = [ranked_demands[place] for place in open_places]
-            grant = await super().reserve_first(tenant, reservation_id, open_demands)
+            if not open_indexes:
+                return self._full(min(groups[0] - taken))
+            open_demands = [ranked_demands[index] for index in open_indexes]
+            grant = await self._pools.reserve_first(tenant, reservation_id, open_demands)
             if grant.index is None:
                 return grant
-            index = open_places[grant.index]
-            kept = self._placed[reservation_id] = groups[index]
+            index = open_indexes[grant.index]
+            kept = self._slots[reservation_id] = groups[index]
             return msgspec.structs.replace(grant, index=index)
         finally:
-            ceiling_leases.give_back(taken - kept)
+            self._ceiling_leases.release(taken - kept)
 
     async def extend(self, reservation: Reservation) -> Reservation:
-        held = await super().extend(reservation)
-        placed = self._placed.get(reservation.id)
-        if placed is not None and self.ceiling_leases is not None and held.former is None:
-            kept = placed.intersection(demand.group for demand in held.demands)
-            self._placed[reservation.id] = kept
-            self.ceiling_leases.give_back(placed - kept)
+        held = await self._pools.extend(reservation)
+        slots = self._slots.get(reservation.id)
+        if slots is not None and held.former is None:
+            kept = slots.intersection(demand.group for demand in held.demands)
+            self._slots[reservation.id] = kept
+            self._ceiling_leases.release(slots - kept)
         return held
 
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
     ) -> Coroutine[Any, Any, None]:
-        if self.ceiling_leases is not None:
-            self.ceiling_leases.give_back(self._placed.pop(reservation.id, ()))
-        return super().settle(reservation, actual_tokens)
+        self._ceiling_leases.release(self._slots.pop(reservation.id, ()))
+        return self._pools.settle(reservation, actual_tokens)
 
-    async def close(self) -> None:
-        if self.ceiling_leases is not None:
-            await self.ceiling_leases.close()
-        await super().close()
+    async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
+        return await self._pools.balances(tenant)
 
-    async def share(self) -> None:
-        """Say that this gateway lives, and even out places. Call it four times a second."""
-        if self.ceiling_leases is not None:
-            await self.ceiling_leases.tick()
+    async def forget(self, tenant_id: str) -> None:
+        await self._pools.forget(tenant_id)
 
+    async def reap(self) -> int:
+        return await self._pools.reap()
 
-def _full(ceiling_leases: CeilingLeases, group: BackendGroup) -> Grant:
-    balances = (Balance(group, "concurrent", ceiling_leases.ceiling(group), 0, 0),)
-    return Grant(None, None, balances, FULL_WAIT_US, (group, "concurrent"))
+    def _full(self, group: BackendGroup) -> Grant:
+        ceiling = self._ceiling_leases.ceiling(group)
+        balances = (Balance(group, "concurrent", ceiling, 0, 0),)
+        return Grant(None, None, balances, FULL_WAIT_US, (group, "concurrent"))

@@ -1,13 +1,13 @@
 """Ceilings on what all tenants together run at once on a group of engines, across all gateways.
 
-A ceiling lives in another slot of a Cluster than a tenant's pools, so no call takes both. Instead
-each gateway holds leases of a part of every ceiling, and counts its own tasks against it in memory:
-a task costs no call for it. The leases only ever add up to the ceiling, since a gateway takes
-places that no other holds; it asks for more when it runs short, and gives back what it does not
-use, but for one spare place, so that an idle one need not ask first. When another is short too,
-each is held to its equal part, but never to less than what it runs.
+A ceiling lives in another hash slot of a Cluster than a tenant's pools, so no call takes both.
+Instead each gateway holds leases of a part of every ceiling, and counts its own tasks against it in
+memory: a task costs no call for it. The leases only ever add up to the ceiling, since a gateway
+takes slots that no other holds; it asks for more when it runs short, and releases what it does not
+use, but for one spare slot, so that an idle one need not ask first. When another is short too, each
+is held to its equal part, but never to less than what it runs.
 
-A gateway that stops saying that it lives loses its slice, as its tasks lose their engines. While
+A gateway that stops saying that it lives loses its lease, as its tasks lose their engines. While
 Redis is away each keeps what it had, or takes its equal part if that is more.
 
 An edge: it uses the event loop.
@@ -22,12 +22,12 @@ from backends.contract import BackendGroup
 from router.redis.servers import RedisAway, RedisServers, Script
 from router.redis.url import parse_redis_url
 
-ALIVE_MS = 10_000  # without a word for longer a gateway's slice is free
-SPARE_SHARE = 8  # of what runs, one part in so many more is asked for; at least one place
+ALIVE_MS = 10_000  # without a word for longer a gateway's lease is free
+SPARE_SHARE = 8  # of what runs, one part in so many more is asked for; at least one slot
 
-# KEYS: a hash, gateway id -> "slice wanted expires_ms number". ARGV: our id, the ceiling, how many
-# places we keep in any case, how many we want, how long our slice lives, the call's number.
-# Returns our slice, how many gateways live, and 1 if another wants more than it has. A call that a
+# KEYS: a hash, gateway id -> "lease wanted expires_ms number". ARGV: our id, the ceiling, how many
+# slots we keep in any case, how many we want, how long our lease lives, the call's number.
+# Returns our lease, how many gateways live, and 1 if another wants more than it has. A call that a
 # later one has overtaken changes nothing. Work is bounded by the number of gateways.
 _SHARE = Script(
     """
@@ -36,30 +36,30 @@ local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local id, ceiling, kept, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local all = redis.call('HGETALL', KEYS[1])
 local mine, others, live, short, latest = 0, 0, 1, 0, 0
-for place = 1, #all, 2 do
-  local slice, their_wish, expires_ms, number =
-    string.match(all[place + 1], '^(%d+) (%d+) (%d+) (%d+)$')
-  if not slice or tonumber(expires_ms) <= now_ms then
-    redis.call('HDEL', KEYS[1], all[place])
-  elseif all[place] == id then
-    mine, latest = tonumber(slice), tonumber(number)
+for index = 1, #all, 2 do
+  local lease, their_wish, expires_ms, number =
+    string.match(all[index + 1], '^(%d+) (%d+) (%d+) (%d+)$')
+  if not lease or tonumber(expires_ms) <= now_ms then
+    redis.call('HDEL', KEYS[1], all[index])
+  elseif all[index] == id then
+    mine, latest = tonumber(lease), tonumber(number)
   else
-    others, live = others + tonumber(slice), live + 1
-    if tonumber(their_wish) > tonumber(slice) then short = 1 end
+    others, live = others + tonumber(lease), live + 1
+    if tonumber(their_wish) > tonumber(lease) then short = 1 end
   end
 end
 if latest > tonumber(ARGV[6]) then return {mine, live, short} end
-local slice = math.min(wanted, math.max(0, ceiling - others))
-if short == 1 then slice = math.min(slice, math.floor(ceiling / live)) end
-slice = math.max(slice, math.min(kept, mine))
+local lease = math.min(wanted, math.max(0, ceiling - others))
+if short == 1 then lease = math.min(lease, math.floor(ceiling / live)) end
+lease = math.max(lease, math.min(kept, mine))
 local expires_ms = now_ms + tonumber(ARGV[5])
-local entry = string.format('%d %d %d %d', slice, wanted, expires_ms, tonumber(ARGV[6]))
+local entry = string.format('%d %d %d %d', lease, wanted, expires_ms, tonumber(ARGV[6]))
 redis.call('HSET', KEYS[1], id, entry)
-return {slice, live, short}
+return {lease, live, short}
 """,
     1,
 )
-_LEAVE = Script("return redis.call('HDEL', KEYS[1], ARGV[1])", 1)
+_RELEASE = Script("return redis.call('HDEL', KEYS[1], ARGV[1])", 1)
 
 
 @dataclass(slots=True)
@@ -67,17 +67,17 @@ class _CeilingLease:
     """Of one group's ceiling."""
 
     ceiling: int
-    places: int = 0  # ours, as Redis last said
+    slots: int = 0  # ours, as Redis last said
     num_held: int = 0
     num_short: int = 0  # tasks that wait for an answer about more
     num_gateways: int = 1
     is_contended: bool = False  # another wants more than it has
     asking: "asyncio.Task[None] | None" = field(default=None)
 
-    def has_place(self, is_cut_off: bool) -> bool:
+    def has_slot(self, is_cut_off: bool) -> bool:
         """Cut off, nobody can be asked: then our equal part is ours."""
         equal = self.ceiling // self.num_gateways if is_cut_off else 0
-        return self.num_held < max(self.places, equal)
+        return self.num_held < max(self.slots, equal)
 
     @property
     def wanted(self) -> int:
@@ -92,8 +92,8 @@ class _CeilingLease:
         most = self.wanted
         if self.is_contended:
             most = max(self.num_held, min(most, self.ceiling // self.num_gateways))
-        self.places = min(self.places, most)
-        return self.places
+        self.slots = min(self.slots, most)
+        return self.slots
 
 
 class CeilingLeases:
@@ -107,59 +107,53 @@ class CeilingLeases:
         *,
         budget_us: int,
     ) -> None:
-        """Connects at the first call. `url`: see `redis_url`; `ceilings`: places, by group."""
+        """Connects at the first call. `url`: see `redis_url`; `ceilings`: slots, by group."""
         self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
         self._id = gateway_id
         self._num_calls = 0
-        self._ceiling_leases = {
-            group: _CeilingLease(ceiling) for group, ceiling in ceilings.items()
-        }
+        self._leases = {group: _CeilingLease(ceiling) for group, ceiling in ceilings.items()}
 
     async def take(
         self, groups: Iterable[BackendGroup], *, is_cut_off: bool = False
     ) -> frozenset[BackendGroup]:
-        """Take a place of each of these groups that has one; returns which those are.
+        """Take a slot of each of these groups that has one; returns which those are.
 
-        A group without a ceiling always has one. Give each back. Cancelling takes none.
+        A group without a ceiling always has one. Release each. Cancelling takes none.
 
         Args:
-            groups: Each takes one place.
+            groups: Each takes one slot.
             is_cut_off: Redis is away: nobody is asked, and each gateway has its equal part.
         """
         asked = frozenset(groups)
-        bound = [
-            (group, self._ceiling_leases[group]) for group in asked if group in self._ceiling_leases
-        ]
-        short = [(group, each) for group, each in bound if not each.has_place(is_cut_off)]
+        bound = [(group, self._leases[group]) for group in asked if group in self._leases]
+        short = [(group, each) for group, each in bound if not each.has_slot(is_cut_off)]
         if short and not is_cut_off:
             await asyncio.gather(*(self._ask_for_more(group, each) for group, each in short))
-        full = {group for group, each in bound if not each.has_place(is_cut_off)}
+        full = {group for group, each in bound if not each.has_slot(is_cut_off)}
         for group, each in bound:
             if group not in full:
                 each.num_held += 1
         return asked - full
 
-    def give_back(self, groups: Iterable[BackendGroup]) -> None:
-        """A place of each of these groups is free again."""
+    def release(self, groups: Iterable[BackendGroup]) -> None:
+        """A slot of each of these groups is free again."""
         for group in groups:
-            if group in self._ceiling_leases:
-                self._ceiling_leases[group].num_held -= 1
+            if group in self._leases:
+                self._leases[group].num_held -= 1
 
     def ceiling(self, group: BackendGroup) -> int:
         """The group's, for all gateways together."""
-        return self._ceiling_leases[group].ceiling
+        return self._leases[group].ceiling
 
     async def tick(self) -> None:
-        """Say that this gateway lives, and even out places. Call it four times a second."""
-        await asyncio.gather(
-            *(self._ask(group, each) for group, each in self._ceiling_leases.items())
-        )
+        """Say that this gateway lives, and even out slots. Call it four times a second."""
+        await asyncio.gather(*(self._ask(group, each) for group, each in self._leases.items()))
 
     async def close(self) -> None:
-        """Give everything back at once; without Redis it is free after `ALIVE_MS`."""
+        """Release everything at once; without Redis it is free after `ALIVE_MS`."""
         try:
-            for group in self._ceiling_leases:
-                await self._servers.run(_LEAVE, (_key(group), self._id))
+            for group in self._leases:
+                await self._servers.run(_RELEASE, (_key(group), self._id))
         except RedisAway:
             pass
         finally:
@@ -186,7 +180,7 @@ class CeilingLeases:
             answer: list[Any] = await self._servers.run(_SHARE, (_key(group), *wish))
         except RedisAway:
             return  # what we kept is ours at least
-        each.places, each.num_gateways, is_contended = answer
+        each.slots, each.num_gateways, is_contended = answer
         each.is_contended = bool(is_contended)
 
 

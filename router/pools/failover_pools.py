@@ -48,7 +48,7 @@ class _Held(msgspec.Struct):
     reservation: Reservation
     is_local: bool  # granted here, so that local pools were charged
     in_redis: bool  # Redis knows it, or may
-    counted: Reservation  # whose places count as taken here
+    counted: Reservation  # whose slots count as taken here
 
 
 class _Unsettled(msgspec.Struct):
@@ -58,7 +58,7 @@ class _Unsettled(msgspec.Struct):
 
 
 class FailoverPools:
-    """See the module. Calls are for one event loop; cancelling one undoes nothing."""
+    """Satisfies `TaskPools`. Calls are for one event loop; cancelling one undoes nothing."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class FailoverPools:
             on_blind: Whether to go on alone if Redis has never answered.
             on_call: Hears of each call to Redis: which, whether it was answered, microseconds.
             on_report: Hears how things stand, whenever that may have changed.
-            on_settled: Hears of each reservation that has given its places back.
+            on_settled: Hears of each reservation that has given its slots back.
         """
         self._redis = redis
         self._clock_us = clock_us
@@ -98,7 +98,7 @@ class FailoverPools:
         self._breaker = Breaker()
         self._local = LocalPools()
         self._held: dict[str, _Held] = {}  # by reservation id
-        self._unknown_names: dict[str, _Held] = {}  # those of them that Redis cannot know
+        self._unadopted: dict[str, _Held] = {}  # those of them that Redis cannot know
         self._unsettled: deque[_Unsettled] = deque()
         self._counts: deque[int] = deque([1], maxlen=COUNTS_KEPT)
         self._num_uncharged = 0
@@ -164,7 +164,7 @@ class FailoverPools:
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
     ) -> Coroutine[Any, Any, None]:
-        """Give the places back and charge actual tokens; a group not named used none.
+        """Give the slots back and charge actual tokens; a group not named used none.
 
         What Redis is told is sent when this is called; what it returns must be awaited, and then
         Redis has answered. It never fails: what Redis does not hear now it hears when it is back.
@@ -172,7 +172,7 @@ class FailoverPools:
         held = self._held.pop(reservation.id, None)
         if held is None:
             return _nothing()  # settled before
-        self._unknown_names.pop(reservation.id, None)
+        self._unadopted.pop(reservation.id, None)
         self._local.release(held.counted)
         if held.is_local:
             self._local.settle(held.reservation, actual_tokens)
@@ -269,12 +269,12 @@ class FailoverPools:
                     len(held),
                 )
 
-    async def tend(self) -> int:
-        """Give back what crashed gateways held; returns how many leases. Call it twice a second."""
+    async def reap(self) -> int:
+        """Release what crashed gateways held; returns how many leases. Call it twice a second."""
         if not self._breaker.is_closed:
             return 0
         try:
-            return await self._redis.tend()
+            return await self._redis.reap()
         except PoolsUnavailable:
             return 0  # the breaker hears of it from the calls of tasks
 
@@ -307,7 +307,7 @@ class FailoverPools:
             is_forgotten = await self._probe()
             if self._breaker.is_closed:
                 self._breaker.succeeded(started_us, self._clock_us())
-                unknown = self._held if is_forgotten else self._unknown_names
+                unknown = self._held if is_forgotten else self._unadopted
                 await self._bring_up_to_date(unknown.values())
             elif self._breaker.probed(good=True):
                 await self._redis.ping()  # over the connection that tasks use
@@ -384,7 +384,7 @@ class FailoverPools:
             )
             self._local.hold(reservation)
             if is_local:
-                self._unknown_names[name] = held
+                self._unadopted[name] = held
 
     def _put_off(self, entry: _Unsettled) -> None:
         if len(self._unsettled) >= MAX_UNSETTLED:
@@ -403,7 +403,7 @@ class FailoverPools:
             held.reservation = msgspec.structs.replace(held.reservation, former=None, released=())
         await self._redis.adopt(held.tenant, held.reservation)
         held.in_redis = True
-        self._unknown_names.pop(held.reservation.id, None)
+        self._unadopted.pop(held.reservation.id, None)
 
     async def _charge(self, entry: _Unsettled) -> None:
         """Make Redis know the reservation if it cannot, then settle it there."""
@@ -466,8 +466,8 @@ async def _nothing() -> None:
 def _side_by_side(entries: Iterable[_Unsettled]) -> Iterable[Sequence[_Unsettled]]:
     """Those that may be charged at once, and, in turn, the ones of a tenant that may not.
 
-    One that Redis cannot know takes a place there until it is settled, though its task has ended:
-    many at once would have tasks refused for places that nobody uses.
+    One that Redis cannot know takes a slot there until it is settled, though its task has ended:
+    many at once would have tasks refused for slots that nobody uses.
     """
     in_turn: dict[str, list[_Unsettled]] = {}
     for entry in entries:

@@ -56,7 +56,7 @@ class Heartbeat:
             raise PoolsUnavailable(f"Redis: {type(error).__name__}: {error}") from error
         return Pulse(num_gateways, bool(added))
 
-    async def leave(self) -> None:
+    async def stop(self) -> None:
         """Take this gateway out of the count at once; without Redis it falls out by itself.
 
         Raises:

@@ -26,7 +26,7 @@ from router.pools.pools import (
 )
 
 # What a group of engines does while Redis is away: goes on within local pools, takes nothing new,
-# or takes everything that its places allow.
+# or takes everything that its slots allow.
 WhenAway = Literal["local", "closed", "open"]
 # What a gateway does that has never reached Redis: refuse, or go on as the only one.
 OnBlind = Literal["closed", "local"]
@@ -62,13 +62,13 @@ class LocalPools:
         self._buckets.clear()
 
     def hold(self, reservation: Reservation) -> None:
-        """Count the places of a task that runs here; `release` must follow."""
+        """Count the slots of a task that runs here; `release` must follow."""
         for demand in reservation.demands:
             key = reservation.tenant_id, demand.group
             self._held[key] = self._held.get(key, 0) + 1
 
     def release(self, reservation: Reservation) -> None:
-        """Give its places back."""
+        """Give its slots back."""
         for demand in reservation.demands:
             key = reservation.tenant_id, demand.group
             self._held[key] -= 1
@@ -230,7 +230,7 @@ class LocalPools:
 def local_limits(
     limits: GroupLimits, num_gateways: int, *, without_rates: bool = False
 ) -> GroupLimits:
-    """One gateway's part of a tenant's limits; `without_rates`: only its places are bounded."""
+    """One gateway's part of a tenant's limits; `without_rates`: only its slots are bounded."""
 
     def part(limit: int) -> int:
         return limit and max(1, limit // (PARTS * max(1, num_gateways)))

@@ -10,7 +10,7 @@
 --                 did not count what is held.
 --       2 fast    hash: r, t    levels of requests and tokens, in 1/60000 units
 --       3 deep          at      when they held, ms
---                       n       places taken
+--                       n       slots taken
 --                       d, dt   the day that is counted, and the tokens charged on it
 --                       h       tokens reserved by tasks in flight, whose day is when they end
 --                       rpm, tpm, max, tpd   the limits, as the latest call gave them
@@ -29,9 +29,9 @@
 --            tpd -1: no daily budget. They come into force.
 --
 -- Returns integers only:
---   reserve  status, place, wait_ms, limited_by, expires_ms, reaped, then the state
---            status 1 granted, 2 held already (a repeated call), 0 refused; place counts from 0;
---            limited_by = 10 * group + unit, both from 1 (fast, deep; requests, tokens, places,
+--   reserve  status, index, wait_ms, limited_by, expires_ms, reaped, then the state
+--            status 1 granted, 2 held already (a repeated call), 0 refused; index counts from 0;
+--            limited_by = 10 * group + unit, both from 1 (fast, deep; requests, tokens, slots,
 --            the day's tokens)
 --   extend   1 extended, 2 extended before, 0 settled, reaped or forgotten before
 --   settle   1, or 0 if settled or reaped before
@@ -48,7 +48,7 @@ local PER_UNIT = 60000
 local MAX_PER_MIN = 1000000000
 local MAX_PER_DAY = 1000000000000000
 local MAX_DEBT_MIN = 60
-local PLACE_WAIT_MS = 1000
+local SLOT_WAIT_MS = 1000
 local BLOCKED_WAIT_MS = 3600000
 local DAY_MS = 86400000
 local MAX_REAPED = 8
@@ -253,7 +253,7 @@ local function tightest(argument)
       local waits = {
         wait_ms(pool.r, pool.rpm, 1),
         wait_ms(pool.t, pool.tpm, tokens),
-        pool.n < pool.max and 0 or PLACE_WAIT_MS,
+        pool.n < pool.max and 0 or SLOT_WAIT_MS,
         day_wait_ms(pool, tokens),
       }
       for unit = 1, 4 do

@@ -31,13 +31,13 @@ Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that se
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
 UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent", "tokens_day")
 BUDGET_US = 50_000  # one attempt of a call to shared pools; two are made at most
-LEASE_US = 30_000_000  # three renewals' worth: one lost renewal must not cost a live task its place
+LEASE_US = 30_000_000  # three renewals' worth: one lost renewal must not cost a live task its slot
 _LEASE = re.compile(r".*\|(-?\d+)\|(-?\d+)", re.DOTALL)
 MAX_REAPED = 8  # expired leases one call gives back on its way, so that its work stays bounded
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What one route asks of one group's pools: one request, one place, and these tokens."""
+    """What one route asks of one group's pools: one request, one slot, and these tokens."""
 
     group: BackendGroup
     tokens: int  # weighted: prompt plus expected output; 0 for a warm-up
@@ -92,7 +92,7 @@ def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
     `2:id|fast tokens|deep tokens`, -1 for a group that is not part of it; the same for a repeated
     call, so that it is charged once. `pools.lua` reads and writes the same. Whatever a later
     version puts before the first `|`, every lease ends in the two numbers: a release that does not
-    know the rest still gives places and tokens back.
+    know the rest still gives slots and tokens back.
     """
     fast = deep = -1
     for demand in demands:
@@ -175,8 +175,8 @@ def balances_from(
 
     Args:
         group: Whose pools.
-        levels: Of requests and tokens, in `bucket`'s units; and places taken.
-        limits: Requests and tokens per minute, places.
+        levels: Of requests and tokens, in `bucket`'s units; and slots taken.
+        limits: Requests and tokens per minute, slots.
         per_day: Tokens; -1: no such pool.
         day_tokens: Charged and held of them.
         day_left_ms: Until the day is over.
@@ -278,7 +278,7 @@ class MemoryPools:
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
     ) -> bool:
-        """Give the places back and charge actual tokens; a group not named used none.
+        """Give the slots back and charge actual tokens; a group not named used none.
 
         A reservation that was settled or has expired is left alone (False): settling twice is
         harmless.
@@ -287,7 +287,7 @@ class MemoryPools:
         pools.load({}, now_us // 1_000)
         for lease in (reservation.lease, reservation.former):
             if lease is not None and pools.expiry_ms.pop(lease, None) is not None:
-                pools.give_back(lease, actual_tokens)
+                pools.release(lease, actual_tokens)
                 return True
         return False
 
@@ -373,7 +373,7 @@ class _TenantPools:
             if self.expiry_ms.get(lease) == expires_ms:
                 del self.expiry_ms[lease]
                 num_reaped += 1
-                self.give_back(lease, {})
+                self.release(lease, {})
         return num_reaped
 
     def find(
@@ -421,7 +421,7 @@ class _TenantPools:
         bucket.extend(self._states[group], self._limits[group], tokens)
         self._keep(group)
 
-    def give_back(self, lease: str, actual_tokens: Mapping[BackendGroup, int]) -> None:
+    def release(self, lease: str, actual_tokens: Mapping[BackendGroup, int]) -> None:
         held = parse_lease(lease)
         assert held is not None, "only leases of ours are held"
         self.settle(held, actual_tokens)

@@ -1,15 +1,15 @@
-"""Gives back what crashed gateways held, also of tenants that ask for nothing any more.
+"""Releases what crashed gateways held, also of tenants that ask for nothing any more.
 
 Gateways enter the tenants that they reserve for into one sorted set, by when the last of their
 leases can have run out: before they reserve, so that who dies at once has entered it. Now and then
-each takes those that are due and sweeps their leases. A tenant's entry is moved on when it is
-taken, so that not everybody sweeps the same; who dies while sweeping leaves it to the next.
+each takes those that are due and reaps their leases. A tenant's entry is moved on when it is taken,
+so that not everybody reaps the same; who dies while reaping leaves it to the next.
 
 An entry without leases stays for one lease more, as idle, and then goes. Entering makes it busy
 again. So a gateway that entered a tenant may rely on it for a lease, unless Redis loses it.
 
-A crash is to be over within a lease and a second, also where the one that swept dies as well: so
-what was taken is due again soon. Where a round takes longer, two sweep the same, which is harmless.
+A crash is to be over within a lease and a second, also where the one that reaped dies as well: so
+what was taken is due again soon. Where a round takes longer, two reap the same, which is harmless.
 
 An edge: it uses the event loop.
 """
@@ -22,14 +22,14 @@ from router.pools.script_calls import NUM_KEYS, SCRIPT, reap_call
 from router.redis.servers import RedisAway, RedisServers, Script
 
 KEY = "lw1:{sweeper}:due"  # member: tenant id; score: when to look, server's ms
-MAX_SWEPT = 100  # expired leases that one call gives back
-MAX_TAKEN = 100  # tenants that one round sweeps
+LEASES_PER_CALL = 100  # expired ones that one call releases
+MAX_TAKEN = 100  # tenants that one round reaps
 AGAIN_MS = 400  # when the next one looks at what was taken; it may come 400 ms after that
 
 # Scores are whole ms; the half of one marks an idle entry.
 
 # KEYS: the set. ARGV: milliseconds from now, a tenant. When an entry that is there is due stays so:
-# who reserves later must not put off the sweep of what a crashed gateway held.
+# who reserves later must not put off the reaping of what a crashed gateway held.
 _ENTER = Script(
     """
 local due_ms = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or -1)
@@ -81,7 +81,7 @@ _POOLS = Script(SCRIPT, NUM_KEYS)
 
 
 class Reaper:
-    """One gateway's. Every call of `tend` may raise `RedisAway`; the next one goes on."""
+    """One gateway's. Every call of `reap` may raise `RedisAway`; the next one goes on."""
 
     def __init__(self, servers: RedisServers, lease_ms: int) -> None:
         self._servers = servers
@@ -110,30 +110,32 @@ class Reaper:
         """Wait for what is under way; the connections are closed already."""
         await asyncio.gather(*self._entering, return_exceptions=True)
 
-    async def tend(self) -> int:
-        """Sweep what is due; returns how many leases came back."""
+    async def reap(self) -> int:
+        """Reap what is due; returns how many leases came back."""
         old_s = self._now_s() - self._lease_ms / 6e3
         self._entered_s = {
             tenant: entered_s for tenant, entered_s in self._entered_s.items() if entered_s > old_s
         }
         taken: list[Any] = await self._servers.run(_TAKE, (KEY, MAX_TAKEN, AGAIN_MS))
-        num_swept = 0
+        total = 0
         for tenant, score in zip(taken[::2], taken[1::2], strict=True):
             tenant_id = tenant.decode()
-            num_reaped, next_ms = await self.sweep(tenant_id)
-            num_swept += num_reaped
+            num_reaped, next_ms = await self.reap_tenant(tenant_id)
+            total += num_reaped
             done = (KEY, tenant_id, score.decode(), next_ms, self._lease_ms)
             await self._servers.run(_DONE, done)
-        return num_swept
+        return total
 
-    async def sweep(self, tenant_id: str) -> tuple[int, int]:
-        """Give back all expired leases of a tenant: how many, and when the next expires, 0: none.
+    async def reap_tenant(self, tenant_id: str) -> tuple[int, int]:
+        """Release all expired leases of a tenant: how many, and when the next expires, 0: none.
 
         Raises:
             RedisAway: Redis is away.
         """
-        num_swept, num_reaped, next_ms = 0, MAX_SWEPT, 0
-        while num_reaped == MAX_SWEPT:
-            num_reaped, next_ms = await self._servers.run(_POOLS, reap_call(tenant_id, MAX_SWEPT))
-            num_swept += num_reaped
-        return num_swept, next_ms
+        total, num_reaped, next_ms = 0, LEASES_PER_CALL, 0
+        while num_reaped == LEASES_PER_CALL:
+            num_reaped, next_ms = await self._servers.run(
+                _POOLS, reap_call(tenant_id, LEASES_PER_CALL)
+            )
+            total += num_reaped
+        return total, next_ms

@@ -10,7 +10,7 @@ An edge: it uses the event loop.
 import asyncio
 from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
@@ -36,6 +36,7 @@ from router.redis.servers import RedisAway, RedisServers, Script
 from router.redis.url import parse_redis_url
 
 _POOLS = Script(SCRIPT, NUM_KEYS)
+Answer = TypeVar("Answer")
 
 
 class PoolsUnavailable(Exception):  # noqa: N818 - says what is the case, as TimeoutError does
@@ -92,24 +93,17 @@ class RedisPools:
 
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
-    ) -> Coroutine[Any, Any, bool]:
-        """Give the places back and charge actual tokens; a group not named used none.
+    ) -> Coroutine[Any, Any, int]:
+        """Give the slots back and charge actual tokens; a group not named used none.
 
         Sent when called, not when awaited: whatever is asked next finds it done. A reservation that
-        was settled or has expired is left alone (False): settling twice is harmless.
+        was settled or has expired is left alone (0, not 1): settling twice is harmless.
 
         Raises:
             PoolsUnavailable: Redis is away. Settle again; if never, its lease expires. Raised when
                 awaited.
         """
-        sent = self._servers.run(_POOLS, settle_call(reservation, actual_tokens))
-        return self._settled(sent)
-
-    async def _settled(self, sent: Coroutine[Any, Any, Any]) -> bool:
-        try:
-            return bool(await sent)
-        except RedisAway as error:
-            raise PoolsUnavailable(f"Redis: {error}") from error
+        return self._call(settle_call(reservation, actual_tokens))
 
     async def renew(self, reservations: Iterable[Reservation]) -> Renewal:
         """Let these leases run from now again; one that was given back too early is taken anew.
@@ -139,30 +133,24 @@ class RedisPools:
         found = [reply for reply in replies if isinstance(reply, list)]
         return Renewal(sum(held for held, _ in found), sum(anew for _, anew in found))
 
-    async def sweep(self, tenant_id: str) -> int:
-        """Give back every expired lease of a tenant; returns how many.
+    async def reap_tenant(self, tenant_id: str) -> int:
+        """Release every expired lease of a tenant; returns how many.
 
         Raises:
             PoolsUnavailable: Redis is away.
         """
-        try:
-            num_swept, _ = await self._reaper.sweep(tenant_id)
-        except RedisAway as error:
-            raise PoolsUnavailable(f"Redis: {error}") from error
-        return num_swept
+        num_reaped, _ = await _answered(self._reaper.reap_tenant(tenant_id))
+        return num_reaped
 
-    async def tend(self) -> int:
-        """Give back what crashed gateways held; returns how many leases. Call it twice a second.
+    async def reap(self) -> int:
+        """Release what crashed gateways held; returns how many leases. Call it twice a second.
 
-        Admissions give back a few on their way; this is for tenants that ask for nothing.
+        Admissions release a few on their way; this is for tenants that ask for nothing.
 
         Raises:
             PoolsUnavailable: Redis is away.
         """
-        try:
-            return await self._reaper.tend()
-        except RedisAway as error:
-            raise PoolsUnavailable(f"Redis: {error}") from error
+        return await _answered(self._reaper.reap())
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
         """The tenant's pools as they stand.
@@ -187,10 +175,7 @@ class RedisPools:
             PoolsUnavailable: Redis is away.
         """
         keys = tenant_keys(tenant_id)
-        try:
-            await self._servers.call(keys[0], "DEL", *keys)
-        except RedisAway as error:
-            raise PoolsUnavailable(f"Redis: {error}") from error
+        await _answered(self._servers.call(keys[0], "DEL", *keys))
 
     async def ping(self) -> None:
         """Returns if Redis answers within the budget: every master of a Cluster.
@@ -198,21 +183,22 @@ class RedisPools:
         Raises:
             PoolsUnavailable: It does not.
         """
-        try:
-            await self._servers.ping()
-        except RedisAway as error:
-            raise PoolsUnavailable(f"Redis: {error}") from error
+        await _answered(self._servers.ping())
 
     async def close(self) -> None:
         """Fail what still waits and close the connections."""
         await self._servers.close()
         await self._reaper.close()
 
-    async def _call(self, call: Arguments) -> Any:
-        try:
-            return await self._servers.run(_POOLS, call)
-        except RedisAway as error:
-            raise PoolsUnavailable(f"Redis: {error}") from error
+    def _call(self, call: Arguments) -> Coroutine[Any, Any, Any]:
+        return _answered(self._servers.run(_POOLS, call))
+
+
+async def _answered(sent: Coroutine[Any, Any, Answer]) -> Answer:
+    try:
+        return await sent
+    except RedisAway as error:
+        raise PoolsUnavailable(f"Redis: {error}") from error
 
 
 def _chunks(leases: list[str]) -> Iterable[list[str]]:

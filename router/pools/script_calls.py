@@ -123,23 +123,23 @@ def grant_of(
     ranked_demands: Sequence[tuple[Demand, ...]],
 ) -> Grant:
     """What the answer to `reserve` means."""
-    status, place, wait_ms, limited_by, expires_ms, num_reaped = reply[:6]
+    status, index, wait_ms, limited_by, expires_ms, num_reaped = reply[:6]
     balances = balances_of(reply[6:])
     if status == 0:
         group, unit = divmod(limited_by, 10)
         pool: tuple[BackendGroup, Unit] = (GROUPS[group - 1], UNITS[unit - 1])
         return Grant(None, None, balances, wait_ms * 1_000, pool, num_reaped)
-    demands = ranked_demands[place]
+    demands = ranked_demands[index]
     lease = lease_of(reservation_id, demands)
     reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_ms * 1_000)
-    return Grant(place, reservation, balances, num_reaped=num_reaped)
+    return Grant(index, reservation, balances, num_reaped=num_reaped)
 
 
 def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
     """What the script's state of a tenant's pools means."""
     balances: tuple[Balance, ...] = ()
-    for place, group in enumerate(GROUPS):
-        start = place * _STATE_FIELDS
+    for index, group in enumerate(GROUPS):
+        start = index * _STATE_FIELDS
         if state[start + 2] < 0:
             continue
         levels, limits = state[start : start + 3], state[start + 3 : start + 6]
@@ -151,8 +151,8 @@ def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
 def day_tokens_of(state: Sequence[int]) -> dict[BackendGroup, int]:
     """Weighted tokens charged on this UTC day, by group; only groups that have pools."""
     spent = {
-        group: state[place * _STATE_FIELDS + _STATE_FIELDS - 3]
-        for place, group in enumerate(GROUPS)
+        group: state[index * _STATE_FIELDS + _STATE_FIELDS - 3]
+        for index, group in enumerate(GROUPS)
     }
     return {group: tokens for group, tokens in spent.items() if tokens >= 0}
 

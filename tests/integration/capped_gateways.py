@@ -10,6 +10,7 @@ from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
 from router.pools.capped_pools import CappedPools
 from router.pools.ceiling_leases import CeilingLeases
+from router.pools.failover_pools import FailoverPools
 from router.pools.pools import Demand, Reservation
 from router.pools.redis_pools import RedisPools
 
@@ -24,21 +25,34 @@ def tenant(name: str) -> Tenant:
     return Tenant(id=name, tier="any", limits={"fast": MANY, "deep": MANY})
 
 
+class CappedGateway(CappedPools):
+    """One gateway's pools, and what stands behind them."""
+
+    def __init__(self, failover: FailoverPools, leases: CeilingLeases) -> None:
+        super().__init__(failover, leases)
+        self.failover = failover
+        self.leases = leases
+
+    async def close(self) -> None:
+        await self.leases.close()
+        await self.failover.close()
+
+
 @asynccontextmanager
 async def gateways(
     url: str, number: int, ceilings: Mapping[BackendGroup, int]
-) -> AsyncIterator[list[CappedPools]]:
+) -> AsyncIterator[list[CappedGateway]]:
     """So many, each with connections of its own."""
     loop = asyncio.get_running_loop()
     made = []
-    for place in range(number):
-        pools = CappedPools(
+    for index in range(number):
+        failover = FailoverPools(
             RedisPools(url, budget_us=BUDGET_US), clock_us=lambda: int(loop.time() * 1e6)
         )
-        pools.ceiling_leases = CeilingLeases(url, f"gateway-{place}", ceilings, budget_us=BUDGET_US)
-        made.append(pools)
+        leases = CeilingLeases(url, f"gateway-{index}", ceilings, budget_us=BUDGET_US)
+        made.append(CappedGateway(failover, leases))
     for pools in made:
-        await pools.greet()
+        await pools.failover.greet()
     try:
         yield made
     finally:
@@ -63,7 +77,7 @@ class Running:
             self.now[demand.group] -= 1
 
 
-async def many_tasks(made: list[CappedPools], num_tasks: int, seed: int) -> tuple[Running, int]:
+async def many_tasks(made: list[CappedGateway], num_tasks: int, seed: int) -> tuple[Running, int]:
     """Tasks of many tenants, at gateways by chance; how many were refused."""
     chance, seen, num_refused = random.Random(seed), Running(), 0
 
@@ -87,7 +101,7 @@ async def many_tasks(made: list[CappedPools], num_tasks: int, seed: int) -> tupl
     async def ticks() -> None:
         while True:
             await asyncio.sleep(0.01)
-            await asyncio.gather(*(pools.share() for pools in made))
+            await asyncio.gather(*(pools.leases.tick() for pools in made))
 
     ticking = asyncio.create_task(ticks())
     for start in range(0, num_tasks, 40):

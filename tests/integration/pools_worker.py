@@ -58,7 +58,7 @@ async def main(url: str, seconds: float, lease_ms: int, seed: int, plan: str) ->
     print(json.dumps(["", 0, time.monotonic(), 0]), flush=True)
     duties = [
         asyncio.create_task(every(lease_ms / 3_000, lambda: pools.renew(list(live.values())))),
-        asyncio.create_task(every(0.1, pools.tend)),
+        asyncio.create_task(every(0.1, pools.reap)),
     ]
     await asyncio.gather(
         *(

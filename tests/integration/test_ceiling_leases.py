@@ -28,7 +28,7 @@ async def test_no_ceiling_is_exceeded_by_four_gateways(redis_url: str) -> None:
         assert seen.most["deep"] <= 4
         assert seen.most["fast"] >= 6
         assert num_refused > 0
-        assert not any(pools._placed for pools in made)
+        assert not any(pools._slots for pools in made)
     with Redis.from_url(redis_url) as client:
         assert client.exists(HASH) == 0  # they left
 
@@ -36,7 +36,7 @@ async def test_no_ceiling_is_exceeded_by_four_gateways(redis_url: str) -> None:
 async def test_a_gateway_gets_all_of_it_when_nobody_else_wants_it(redis_url: str) -> None:
     async with gateways(redis_url, 3, {"fast": 8}) as made:
         for pools in made:
-            await pools.share()
+            await pools.leases.tick()
         held: list[Reservation] = []
         for number in range(20):
             grant = await made[0].reserve_first(tenant("a"), str(number), [FAST])
@@ -45,12 +45,12 @@ async def test_a_gateway_gets_all_of_it_when_nobody_else_wants_it(redis_url: str
             else:
                 assert grant.limited_by == ("fast", "concurrent")
                 assert grant.balances[0].limit == 8
-            await asyncio.gather(*(pools.share() for pools in made))
+            await asyncio.gather(*(pools.leases.tick() for pools in made))
         assert len(held) >= 6  # all but a spare place of each other
         for reservation in held:
             await made[0].settle(reservation, {})
             await made[0].settle(reservation, {})  # twice is harmless here, too
-        await asyncio.gather(*(pools.share() for pools in made))
+        await asyncio.gather(*(pools.leases.tick() for pools in made))
         assert (await made[1].reserve_first(tenant("a"), "b", [FAST])).index == 0
 
 

@@ -65,18 +65,18 @@ async def test_twenty_kills_leave_the_pools_full_within_a_lease_and_a_second(
             each.communicate()
         held = [places(await watcher.balances(tenant)) for tenant in tenants]
         assert held != [40, 40], "nothing was under way when they died"
-        num_swept = 0
+        num_reaped = 0
         left_s = LEASE_MS / 1e3 + 1.0
         while left_s > 0:  # as a gateway that lives on, and has no task of these tenants
             began_s = time.monotonic()
-            num_swept += await watcher.tend()
+            num_reaped += await watcher.reap()
             await asyncio.sleep(TEND_S)
-            # While the machine holds this process up, nobody could sweep: that is not counted.
+            # While the machine holds this process up, nobody could reap: that is not counted.
             left_s -= min(time.monotonic() - began_s, 2 * TEND_S)
         for tenant in tenants:
             balances = {b.unit: b.remaining for b in await watcher.balances(tenant)}
             assert balances["concurrent"] == 40
-        assert num_swept > 0
+        assert num_reaped > 0
     finally:
         for each in gateways:
             each.kill()

@@ -186,7 +186,7 @@ async def test_gateways_count_each_other(redis_url: str) -> None:
     ):
         await one.pools.check()
         assert (one.pools.report.num_gateways, two.pools.report.num_gateways) == (2, 2)
-        await two.heartbeat.leave()
+        await two.heartbeat.stop()
         assert (await one.heartbeat.beat()).num_gateways == 1
         with Redis.from_url(redis_url) as client:
             client.zadd(KEY, {"long gone": 1})

@@ -16,7 +16,7 @@ from backends.contract import BackendGroup
 from gateway.process.embedded_redis import EmbeddedRedis
 from gateway.process.maintenance import TEND_INTERVAL_S
 from router.classify.task import GroupLimits, Tenant
-from router.pools import reaper as sweeper
+from router.pools import reaper
 from router.pools.pools import Balance, Demand, Grant, Renewal, Unit
 from router.pools.reaper import Reaper
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
@@ -64,7 +64,7 @@ async def test_reserve_settle_and_what_is_left_in_redis(pools: RedisPools, redis
     assert remaining(balances, "fast", "tokens") == 0  # in debt
     with Redis.from_url(redis_url, decode_responses=True) as client:
         assert client.zcard("lw1:{acme}:lease") == 0
-        keys = sorted(set(client.scan_iter("*")) - {sweeper.KEY})
+        keys = sorted(set(client.scan_iter("*")) - {reaper.KEY})
         assert keys == ["lw1:{acme}:p:deep", "lw1:{acme}:p:fast"]
         assert len({key_slot(key.encode()) for key in keys}) == 1
         assert [client.ttl(key) for key in keys] == [-1, -1]  # never evicted by volatile-lru
@@ -139,7 +139,9 @@ async def test_a_crashed_gateways_reservation_comes_back(redis_url: str) -> None
     await alive.close()
 
 
-async def test_who_goes_on_does_not_put_off_the_sweep_of_what_a_crash_left(redis_url: str) -> None:
+async def test_who_goes_on_does_not_put_off_reaping_what_a_crash_left(
+    redis_url: str,
+) -> None:
     limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
     tenant = Tenant(id="goes-on", tier="pro", limits={"deep": limits})
     ask = [(Demand(group="deep", tokens=1),)]
@@ -147,19 +149,19 @@ async def test_who_goes_on_does_not_put_off_the_sweep_of_what_a_crash_left(redis
     with Redis.from_url(redis_url) as client:
         await crashed.reserve_first(tenant, "crashed", ask)
         await crashed.close()
-        due_ms = client.zscore(sweeper.KEY, tenant.id)
+        due_ms = client.zscore(reaper.KEY, tenant.id)
         assert due_ms is not None
         await asyncio.sleep(0.01)
         grant = await alive.reserve_first(tenant, "goes-on", ask)
         assert grant.reservation is not None
         await alive.renew([grant.reservation])
-        await alive.tend()
-        assert client.zscore(sweeper.KEY, tenant.id) == due_ms
+        await alive.reap()
+        assert client.zscore(reaper.KEY, tenant.id) == due_ms
     await alive.settle(grant.reservation, {"deep": 1})
     await alive.close()
 
 
-async def test_who_crashes_at_once_is_swept_though_nobody_asks_again(redis_url: str) -> None:
+async def test_who_crashes_at_once_is_reaped_though_nobody_asks_again(redis_url: str) -> None:
     limits = GroupLimits(requests_per_min=6_000, tokens_per_min=60_000, max_concurrent=40)
     tenant = Tenant(id="asks-once", tier="pro", limits={"deep": limits})
     crashed, alive = (RedisPools(redis_url, lease_us=60_000, budget_us=BUDGET_US) for _ in range(2))
@@ -167,16 +169,16 @@ async def test_who_crashes_at_once_is_swept_though_nobody_asks_again(redis_url: 
     await alive.reserve_first(tenant, "before", [(Demand(group="deep", tokens=1),)])
     give_up_s = time.monotonic() + PATIENCE_S
     with Redis.from_url(redis_url) as client:
-        due: list[float | None] = [client.zscore(sweeper.KEY, tenant.id)]
+        due: list[float | None] = [client.zscore(reaper.KEY, tenant.id)]
         while due[-1] is not None:  # busy, idle, and gone in the end
             assert time.monotonic() < give_up_s
-            await alive.tend()
-            due.append(client.zscore(sweeper.KEY, tenant.id))
+            await alive.reap()
+            due.append(client.zscore(reaper.KEY, tenant.id))
             if not has_crashed and (due[-1] or 0) % 1:
                 has_crashed = True
                 await crashed.reserve_first(tenant, "x", [(Demand(group="deep", tokens=1),)])
                 await crashed.close()
-                due.append(client.zscore(sweeper.KEY, tenant.id))
+                due.append(client.zscore(reaper.KEY, tenant.id))
             await asyncio.sleep(0.005)
         assert client.zcard("lw1:{asks-once}:lease") == 0
     idle = [score is not None and score % 1 > 0 for score in due]
@@ -197,19 +199,19 @@ async def test_what_one_that_dies_had_taken_is_soon_due_again(
 
     with Redis.from_url(redis_url) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(Reaper, "sweep", die)
+            patch.setattr(Reaper, "reap_tenant", die)
             await asyncio.sleep(0.005)  # then the tenant is due
             with pytest.raises(asyncio.CancelledError):
-                await crashed.tend()
+                await crashed.reap()
         seconds, us = client.time()
-        due_ms = client.zscore(sweeper.KEY, tenant.id)
+        due_ms = client.zscore(reaper.KEY, tenant.id)
         assert due_ms is not None
         assert due_ms - (seconds * 1e3 + us / 1e3) <= 1_000 - TEND_INTERVAL_S * 1e3
         await crashed.close()
         give_up_s = time.monotonic() + PATIENCE_S
         while client.zcard("lw1:{taken}:lease"):
             assert time.monotonic() < give_up_s
-            await alive.tend()
+            await alive.reap()
     await alive.close()
 
 
@@ -256,7 +258,7 @@ async def test_renewing_moves_the_expiry_and_takes_anew_what_came_back_too_early
     assert lost is not None
     with Redis.from_url(redis_url, decode_responses=True) as client:
         client.zadd("lw1:{acme}:lease", {lost.lease: 1}, xx=True)
-        assert await pools.sweep("acme") == 1
+        assert await pools.reap_tenant("acme") == 1
         assert places(await pools.balances(TENANT)) == (6, 2)
         assert await pools.renew([live, lost]) == Renewal(1, 1)
         leases = dict(client.zrange("lw1:{acme}:lease", 0, -1, withscores=True))
@@ -275,7 +277,7 @@ async def test_a_deleted_tenant_leaves_no_pools(pools: RedisPools, redis_url: st
     assert await pools.renew([grants[0].reservation]) == Renewal(0, 0)
     assert not await pools.settle(grants[0].reservation, {"fast": 1})  # it ran on meanwhile
     with Redis.from_url(redis_url, decode_responses=True) as client:
-        keys = {f"lw1:{{acme-2}}:{part}" for part in ("lease", "p:deep", "p:fast")} | {sweeper.KEY}
+        keys = {f"lw1:{{acme-2}}:{part}" for part in ("lease", "p:deep", "p:fast")} | {reaper.KEY}
         assert set(client.scan_iter("*")) == keys
 
 

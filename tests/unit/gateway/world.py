@@ -8,8 +8,10 @@ from backends.contract import (
     BackendError,
     BackendGroup,
 )
+from gateway.core.detached import DetachedCalls
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
+from gateway.core.state import GatewayState
 from gateway.core.waiting_room import WaitingRoom
 from gateway.metrics.metrics import Metrics
 from gateway.store.ledger_entry import LedgerEntry
@@ -58,30 +60,32 @@ class World:
         clock_us = clock_us or (lambda: next(clock))
         self.clock_us = clock_us
         metrics = Metrics(version="", backends=tuple)
+        state, detached = GatewayState(DEFAULT_POLICY), DetachedCalls()
+        waiting_room = WaitingRoom(
+            waiting,
+            clock_us=clock_us,
+            policy_wait_ms=lambda: state.policy.wait_ms,
+            spawn=detached.spawn,
+            metrics=metrics,
+        )
         self.failover = FailoverPools(
             self.pools,
             clock_us=clock_us,
             on_call=metrics.pools_call,
             on_report=metrics.pools_stand,
-            on_settled=lambda reservation: self.gw.released(reservation),
+            on_settled=waiting_room.settled,
         )
         self.gw = Gateway(
             backends={"wafer": self.fast, "gpu": self.deep},
             pools=self.failover,
-            waiting=WaitingRoom(
-                waiting,
-                clock_us=clock_us,
-                policy_wait_ms=lambda: self.gw.policy.wait_ms,
-                release=lambda reservation: self.failover.settle(reservation, {}),
-                spawn=lambda coroutine: self.gw.spawn(coroutine),
-                metrics=metrics,
-            ),
+            waiting=waiting_room,
             store=self.store,
-            policy=DEFAULT_POLICY,
+            state=state,
             metrics=metrics,
             clock_us=clock_us,
             wall_s=lambda: 100,
             record_usage=lambda entry: self.entries.append(entry),
+            detached=detached,
         )
         self.entries: list[LedgerEntry] = []
         self.heard = Transcript()
@@ -110,7 +114,7 @@ class World:
 
     async def check(self) -> None:
         """Nothing is left over, and everything that began has ended once."""
-        await self.gw.settled()
+        await self.gw.detached.settled()
         granted = [reservation.id for reservation in self.pools.granted]
         if self.pools.available:
             settled = sorted(name for name, _ in self.pools.settled)
@@ -119,7 +123,7 @@ class World:
         assert self.pools.held(self.tenant) == 0
         self.check_entries()
         assert self.gw.live == {}
-        assert self.gw.num_tasks == 0
+        assert self.gw.state.num_tasks == 0
         assert self.sample("lanewise_tasks_running") == 0
         for group in ("fast", "deep"):
             assert self.sample("lanewise_ratelimit_leases", group=group) == 0

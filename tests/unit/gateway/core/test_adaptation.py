@@ -28,7 +28,6 @@ class AdaptiveWorld(WaitingWorld):
         self.now_us = 0
         self.adaptation = self.gw.adaptation = Adaptation(
             AdaptationConfig(groups={"fast": BOUNDS}, **config),
-            limiter=self.gw.limiter,
             waiting=self.gw.waiting,
             stats=self.stats,
             clock_us=lambda: self.now_us,

@@ -65,7 +65,7 @@ class PartsWorld(WaitingWorld):
         """It ends; harmless when repeated."""
         if self.other is not None:
             self.pools.memory.settle(self.other, {}, self.pools.now_us)
-            self.gw.released(self.other)
+            self.gw.waiting.settled(self.other)
             self.other = None
 
     async def left(self) -> None:

@@ -83,7 +83,7 @@ async def test_what_a_task_leaves_is_freed_without_the_garbage_collector(
         its_writer = weakref.finalize(job.writer, lambda: None)
         itself = weakref.finalize(job, lambda: None)
         await handle_task(world.gw, job)
-        await world.gw.settled()
+        await world.gw.detached.settled()
         world.fast.generations.clear()
         world.deep.generations.clear()
         del job
@@ -308,7 +308,7 @@ async def test_one_backend_that_refuses_leaves_the_other() -> None:
 
 async def test_draining_takes_nothing_new() -> None:
     world = World()
-    world.gw.draining = True
+    world.gw.state.draining = True
     assert await world.run() is None
     assert (world.refusal.code, world.refusal.headers["retry-after"]) == ("server_draining", "1")
     assert world.outcomes() == {("none", "shed"): 1}

@@ -54,7 +54,7 @@ def test_refill_is_exact_however_often_it_is_asked() -> None:
     [
         (state(), 6_000, (0, 0, 0, 0)),
         (state(0, 100), 101, (1_000, 10, 0, 0)),
-        (state(60, 6_000, held=2), 1, (0, 0, bucket.PLACE_WAIT_MS, 0)),
+        (state(60, 6_000, held=2), 1, (0, 0, bucket.SLOT_WAIT_MS, 0)),
         (state(60, 6_000), 50_000, (0, 0, 0, 0)),  # more than a whole bucket: from a full one only
         (state(60, 5_999), 50_000, (0, 10, 0, 0)),
         (state(60, -6_000), 1, (0, 60_010, 0, 0)),
@@ -72,7 +72,7 @@ def test_a_limit_of_zero_admits_nothing() -> None:
     assert bucket.waits_ms(pool, limits, 1) == (
         bucket.BLOCKED_WAIT_MS,
         bucket.BLOCKED_WAIT_MS,
-        bucket.PLACE_WAIT_MS,
+        bucket.SLOT_WAIT_MS,
         0,
     )
 

@@ -396,7 +396,7 @@ async def test_random_outages_lose_and_double_nothing() -> None:
         await world.pools.settle(reservation, {})
     assert world.redis.held(TENANT) == 0
     assert not world.pools._held
-    assert not world.pools._unknown_names
+    assert not world.pools._unadopted
     assert not world.pools._local._held
     assert set(world.charged) <= set(ended)
     assert max(world.charged.values()) == 1

@@ -326,7 +326,7 @@ def test_what_a_restarted_redis_forgot_is_adopted_not_renewed() -> None:
     assert empty.renew([held], S) == Renewal(1, 0)
 
 
-def test_a_sweep_is_bounded_and_gives_everything_back() -> None:
+def test_reaping_is_bounded_and_gives_everything_back() -> None:
     pools = MemoryPools()
     for number in range(9):
         reserved(pools, str(number), 10, 0)
