@@ -125,17 +125,17 @@ async def test_a_batch_without_an_answer_is_not_appended_twice(
     client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = Ledger(client, max_entries=1000)
-    run = ledger._run_script
+    run = ledger._append
 
-    async def without_answer(arguments: list[int | bytes]) -> tuple[int, int]:
-        await run(arguments)
+    async def without_answer(**call: Any) -> None:
+        await run(**call)
         raise ConnectionError("the answer was lost")
 
     ledger.add(entry(1))
-    monkeypatch.setattr(ledger, "_run_script", without_answer)
+    monkeypatch.setattr(ledger, "_append", without_answer)
     assert not await ledger.flush()
     assert not await ledger.flush()
-    monkeypatch.setattr(ledger, "_run_script", run)
+    monkeypatch.setattr(ledger, "_append", run)
     ledger.add(entry(2))
     assert await ledger.flush()
     found = [json.loads(fields[b"e"])["task_id"] for _, fields in await client.xrange(STREAM)]
@@ -161,11 +161,14 @@ async def test_at_the_end_a_slow_redis_is_waited_for_and_a_silent_one_is_not(
     ledger = Ledger(client, max_entries=10_000)
     for number in range(1_600):  # four batches
         ledger.add(entry(number))
-    run, may_send = ledger._run_script, asyncio.Semaphore(0)
+    run, may_send = ledger._append, asyncio.Semaphore(0)
 
-    async def slowly(arguments: list[int | bytes]) -> tuple[int, int]:
+    async def slowly(**call: Any) -> Any:
         await may_send.acquire()
-        return await run(arguments)
+        return await run(**call)
+
+    async def never(**_call: Any) -> None:
+        await asyncio.Event().wait()
 
     async def one_batch(sending: "asyncio.Task[None]") -> None:
         number = ledger._number
@@ -173,7 +176,7 @@ async def test_at_the_end_a_slow_redis_is_waited_for_and_a_silent_one_is_not(
         while takes and ledger._number == number and not sending.done():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(ledger, "_run_script", slowly if takes else asyncio.Event().wait)
+    monkeypatch.setattr(ledger, "_append", slowly if takes else never)
     monkeypatch.setattr(ledger, "_give_time", one_batch)
     await ledger.close()
     assert await client.xlen(STREAM) == (1_600 if takes else 0)

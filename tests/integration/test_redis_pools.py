@@ -14,7 +14,7 @@ from redis.crc import key_slot
 
 from backends.contract import BackendGroup
 from gateway.process.embedded_redis import EmbeddedRedis
-from gateway.process.maintenance import TEND_INTERVAL_S
+from gateway.process.maintenance import REAP_INTERVAL_S
 from router.classify.task import GroupLimits, Tenant
 from router.pools import reaper
 from router.pools.pools import Balance, Demand, Grant, Renewal, Unit
@@ -206,7 +206,7 @@ async def test_what_one_that_dies_had_taken_is_soon_due_again(
         seconds, us = client.time()
         due_ms = client.zscore(reaper.KEY, tenant.id)
         assert due_ms is not None
-        assert due_ms - (seconds * 1e3 + us / 1e3) <= 1_000 - TEND_INTERVAL_S * 1e3
+        assert due_ms - (seconds * 1e3 + us / 1e3) <= 1_000 - REAP_INTERVAL_S * 1e3
         await crashed.close()
         give_up_s = time.monotonic() + PATIENCE_S
         while client.zcard("lw1:{taken}:lease"):
