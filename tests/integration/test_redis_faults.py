@@ -29,7 +29,7 @@ SHORT_US = 200_000  # where it is
 def server(tmp_path: Path) -> Iterator[Server]:
     made = Server(tmp_path)
     with running(made):
-        made.last_user_message("PING")
+        made.ask("PING")
         yield made
 
 
