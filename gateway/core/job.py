@@ -90,9 +90,9 @@ class Job:
             on_stop()
 
     def over(self) -> None:
-        """Nothing reaches it any more: let go what runs it and what it tells, which hold it."""
+        """Nothing reaches it any more: drop what runs it and what it calls, which hold it."""
         self._on_stop = self.redirect = self._on_open = self._on_queue_position = None
-        self.refuse = _told_already
+        self.refuse = _is_over
 
     def stop(self, reason: StopReason) -> None:
         """End it at the next token; harmless when it is over, and the first reason stays."""
@@ -102,5 +102,5 @@ class Job:
                 self._on_stop()
 
 
-def _told_already(error: ProtocolError) -> None:
+def _is_over(error: ProtocolError) -> None:
     """Of a job that is over: whoever waited for it knows."""

@@ -57,10 +57,10 @@ def server_binaries() -> list[str]:
     """Paths of the Redis and Valkey servers on this machine, the best first."""
     installed = [shutil.which(name) for name in ("valkey-server", "redis-server")]
     binaries = [path for path in installed if path is not None]
-    for package, place in _BUNDLED.items():
+    for package, pattern in _BUNDLED.items():
         spec = importlib.util.find_spec(package)
         for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-            bundled = sorted(Path(folder).glob(place))
+            bundled = sorted(Path(folder).glob(pattern))
             binaries += [str(path) for path in bundled if os.access(path, os.X_OK)]
     return binaries
 

@@ -27,7 +27,7 @@ from gateway.config.sections import DEVELOPMENT_TENANT, ConfigError, ServerConfi
 from gateway.http.fast_routes import FastRoutes
 from gateway.http.services import Services
 from gateway.process.app import make_app, services
-from gateway.process.direct_sockets import DirectSockets
+from gateway.process.websocket_endpoints import WebSocketEndpoints
 from gateway.transport.ids import request_id_header
 from gateway.transport.keepalive import AcceptQueue, KeepAlive
 from gateway.transport.socket_protocol import HttpProtocol, SocketProtocol
@@ -233,7 +233,7 @@ async def serve_on(
     """Serve until stopped, or until `stop_after` ends: then others serve beside this process."""
     keep_alive = KeepAlive(PING_INTERVAL_S)
     pages = make_app(made)
-    app = DirectSockets(StandardHeaders(FastRoutes(pages, made)), made)
+    app = WebSocketEndpoints(StandardHeaders(FastRoutes(pages, made)), made)
     config = uvicorn_config(app, made.config.server, keep_alive)
     server = Server(config, made, on_serving, is_one_of_many=stop_after is not None)
     turning = asyncio.create_task(keep_alive.run())
@@ -270,8 +270,10 @@ def listen(server: ServerConfig, *, is_shared: bool = False) -> socket.socket:
             (server.host, server.port), family=family, backlog=BACKLOG, reuse_port=is_shared
         )
     except OSError as error:
-        place = f"{server.host}:{server.port}"
-        raise ConfigError(f"server.host, server.port: cannot listen on {place}: {error}") from error
+        address = f"{server.host}:{server.port}"
+        raise ConfigError(
+            f"server.host, server.port: cannot listen on {address}: {error}"
+        ) from error
 
 
 def check_tls(server: ServerConfig) -> None:

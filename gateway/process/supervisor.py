@@ -28,15 +28,15 @@ from gateway.fleet.fleet import METRICS, OF_ALL
 from gateway.fleet.wire import Begin
 from gateway.metrics.metric_sums import Snapshot, lasting, merged, rendered, supervised
 from gateway.process.embedded_redis import EmbeddedRedis
-from gateway.process.engine_host import linked, simulated
 from gateway.process.fleet_member import Member, SharedPort
 from gateway.process.server import check_tls, greeting, limits_end_with_process, set_up_logging
+from gateway.process.shared_engines import linked, simulated
 from gateway.process.worker import EXIT_CONFIG
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
 
-GATHER_TIMEOUT_S = 2.0  # a worker that does not answer shows what it last told
+GATHER_TIMEOUT_S = 2.0  # a worker that does not answer shows what it last sent
 GATHER_INTERVAL_S = 10.0  # what a killed worker counted is lost for as long at most
 STOP_MARGIN_S = 10.0  # beyond the drain, for goodbyes and Redis; then a worker is killed
 ENGINES_STOP_S = 5.0
@@ -100,7 +100,7 @@ class Supervisor:
         self._engines: Member | None = None
         self._workers: list[Member] = []
         self._keepers: list[asyncio.Task[None]] = []
-        self._told: dict[int, Snapshot] = {}  # worker -> its metrics, as last told
+        self._snapshots: dict[int, Snapshot] = {}  # worker -> its metrics, as last sent
         self._past: Snapshot = []  # counts of workers that ended
         self._gathering: asyncio.Task[None] | None = None
         self._linked = frozenset(backend.name for backend in simulated(config)) | {
@@ -208,15 +208,15 @@ class Supervisor:
         return {METRICS: self._metrics, **of_all}
 
     async def _of_all(self, what: str) -> bytes:
-        told = await asyncio.gather(
+        answers = await asyncio.gather(
             *(worker.ask(what, GATHER_TIMEOUT_S) for worker in self._workers)
         )
-        return msgspec.msgpack.encode([answer for answer in told if answer is not None])
+        return msgspec.msgpack.encode([answer for answer in answers if answer is not None])
 
     async def _metrics(self) -> bytes:
         """All workers' together, as text."""
         await self._gather()
-        everything = merged([self._past, *self._told.values()], self._linked)
+        everything = merged([self._past, *self._snapshots.values()], self._linked)
         return await asyncio.to_thread(rendered, [*everything, *self._own()])
 
     def _own(self) -> Snapshot:
@@ -233,9 +233,9 @@ class Supervisor:
     async def _gather_now(self) -> None:
         async def one(number: int, worker: Member) -> None:
             life = worker.num_starts
-            told = await worker.ask("metrics", GATHER_TIMEOUT_S)
-            if told is not None and worker.num_starts == life:
-                self._told[number] = msgspec.msgpack.decode(told, type=Snapshot)
+            answer = await worker.ask("metrics", GATHER_TIMEOUT_S)
+            if answer is not None and worker.num_starts == life:
+                self._snapshots[number] = msgspec.msgpack.decode(answer, type=Snapshot)
 
         await asyncio.gather(*(one(*each) for each in enumerate(self._workers, start=1)))
 
@@ -247,8 +247,8 @@ class Supervisor:
 
     def _bury(self, number: int, farewell: bytes | None) -> None:
         """A worker has ended: its counts stay, its gauges go."""
-        told = self._told.pop(number, None)
+        last = self._snapshots.pop(number, None)
         if farewell is not None:
-            told = msgspec.msgpack.decode(farewell, type=Snapshot)
-        if told is not None:
-            self._past = merged([self._past, lasting(told, self._linked)], self._linked)
+            last = msgspec.msgpack.decode(farewell, type=Snapshot)
+        if last is not None:
+            self._past = merged([self._past, lasting(last, self._linked)], self._linked)

@@ -24,7 +24,6 @@ from gateway.fleet.fleet import Fleet
 from gateway.fleet.wire import Begin, Serving
 from gateway.http.services import Services
 from gateway.process.app import make_backends, services
-from gateway.process.engine_host import EngineHost
 from gateway.process.server import (
     PING_INTERVAL_S,
     StoppedBySignals,
@@ -33,6 +32,7 @@ from gateway.process.server import (
     set_up_logging,
     uvicorn_config,
 )
+from gateway.process.shared_engines import SharedEngines
 from gateway.transport.keepalive import KeepAlive
 from router.redis.cancelling import cancelled
 
@@ -102,7 +102,7 @@ async def _serve_engines(
 ) -> int:
     backends = make_backends(config.backends)
     keep_alive = KeepAlive(PING_INTERVAL_S)
-    host = EngineHost(backends, begin.key)
+    host = SharedEngines(backends, begin.key)
     server = _EngineServer(uvicorn_config(host, config.server, keep_alive), channel)
     turning = asyncio.create_task(keep_alive.run())
     listening.add_done_callback(lambda _: server.stop())

@@ -18,7 +18,7 @@ from backends.contract import Backend
 from backends.link.backend import LinkBackendConfig, LinkOptions
 from gateway.config.backend_kinds import BackendConfig, SimulatedConfig
 from gateway.config.config import Config
-from gateway.process.engine_link import EngineLink
+from gateway.process.link_server import LinkServer
 from gateway.transport.asgi_socket import AsgiSocket
 
 PATH = "/v1/link/"  # and the backend's name
@@ -50,7 +50,7 @@ def linked(config: Config, port: int, key: str) -> Config:
     return msgspec.structs.replace(config, backends=tuple(backends))
 
 
-class EngineHost:
+class SharedEngines:
     """The ASGI application: a link to each backend, at its own path."""
 
     def __init__(self, backends: Mapping[str, Backend], key: str) -> None:
@@ -68,4 +68,4 @@ class EngineHost:
             await socket.close()
             return
         await socket.accept()
-        await EngineLink(backend, socket).serve()
+        await LinkServer(backend, socket).serve()

@@ -38,7 +38,7 @@ STATS_INTERVAL_US = 100_000  # between two reports of the engine's load
 OTHERS_INTERVAL_S = 0.25  # between two looks whether other gateways changed it
 
 
-class EngineLink:
+class LinkServer:
     """Serves one gateway. Whatever ends the link, its generations are cancelled at once."""
 
     def __init__(self, backend: Backend, socket: AsgiSocket) -> None:
@@ -48,7 +48,7 @@ class EngineLink:
         self._steps = StepBuilder()
         self._generations: dict[int, Generation] = {}
         self._stats_due_us = 0
-        self._told: BackendStats | None = None  # the load, as last reported
+        self._reported: BackendStats | None = None  # the load, as last reported
 
     async def serve(self) -> None:
         """Run until the gateway goes away; cancelling closes the link."""
@@ -108,7 +108,7 @@ class EngineLink:
         """Report the load that other gateways make, for ever: their steps do not come this way."""
         while True:
             await asyncio.sleep(OTHERS_INTERVAL_S)
-            if self._backend.stats() != self._told:
+            if self._backend.stats() != self._reported:
                 self._stats_due_us = 0
                 self.flush()
 
@@ -129,7 +129,7 @@ class EngineLink:
         stats = None
         if now_us >= self._stats_due_us or not self._generations:
             self._stats_due_us = now_us + STATS_INTERVAL_US
-            stats = self._told = self._backend.stats()
+            stats = self._reported = self._backend.stats()
         step = self._steps.take(stats)
         if step is not None:
             self._outbox.send(encode(step))
@@ -146,7 +146,7 @@ class _Sink:
 
     __slots__ = ("_key", "_link")
 
-    def __init__(self, link: EngineLink, key: int) -> None:
+    def __init__(self, link: LinkServer, key: int) -> None:
         self._link = link
         self._key = key
 

@@ -1,7 +1,7 @@
 """The two WebSockets: who is let in, and what serves them.
 
 They come by the thousand after a restart, and need no framework: one path, some headers. So
-`DirectSockets` takes them from ASGI itself; upgrades at other paths go on, to be refused.
+`WebSocketEndpoints` takes them from ASGI itself; upgrades at other paths go on, to be refused.
 
 An edge: it calls other edges.
 """
@@ -15,7 +15,7 @@ from litestar.utils.path import normalize_path
 from gateway.http.fast_routes import headers_of
 from gateway.http.services import Services
 from gateway.http.streams import error_response
-from gateway.process.engine_link import EngineLink
+from gateway.process.link_server import LinkServer
 from gateway.session.connection import Connection
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.gc_freeze import note_opened
@@ -48,14 +48,14 @@ async def serve_link(services: Services, tenant: Tenant, socket: AsgiSocket) -> 
     if not services.config.server.serves_link:
         raise ProtocolError("not_found", "This server does not offer its engine.")
     await socket.accept()
-    await EngineLink(next(iter(services.gw.backends.values())), socket).serve()
+    await LinkServer(next(iter(services.gw.backends.values())), socket).serve()
 
 
 Serve = Callable[[Services, Tenant, AsgiSocket], Awaitable[None]]
 _SOCKETS: dict[str, Serve] = {"/v1/responses": serve_responses, "/v1/link": serve_link}
 
 
-class DirectSockets:
+class WebSocketEndpoints:
     """ASGI wrapper; see the module."""
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
