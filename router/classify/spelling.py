@@ -15,9 +15,9 @@ _KEY_ROWS = (b"qwertyuiop", b"asdfghjkl", b"zxcvbnm")
 def _near_keys() -> frozenset[bytes]:
     """Pairs of letters whose keys touch: beside each other, or in the next row."""
     keys = {
-        row[at]: (at + depth / 2, depth)
+        key: (at + depth / 2, depth)
         for depth, row in enumerate(_KEY_ROWS)
-        for at in range(len(row))
+        for at, key in enumerate(row)
     }
     return frozenset(
         bytes((one, other))

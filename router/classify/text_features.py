@@ -54,20 +54,12 @@ Term = bytes | tuple[bytes, bytes]  # a word, or two neighbours
 _UPPER = bytes(range(ord("A"), ord("Z") + 1))
 
 
-def _word_table() -> bytes:
-    """Byte -> itself in lower case if it belongs to a word, else a space.
-
-    All of a multi-byte character belongs to a word, so any script has words, if unknown ones.
-    """
-    table = bytearray(b" " * 128 + bytes(range(128, 256)))
-    for char in b"0123456789abcdefghijklmnopqrstuvwxyz":
-        table[char] = char
-    for char in _UPPER:
-        table[char] = char + 32
-    return bytes(table)
-
-
-_WORD_TABLE = _word_table()
+# Byte -> itself in lower case if it belongs to a word, else a space. All of a multi-byte character
+# belongs to a word, so any script has words, if unknown ones.
+_WORD_TABLE = bytes(
+    ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else byte if byte >= 128 else 32
+    for byte in range(256)
+)
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -184,11 +176,8 @@ def terms(words: list[bytes]) -> list[Term]:
 
 def _log2_table() -> tuple[float, ...]:
     """log2(1 + n), linear between powers of two: no libm, so the same bits on every machine."""
-    table = []
-    for n in range(MAX_COUNT + 1):
-        exponent = (n + 1).bit_length() - 1
-        table.append(exponent + (n + 1) / (1 << exponent) - 1)
-    return tuple(table)
+    exponents = ((n, n.bit_length() - 1) for n in range(1, MAX_COUNT + 2))
+    return tuple(exponent + n / (1 << exponent) - 1 for n, exponent in exponents)
 
 
 _LOG2 = _log2_table()

@@ -28,12 +28,12 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
     A Cluster's client has the same methods, where all keys of a call share a slot.
     """
     target = parse_redis_url(url)
+    common = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
+    common |= _tls_options(target)
     options: dict[str, Any] = {
-        "socket_timeout": timeout_s,
-        "socket_connect_timeout": timeout_s,
         "username": target.username,
         "password": target.password,
-        **_tls_options(target),
+        **common,
     }
     host, port = target.addresses[0]
     if target.kind == "cluster":
@@ -42,17 +42,13 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
         return cast(Redis, _Cluster(startup_nodes=nodes, retry=retry, **options))
     options |= {"db": target.db, "retry": Retry(NoBackoff(), 0)}
     if target.kind == "sentinel":
-        asked = {
-            "socket_timeout": timeout_s,
-            "socket_connect_timeout": timeout_s,
+        of_sentinels = {
             "username": target.sentinel_username,
             "password": target.sentinel_password,
             "retry": Retry(NoBackoff(), 0),
-            **_tls_options(target),
+            **common,
         }
-        sentinel = Sentinel(  # type: ignore[no-untyped-call]
-            list(target.addresses), sentinel_kwargs=asked
-        )
+        sentinel = Sentinel([*target.addresses], sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
         return cast(Redis, sentinel.master_for(target.master, **options))
     if target.is_unix:
         return Redis(unix_socket_path=host, **options)
@@ -63,7 +59,7 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
 def _as_connection_error() -> Iterator[None]:
     """A Cluster of which no node answers is away, as one server is.
 
-    redis-py 8.1 tells it by an exception that is none of its `RedisError`s.
+    redis-py 8.1 raises an exception for it that is none of its `RedisError`s.
     """
     try:
         yield

@@ -56,7 +56,7 @@ class RedisServers:
 
     def __init__(self, target: RedisTarget, *, budget_us: int) -> None:
         self._target = target
-        self._budget_s = budget_us / 1e6
+        self.budget_s = budget_us / 1e6  # for one attempt
         self._tls = _tls(target)
         self._servers: dict[Address, _Server] = {}
         self._main = _Server(self, None) if target.kind == "sentinel" else None
@@ -84,14 +84,14 @@ class RedisServers:
         server = self._main
         if server is None:
             server = self._slots[slot_of(str(arguments[0]))]
-        link = None if server is None else server.link
+        link, key = None if server is None else server.link, str(arguments[0])
         if link is None:
-            return self._ask(command, str(arguments[0]), script)
+            return self._ask(command, key, script)
         try:
-            sent = link.call(command, link.now_s() + self._budget_s)
+            sent = link.call(command, link.now_s() + self.budget_s)
         except LinkLost as error:
-            return self._ask(command, str(arguments[0]), script, error)
-        return self._answer(sent, command, str(arguments[0]), script)
+            return self._ask(command, key, script, error)
+        return self._answer(sent, command, key, script)
 
     async def _answer(
         self, sent: "asyncio.Future[Any]", command: bytes, key: str, script: Script
@@ -101,9 +101,7 @@ class RedisServers:
             reply = await sent
         except LinkLost as error:
             return await self._ask(command, key, script, error)
-        if isinstance(reply, RedisError):
-            return await self._ask(command, key, script)
-        return reply
+        return await self._ask(command, key, script) if isinstance(reply, RedisError) else reply
 
     async def call(self, key: str, *arguments: str | int) -> Any:
         """Any command on that key that is safe to repeat.
@@ -119,13 +117,13 @@ class RedisServers:
         Raises:
             RedisAway: One does not.
         """
-        command = pack(("PING",))
+        now_s = asyncio.get_running_loop().time
         if self._main is None and not any(self._slots):
-            await self._map(asyncio.get_running_loop().time() + self._budget_s)
+            await self._map(now_s() + self.budget_s)
         servers = [self._main] if self._main else list({s for s in self._slots if s is not None})
+        deadline_s = now_s() + MAX_ATTEMPTS * self.budget_s
         try:
-            deadline_s = asyncio.get_running_loop().time() + MAX_ATTEMPTS * self._budget_s
-            replies = await asyncio.gather(*(s.ask(command, deadline_s) for s in servers))
+            replies = await asyncio.gather(*(s.ask(pack(("PING",)), deadline_s) for s in servers))
         except LinkLost as error:
             raise RedisAway(str(error)) from error
         for reply in replies:
@@ -154,7 +152,7 @@ class RedisServers:
         loop = asyncio.get_running_loop()
         reply: object = lost
         num_attempts = 0 if lost is None else 1
-        deadline_s = loop.time() + (MAX_ATTEMPTS - num_attempts) * self._budget_s
+        deadline_s = loop.time() + (MAX_ATTEMPTS - num_attempts) * self.budget_s
         server: _Server | None = None
         is_asking = False
         for _ in range(MAX_ATTEMPTS + MAX_REDIRECTS):
@@ -238,7 +236,7 @@ class RedisServers:
         known = {*self._servers, *self._target.addresses}
         asked = {
             asyncio.ensure_future(
-                self._server(address).ask(command, loop.time() + self._budget_s)
+                self._server(address).ask(command, loop.time() + self.budget_s)
             ): address
             for address in known
         }
@@ -311,14 +309,13 @@ class RedisServers:
         target = self._target
         try:
             link = await self._connect(sentinel, target.sentinel_username, target.sentinel_password)
+            try:
+                question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.master)
+                found = await self._greet(link, *question)
+            finally:
+                link.close("the Sentinel has answered")
         except LinkLost:
             return None
-        try:
-            found = await self._greet(link, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.master)
-        except LinkLost:
-            return None
-        finally:
-            link.close("the Sentinel has answered")
         return None if found is None else (found[0].decode(), int(found[1]))
 
     async def _connect(
@@ -327,20 +324,21 @@ class RedisServers:
         loop = asyncio.get_running_loop()
         host, port = address
         try:
-            async with asyncio.timeout(self._budget_s):
+            async with asyncio.timeout(self.budget_s):
                 if self._target.is_unix:
                     _, link = await loop.create_unix_connection(RedisLink, host)
                 else:
                     _, link = await loop.create_connection(RedisLink, host, port, ssl=self._tls)
         except (OSError, TimeoutError) as error:
-            raise LinkLost(f"{_named(address)}: {error or 'no connection in time'}") from error
+            name = f"{host}:{port}" if port else host
+            raise LinkLost(f"{name}: {error or 'no connection in time'}") from error
         if password is not None:
             await self._greet(link, "AUTH", *((username, password) if username else (password,)))
         return link
 
     async def _greet(self, link: RedisLink, *command: str | int) -> Any:
         """One of the first commands on a connection."""
-        deadline_s = asyncio.get_running_loop().time() + self._budget_s
+        deadline_s = asyncio.get_running_loop().time() + self.budget_s
         try:
             reply = await link.call(pack(command), deadline_s)
         except asyncio.CancelledError:
@@ -351,18 +349,13 @@ class RedisServers:
             raise LinkLost(f"{command[0]}: {reply}")
         return reply
 
-    @property
-    def budget_s(self) -> float:
-        """For one attempt."""
-        return self._budget_s
-
 
 class _Server:
     """One server, connected to when it is needed."""
 
     def __init__(self, servers: RedisServers, address: Address | None) -> None:
         self._servers = servers
-        self._address = address  # None: the Sentinels' master
+        self.address = address  # None: the Sentinels' master
         self._link: RedisLink | None = None
         self._opening: asyncio.Task[None] | None = None
         self._failed_s = 0.0
@@ -373,11 +366,6 @@ class _Server:
         """The connection, if there is one."""
         link = self._link
         return link if link is not None and link.is_open else None
-
-    @property
-    def host(self) -> str:
-        """Where a redirection without a host points to."""
-        return self._address[0] if self._address is not None else ""
 
     async def ask(self, command: bytes, deadline_s: float, *, is_asking: bool = False) -> Any:
         """The answer, an error included, or `LinkLost`; connects first if need be."""
@@ -421,7 +409,7 @@ class _Server:
     async def _open(self) -> None:
         self._why = ""
         try:
-            self._link = await self._servers.open_link(self._address)
+            self._link = await self._servers.open_link(self.address)
             self._failed_s = 0.0
         except LinkLost as error:
             self._failed_s = asyncio.get_running_loop().time()
@@ -441,11 +429,7 @@ def slot_of(key: str) -> int:
 def _redirected(reply: RedisError, server: _Server) -> Address:
     """Where `MOVED slot host:port` points; without a host to the same one's other port."""
     host, _, port = str(reply).split(" ")[2].rpartition(":")
-    return host or server.host, int(port)
-
-
-def _named(address: Address) -> str:
-    return f"{address[0]}:{address[1]}" if address[1] else address[0]
+    return host or (server.address or ("", 0))[0], int(port)
 
 
 def _tls(target: RedisTarget) -> ssl.SSLContext | None:

@@ -5,11 +5,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
+from router.classify.classify import classify, features_of_text
+from router.classify.linear_model import LinearModel
 from router.classify.weights_file import WEIGHTS_PATH, pack, unpack
-from router.learn.drift import REFERENCE_PATH
-from router.record.labelled import RecordError, read_records
+from router.learn.drift import REFERENCE_PATH, make_reference, values_of
+from router.learn.learning import traits
+from router.record.labelled import Record, RecordError, read_records
 from router.training.fit import DEFAULT_SEED, fit
-from router.training.reference import reference_file
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,13 +33,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     content = pack(fit(records, calibration, arguments.seed))
     arguments.out.write_bytes(content)
     model = unpack(content)
-    arguments.out.with_name(REFERENCE_PATH.name).write_bytes(reference_file(records, model))
+    arguments.out.with_name(REFERENCE_PATH.name).write_bytes(_reference_file(records, model))
     print(
         f"{arguments.out}: {len(content):,} bytes, hash {model.content_hash}, "
         f"{len(model.vocabulary):,} terms and {len(model.stems):,} stems "
         f"from {len(records):,} records (hash {model.provenance.records_hash})"
     )
     return 0
+
+
+def _reference_file(records: Sequence[Record], model: LinearModel) -> bytes:
+    """What these records look like to the classifier: `router.learn.drift` compares with it."""
+    rows = []
+    for record in records:
+        seen = features_of_text(record.text)
+        task_class = classify(seen, model=model)
+        found = traits(seen.reading, task_class)
+        rows.append(values_of(task_class.p_deep, seen.reading, found))
+    reference = make_reference(rows, model.content_hash)
+    return msgspec.json.format(msgspec.json.encode(reference), indent=1) + b"\n"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Choices that the measurements in docs/classifier.md led to:
 
 - A word counts with its stem: rare and unknown words are judged by their beginning.
-- Terms in fewer than three records, or in one source alone, are left out: they would tell the
+- Terms in fewer than three records, or in one source alone, are left out: they would show the
   source, not the work.
 - Each source has an intercept that is thrown away afterwards, so that the words learn what
   separates large from small work inside a source; it is penalised, for what separates sources of
@@ -28,7 +28,7 @@ from router.classify.linear_model import (
     Weights,
     term_share,
 )
-from router.classify.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term, dense, read, terms
+from router.classify.text_features import DENSE_NAMES, STEM_BYTES, Term, dense, read, terms
 from router.record.labelled import (
     Record,
     deep_target,
@@ -92,7 +92,7 @@ OPTIONS: dict[str, HeadOptions] = {
     "output": HeadOptions(target=output_target, logistic=False, term_penalty=4.0),
 }
 MAX_PAIRS = 8_000  # kept after fitting: the others cost lookups and change nothing measurable
-WRITTEN_WEIGHT = 2.0  # of the requests written for training: they are what asks look like
+WRITTEN_WEIGHT = 2.0  # of the requests written for training: they are what prompts look like
 BIAS_PENALTY = 1e-3
 
 
@@ -107,7 +107,7 @@ class Corpus(msgspec.Struct, frozen=True):
 
 def corpus_of(records: Sequence[Record]) -> Corpus:
     """Read every record once."""
-    readings: list[Reading] = [read(record.text) for record in records]
+    readings = [read(record.text) for record in records]
     return Corpus(
         list(records),
         [terms(reading.words) for reading in readings],
@@ -179,27 +179,17 @@ def _design(corpus: Corpus, columns: dict[Term, int], scaled: Weights) -> Rows:
     row: list[int] = []
     column: list[int] = []
     value: list[float] = []
-    for at in range(len(corpus.records)):
-        for term, share in _shares(corpus, at, columns):
-            place = columns.get(term)
-            if place is not None:
-                row.append(at)
-                column.append(place)
-                value.append(share)
-    num_rows, num_dense = scaled.shape
-    bias = np.ones((num_rows, 1))
+    num_terms, num_dense = len(columns), scaled.shape[1]
+    for at, shape in enumerate(scaled.tolist()):
+        known = [(columns[term], x) for term, x in _shares(corpus, at, columns) if term in columns]
+        row += [at] * (len(known) + num_dense + 1)
+        column += [*(number for number, _ in known), *range(num_terms, num_terms + num_dense + 1)]
+        value += [*(share for _, share in known), *shape, 1.0]
     return Rows(
-        row=np.concatenate(
-            [np.array(row, np.int64), np.repeat(np.arange(num_rows), num_dense + 1)]
-        ),
-        column=np.concatenate(
-            [
-                np.array(column, np.int64),
-                np.tile(np.arange(num_dense + 1) + len(columns), num_rows),
-            ]
-        ),
-        value=np.concatenate([np.array(value), np.hstack([scaled, bias]).ravel()]),
-        shape=(num_rows, len(columns) + num_dense + 1),
+        row=np.array(row, np.int64),
+        column=np.array(column, np.int64),
+        value=np.array(value),
+        shape=(len(scaled), num_terms + num_dense + 1),
     )
 
 
@@ -222,31 +212,24 @@ def _fit_head(
     corpus: Corpus, design: Rows, num_terms: int, num_plain: int, options: HeadOptions
 ) -> Floats:
     """Coefficients of terms, dense features and bias."""
-    chosen: list[int] = []
-    goals: list[tuple[float, float]] = []
     shown = corpus.records if options.with_pastes else corpus.records[:num_plain]
-    for at, record in enumerate(shown):
-        goal = options.target(record)
-        if goal is not None:
-            chosen.append(at)
-            goals.append(goal)
-    groups = [corpus.records[at].group for at in chosen]
+    goals = {at: goal for at, r in enumerate(shown) if (goal := options.target(r)) is not None}
+    groups = [corpus.records[at].group for at in goals]
     sizes = Counter(groups)
-    weight = np.array(
-        [
-            part * sizes[of] ** -options.source_power * (WRITTEN_WEIGHT if of == SOURCE else 1)
-            for (_, part), of in zip(goals, groups, strict=True)
-        ]
-    )
-    weight = weight * (len(chosen) / total(weight))
+    parts = [
+        part * sizes[of] ** -options.source_power * (WRITTEN_WEIGHT if of == SOURCE else 1)
+        for (_, part), of in zip(goals.values(), groups, strict=True)
+    ]
+    weight = np.array(parts)
+    weight = weight * (len(goals) / total(weight))
     own = [of for of in sorted(sizes) if of.startswith(options.own_intercept)]
-    rows = _with_intercepts(_take(design, chosen), groups, own)
+    rows = _with_intercepts(_take(design, list(goals)), groups, own)
     penalty = np.full(rows.shape[1], options.intercept_penalty)
     num_kept = design.shape[1]
     penalty[:num_terms] = options.term_penalty
     penalty[num_terms : num_kept - 1] = options.dense_penalty
     penalty[num_kept - 1] = BIAS_PENALTY
-    target = np.array([value for value, _ in goals])
+    target = np.array([value for value, _ in goals.values()])
     fitted = (fit_logistic if options.logistic else fit_linear)(rows, target, weight, penalty)
     fitted[num_terms + DENSE_NAMES.index("length of prose")] += options.length_tilt
     return fitted[:num_kept]
@@ -270,9 +253,10 @@ def _with_intercepts(rows: Rows, groups: list[str], own: list[str]) -> Rows:
     first = rows.shape[1]
     column_of = {group: first + n for n, group in enumerate(own)}
     pairs = [(at, column_of[of]) for at, of in enumerate(groups) if of in column_of]
+    row, column = np.array(pairs, np.int64).reshape(-1, 2).T
     return Rows(
-        row=np.concatenate([rows.row, np.array([at for at, _ in pairs], np.int64)]),
-        column=np.concatenate([rows.column, np.array([column for _, column in pairs], np.int64)]),
+        row=np.concatenate([rows.row, row]),
+        column=np.concatenate([rows.column, column]),
         value=np.concatenate([rows.value, np.ones(len(pairs))]),
         shape=(rows.shape[0], first + len(own)),
     )
@@ -316,19 +300,14 @@ _NO_SCALES: Weights = np.tile([1.0, 0.0], (len(HEADS), 1))
 _EVENTS = (is_deep, is_security, is_gain)  # what the first heads' probabilities are of
 
 
-def _first_scores(model: LinearModel, record: Record) -> tuple[float, float, float]:
-    scores = model.score(read(record.text))
-    return scores.deep_log_odds, scores.security_log_odds, scores.gain_log_odds
-
-
 def _scales(model: LinearModel, calibration: Sequence[Record]) -> Weights:
     """Platt scaling of the heads that are probabilities."""
-    scores = np.array([_first_scores(model, record) for record in calibration])
+    said = [model.score(read(record.text)) for record in calibration]
+    scores = np.array([(s.deep_log_odds, s.security_log_odds, s.gain_log_odds) for s in said])
     scales = np.array(_NO_SCALES)
     for head, event in enumerate(_EVENTS):
-        known = [(at, so) for at, r in enumerate(calibration) if (so := event(r)) is not None]
+        known = {at: so for at, r in enumerate(calibration) if (so := event(r)) is not None}
         if known:
-            happened = np.array([float(so) for _, so in known])
-            scores_of_known = scores[[at for at, _ in known], head]
-            scales[head] = fit_scale(scores_of_known, happened, np.ones(len(known)))
+            happened = np.array([*known.values()], float)
+            scales[head] = fit_scale(scores[[*known], head], happened, np.ones(len(known)))
     return scales

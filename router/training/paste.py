@@ -1,4 +1,4 @@
-"""Short asks with a long paste before or behind them: the lane is the prompt's, not the paste's."""
+"""Short prompts with a long paste around them: the lane is the prompt's, not the paste's."""
 
 from collections.abc import Sequence
 
@@ -8,19 +8,17 @@ import numpy as np
 from router.record.labelled import Record
 
 NUM_PASTED = 1_500
-MAX_ASK_CHARS, MIN_PIECE_CHARS = 300, 200
+MAX_PROMPT_CHARS, MIN_PIECE_CHARS = 300, 200
 MIN_PASTE_CHARS, MAX_PASTE_CHARS = 1_500, 24_000
 BEHIND_SHARE = 0.7  # of the pastes stand behind the prompt, the others before it
 SEPARATORS = ("\n\n", "\n", "\n\n```\n", "\n\nContext:\n")
 
 
 def with_pastes(records: Sequence[Record], seed: int) -> list[Record]:
-    """`NUM_PASTED` asks with pastes, as many deep as interactive; none if there are no such
-    prompts.
-
-    The pastes are made of the longer texts among the records.
+    """`NUM_PASTED` short prompts with pastes made of the longer texts, as many deep as interactive;
+    none if there are no such prompts.
     """
-    short = [record for record in records if len(record.text) <= MAX_ASK_CHARS]
+    short = [record for record in records if len(record.text) <= MAX_PROMPT_CHARS]
     prompts = [[r for r in short if r.lane == lane] for lane in ("interactive", "deep")]
     pieces = [record.text for record in records if len(record.text) > MIN_PIECE_CHARS]
     if not all(prompts) or not pieces:

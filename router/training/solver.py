@@ -4,8 +4,6 @@ Only operations that IEEE 754 defines exactly are used (sums in a fixed order, p
 roots; no BLAS, no libm), so that two machines that train on the same records get the same weights.
 """
 
-from collections.abc import Callable
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -70,12 +68,11 @@ def fit_logistic(
         penalty: One for each column, above 0.
     """
     coefficients = np.zeros(rows.shape[1])
-    squared = rows.squared()
     for _ in range(num_steps):
         p = sigmoid(rows.times(coefficients))
         gradient = rows.transposed_times(weight * (p - target)) + penalty * coefficients
         curvature = weight * p * (1 - p) + 1e-6
-        step = _solve(rows, squared, curvature, penalty, -gradient)
+        step = _solve(rows, curvature, penalty, -gradient)
         coefficients = coefficients + step
         if float(np.max(np.abs(step))) < 1e-3:
             break
@@ -85,7 +82,7 @@ def fit_logistic(
 def fit_linear(rows: Rows, target: Floats, weight: Floats, penalty: Floats) -> Floats:
     """Coefficients of weighted ridge regression; arguments as in `fit_logistic`."""
     right = rows.transposed_times(weight * target)
-    return _solve(rows, rows.squared(), weight, penalty, right, num_steps=120, tolerance=1e-6)
+    return _solve(rows, weight, penalty, right, num_steps=120, tolerance=1e-6)
 
 
 def fit_scale(score: Floats, target: Floats, weight: Floats) -> tuple[float, float]:
@@ -104,7 +101,6 @@ def fit_scale(score: Floats, target: Floats, weight: Floats) -> tuple[float, flo
 
 def _solve(
     rows: Rows,
-    squared: Rows,
     curvature: Floats,
     penalty: Floats,
     right: Floats,
@@ -115,21 +111,7 @@ def _solve(
 
     Stops at `tolerance` times the first residual, or after `num_steps`.
     """
-    scale = 1.0 / (squared.transposed_times(curvature) + penalty)
-
-    def product(vector: Floats) -> Floats:
-        return rows.transposed_times(curvature * rows.times(vector)) + penalty * vector
-
-    return _conjugate_gradients(product, scale, right, num_steps, tolerance)
-
-
-def _conjugate_gradients(
-    product: Callable[[Floats], Floats],
-    scale: Floats,
-    right: Floats,
-    num_steps: int,
-    tolerance: float,
-) -> Floats:
+    scale = 1.0 / (rows.squared().transposed_times(curvature) + penalty)
     solution = np.zeros_like(right)
     residual = right
     direction = scale * residual
@@ -138,7 +120,7 @@ def _conjugate_gradients(
     for _ in range(num_steps):
         if total(residual * residual) <= enough:
             break
-        mapped = product(direction)
+        mapped = rows.transposed_times(curvature * rows.times(direction)) + penalty * direction
         length = dot / total(direction * mapped)
         solution = solution + length * direction
         residual = residual - length * mapped
