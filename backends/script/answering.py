@@ -6,26 +6,32 @@ length. Where a deep engine was asked to think, reasoning comes first.
 """
 
 import re
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from backends.contract import DeltaKind, GenerateRequest
 from backends.script.chance import Chance
-from backends.script.compose import compose
 from backends.script.delegating import about_subtasks, handed_on
 from backends.script.dialogue import dialogue_answer, relevant_fact
 from backends.script.last_message import LastMessage, read_last_message
 from backends.script.length import Length, wanted_length, wants_short_answers
+from backends.script.programs import TOKENS_PER_LINE, write_program, write_tests
 from backends.script.prose import Prose
 from backends.script.schema import instance
 from backends.script.scripted_answer import AnswerItem, Script, ScriptedAnswer, message_item
 from backends.script.tool_calls import tool_calls
-from backends.script.topic import read_topic
+from backends.script.topic import Topic, read_topic
 from backends.script.values import Values
+from backends.tokenizer import token_ends
 
 # Reasoning tokens by effort, for a prompt of usual length; assumed. Lower efforts do not reason.
 REASONING_TOKENS = {"medium": 120, "high": 400, "xhigh": 900, "max": 1_600}
 
+CHARS_PER_TOKEN = 5  # of generated prose, measured
+MIN_LINES = 16  # of a program: two or three steps
+
+_WORD = re.compile(r"\S+")
 _ATTACHMENT = re.compile(r"\[(?:image|file) [^\]\n]{0,420}\]")
 
 
@@ -52,19 +58,16 @@ def answer_script(seed: int, *, reasons: bool) -> Script:
 def _text(request: GenerateRequest, message: LastMessage, chance: Chance) -> str:
     if request.text_format.type == "text":
         return _plain_text(request, message, chance)
-    answer = dialogue_answer(message)
-    value = {"answer": answer}
-    if request.text_format.schema is not None:
-        values = Values(message.excerpt, answer)
-        value = instance(request.text_format.schema, values, chance)
-    elif not answer:
-        value = {"answer": Prose(read_topic(message.excerpt), chance).sentence()}
+    answer, schema = dialogue_answer(message), request.text_format.schema
+    if schema is not None:
+        value = instance(schema, Values(message.excerpt, answer), chance)
+    else:
+        value = {"answer": answer or Prose(read_topic(message.excerpt), chance).sentence()}
     return msgspec.json.encode(value).decode()
 
 
 def _plain_text(request: GenerateRequest, message: LastMessage, chance: Chance) -> str:
-    answer = about_subtasks(message, chance) or dialogue_answer(message)
-    if answer:
+    if answer := about_subtasks(message, chance) or dialogue_answer(message):
         return answer
     prompt = _ATTACHMENT.sub("", message.excerpt)
     topic = read_topic(prompt)
@@ -74,10 +77,9 @@ def _plain_text(request: GenerateRequest, message: LastMessage, chance: Chance) 
     parts = []
     if "[image " in message.text:
         parts.append("I have your image, but a simulated engine does not look into pictures.")
-    fact = relevant_fact(message)
-    if fact is not None:
+    if fact := relevant_fact(message):
         parts.append(f"As you said, {fact.subject} is {fact.value}.")
-    parts.append(compose(prompt, topic, length, chance))
+    parts.append(_composed(prompt, topic, length, chance))
     return "\n\n".join(parts)
 
 
@@ -96,3 +98,76 @@ def _reasoning(request: GenerateRequest, message: LastMessage, chance: Chance) -
         num_sentences = 4 if request.reasoning_summary == "detailed" else 2
         summary = f"**{prose.heading()}**\n\n{prose.paragraph(num_sentences)}"
     return [AnswerItem(DeltaKind.REASONING, summary, num_tokens)]
+
+
+def _composed(prompt: str, topic: Topic, length: Length, chance: Chance) -> str:
+    """Write an answer: code with prose around it, or prose alone."""
+    prose = Prose(topic, chance)
+    match length.unit:
+        case "sentence":
+            text = prose.paragraph(length.number)
+        case "paragraph":
+            text = "\n\n".join(prose.paragraph(4) for _ in range(length.number))
+        case "line" if not topic.wants_code:
+            text = "\n".join(prose.sentence() for _ in range(length.number))
+        case "item" if not topic.wants_code:
+            text = f"On {topic.phrase}:\n\n{prose.listed(length.number, '{}.')}"
+        case _ if topic.wants_code:
+            text = _coding_answer(prompt, topic, length, prose, chance)
+        case _:
+            text = _prose_answer(length.num_tokens, prose, chance)
+    if length.unit == "token":
+        return _filled(text, length.num_tokens, prose, token_ends)
+    if length.unit == "word":
+        text = _filled(text, length.number, prose, _word_ends)
+        return text if text.endswith((".", "```")) else text.rstrip(",;:-") + "."
+    return text
+
+
+def _coding_answer(prompt: str, topic: Topic, length: Length, prose: Prose, chance: Chance) -> str:
+    num_lines = length.number
+    if length.unit != "line":
+        num_lines = max(length.num_tokens * 3 // 5 // TOKENS_PER_LINE, MIN_LINES)
+    program = write_program(topic, chance, num_lines)
+    parts = [f"Here is `{program.name}` in Python.", f"```python\n{program.text}\n```"]
+    if length.unit != "line":
+        parts.append(prose.listed(4 + length.num_tokens // 500, "-"))
+        if length.num_tokens >= 250 or re.search(r"\btests?\b", prompt, re.IGNORECASE):
+            parts.append("Tests, with what it gives for a few inputs:")
+            tests = write_tests(program, chance, min(2 + length.num_tokens // 400, 40))
+            parts.append(f"```python\n{tests}\n```")
+    return "\n\n".join([*parts, prose.paragraph(2)])
+
+
+def _prose_answer(num_tokens: int, prose: Prose, chance: Chance) -> str:
+    if num_tokens <= 120:
+        return prose.paragraph(max(1, num_tokens // 24))
+    parts = [prose.paragraph(3)]
+    num_chars = len(parts[0])
+    while num_chars < (num_tokens - 40) * CHARS_PER_TOKEN:
+        if num_tokens > 500 and chance.below(100) < 40:
+            parts.append(f"## {prose.heading()}")
+        if chance.below(100) < 30:
+            parts.append(prose.listed(chance.between(3, 5), "-"))
+        else:
+            parts.append(prose.paragraph(chance.between(2, 5)))
+        num_chars += len(parts[-1])
+    return "\n\n".join(parts)
+
+
+def _filled(text: str, number: int, prose: Prose, ends_of: Callable[[str], Sequence[int]]) -> str:
+    """Cut or fill a text to exactly so many units; `ends_of` says where each of them ends."""
+    ends = ends_of(text)
+    missing = number - len(ends)
+    if missing > 0:
+        added = []
+        while missing > 0:
+            added.append(prose.sentence())
+            missing -= len(ends_of(added[-1]))
+        text = f"{text}\n\n{' '.join(added)}"
+        ends = ends_of(text)
+    return text[: ends[number - 1]]
+
+
+def _word_ends(text: str) -> list[int]:
+    return [found.end() for found in _WORD.finditer(text)]

@@ -34,12 +34,3 @@ class Chance:
         # The lines of `below`: half of what an answer costs is picking its words.
         self._state = state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
         return options[(state >> 33) % len(options)]
-
-    def often(self, percent: int) -> bool:
-        """Return True so many times in a hundred."""
-        return self.below(100) < percent
-
-    def some(self, options: Sequence[T], number: int) -> list[T]:
-        """Choose so many different options, or all there are, in random order."""
-        left = list(options)
-        return [left.pop(self.below(len(left))) for _ in range(min(number, len(left)))]

@@ -32,20 +32,15 @@ def handed_on(request: GenerateRequest, message: LastMessage) -> list[AnswerItem
     if not (offered and allowed) or message.num_calls:
         return []
     sentences = (sentence.strip() for sentence in _SENTENCE_END.split(message.excerpt))
-    tasks = [s for s in sentences if _DEEP.search(s) and len(s.split()) >= MIN_WORDS]
-    if not tasks:
+    deep = [s for s in sentences if _DEEP.search(s) and len(s.split()) >= MIN_WORDS]
+    if not deep:
         return []
-    tasks = tasks[:MAX_SUBTASKS]
+    tasks = deep[:MAX_SUBTASKS]
     noun = "one part of this needs" if len(tasks) == 1 else f"{len(tasks)} parts of this need"
-    calls = [
-        call_item(
-            DeltaKind.FUNCTION_CALL,
-            call_id(request.id, index),
-            DELEGATE_TOOL,
-            msgspec.json.encode({"task": task}).decode(),
-        )
-        for index, task in enumerate(tasks)
-    ]
+    calls = []
+    for index, task in enumerate(tasks):
+        made_id, arguments = call_id(request.id, index), msgspec.json.encode({"task": task})
+        calls.append(call_item(DeltaKind.FUNCTION_CALL, made_id, DELEGATE_TOOL, arguments.decode()))
     return [message_item(f"I see that {noun} careful work, so I hand it on."), *calls]
 
 

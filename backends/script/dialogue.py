@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from backends.contract import Compaction, FunctionCall, Message
+from backends.contract import Compaction, Message
 from backends.prompt import parts_text
 from backends.script.facts import Fact, find_facts, is_about_context, question_subject, recall
 from backends.script.last_message import LastMessage, ToolResult, user_texts
@@ -95,17 +95,16 @@ def relevant_fact(message: LastMessage) -> Fact | None:
 
 def _wanted_words(message: LastMessage, text: str) -> str | None:
     """Find the X of "reply with exactly: X", "say X" and their like."""
-    found = next((found for pattern in _WANTED_WORDS if (found := pattern.search(text))), None)
+    found = next(filter(None, (pattern.search(text) for pattern in _WANTED_WORDS)), None)
     if found is None:
         return None
     words: str = found[found.lastindex or 0]
     if found.lastgroup != "rest":
         return words  # were quoted
     words = words.strip()
-    if re.match(r"(?:the|my|our)\s", words, re.IGNORECASE):
-        fact = recall(words, _facts(message, words))
-        if fact is not None:
-            return fact.value
+    is_subject = re.match(r"(?:the|my|our)\s", words, re.IGNORECASE)
+    if is_subject and (fact := recall(words, _facts(message, words))):
+        return fact.value
     return _SENTENCE_END.split(words, maxsplit=1)[0]
 
 
@@ -113,15 +112,13 @@ def _about_messages(message: LastMessage, text: str) -> str | None:
     """Quote or count what was said."""
     before = list(user_texts(message.context))
     if _COUNT.search(text):
-        number = len(before) + 1
-        plural = "messages" if number > 1 else "message"
-        return f"You have sent {number} {plural} in this conversation, this one included."
+        sent = f"{len(before) + 1} message{'s' if before else ''}"
+        return f"You have sent {sent} in this conversation, this one included."
     if _FIRST.search(text):
         return f"Your first message was: {_quote((before or [message.text])[0])}"
     if _PREVIOUS.search(text):
-        if not before:
-            return "This is your first message in this conversation."
-        return f"Before this, you said: {_quote(before[-1])}"
+        said = before and f"Before this, you said: {_quote(before[-1])}"
+        return said or "This is your first message in this conversation."
     if _YOUR_LAST.search(text):
         own = [i for i in message.context if isinstance(i, Message) and i.role == "assistant"]
         said = parts_text(own[-1].content) if own else ""
@@ -158,7 +155,7 @@ def _recalled(message: LastMessage, text: str) -> str | None:
     about_context = is_about_context(text)
     if len(text) > MAX_QUESTION_CHARS or not (subject or (about_context and "?" in text)):
         return None
-    if subject is not None and subject.lower() in _PRONOUNS:
+    if subject and subject.lower() in _PRONOUNS:
         # "The code word is X. Repeat it.": what was stated last is meant.
         fact = next(iter(find_facts([message.excerpt, *_stated_texts(message)])), None)
     else:
@@ -204,10 +201,8 @@ def _stated_texts(message: LastMessage) -> Iterator[str]:
 
 def _about_results(results: tuple[ToolResult, ...]) -> str:
     """Answer with what this turn's tools gave."""
-    parts = [_about_result(result) for result in results]
-    if len(parts) > 1:
-        parts.insert(0, f"Here is what the {len(parts)} calls gave.")
-    return "\n\n".join(parts)
+    head = [f"Here is what the {len(results)} calls gave."] if len(results) > 1 else []
+    return "\n\n".join([*head, *map(_about_result, results)])
 
 
 def _about_result(result: ToolResult) -> str:
@@ -215,10 +210,8 @@ def _about_result(result: ToolResult) -> str:
     output = result.output.strip()
     if not output:
         return f"{name} finished without any output."
-    if given := [
-        *_fields(result.call.arguments if isinstance(result.call, FunctionCall) else "").values()
-    ][:3]:
-        name += f" ({_cut(', '.join(given), 120)})"
+    if given := _fields(result.arguments):
+        name += f" ({_cut(', '.join([*given.values()][:3]), 120)})"
     if fields := list(_fields(output).items())[:12]:
         pairs = ", ".join(f"{key} is {field}" for key, field in fields)
         return f"{name} says: {_cut(pairs)}."

@@ -11,7 +11,7 @@ from itertools import islice
 
 import msgspec
 
-from backends.script.topic import fold, word_set
+from backends.script.topic import FUNCTION_WORDS, fold, word_set
 
 MAX_SCANNED_CHARS = 1_000_000  # of a context, the newest first; bounds the work on one question
 MAX_OCCURRENCES = 20  # of one word in one message, the last ones
@@ -69,12 +69,10 @@ _INTRODUCED_WORDS = frozenset(("name", "home", "city", "employer", "origin"))
 _INTRODUCTIONS = ("call me", "i am ", "i'm ", "called ", "i live", "i work", "i come")
 
 _WORD = re.compile(r"[A-Za-z0-9]+")
-_FILLER = word_set(
-    "a an the my our your this that these its it is are was were be been what whats which who "
-    "whom where when how tell me us again please can could would you i we do did does of for to "
-    "in on at and or remember recall remind know gave give given told said say mentioned "
-    "earlier before just now still ask asked have has had first last previous conversation "
-    "exactly only reply answer with one"
+_FILLER = FUNCTION_WORDS | word_set(
+    "whats tell again remember recall remind know gave give told said say mentioned earlier "
+    "before just now still ask asked have has had first last previous conversation exactly only "
+    "reply answer"
 )
 
 _COMPOUND = re.compile(r"(?i)\b(code|pass|key|user)(word|phrase|name)\b")
@@ -126,11 +124,9 @@ def recall(question: str, facts: Iterable[Fact]) -> Fact | None:
 
 def question_subject(text: str) -> str | None:
     """Say what a question is about: "what is the code word?" is about "the code word"."""
-    found = _QUESTION.search(text)
-    if not found:
-        return None
-    subject = _CLAUSE.split(found["subject"], maxsplit=1)[0]
-    return subject.strip(" '\"") or None
+    if found := _QUESTION.search(text):
+        return _CLAUSE.split(found["subject"], maxsplit=1)[0].strip(" '\"") or None
+    return None
 
 
 def is_about_context(text: str) -> bool:
@@ -185,17 +181,15 @@ def _spans(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
 
 def _stated(text: str, start: int) -> Iterator[tuple[int, Fact]]:
     """Yield the statements in a piece of text that begins at `start`, each with where it is."""
-    for pattern in _PATTERNS:
-        for found in pattern.finditer(text):
-            yield from _fact(start + found.start(), found["subject"], found["value"])
-    for pattern, subject in _SELF_STATEMENTS:
-        for found in islice(pattern.finditer(text), MAX_OCCURRENCES):
-            yield from _fact(start + found.start(), subject, found[1])
-
-
-def _fact(start: int, subject: str, value: str) -> Iterator[tuple[int, Fact]]:
-    subject = _COMMAND.sub("", subject)
-    value = value.strip().strip("\"'`").rstrip(" .!,;")
-    words = content_words(subject)
-    if value and words and not value.endswith("?"):
-        yield start, Fact(subject.strip(), value, words)
+    named = [(m.start(), m["subject"], m["value"]) for p in _PATTERNS for m in p.finditer(text)]
+    introduced = [
+        (found.start(), subject, found[1])
+        for pattern, subject in _SELF_STATEMENTS
+        for found in islice(pattern.finditer(text), MAX_OCCURRENCES)
+    ]
+    for position, subject, value in named + introduced:
+        subject = _COMMAND.sub("", subject)
+        value = value.strip().strip("\"'`").rstrip(" .!,;")
+        words = content_words(subject)
+        if value and words and not value.endswith("?"):
+            yield start + position, Fact(subject.strip(), value, words)

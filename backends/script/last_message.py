@@ -24,15 +24,11 @@ EXCERPT_CHARS = 1_000
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """Holds a call of this turn and what it gave."""
+    """Holds what a call of this turn gave."""
 
-    call: FunctionCall | CustomToolCall | None  # none if it is not in the context
+    name: str  # of the tool; empty if the call is not in the context
+    arguments: str  # of a function; else empty
     output: str
-
-    @property
-    def name(self) -> str:
-        """Return the called tool's name; it is empty if it is not known."""
-        return self.call.name if self.call else ""
 
 
 class LastMessage(msgspec.Struct, frozen=True):
@@ -58,12 +54,16 @@ def read_last_message(request: GenerateRequest) -> LastMessage:
     excerpt = text
     if len(text) > 2 * EXCERPT_CHARS:
         excerpt = f"{text[:EXCERPT_CHARS]}\n{text[-EXCERPT_CHARS:]}"
-    calls = {call.call_id: call for call in turn if isinstance(call, FunctionCall | CustomToolCall)}
+    calls = {
+        call.call_id: (call.name, call.arguments if isinstance(call, FunctionCall) else "")
+        for call in turn
+        if isinstance(call, FunctionCall | CustomToolCall)
+    }
     return LastMessage(
         text=text,
         excerpt=excerpt,
         results=tuple(
-            ToolResult(calls.get(item.call_id), parts_text(item.output))
+            ToolResult(*calls.get(item.call_id, ("", "")), parts_text(item.output))
             for item in turn
             if isinstance(item, FunctionCallOutput | CustomToolCallOutput)
         ),

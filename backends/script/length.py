@@ -22,15 +22,10 @@ _SPELLED_WORD = re.compile(rf"(?i)\b({'|'.join(sorted(_SPELLED, key=len, reverse
 _FORMS = {"haiku": 3, "limerick": 5, "sonnet": 14, "poem": 12}  # and their lines
 # What one of each has in tokens: usually, and on average at the least.
 _UNIT_TOKENS = {
-    "word": (1.5, 1),
-    "line": (12, 4),  # of code
-    "paragraph": (90, 32),
-    "sentence": (22, 8),
-    "item": (40, 8),  # of a list
-}
+    "word": (1.5, 1), "line": (12, 4), "paragraph": (90, 32), "sentence": (22, 8), "item": (40, 8)
+}  # fmt: skip
 _SHORT = re.compile(
-    r"(?i)\b(?:short(?:ly)?|brief(?:ly)?|concise(?:ly)?|in one (?:word|line|sentence|paragraph)|"
-    r"tl;?dr)\b"
+    r"(?i)\b(?:(?:short|brief|concise)(?:ly)?|in one (?:word|line|sentence|paragraph)|tl;?dr)\b"
 )
 # In instructions, which say much else, only a sentence about answers counts.
 _SHORT_ANSWERS = re.compile(

@@ -35,7 +35,7 @@ _Group = list[list[tuple["str | _Group", int, int | None]]]
 
 
 def matching_string(
-    pattern: str, chance: Chance, min_chars: int = 0, max_chars: int | None = None
+    pattern: str, chance: Chance, min_chars: int = 0, max_chars: int = MAX_CHARS
 ) -> str | None:
     """Make a string that matches anywhere, as JSON schema wants it, and fits the bounds.
 
@@ -54,8 +54,7 @@ def matching_string(
             continue
         if not pattern.endswith("$"):
             text = text.ljust(min_chars, "a")
-        fits = min_chars <= len(text) and (max_chars is None or len(text) <= max_chars)
-        if fits and matcher.search(text):
+        if min_chars <= len(text) <= max_chars and matcher.search(text):
             return text
     return None
 

@@ -7,25 +7,21 @@ _ASPECTS = (
     "the input", "the output", "the error path", "the common case", "the edge case",
     "the data model", "the interface", "the test suite", "memory use", "latency", "throughput",
     "the order of events", "ownership", "the retry policy", "the cache", "concurrency", "naming",
-    "the build", "the rollout", "monitoring", "the configuration", "access control", "the schema",
-    "the first version", "the long tail", "the public contract", "the review", "documentation",
+    "the rollout", "monitoring", "the configuration", "access control", "the public contract",
 )  # fmt: skip
 _QUALITIES = (
     "small", "explicit", "predictable", "easy to test", "cheap to change", "hard to misuse",
     "fast enough", "boring", "visible", "bounded", "stable", "reversible", "local", "measurable",
-    "well named", "independent", "complete", "simple to explain",
 )  # fmt: skip
 _ACTIONS = (
     "start with", "write down", "measure", "isolate", "name", "test", "review", "simplify", "fix",
-    "agree on", "document", "automate", "observe", "limit", "separate", "check",
+    "agree on", "document", "automate",
 )  # fmt: skip
 _REASONS = (
     "later changes stay cheap", "failures show up early", "nobody has to guess",
     "the rest follows from it", "it is where most time goes", "it decides what can run in parallel",
     "reviewers can follow it", "it is the part that users see", "it keeps the state in one place",
     "the tests then read like the rules", "mistakes there are the expensive ones",
-    "it can be measured before and after", "a small surprise there spreads",
-    "everything else can be replaced", "it makes the limits visible",
 )  # fmt: skip
 _CONDITIONS = (
     "if the load doubles", "when the input is empty", "once a second team depends on it",
@@ -38,35 +34,24 @@ _PATTERNS = (
     "{I} {a} first: {r}.",
     "{C}, {a} has to stay {q}.",
     "The part of {t} that people underestimate is {a}; {r}.",
-    "Keep {a} {q} and {b} {p}, and {r}.",
+    "Keep {a} {q} and {a} {q}, and {r}.",
     "A {q} approach to {w} pays off {c}.",
-    "With {w} in mind, {i} {a} before {b}.",
-    "{A} and {b} pull in different directions here; prefer the one that keeps {w} {q}.",
-    "It helps to {i} {a} {c}, since {r}.",
-    "Do not let {a} leak into {b}: {w} is easier to reason about when each is {q}.",
-    "{A} matters more than {b} for {t}, as {r}.",
-    "{C}, look at {a} again, then at {b}.",
+    "With {w} in mind, {i} {a} before {a}.",
+    "{A} and {a} pull in different directions here; prefer the one that keeps {w} {q}.",
+    "Do not let {a} leak into {a}: {w} is easier to reason about when each is {q}.",
+    "{A} matters more than {a} for {t}, as {r}.",
     "A good test for {w} is whether {a} stays {q} {c}.",
-    "Most trouble with {t} comes from {a}, not from {b}.",
+    "Most trouble with {t} comes from {a}, not from {a}.",
     "If you can only do one thing about {w}, {i} {a}.",
-    "{A} can wait; {b} cannot, because {r}.",
+    "{A} can wait; {a} cannot, because {r}.",
     "Treat {a} as {q} by default and relax that only {c}.",
-    "What makes {w} {q} in practice is {a}, together with {b}.",
+    "What makes {w} {q} in practice is {a}, together with {a}.",
 )
 _HEADINGS = (
-    "What matters for {w}", "{A}", "How {a} fits in", "Limits of {w}", "{A} and {b}",
-    "Working on {a}", "When {w} goes wrong", "Choosing between {a} and {b}", "Next: {a}",
+    "What matters for {w}", "{A}", "How {a} fits in", "Limits of {w}", "{A} and {a}", "Next: {a}",
 )  # fmt: skip
 
-_SLOTS = {
-    "a": _ASPECTS,
-    "b": _ASPECTS,
-    "c": _CONDITIONS,
-    "i": _ACTIONS,
-    "p": _QUALITIES,
-    "q": _QUALITIES,
-    "r": _REASONS,
-}
+_SLOTS = {"a": _ASPECTS, "c": _CONDITIONS, "i": _ACTIONS, "q": _QUALITIES, "r": _REASONS}
 
 
 class Prose:
@@ -91,8 +76,7 @@ class Prose:
 
     def listed(self, number: int, marker: str) -> str:
         """Make a list of sentences; in the marker, {} stands for an entry's number."""
-        entries = (f"{marker.format(i)} {self.sentence()}" for i in range(1, number + 1))
-        return "\n".join(entries)
+        return "\n".join(f"{marker.format(i + 1)} {self.sentence()}" for i in range(number))
 
     def _new(self, patterns: tuple[str, ...]) -> str:
         for _ in range(20):
@@ -118,7 +102,7 @@ class Prose:
                 word = pick(self._words)
             else:
                 word = pick(_SLOTS[letter.lower()])
-                while letter in "aAb" and word in aspects:
+                while letter in "aA" and word in aspects:
                     word = pick(_ASPECTS)
                 aspects.append(word)
             text += (word[0].upper() + word[1:] if letter.isupper() else word) + piece[2:]

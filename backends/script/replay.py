@@ -53,8 +53,7 @@ class RecordedAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def echo_script(request: GenerateRequest) -> ScriptedAnswer:
     """Give the last user message back; if it says "N tokens", on new lines until it has so many."""
     text = read_last_message(request).text or "(nothing to echo)"
-    wanted = _LENGTH.search(text)
-    if wanted:
+    if wanted := _LENGTH.search(text):
         num_tokens = min(int(wanted[1]), MAX_TOKENS)
         line = text + "\n"
         text = (line * -(-num_tokens // count(line, num_tokens))).rstrip("\n")
@@ -107,13 +106,10 @@ def _decode(recording: bytes) -> list[RecordedAnswer]:
 def _answer(
     request: GenerateRequest, message: LastMessage, recorded: RecordedAnswer
 ) -> ScriptedAnswer:
-    items: list[AnswerItem] = []
-    if recorded.reasoning:
-        items.append(AnswerItem(DeltaKind.REASONING, recorded.reasoning))
-    if recorded.text:
-        items.append(message_item(recorded.text))
+    items = [AnswerItem(DeltaKind.REASONING, recorded.reasoning)] if recorded.reasoning else []
+    items += [message_item(recorded.text)] if recorded.text else []
     # Calls once made and answered are not made again within the turn.
     for index, call in enumerate(recorded.calls[message.num_calls :]):
-        made = call_id(request.id, index)
-        items.append(call_item(DeltaKind.FUNCTION_CALL, made, call.name, call.arguments))
+        made_id = call_id(request.id, index)
+        items.append(call_item(DeltaKind.FUNCTION_CALL, made_id, call.name, call.arguments))
     return ScriptedAnswer(tuple(items) or (message_item("Done."),))

@@ -34,10 +34,8 @@ MAX_CHARS = 20_000  # in one string
 
 _WORDS = (
     "alpha", "bright", "cedar", "delta", "ember", "field", "grove", "harbor", "inlet", "juniper",
-    "kite", "lantern", "meadow", "north", "orchard", "pebble", "quartz", "river", "summit",
-    "timber",
+    "kite", "lantern", "meadow", "north", "orchard", "pebble", "quartz", "river", "summit", "tide",
 )  # fmt: skip
-
 _LOWS, _HIGHS = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 _COMPARISONS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     "minimum": ge, "exclusiveMinimum": gt, "maximum": le, "exclusiveMaximum": lt
@@ -50,14 +48,10 @@ _KINDS = {
 }
 _UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-a[0-9a-f]{3}-[0-9a-f]{12}$"
 _FORMATS = {
-    "date": "2025-06-17",
-    "date-time": "2025-06-17T09:30:00Z",
-    "time": "09:30:00Z",
-    "email": "ada@example.com",
-    "uri": "https://example.com/",
-    "hostname": "example.com",
+    "date": "2025-06-17", "date-time": "2025-06-17T09:30:00Z", "time": "09:30:00Z",
+    "email": "ada@example.com", "uri": "https://example.com/", "hostname": "example.com",
     "ipv4": "192.0.2.10",
-}
+}  # fmt: skip
 
 
 def instance(schema: Any, values: Values, chance: Chance) -> Any:
@@ -216,14 +210,14 @@ class _Maker:
             if self._num_nodes > MAX_NODES:
                 break
             part = firsts[index] if index < len(firsts) else rest
-            made.append(self._item(part, name, depth + 1, index, seen))
+            value = self.make(part, "" if index else name, depth + 1, wanted=True)
+            if seen is not None:
+                value = self._unseen(value, part, depth + 1, index, seen)
+            made.append(value)
         return made
 
-    def _item(self, schema: Any, name: str, depth: int, index: int, seen: set[bytes] | None) -> Any:
-        """Make one item of an array; `seen` holds the earlier ones where they must differ."""
-        value = self.make(schema, "" if index else name, depth, wanted=True)
-        if seen is None:
-            return value
+    def _unseen(self, value: Any, schema: Any, depth: int, index: int, seen: set[bytes]) -> Any:
+        """Vary an array's item until it differs from the earlier ones, and note it as seen."""
         options = schema.get("enum", ()) if isinstance(schema, dict) else ()
         for attempt in range(index, index + 100):
             if _canonical(value) not in seen or self._num_nodes > MAX_NODES:
@@ -257,19 +251,18 @@ class _Maker:
             made = matching_string(pattern, self._chance, least, most)
             if made is not None:
                 return made
-        if fixed := self._of_format(schema.get("format")):
-            return fixed
-        text = self._values.text(name) or " ".join(self._chance.some(_WORDS, 2))
+        match schema.get("format"):
+            case "uuid":
+                return matching_string(_UUID, self._chance) or ""
+            case "email" | "uri" | "date" as form:
+                return self._values.text("url" if form == "uri" else form) or _FORMATS[form]
+            case str() as form if form in _FORMATS:
+                return _FORMATS[form]
+        pick = self._chance.pick
+        text = self._values.text(name) or f"{pick(_WORDS)} {pick(_WORDS)}"
         while len(text) < least:
-            text += " " + self._chance.pick(_WORDS)
+            text += " " + pick(_WORDS)
         return text[:most]
-
-    def _of_format(self, form: Any) -> str | None:
-        if form == "uuid":
-            return matching_string(_UUID, self._chance)
-        if form in ("email", "uri", "date"):
-            return self._values.text("url" if form == "uri" else form) or _FORMATS[form]
-        return _FORMATS.get(form) if isinstance(form, str) else None
 
     def _number(self, schema: dict[str, Any], name: str, *, whole: bool) -> int | float:
         offered = self._values.number(name) if name else None
@@ -357,10 +350,9 @@ def _merged(a: Any, b: Any) -> Any:
 
 def _common_types(a: Any, b: Any) -> Any:
     first, second = ([kinds] if isinstance(kinds, str) else list(kinds) for kinds in (a, b))
-    if "number" in first and "integer" in second:
-        first.append("integer")
-    if "integer" in first and "number" in second:
-        second.append("integer")
+    for one, other in ((first, second), (second, first)):
+        if "number" in one and "integer" in other:
+            one.append("integer")
     common = [kind for kind in first if kind in second]
     return common[0] if len(common) == 1 else common or b
 

@@ -17,7 +17,7 @@ from backends.script.chance import Chance
 from backends.script.last_message import LastMessage
 from backends.script.schema import instance
 from backends.script.scripted_answer import AnswerItem, call_id, call_item
-from backends.script.topic import fold, read_topic, word_set
+from backends.script.topic import FUNCTION_WORDS, fold, read_topic, word_set
 from backends.script.values import Values, name_words
 
 MAX_CALLS = 16  # of one answer
@@ -26,10 +26,9 @@ _WORD = re.compile(r"[A-Za-z]+")
 _ONE_WORD = re.compile(r"[A-Z]*[^-_A-Z]*[A-Z]*")
 _SHELL_NAMES = word_set("exec_command shell bash run_command terminal local_shell execute")
 _SHELL_PROPERTIES = frozenset(("cmd", "command", "script"))
-_NOT_TELLING = word_set(
-    "a an the of for to in on at and or by with from get set run call use tool function returns "
-    "return given current value this that it is are be as if user data api new make do name "
-    "list your you my me what how please can string number object"
+_NOT_TELLING = FUNCTION_WORDS | word_set(
+    "set run call tool function return current value if user data api new make name list string "
+    "number object"
 )
 _RUN = re.compile(
     r"(?i)\b(?:run|execute|in (?:the|a|your) (?:shell|terminal)|shell command|command line)\b"
@@ -55,11 +54,9 @@ _WRITE_FILE = re.compile(
 def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -> list[AnswerItem]:
     """Make the calls of an answer; without any, it is given in words."""
     choice = request.tool_choice
-    if choice.mode == "none":
-        return []
     offered = [t for t in request.tools if t.name != DELEGATE_TOOL]
     allowed = [t for t in offered if not choice.names or t.name in choice.names]
-    if not allowed:
+    if not allowed or choice.mode == "none":
         return []
     prompt = message.excerpt
     # Each with how many calls of its tool precede it, and the command of a shell-like one.
@@ -72,10 +69,7 @@ def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -
         words = _folded_words(prompt)
         closest = max(allowed, key=lambda tool: _fit(words, tool))
         wanted = [(next(iter(_named_tools(prompt, allowed)), closest), message.num_calls, None)]
-    return [
-        _call(call_id(request.id, index), prompt, *call, chance)
-        for index, call in enumerate(wanted)
-    ]
+    return [_call(call_id(request.id, i), prompt, *w, chance) for i, w in enumerate(wanted)]
 
 
 def _wanted_calls(prompt: str, tools: list[Tool]) -> list[tuple[Tool, int, str | None]]:
@@ -107,8 +101,7 @@ def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
                 rf"(?:\b(?:use|call|invoke)\s+(?:the\s+)?[`\"']?{name}\b"
                 rf"|[`\"']{name}[`\"']|\b{name}\s+(?:tool|function)\b)"
             )
-        match = re.search(spelled, text)
-        if match:
+        if match := re.search(spelled, text):
             found.append((match.start(), tool))
     return [tool for _, tool in sorted(found, key=lambda pair: pair[0])]
 
@@ -135,8 +128,7 @@ def _commands(text: str) -> list[str]:
         command = values.command()
         if command and not plain:
             return [command]
-    written = _WRITE_FILE.search(text)
-    if written:
+    if written := _WRITE_FILE.search(text):
         content = written["a"] or written["b"] or written["c"] or (written["d"] or "").strip(" .!")
         quoted = content.replace("'", "'\\''")
         return [f"printf '%s\\n' '{quoted}' > {written['path']}"]
@@ -147,15 +139,12 @@ def _commands(text: str) -> list[str]:
 def _fitting(text: str, tools: list[Tool]) -> list[Tool]:
     """Find the tools a text plainly is for, but shells; a one-word name may be an ordinary word."""
     words = _folded_words(text)
-    return [
-        tool
-        for tool in tools
-        if not _is_shell(tool) and _fit(words, tool) >= (2 if len(name_words(tool.name)) > 1 else 3)
-    ]
+    fits = [(tool, 2 if len(name_words(tool.name)) > 1 else 3) for tool in tools]
+    return [tool for tool, least in fits if not _is_shell(tool) and _fit(words, tool) >= least]
 
 
 def _folded_words(text: str) -> set[str]:
-    return {fold(word) for word in set(_WORD.findall(text))}
+    return set(map(fold, set(_WORD.findall(text))))
 
 
 def _fit(words: set[str], tool: Tool) -> int:

@@ -45,7 +45,7 @@ _TEXT_NAMES = word_set(
     "request task instruction instructions"
 )
 _ANSWER_NAMES = word_set("answer response result summary reply output explanation")
-_NO_NAMES = word_set("I Use Call What Please JSON")
+_NO_NAMES = word_set("i use call what please json")
 
 
 class Values:
@@ -65,17 +65,14 @@ class Values:
         self.prompt = prompt
         self._answer = answer
         self._turn = turn
-        self._words = frozenset(fold(word) for word in _WORDS.findall(prompt))
+        self._words = frozenset(map(fold, _WORDS.findall(prompt)))
         self.quoted = [str(found[found.lastindex or 0]) for found in _QUOTED.finditer(prompt)]
         self.backticked: list[str] = _FENCED.findall(prompt) + _BACKTICKED.findall(prompt)
         self._numbers = [_number(found) for found in _NUMBER.findall(prompt)]
-        self._num_taken = 0  # of the numbers
-        named = _FOR_PROPER.findall(prompt) or _PROPER.findall(prompt)
-        self.names: list[str] = [
-            name
-            for name in dict.fromkeys(named)
-            if "_" not in name and name not in _NO_NAMES and name.lower() not in options
-        ]
+        self._unused_numbers = iter(self._numbers)
+        named = dict.fromkeys(_FOR_PROPER.findall(prompt) or _PROPER.findall(prompt))
+        no_names = {*_NO_NAMES, *options}
+        self.names: list[str] = [n for n in named if "_" not in n and n.lower() not in no_names]
 
     def mentions(self, name: str) -> bool:
         """Return whether the prompt has all the words of a name like `max_price`."""
@@ -84,8 +81,7 @@ class Values:
 
     def text(self, name: str) -> str | None:
         """Find a string for a property of that name, if the prompt has one."""
-        stated = self._stated(name)
-        if stated is not None:
+        if stated := self._stated(name):
             return stated
         words = frozenset(name_words(name))
         if words & _COMMAND_NAMES:
@@ -114,10 +110,7 @@ class Values:
             )
             if beside:
                 return _number(beside[1] or beside[2])
-        if self._num_taken < len(self._numbers):
-            self._num_taken += 1
-            return self._numbers[self._num_taken - 1]
-        return None
+        return next(self._unused_numbers, None)
 
     def one_of(self, options: Iterable[object]) -> object | None:
         """Find the option whose text the prompt has as a word."""
@@ -133,14 +126,13 @@ class Values:
         """Find a shell command: the one in backticks, else what follows "run"."""
         if self.backticked:
             return self.backticked[self._turn % len(self.backticked)]
-        found = _RUN.search(self.prompt)
-        if found is None:
-            return _first(self.quoted)
-        command = str(found["command"])
-        end = _RUN_END.search(command, 1)
-        if end is None or (found["more"] and end.end() == len(command)):
-            return _first(self.quoted)  # goes on too long for a command
-        return command[: end.start()].strip(" \"'")
+        if found := _RUN.search(self.prompt):
+            command = str(found["command"])
+            end = _RUN_END.search(command, 1)
+            # What goes on for longer is no command.
+            if end and not (found["more"] and end.end() == len(command)):
+                return command[: end.start()].strip(" \"'")
+        return _first(self.quoted)
 
     def _stated(self, name: str) -> str | None:
         """Find the X of "name: X", "name is X" or "name 'X'"."""
@@ -152,7 +144,7 @@ class Values:
             self.prompt,
             re.IGNORECASE,
         )
-        return str(found[found.lastindex or 0]).rstrip(".!?") or None if found else None
+        return str(found[found.lastindex or 0]).rstrip(".!?") if found else None
 
 
 def name_words(name: str) -> list[str]:
