@@ -10,6 +10,7 @@ Directions: a vector cut *by rows* has its part i on every PE of row i; one cut 
 part j on every PE of column j. A product turns one into the other, so layers alternate.
 """
 
+import functools
 from typing import Literal
 
 import msgspec
@@ -107,25 +108,22 @@ class Mesh:
         parts = [line[index] for index in members]
         self.counts.allreduces += 1
         for size in group_sizes(self.side, self.levels):
-            groups = [members[at : at + size] for at in range(0, len(members), size)]
-            folded = [parts[at : at + size] for at in range(0, len(parts), size)]
-            self._count_level(groups, words)
-            members = [group[len(group) // 2] for group in groups]
-            parts = [_fold(group, operation) for group in folded]
+            starts = range(0, len(members), size)
+            groups = [members[at : at + size] for at in starts]
+            # Both halves of every group move toward its middle at once; the longest counts.
+            stages = max(len(group) // 2 for group in groups)
+            middles = [group[len(group) // 2] for group in groups]
+            self.counts.stages += stages
+            self.counts.words += stages * words
+            self.counts.hops += max(
+                max(middle - group[0], group[-1] - middle)
+                for group, middle in zip(groups, middles, strict=True)
+            )
+            members, parts = middles, [_fold(parts[at : at + size], operation) for at in starts]
         assert len(parts) == 1, "the last level leaves one"
         self.counts.hops += max(members[0], self.side - 1 - members[0])
         self.counts.words += words
         return np.asarray(parts[0], dtype=np.float64)
-
-    def _count_level(self, groups: list[list[int]], words: int) -> None:
-        """Both halves of every group move toward its middle at once; the longest counts."""
-        stages = max(len(group) // 2 for group in groups)
-        self.counts.stages += stages
-        self.counts.words += stages * words
-        self.counts.hops += max(
-            max(group[len(group) // 2] - group[0], group[-1] - group[len(group) // 2])
-            for group in groups
-        )
 
     def gemv(self, vector: Array, weights: Array, cut: Axis, products: int = 1) -> Array:
         """Multiply a vector by a matrix: local products, then one allreduce.
@@ -260,12 +258,7 @@ def _fold(parts: list[Array], operation: Literal["sum", "max"]) -> Array:
     combine = np.add if operation == "sum" else np.maximum
     middle = len(parts) // 2
     result = parts[middle]
-    before = after = None
-    for part in parts[:middle]:
-        before = part if before is None else combine(before, part)
-    for part in reversed(parts[middle + 1 :]):
-        after = part if after is None else combine(after, part)
-    for side in (before, after):
-        if side is not None:
-            result = combine(result, side)
+    for half in (parts[:middle], parts[:middle:-1]):
+        if half:
+            result = combine(result, functools.reduce(combine, half))
     return np.asarray(result, dtype=np.float64)

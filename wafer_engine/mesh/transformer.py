@@ -35,7 +35,8 @@ def _reference_attention(normed: Array, layer: LayerWeights, shape: TransformerS
     query = (normed @ layer.query + layer.query_bias).reshape(count, shape.num_heads, -1)
     key = (normed @ layer.key + layer.key_bias).reshape(count, shape.num_kv_heads, -1)
     value = (normed @ layer.value + layer.value_bias).reshape(count, shape.num_kv_heads, -1)
-    query, key = _rotate(query, angles), _rotate(key, angles)
+    cos, sin = np.cos(angles)[:, None, :], np.sin(angles)[:, None, :]
+    query, key = turn(query, cos, sin), turn(key, cos, sin)
     group = shape.num_heads // shape.num_kv_heads
     key, value = key.repeat(group, axis=1), value.repeat(group, axis=1)
     scores = np.einsum("qhd,khd->hqk", query, key) * shape.head_dim**-0.5
@@ -50,14 +51,6 @@ def rope_angles(shape: TransformerShape, positions: npt.NDArray[np.int64]) -> Ar
     half = shape.head_dim // 2
     rates = shape.rope_base ** (-np.arange(half) / half)
     return np.asarray(positions[:, None] * rates[None, :])
-
-
-def _rotate(heads: Array, angles: Array) -> Array:
-    """Rotate the two halves of every head against each other; heads: (count, heads, head_dim)."""
-    half = heads.shape[-1] // 2
-    low, high = heads[..., :half], heads[..., half:]
-    cos, sin = np.cos(angles)[:, None, :], np.sin(angles)[:, None, :]
-    return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 
 
 def _norm(hidden: Array, gain: Array, epsilon: float) -> Array:
@@ -138,10 +131,7 @@ class _ColumnDims:
     def __init__(self, side: int, shape: TransformerShape) -> None:
         kv_heads, half = shape.num_kv_heads, shape.head_dim // 2
         self.group = shape.num_heads // kv_heads
-        if side <= kv_heads:
-            heads_per_column, sharing = -(-kv_heads // side), 1
-        else:
-            heads_per_column, sharing = 1, side // kv_heads
+        heads_per_column, sharing = -(-kv_heads // side), max(1, side // kv_heads)
         if half % sharing:
             raise ValueError(
                 f"{side} columns for {kv_heads} KV heads leave {sharing} to share a head, "
@@ -163,13 +153,9 @@ class _ColumnDims:
                     base = (first + offset) * shape.head_dim
                     self.kv[column, offset] = base + np.concatenate([low, low + half])
         self.head_of = np.where(self.kv[..., 0] >= 0, self.kv[..., 0] // shape.head_dim, -1)
-        within = self.kv % shape.head_dim
+        first_query = self.kv + (self.group - 1) * (self.kv // shape.head_dim) * shape.head_dim
         query = [
-            np.where(
-                self.kv >= 0,
-                (self.kv // shape.head_dim * self.group + member) * shape.head_dim + within,
-                -1,
-            )
+            np.where(self.kv >= 0, first_query + member * shape.head_dim, -1)
             for member in range(self.group)
         ]
         self.query = np.stack(query, axis=2)  # column, KV head, member of its group, dimension
@@ -187,19 +173,12 @@ class _MeshLayer:
         query, kv = dims.query.reshape(side, -1), dims.kv.reshape(side, -1)
         self._splits = np.cumsum([query.shape[1], kv.shape[1]])
         # Fused products: one allreduce for Q, K and V, one for gate and up.
-        columns = [
-            pick(matrix, index)
-            for matrix, index in ((layer.query, query), (layer.key, kv), (layer.value, kv))
-        ]
-        self._qkv = mesh.cut_matrix(np.concatenate(columns, axis=2).reshape(len(layer.query), -1))
-        biases = [
-            pick(bias[None, :], index)[0]
-            for bias, index in (
-                (layer.query_bias, query),
-                (layer.key_bias, kv),
-                (layer.value_bias, kv),
-            )
-        ]
+        indices = (query, kv, kv)
+        matrices = map(pick, (layer.query, layer.key, layer.value), indices)
+        joined = np.concatenate([*matrices], axis=2)
+        self._qkv = mesh.cut_matrix(joined.reshape(len(layer.query), -1))
+        rows = (bias[None, :] for bias in (layer.query_bias, layer.key_bias, layer.value_bias))
+        biases = [picked[0] for picked in map(pick, rows, indices)]
         self._qkv_bias = np.concatenate(biases, axis=1)
         self._output = mesh.cut_matrix(
             pick(layer.output.T, query).reshape(layer.output.shape[1], -1).T, transposed=True
@@ -214,10 +193,7 @@ class _MeshLayer:
     def take(self, keys: Array, values: Array) -> None:
         """Hold a prompt's KV: rows of tokens, keys rotated already."""
         self.cache.fill(len(keys))
-        self._keys, self._values = (
-            list(pick(keys, self._dims.kv)),
-            list(pick(values, self._dims.kv)),
-        )
+        self._keys, self._values = (list(pick(part, self._dims.kv)) for part in (keys, values))
 
     def decode(self, hidden: Array, angles: Array, shape: TransformerShape) -> Array:
         """One token through the layer; hidden is cut by rows, before and after."""
@@ -241,15 +217,11 @@ class _MeshLayer:
         self._keys.append(turn(key, cos[:, None], sin[:, None]))
         self._values.append(value.reshape(side, dims.heads, dims.width))
         self.cache.append()
-        tokens = self._row_tokens()
+        # Token numbers by row, -1 where a row holds fewer than the fullest: shape (side, s).
+        longest = max(len(row) for row in self.cache.rows)
+        tokens = np.array([row + [-1] * (longest - len(row)) for row in self.cache.rows])
         scores = self._scores(query, tokens, shape)
         return self._mix(scores, tokens).reshape(side, -1)
-
-    def _row_tokens(self) -> npt.NDArray[np.int64]:
-        """Token numbers by row, -1 where a row holds fewer than the fullest: shape (side, s)."""
-        longest = max(len(row) for row in self.cache.rows)
-        padded = [row + [-1] * (longest - len(row)) for row in self.cache.rows]
-        return np.array(padded, dtype=np.int64)
 
     def _scores(
         self, query: Array, tokens: npt.NDArray[np.int64], shape: TransformerShape
@@ -290,7 +262,7 @@ class _MeshLayer:
 
 
 def turn(heads: Array, cos: Array, sin: Array) -> Array:
-    """Rotate halves against each other, as `_rotate` does, for parts of heads."""
+    """Rotate the two halves of every head, or of a part of it, against each other."""
     low, high = np.split(heads, 2, axis=-1)
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 

@@ -7,7 +7,6 @@ models are understood: RMS norms, rotary positions, grouped heads, gated FFN, bi
 
 import json
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +89,40 @@ def load_model(folder: Path) -> TransformerWeights:
     tensors: dict[str, Array] = {}
     for file in files:
         tensors.update(read_safetensors(file))
-    return _Tensors(tensors).model(shape)
+    return _model(shape, tensors)
+
+
+# What the hub's Llama-style files call a layer's tensors; its matrices are outputs by inputs.
+_LAYER_TENSORS = {
+    "attention_norm": "input_layernorm.weight",
+    "query": "self_attn.q_proj.weight",
+    "key": "self_attn.k_proj.weight",
+    "value": "self_attn.v_proj.weight",
+    "output": "self_attn.o_proj.weight",
+    "ffn_norm": "post_attention_layernorm.weight",
+    "gate": "mlp.gate_proj.weight",
+    "up": "mlp.up_proj.weight",
+    "down": "mlp.down_proj.weight",
+}
+
+
+def _model(shape: TransformerShape, tensors: dict[str, Array]) -> TransformerWeights:
+    def find(name: str) -> Array:
+        if name not in tensors:
+            raise ValueError(f"the weights hold no tensor {name!r}")
+        return tensors[name]
+
+    embedding = find("model.embed_tokens.weight")
+    head = find("lm_head.weight") if "lm_head.weight" in tensors else embedding
+    layers = []
+    for number in range(shape.num_layers):
+        at = f"model.layers.{number}."
+        found = {field: find(at + name).T for field, name in _LAYER_TENSORS.items()}
+        for part in ("query", "key", "value"):
+            bias = at + _LAYER_TENSORS[part].replace("weight", "bias")
+            found[f"{part}_bias"] = tensors.get(bias, np.zeros(found[part].shape[1]))
+        layers.append(LayerWeights(**found))
+    return TransformerWeights(shape, embedding, tuple(layers), find("model.norm.weight"), head.T)
 
 
 def _shape_of(config: dict[str, Any]) -> TransformerShape:
@@ -115,43 +147,6 @@ def _shape_of(config: dict[str, Any]) -> TransformerShape:
     )
 
 
-class _Tensors:
-    """Tensors by name, as the hub's Llama-style files name them."""
-
-    def __init__(self, tensors: dict[str, Array]) -> None:
-        self._tensors = tensors
-
-    def model(self, shape: TransformerShape) -> TransformerWeights:
-        embedding = self._get("model.embed_tokens.weight")
-        tied = "lm_head.weight" not in self._tensors
-        head = embedding if tied else self._get("lm_head.weight")
-        layers = tuple(self._layer(number, shape) for number in range(shape.num_layers))
-        return TransformerWeights(shape, embedding, layers, self._get("model.norm.weight"), head.T)
-
-    def _layer(self, number: int, shape: TransformerShape) -> LayerWeights:
-        at = f"model.layers.{number}."
-        queries, keys = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-        return LayerWeights(
-            attention_norm=self._get(at + "input_layernorm.weight"),
-            query=self._get(at + "self_attn.q_proj.weight").T,
-            key=self._get(at + "self_attn.k_proj.weight").T,
-            value=self._get(at + "self_attn.v_proj.weight").T,
-            query_bias=self._tensors.get(at + "self_attn.q_proj.bias", np.zeros(queries)),
-            key_bias=self._tensors.get(at + "self_attn.k_proj.bias", np.zeros(keys)),
-            value_bias=self._tensors.get(at + "self_attn.v_proj.bias", np.zeros(keys)),
-            output=self._get(at + "self_attn.o_proj.weight").T,
-            ffn_norm=self._get(at + "post_attention_layernorm.weight"),
-            gate=self._get(at + "mlp.gate_proj.weight").T,
-            up=self._get(at + "mlp.up_proj.weight").T,
-            down=self._get(at + "mlp.down_proj.weight").T,
-        )
-
-    def _get(self, name: str) -> Array:
-        if name not in self._tensors:
-            raise ValueError(f"the weights hold no tensor {name!r}")
-        return self._tensors[name]
-
-
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 
@@ -162,10 +157,6 @@ def read_safetensors(path: Path) -> dict[str, Array]:
     Raises:
         ValueError: The file is not in that format, or holds a type other than F64, F32, F16, BF16.
     """
-    return dict(_tensors_in(path))
-
-
-def _tensors_in(path: Path) -> Iterator[tuple[str, Array]]:
     raw = path.read_bytes()
     if len(raw) < 8:
         raise ValueError(f"{path} is no safetensors file: {len(raw)} bytes")
@@ -174,11 +165,11 @@ def _tensors_in(path: Path) -> Iterator[tuple[str, Array]]:
         raise ValueError(f"{path} is no safetensors file: it claims a header of {length} bytes")
     header = json.loads(raw[8 : 8 + length])
     body = memoryview(raw)[8 + length :]
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        first, last = entry["data_offsets"]
-        yield name, _decode(body[first:last], entry["dtype"]).reshape(entry["shape"])
+    header.pop("__metadata__", None)
+    return {
+        name: _decode(body[slice(*entry["data_offsets"])], entry["dtype"]).reshape(entry["shape"])
+        for name, entry in header.items()
+    }
 
 
 def _decode(data: memoryview, dtype: str) -> Array:
