@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from gateway.cli.command import argument
 from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
 
@@ -27,20 +28,15 @@ class AdminError(CommandError):
         self.status = status  # HTTP's; None: nobody answered
 
 
-def add_admin_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--url`, `--admin-key` and `--json`, the same for every command that administers."""
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("LANEWISE_URL", DEFAULT_URL),
-        help=f"the gateway's address (default: $LANEWISE_URL, else {DEFAULT_URL})",
-    )
-    parser.add_argument(
+ADMIN_ARGUMENTS = (  # the same for every command that administers
+    argument("--url", help=f"the gateway's address (default: $LANEWISE_URL, else {DEFAULT_URL})"),
+    argument(
         "--admin-key",
-        default=os.environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY),
         metavar="KEY",
         help="(default: $LANEWISE_ADMIN_KEY, else the development admin key)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    ),
+    argument("--json", action="store_true", help="print the answer as JSON"),
+)
 
 
 def ask_admin(
@@ -55,11 +51,13 @@ def ask_admin(
     Raises:
         AdminError: It was refused, or nobody answers.
     """
-    url = "/".join([arguments.url.rstrip("/"), "admin", *(quote(part, safe="") for part in path)])
+    base = arguments.url or os.environ.get("LANEWISE_URL", DEFAULT_URL)
+    admin_key = arguments.admin_key or os.environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY)
+    url = "/".join([base.rstrip("/"), "admin", *(quote(part, safe="") for part in path)])
     if query:
         url += f"?{urlencode(query)}"
     content = None if method in ("GET", "DELETE") else msgspec.json.encode(body or {})
-    headers = {"authorization": f"Bearer {arguments.admin_key}", "content-type": "application/json"}
+    headers = {"authorization": f"Bearer {admin_key}", "content-type": "application/json"}
     try:
         request = urllib.request.Request(url, content, headers, method=method)
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
@@ -68,7 +66,7 @@ def ask_admin(
         raise AdminError(_refusal(error), error.code) from None
     except (OSError, ValueError) as error:  # the URL is none, nobody listens, or it is no gateway
         reason = getattr(error, "reason", error)
-        raise AdminError(f"no gateway answers at {arguments.url}: {reason}") from None
+        raise AdminError(f"no gateway answers at {base}: {reason}") from None
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from backends.contract import BackendGroup
 from backends.gpu_engine.calibration.request_logs import LOG_ENGINE
 from backends.gpu_engine.cost import (
@@ -23,9 +25,11 @@ from backends.gpu_engine.cost import (
     GpuCost,
 )
 from backends.gpu_engine.cost import DEFAULT_MODEL as DEFAULT_GPU_MODEL
+from backends.simulated.backend import ScriptOptions
 from backends.simulated.gpu import GpuBackendConfig, GpuOptions
 from backends.simulated.predict import predict_file, replay_file
 from backends.simulated.wafer import WaferBackendConfig, WaferOptions
+from gateway.cli.command import Argument, Command, argument
 from gateway.config.backend_kinds import BackendConfig
 from gateway.config.config import Config, check_config, with_environ
 from gateway.config.development import DEVELOPMENT_KEY
@@ -42,104 +46,90 @@ _UNLIMITED = GroupLimits(
 )
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `engine` with its kinds."""
-    text = "One simulated engine: served alone, or asked what it predicts."
-    example = "example: lanewise engine wafer --listen 127.0.0.1:9100"
-    engine = commands.add_parser("engine", help=text, description=text, epilog=example)
-    kinds = engine.add_subparsers(required=True, metavar="KIND")
-    wafer = _add_kind(kinds, "wafer", "A wafer-scale engine.", DEFAULT_WAFER_MODEL)
-    wafer.add_argument("--wafer", default=None, metavar="NAME", help="WSE-2 or WSE-3 (default)")
-    wafer.add_argument("--num-wafers", type=int, default=None, help="default: as few as hold it")
-    wafer.add_argument("--bits", type=float, help="of a weight: 16 (default), 8 or 4")
-    wafer.add_argument("--kv-bits", type=float, help="of a cached key or value (default 16)")
-    wafer.add_argument("--clock-ghz", type=float, help="default: the wafer's")
-    wafer.add_argument(
-        "--link-latency-us", type=float, help=f"between wafers (default {LINK_LATENCY_US:g})"
+COMMAND = Command("lanewise engine wafer --listen 127.0.0.1:9100", metavar="KIND")
+
+
+def _serving(default_shape: str) -> tuple[Argument, ...]:
+    """What both kinds take; those named as the fields of their options are given to them."""
+    return (
+        argument(
+            "--model", default=default_shape, help="a public model shape (default: %(default)s)"
+        ),
+        argument(
+            "--listen", default="127.0.0.1:9100", metavar="HOST:PORT", help="default: %(default)s"
+        ),
+        argument("--key", default=DEVELOPMENT_KEY, help="API key (default: development key)"),
+        argument("--redis", metavar="URL", help="default: an embedded Redis"),
+        argument("--script", choices=("answer", "echo", "replay"), default="answer"),
+        argument(
+            "--replay", dest="replay_path", metavar="FILE", help="the recording of --script replay"
+        ),
+        argument("--max-num-seqs", type=int, help="sequences that run at a time"),
+        argument("--draft-tokens", type=int, help="speculation: proposed per pass; 0: none"),
+        argument("--acceptance", type=float, help="chance that a proposed token is right"),
+        argument("--draft-cost", type=float, help="of one proposed token, in passes"),
+        argument(
+            "--attention-window",
+            dest="attention_window_tokens",
+            type=int,
+            metavar="TOKENS",
+            help="sparse attention to so many tokens",
+        ),
     )
-    wafer.set_defaults(run=_run_wafer)
-    gpu = _add_kind(kinds, "gpu", "A GPU server.", DEFAULT_GPU_MODEL)
-    gpu.add_argument("--gpu", default=DEFAULT_GPU, metavar="NAME", help="default: %(default)s")
-    gpu.add_argument("--engine", help=f"whose constants (default: {DEFAULT_ENGINE})")
-    gpu.add_argument("--tp", type=int, help=f"tensor parallel (default {DEFAULT_TP})")
-    gpu.add_argument("--pp", type=int, help="pipeline stages (default 1)")
-    gpu.add_argument("--dp", type=int, help="attention replicas (default 1)")
-    gpu.add_argument(
+
+
+@COMMAND.command(
+    "wafer",
+    "A wafer-scale engine.",
+    f"lanewise engine wafer --model {DEFAULT_WAFER_MODEL} --listen 127.0.0.1:9100",
+    *_serving(DEFAULT_WAFER_MODEL),
+    argument("--wafer", metavar="NAME", help="WSE-2 or WSE-3 (default)"),
+    argument("--num-wafers", type=int, help="default: as few as hold it"),
+    argument(
+        "--bits",
+        dest="weight_bits",
+        metavar="BITS",
+        type=float,
+        help="of a weight: 16 (default), 8 or 4",
+    ),
+    argument("--kv-bits", type=float, help="of a cached key or value (default 16)"),
+    argument("--clock-ghz", type=float, help="default: the wafer's"),
+    argument("--link-latency-us", type=float, help=f"between wafers (default {LINK_LATENCY_US:g})"),
+)
+def _wafer(arguments: argparse.Namespace) -> int:
+    options = WaferOptions(**_given(arguments, WaferOptions))
+    if arguments.clock_ghz is not None:
+        options = msgspec.structs.replace(options, clock_hz=arguments.clock_ghz * 1e9)
+    return _serve(arguments, "fast", WaferBackendConfig("wafer", options))
+
+
+@COMMAND.command(
+    "gpu",
+    "A GPU server.",
+    f"lanewise engine gpu --model {DEFAULT_GPU_MODEL} --listen 127.0.0.1:9100",
+    *_serving(DEFAULT_GPU_MODEL),
+    argument("--gpu", default=DEFAULT_GPU, metavar="NAME", help="default: %(default)s"),
+    argument("--engine", help=f"whose constants (default: {DEFAULT_ENGINE})"),
+    argument("--tp", type=int, help=f"tensor parallel (default {DEFAULT_TP})"),
+    argument("--pp", type=int, help="pipeline stages (default 1)"),
+    argument("--dp", type=int, help="attention replicas (default 1)"),
+    argument(
         "--expert-parallel", action="store_true", default=None, help="spread experts over all GPUs"
+    ),
+    argument("--precision", help=f"weights: bf16, fp8... (default {DEFAULT_PRECISION})"),
+    argument("--kv-precision", help="KV cache (default bf16)"),
+)
+def _gpu(arguments: argparse.Namespace) -> int:
+    return _serve(
+        arguments, "deep", GpuBackendConfig("gpu", GpuOptions(**_given(arguments, GpuOptions)))
     )
-    gpu.add_argument("--precision", help=f"weights: bf16, fp8... (default {DEFAULT_PRECISION})")
-    gpu.add_argument("--kv-precision", help="KV cache (default bf16)")
-    gpu.set_defaults(run=_run_gpu)
-    _add_predict(kinds)
-    _add_replay(kinds)
 
 
-def _add_kind(
-    kinds: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    name: str,
-    text: str,
-    default_shape: str,
-) -> argparse.ArgumentParser:
-    parser = kinds.add_parser(
-        name,
-        help=text,
-        description=text,
-        epilog=f"example: lanewise engine {name} --model {default_shape} --listen 127.0.0.1:9100",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--model", default=default_shape, help="a public model shape (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--listen", default="127.0.0.1:9100", metavar="HOST:PORT", help="default: %(default)s"
-    )
-    parser.add_argument("--key", default=DEVELOPMENT_KEY, help="API key (default: development key)")
-    parser.add_argument("--redis", metavar="URL", help="default: an embedded Redis")
-    parser.add_argument("--script", choices=("answer", "echo", "replay"), default="answer")
-    parser.add_argument("--replay", metavar="FILE", help="the recording of --script replay")
-    parser.add_argument("--max-num-seqs", type=int, help="sequences that run at a time")
-    parser.add_argument("--draft-tokens", type=int, help="speculation: proposed per pass; 0: none")
-    parser.add_argument("--acceptance", type=float, help="chance that a proposed token is right")
-    parser.add_argument("--draft-cost", type=float, help="of one proposed token, in passes")
-    parser.add_argument(
-        "--attention-window", type=int, metavar="TOKENS", help="sparse attention to so many tokens"
-    )
-    return parser
-
-
-def _run_wafer(arguments: argparse.Namespace) -> int:
-    given = {
-        "wafer": arguments.wafer,
-        "num_wafers": arguments.num_wafers,
-        "weight_bits": arguments.bits,
-        "kv_bits": arguments.kv_bits,
-        "link_latency_us": arguments.link_latency_us,
-        "clock_hz": None if arguments.clock_ghz is None else arguments.clock_ghz * 1e9,
-    }
-    options = WaferOptions(**_common(arguments), **_without_none(given))
-    return _run(arguments, "fast", WaferBackendConfig("wafer", options))
-
-
-def _run_gpu(arguments: argparse.Namespace) -> int:
-    names = ("gpu", "engine", "tp", "pp", "dp", "expert_parallel", "precision", "kv_precision")
-    given = {name: getattr(arguments, name) for name in names}
-    options = GpuOptions(**_common(arguments), **_without_none(given))
-    return _run(arguments, "deep", GpuBackendConfig("gpu", options))
-
-
-def _common(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {
-        "max_num_seqs": arguments.max_num_seqs,
-        "speculation": _speculation(arguments),
-        "attention_window_tokens": arguments.attention_window,
-    }
-    return {
-        "model": arguments.model,
-        "shape": arguments.model,
-        "script": arguments.script,
-        "replay_path": arguments.replay,
-        **_without_none(given),
-    }
+def _given(arguments: argparse.Namespace, options: type[ScriptOptions]) -> dict[str, Any]:
+    """The options that were given; the model's shape is also its id."""
+    found = vars(arguments) | {"shape": arguments.model, "speculation": _speculation(arguments)}
+    names = options.__struct_fields__
+    return {name: found[name] for name in names if found.get(name) is not None}
 
 
 def _speculation(arguments: argparse.Namespace) -> Speculation | None:
@@ -158,11 +148,7 @@ def _speculation(arguments: argparse.Namespace) -> Speculation | None:
         raise ConfigError(f"speculation: {error}") from error
 
 
-def _without_none(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _run(arguments: argparse.Namespace, group: BackendGroup, backend: BackendConfig) -> int:
+def _serve(arguments: argparse.Namespace, group: BackendGroup, backend: BackendConfig) -> int:
     host, _, port = arguments.listen.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"--listen {arguments.listen!r}: expected HOST:PORT")
@@ -179,18 +165,14 @@ def _run(arguments: argparse.Namespace, group: BackendGroup, backend: BackendCon
     return serve(config)
 
 
-def _add_predict(kinds: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = kinds.add_parser(
-        "predict",
-        help="Predict published measurements.",
-        description="Write a CSV of measurements again, with what the engines predict.",
-        epilog="example: lanewise engine predict --rows wse.csv --out predicted.csv",
-    )
-    parser.add_argument("--rows", required=True, metavar="FILE", help="CSV of measurements")
-    parser.add_argument("--out", metavar="FILE", help="default: standard output")
-    parser.set_defaults(run=_predict)
-
-
+@COMMAND.command(
+    "predict",
+    "Predict published measurements.",
+    "lanewise engine predict --rows wse.csv --out predicted.csv",
+    argument("--rows", required=True, metavar="FILE", help="CSV of measurements"),
+    argument("--out", metavar="FILE", help="default: standard output"),
+    description="Write a CSV of measurements again, with what the engines predict.",
+)
 def _predict(arguments: argparse.Namespace) -> int:
     try:
         _write(arguments.out, predict_file(Path(arguments.rows)))
@@ -199,27 +181,23 @@ def _predict(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_replay(kinds: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = kinds.add_parser(
-        "replay",
-        help="Replay a server's request log.",
-        description="Write a per-request log again, with the times our engine would have given.",
-        epilog="example: lanewise engine replay --requests log.csv.gz --gpu RTX-4090 "
-        "--model Llama-3.1-8B --max-num-seqs 256",
-    )
-    parser.add_argument("--requests", required=True, metavar="FILE", help="CSV, plain or gzipped")
-    parser.add_argument("--gpu", required=True, metavar="NAME")
-    parser.add_argument("--model", required=True, metavar="NAME", help="a public model shape")
-    parser.add_argument("--engine", default=LOG_ENGINE, help="constants (default: %(default)s)")
-    parser.add_argument("--tp", type=int, default=1, help="tensor parallel (default 1)")
-    parser.add_argument("--precision", default="bf16", help="weights (default: %(default)s)")
-    parser.add_argument("--max-num-seqs", type=int, default=128)
-    parser.add_argument("--max-num-batched-tokens", type=int, default=2048)
-    parser.add_argument("--kv-capacity-tokens", type=int, help="default: what the memory holds")
-    parser.add_argument("--out", metavar="FILE", help="default: standard output")
-    parser.set_defaults(run=_replay)
-
-
+@COMMAND.command(
+    "replay",
+    "Replay a server's request log.",
+    "lanewise engine replay --requests log.csv.gz --gpu RTX-4090 --model\n"
+    "Llama-3.1-8B --max-num-seqs 256",
+    argument("--requests", required=True, metavar="FILE", help="CSV, plain or gzipped"),
+    argument("--gpu", required=True, metavar="NAME"),
+    argument("--model", required=True, metavar="NAME", help="a public model shape"),
+    argument("--engine", default=LOG_ENGINE, help="constants (default: %(default)s)"),
+    argument("--tp", type=int, default=1, help="tensor parallel (default 1)"),
+    argument("--precision", default="bf16", help="weights (default: %(default)s)"),
+    argument("--max-num-seqs", type=int, default=128),
+    argument("--max-num-batched-tokens", type=int, default=2048),
+    argument("--kv-capacity-tokens", type=int, help="default: what the memory holds"),
+    argument("--out", metavar="FILE", help="default: standard output"),
+    description="Write a per-request log again, with the times our engine would have given.",
+)
 def _replay(arguments: argparse.Namespace) -> int:
     try:
         cost = GpuCost(

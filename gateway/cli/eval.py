@@ -1,53 +1,18 @@
-"""`lanewise eval` and `lanewise route --batch`: how good the classifier is, and many decisions.
+"""`lanewise eval`: how good the classifier is, on labelled records.
 
-An edge: it uses the event loop and the clock.
+An edge: it calls other edges.
 """
 
 import argparse
-import asyncio
-import sys
-import time
 from pathlib import Path
 
-from gateway.cli.preview import find_tenant, idle_stats
-from gateway.config.config import Config
+from gateway.cli.command import Command, argument
 from gateway.config.sections import ConfigError
-from gateway.process.app import load_policy
-from router.classify.task import Hints
 from router.classify.weights_file import WEIGHTS_PATH, WeightsError, load_model
 from router.policy.policy import DEFAULT_POLICY
-from router.record.batch import Desk, decide_lines
+from router.record.batch import Desk
 from router.record.labelled import RecordError, read_records
 from router.record.report import judge, report, stability_report
-
-
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `eval`."""
-    text = "Measure the classifier on labelled records."
-    parser = commands.add_parser(
-        "eval",
-        help=text,
-        description=text,
-        epilog="example: lanewise eval --data records.jsonl\n"
-        "docs/classifier.md says what each figure means.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--data",
-        metavar="FILE",
-        type=Path,
-        nargs="+",
-        required=True,
-        help="JSONL, plain or gzipped, or a folder of such files",
-    )
-    parser.add_argument(
-        "--weights",
-        metavar="FILE",
-        type=Path,
-        default=WEIGHTS_PATH,
-        help="another classifier's weights (default: the installed ones)",
-    )
-    parser.set_defaults(run=_eval)
 
 
 def _eval(arguments: argparse.Namespace) -> int:
@@ -71,26 +36,24 @@ def _eval(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def route_batch(config: Config, path: str, *, model: str, tenant_id: str | None) -> int:
-    """Decide every line of a JSONL file (`-`: standard input); decisions go to standard output.
-
-    Raises:
-        ConfigError: The file cannot be read, the tenant is unknown, or the policy is not valid.
-    """
-    desk = Desk(
-        policy=load_policy(config.policy_path),
-        tenant=find_tenant(config, tenant_id),
-        stats=asyncio.run(idle_stats(config)),
-        hints=Hints(model=model),
-        unix_s=time.time(),
-    )
-    try:
-        with sys.stdin.buffer if path == "-" else open(path, "rb") as lines:
-            for decision in decide_lines(lines, desk, time.perf_counter_ns):
-                sys.stdout.buffer.write(decision + b"\n")
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise ConfigError(f"--batch {path}: {error.strerror}") from error
-    sys.stdout.buffer.flush()
-    return 0
+COMMAND = Command(
+    "lanewise eval --data records.jsonl\ndocs/classifier.md says what each figure means.",
+    (
+        argument(
+            "--data",
+            metavar="FILE",
+            type=Path,
+            nargs="+",
+            required=True,
+            help="JSONL, plain or gzipped, or a folder of such files",
+        ),
+        argument(
+            "--weights",
+            metavar="FILE",
+            type=Path,
+            default=WEIGHTS_PATH,
+            help="another classifier's weights (default: the installed ones)",
+        ),
+    ),
+    run=_eval,
+)

@@ -11,37 +11,21 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
 
 from gateway.config.command_error import CommandError
 from gateway.config.version import VERSION
 
-
-class Command(NamedTuple):
-    """A command before it is loaded: `module.add(commands)` adds it, with this help."""
-
-    module: str
-    help: str
-
-
-COMMANDS = {
-    "serve": Command("gateway.cli.serve", "Start the gateway."),
-    "chat": Command(
-        "gateway.cli.chat",
-        "Talk to a gateway from the terminal; typing while it answers redirects it.",
-    ),
-    "route": Command(
-        "gateway.cli.route", "Say where a prompt would go, and why, without running it."
-    ),
-    "engine": Command(
-        "gateway.cli.engine", "One simulated engine: served alone, or asked what it predicts."
-    ),
-    "eval": Command("gateway.cli.eval", "Measure the classifier on labelled records."),
-    "keys": Command("gateway.cli.tenants", "Make, list, rotate and revoke tenants' keys."),
-    "tenants": Command("gateway.cli.tenants", "Make, list, change and delete tenants."),
-    "tiers": Command("gateway.cli.tenants", "List, set and delete tiers of tenants."),
-    "usage": Command("gateway.cli.usage", "Export what tenants used."),
-    "policy": Command("gateway.cli.policy", "Check, compare, apply and roll back policies."),
+COMMANDS = {  # name, which is its module's, too -> help
+    "serve": "Start the gateway.",
+    "chat": "Talk to a gateway from the terminal; typing while it answers redirects it.",
+    "route": "Say where a prompt would go, and why, without running it.",
+    "engine": "One simulated engine: served alone, or asked what it predicts.",
+    "eval": "Measure the classifier on labelled records.",
+    "keys": "Make, list, rotate and revoke tenants' keys.",
+    "tenants": "Make, list, change and delete tenants.",
+    "tiers": "List, set and delete tiers of tenants.",
+    "usage": "Export what tenants used.",
+    "policy": "Check, compare, apply and roll back policies.",
 }
 
 
@@ -53,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.run(arguments)
     except CommandError as error:
         print(f"lanewise: {error}", file=sys.stderr)
-        return 2
+        return error.exit_status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # whoever read our output has enough
@@ -70,10 +54,10 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"lanewise {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     # Before the command only options without a value can stand.
-    called = COMMANDS.get(next((word for word in argv if not word.startswith("-")), ""))
-    for name, command in COMMANDS.items():
-        if called is None or command.module != called.module:
-            commands.add_parser(name, help=command.help)
-    if called is not None:
-        import_module(called.module).add(commands)
+    called = next((word for word in argv if not word.startswith("-")), "")
+    for name, text in COMMANDS.items():
+        if name == called:
+            import_module(f"gateway.cli.{name}").COMMAND.add_to(commands, name, text)
+        else:
+            commands.add_parser(name, help=text)
     return parser

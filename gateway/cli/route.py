@@ -1,47 +1,126 @@
-"""`lanewise route`.
+"""`lanewise route`: where prompts would go, and why, without running them.
 
-An edge: it uses the operating system.
+The engines are idle and the pools full.
+
+An edge: it uses the event loop, the operating system and the clock.
 """
 
 import argparse
-import json
+import asyncio
 import os
 import sys
+import time
+from typing import Any
 
-from gateway.cli.eval import route_batch
-from gateway.cli.parser import Commands, add_command
-from gateway.cli.preview import preview
-from gateway.config.config import load_config
+import msgspec
+
+from backends.contract import BackendStats, ContextItem
+from gateway.cli.command import Command, argument, one_of
+from gateway.cli.output import show
+from gateway.config.config import Config, load_config
 from gateway.config.config_file import read_config
-
-
-def add(commands: Commands) -> None:
-    """Add `route`."""
-    parser = add_command(
-        commands,
-        "route",
-        "Say where a prompt would go, and why, without running it.",
-        'lanewise route "Find the race condition in our lock manager"',
-    )
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("prompt", nargs="?", help="the prompt; - reads it from standard input")
-    asked.add_argument(
-        "--batch", metavar="FILE", help='JSONL of {"id", "text"}, or -: one decision a line'
-    )
-    parser.add_argument("--config", metavar="FILE", help="TOML; without it, development defaults")
-    parser.add_argument("--model", default="auto", help="a model id (default: auto)")
-    parser.add_argument("--tenant", help="decide for this tenant (default: the first)")
-    parser.add_argument("--json", action="store_true", help="print the decision as JSON")
-    parser.set_defaults(run=_route)
+from gateway.config.sections import ConfigError
+from gateway.process.app import load_policy, make_backends
+from gateway.task.routing import decided_routing
+from gateway.transport.ids import new_id
+from gateway.wire.events import CreateBody
+from gateway.wire.requests import make_task, parse_create
+from router.classify.classify import classify, features
+from router.classify.task import Hints, Task, Tenant
+from router.decide.admission import decide, demands, explain
+from router.decide.decision import Refusal
+from router.decide.ranking import rank
+from router.decide.weighing import weigh
+from router.pools.pools import MemoryPools
+from router.record.batch import Desk, decide_lines
 
 
 def _route(arguments: argparse.Namespace) -> int:
     config = load_config(read_config(arguments.config), os.environ)
+    tenant = _find_tenant(config, arguments.tenant)
     if arguments.batch is not None:
-        return route_batch(
-            config, arguments.batch, model=arguments.model, tenant_id=arguments.tenant
-        )
+        return _route_batch(config, arguments.batch, tenant, arguments.model)
     prompt = sys.stdin.read() if arguments.prompt == "-" else arguments.prompt
-    lines, decision = preview(config, prompt, model=arguments.model, tenant_id=arguments.tenant)
-    print(json.dumps(decision, indent=2) if arguments.json else "\n".join(lines), flush=True)
-    return 0 if "route" in decision else 1
+    parsed = parse_create(CreateBody(model=arguments.model, input=prompt), f"resp_{new_id()}")
+    items = tuple(item for item in parsed.input.items if isinstance(item, ContextItem))
+    task = make_task(
+        parsed, items, tenant, last_backend=None, arrived_us=0, arrived_unix_s=time.time()
+    )
+    lines, decision = asyncio.run(_decide(config, tenant, task))
+    return show(arguments, decision, "\n".join(lines), 0 if "route" in decision else 1)
+
+
+def _find_tenant(config: Config, tenant_id: str | None) -> Tenant:
+    """The tenant of this id; without one, the first."""
+    tenants = {tenant.id: tenant.tenant(config.tiers) for tenant in config.tenants}
+    tenant = tenants.get(tenant_id) if tenant_id else next(iter(tenants.values()))
+    if tenant is None:
+        raise ConfigError(f"--tenant {tenant_id!r}: expected one of {', '.join(tenants)}")
+    return tenant
+
+
+async def _idle_stats(config: Config) -> list[BackendStats]:
+    """The configured backends as they are when all are up and nothing runs."""
+    backends = make_backends(config.backends)
+    try:
+        stats = [backend.stats() for backend in backends.values()]
+    finally:
+        for backend in backends.values():
+            await backend.close()
+    return [msgspec.structs.replace(one, healthy=True) for one in stats]
+
+
+async def _decide(config: Config, tenant: Tenant, task: Task) -> tuple[list[str], dict[str, Any]]:
+    """The decision in sentences, and as an object."""
+    policy = load_policy(config.policy_path).for_tenant(tenant.id)
+    stats = await _idle_stats(config)
+    task_class = classify(features(task), policy.band)
+    task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
+    ranked = rank(policy, task, task_class, stats)
+    if isinstance(ranked, Refusal):
+        return [f"Refused ({ranked.code}): {ranked.message}"], msgspec.to_builtins(ranked)
+    asked = demands(task, task_class, ranked)
+    grant = MemoryPools().reserve_first(tenant, task.id, asked, now_us=0)
+    decision = decide(task, task_class, ranked, grant, policy)
+    infos = {stat.info.name: stat.info for stat in stats}
+    return explain(decision), msgspec.to_builtins(decided_routing(task, decision, infos))
+
+
+def _route_batch(config: Config, path: str, tenant: Tenant, model: str) -> int:
+    """Decide every line of a JSONL file (`-`: standard input); decisions go to standard output."""
+    desk = Desk(
+        policy=load_policy(config.policy_path),
+        tenant=tenant,
+        stats=asyncio.run(_idle_stats(config)),
+        hints=Hints(model=model),
+        unix_s=time.time(),
+    )
+    try:
+        with sys.stdin.buffer if path == "-" else open(path, "rb") as lines:
+            for decision in decide_lines(lines, desk, time.perf_counter_ns):
+                sys.stdout.buffer.write(decision + b"\n")
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise ConfigError(f"--batch {path}: {error.strerror}") from error
+    sys.stdout.buffer.flush()
+    return 0
+
+
+COMMAND = Command(
+    'lanewise route "Find the race condition in our lock manager"',
+    (
+        one_of(
+            argument("prompt", nargs="?", help="the prompt; - reads it from standard input"),
+            argument(
+                "--batch", metavar="FILE", help='JSONL of {"id", "text"}, or -: one decision a line'
+            ),
+            required=True,
+        ),
+        argument("--config", metavar="FILE", help="TOML; without it, development defaults"),
+        argument("--model", default="auto", help="a model id (default: auto)"),
+        argument("--tenant", help="decide for this tenant (default: the first)"),
+        argument("--json", action="store_true", help="print the decision as JSON"),
+    ),
+    run=_route,
+)

@@ -6,31 +6,11 @@ An edge: it uses the operating system.
 import argparse
 import os
 
-from gateway.cli.parser import Commands, add_command
+from gateway.cli.command import Command, argument
 from gateway.config.config import load_config
 from gateway.config.config_file import read_config
 from gateway.process.server import serve
 from gateway.process.supervisor import supervise
-
-
-def add(commands: Commands) -> None:
-    """Add `serve`."""
-    parser = add_command(
-        commands,
-        "serve",
-        "Start the gateway.",
-        "lanewise serve --config lanewise.toml --port 9000",
-    )
-    parser.add_argument("--config", metavar="FILE", help="TOML; without it, development defaults")
-    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on (default 8080; 0: any)")
-    parser.add_argument(
-        "--redis", metavar="URL", help="redis://, rediss:// or unix:// (default: an embedded Redis)"
-    )
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes that share the port (default 1)"
-    )
-    parser.set_defaults(run=_serve)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -43,3 +23,25 @@ def _serve(arguments: argparse.Namespace) -> int:
         workers=arguments.workers,
     )
     return supervise(config) if config.server.workers > 1 else serve(config)
+
+
+COMMAND = Command(
+    "lanewise serve --config lanewise.toml --port 9000",
+    (
+        argument("--config", metavar="FILE", help="TOML; without it, development defaults"),
+        argument("--host", help="address to listen on (default 127.0.0.1)"),
+        argument("--port", type=int, help="port to listen on (default 8080; 0: any)"),
+        argument(
+            "--redis",
+            metavar="URL",
+            help="redis://, rediss:// or unix:// (default: an embedded Redis)",
+        ),
+        argument(
+            "--workers",
+            type=int,
+            metavar="N",
+            help="processes that share the port (default 1)",
+        ),
+    ),
+    run=_serve,
+)

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 from redis.exceptions import RedisError
 
+from gateway.cli.command import Command, argument
 from gateway.config.config import load_config
 from gateway.config.config_file import read_config
 from gateway.config.sections import ConfigError, masked_url
@@ -22,39 +23,27 @@ from router.redis.client import redis_client
 TIMEOUT_S = 30.0
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `usage` with `export`."""
-    text = "Export what tenants used."
-    usage = commands.add_parser(
-        "usage",
-        help=text,
-        description=text,
-        epilog="example: lanewise usage export --out usage.csv",
-    )
-    text = "Move the usage ledger from Redis into a file: each entry once, also if it is cut."
-    parser = usage.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "export",
-        help=text,
-        description=text,
-        epilog="example: lanewise usage export --out usage.csv --redis redis://127.0.0.1:6379\n"
-        "Run it again for the same .csv to append, or to finish what was cut.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
+COMMAND = Command("lanewise usage export --out usage.csv")
+
+
+@COMMAND.command(
+    "export",
+    "Move the usage ledger from Redis into a file: each entry once, also if it is cut.",
+    "lanewise usage export --out usage.csv --redis redis://127.0.0.1:6379\n"
+    "Run it again for the same .csv to append, or to finish what was cut.",
+    argument(
         "--out", metavar="FILE", type=Path, required=True, help=".csv, or .parquet (needs pyarrow)"
-    )
-    parser.add_argument("--redis", metavar="URL", help="(default: $LANEWISE_REDIS_URL)")
-    parser.add_argument("--config", metavar="FILE", type=Path, help="the gateway's")
-    parser.add_argument(
+    ),
+    argument("--redis", metavar="URL", help="(default: $LANEWISE_REDIS_URL)"),
+    argument("--config", metavar="FILE", type=Path, help="the gateway's"),
+    argument(
         "--adopt",
         metavar="CONSUMER",
         help="take over what was handed out for another file that will never be finished, into a "
         "new one; the other file may have some of it",
-    )
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.set_defaults(run=_export)
-
-
+    ),
+    argument("--json", action="store_true", help="print the summary as JSON"),
+)
 def _export(arguments: argparse.Namespace) -> int:
     toml = read_config(arguments.config)
     url = load_config(toml, os.environ, redis_url=arguments.redis).redis.url

@@ -3,3 +3,5 @@
 
 class CommandError(Exception):
     """The message says what to do; more would only hide it."""
+
+    exit_status = 2  # of the process

@@ -16,7 +16,7 @@ from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser()
-    engine_command.add(made.add_subparsers())
+    engine_command.COMMAND.add_to(made.add_subparsers(), "engine", "")
     return made
 
 

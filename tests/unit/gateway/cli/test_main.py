@@ -48,7 +48,7 @@ def test_the_table_says_what_the_command_says(name: str) -> None:
     action = choices(make_parser([name]))
     assert action is not None
     helps = {choice.dest: choice.help for choice in action._choices_actions}
-    assert helps == {name: command.help for name, command in COMMANDS.items()}
+    assert helps == COMMANDS
 
 
 @pytest.mark.parametrize("given", [["keys"], ["--help", "keys"], ["unknown"], [], ["--version"]])

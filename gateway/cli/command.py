@@ -1,0 +1,73 @@
+"""A command as a record: an example of it, its arguments, and what it runs or holds.
+
+The module of a command has one as `COMMAND`; its name and its help stand in `main.py`.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Run = Callable[[argparse.Namespace], int]  # returns the process's exit status
+Argument: TypeAlias = "Callable[[argparse._ActionsContainer], object]"  # adds itself to a parser
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """An argument of a command, written as for `ArgumentParser.add_argument`."""
+    return lambda parser: parser.add_argument(*names, **options)
+
+
+def one_of(*arguments: Argument, required: bool = False) -> Argument:
+    """Arguments that exclude each other."""
+
+    def add(parser: "argparse._ActionsContainer") -> None:
+        group = parser.add_mutually_exclusive_group(required=required)
+        for add_one in arguments:
+            add_one(group)
+
+    return add
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that runs a function, or one that only holds others."""
+
+    example: str
+    arguments: tuple[Argument, ...] = ()
+    run: Run | None = None  # None: it holds others, which `command` adds
+    description: str = ""  # instead of the help that a list of commands shows
+    note: str = ""  # after the example, in the help of this command and of those that it holds
+    shared: tuple[Argument, ...] = ()  # of each command that it holds
+    metavar: str = "COMMAND"  # what those are called
+    held: "dict[str, tuple[str, Command]]" = field(default_factory=dict)  # name -> help, command
+
+    def command(
+        self, name: str, text: str, example: str, *arguments: Argument, description: str = ""
+    ) -> Callable[[Run], Run]:
+        """Have the decorated function run as a command that this one holds; `text` is its help."""
+
+        def add(run: Run) -> Run:
+            given = (*self.shared, *arguments)
+            self.held[name] = text, Command(example, given, run, description, self.note)
+            return run
+
+        return add
+
+    def add_to(self, commands: Commands, name: str, text: str) -> None:
+        """Add it to a parser's commands; `text` is its help."""
+        parser = commands.add_parser(
+            name,
+            help=text,
+            description=self.description or text,
+            epilog=f"example: {self.example}" + (f"\n\n{self.note}" if self.note else ""),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for add_one in self.arguments:
+            add_one(parser)
+        if self.run is not None:
+            parser.set_defaults(run=self.run)
+            return
+        below = parser.add_subparsers(required=True, metavar=self.metavar)
+        for held_name, (held_text, command) in self.held.items():
+            command.add_to(below, held_name, held_text)

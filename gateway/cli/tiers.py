@@ -1,0 +1,49 @@
+"""`lanewise tiers`: tiers of tenants, over the admin API.
+
+An edge: it calls other edges.
+"""
+
+import argparse
+
+from gateway.cli.admin_client import ADMIN_ARGUMENTS, ask_admin
+from gateway.cli.command import Command, argument
+from gateway.cli.output import show, show_table
+from gateway.cli.tenants import limits_in_words, parse_limits
+
+COMMAND = Command("lanewise tiers list --json", shared=ADMIN_ARGUMENTS)
+
+
+@COMMAND.command("list", "List all tiers.", "lanewise tiers list")
+def _list(arguments: argparse.Namespace) -> int:
+    tiers = ask_admin(arguments, "GET", "tiers")
+    columns = ("name", "tenants", "weight", "limits")
+    return show_table(
+        arguments, tiers, columns, lambda row: row | {"limits": limits_in_words(row["limits"])}
+    )
+
+
+@COMMAND.command(
+    "set",
+    "Make a tier, or replace one; groups without limits are not its tenants' to use.",
+    "lanewise tiers set trial --limit deep.requests_per_min=10 "
+    "--limit deep.tokens_per_min=20000 --limit deep.max_concurrent=1",
+    argument("tier", help="1 to 32 of a-z, 0-9, '_' and '-'"),
+    argument("--limit", action="append", default=[], metavar="GROUP.LIMIT=N"),
+    argument("--weight", type=float, default=1.0, help="share when tenants wait"),
+)
+def _set(arguments: argparse.Namespace) -> int:
+    body = {"limits": parse_limits(arguments.limit), "weight": arguments.weight}
+    tier = ask_admin(arguments, "PUT", "tiers", arguments.tier, body=body)
+    words = limits_in_words(tier["limits"])
+    return show(arguments, tier, f"Tier {tier['name']} ({tier['tenants']} tenants): {words}")
+
+
+@COMMAND.command(
+    "delete",
+    "Delete a tier that no tenant has.",
+    "lanewise tiers delete trial",
+    argument("tier"),
+)
+def _delete(arguments: argparse.Namespace) -> int:
+    gone = ask_admin(arguments, "DELETE", "tiers", arguments.tier)
+    return show(arguments, gone, f"Tier {gone['name']} is deleted.")
