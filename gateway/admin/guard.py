@@ -1,16 +1,18 @@
-"""What every admin route shares: the guard, and who made the change.
+"""What every admin route shares: the guard, and changes that say who made them.
 
 A route below `/admin` that changes nothing although it is no GET says so: `opt=READS`.
 
 An edge: it calls other edges.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from gateway.access.admin_keys import Admin
+from gateway.access.tenant_store import AuditEntry, Change
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
 
@@ -36,3 +38,16 @@ def services_of(request: AnyRequest) -> Services:
     """The parts of the gateway."""
     services: Services = request.app.state.services
     return services
+
+
+async def write_records(
+    request: AnyRequest, action: str, subject: str, records: Mapping[str, bytes]
+) -> None:
+    """Put records in the place of those that this process knows; an empty one is deleted."""
+    services = services_of(request)
+    known = services.access.keys.tenant_view
+    changes = [Change(name, known.raw(name), after) for name, after in records.items()]
+    audit = AuditEntry(
+        at_s=services.gw.wall_s(), author=admin_of(request).name, action=action, subject=subject
+    )
+    await services.access.tenant_store.write(changes, audit)

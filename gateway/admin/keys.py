@@ -10,8 +10,7 @@ import msgspec
 from litestar import get, post
 from msgspec import Meta
 
-from gateway.access.tenant_store import AuditEntry, Change
-from gateway.admin.guard import admin_of, services_of
+from gateway.admin.guard import admin_of, services_of, write_records
 from gateway.config.keys import (
     ID_BYTES,
     MAX_NAME_CHARS,
@@ -71,11 +70,6 @@ class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
     record: KeyView
 
 
-def record_change(services: Services, name: str, after: bytes) -> Change:
-    """A record to be written instead of what this process knows."""
-    return Change(name, services.access.keys.tenant_view.raw(name), after)
-
-
 @get("/keys")
 async def list_keys(request: AnyRequest, tenant: str | None = None) -> list[KeyView]:
     """Keys, the newest first: of one tenant, or of all. Those that ended are listed for 30 days."""
@@ -92,15 +86,11 @@ async def create_key(request: AnyRequest, data: NewKey) -> MadeKey:
     services = services_of(request)
     if services.access.keys.tenant_view.tenant(data.tenant) is None:
         raise ProtocolError("not_found", f"No tenant '{data.tenant[:80]}'. Create it first.")
-    record, key = _make(
-        request, data.tenant, name=data.name, expires_in_s=data.expires_in_s, replaces=None
-    )
-    others = _reap(services, record.created_s)
+    others = _reaped(services)
     tenant = services.access.keys.tenant_view.raw(f"tenant:{data.tenant}")
     if tenant:  # it must still be there when the key is written
-        others.append(Change(f"tenant:{data.tenant}", tenant, tenant))
-    await _write(request, "keys.create", record, others)
-    return MadeKey(key=key, record=(await _views(services, [record]))[0])
+        others[f"tenant:{data.tenant}"] = tenant
+    return await _make(request, "keys.create", data.tenant, data.name, data.expires_in_s, others)
 
 
 @post("/keys/{key_id:str}/rotate")
@@ -112,15 +102,13 @@ async def rotate_key(request: AnyRequest, key_id: str, data: Rotation) -> MadeKe
     if old.state(now_s) != "active":
         message = f"Key '{key_id}' is {old.state(now_s)}: create a new one instead."
         raise ProtocolError("conflict", message)
-    record, key = _make(
-        request, old.tenant_id, name=old.name, expires_in_s=data.expires_in_s, replaces=old.id
-    )
     ends_s = now_s + data.overlap_s
     if old.not_after_s is not None:
         ends_s = min(ends_s, old.not_after_s)
-    ending = _changed(services, msgspec.structs.replace(old, not_after_s=ends_s))
-    await _write(request, "keys.rotate", record, [ending])
-    return MadeKey(key=key, record=(await _views(services, [record]))[0])
+    ending = _encoded(msgspec.structs.replace(old, not_after_s=ends_s))
+    return await _make(
+        request, "keys.rotate", old.tenant_id, old.name, data.expires_in_s, ending, replaces=old.id
+    )
 
 
 @post("/keys/{key_id:str}/revoke", status_code=200)
@@ -130,21 +118,24 @@ async def revoke_key(request: AnyRequest, key_id: str) -> KeyView:
     record = _find(services, key_id)
     if record.revoked_s is None:
         record = msgspec.structs.replace(record, revoked_s=services.gw.wall_s())
-        await _write(request, "keys.revoke", record, [])
+        await _write(request, "keys.revoke", record, {})
     return (await _views(services, [record]))[0]
 
 
 HANDLERS: list[Any] = [list_keys, create_key, rotate_key, revoke_key]
 
 
-def _make(
+async def _make(
     request: AnyRequest,
+    action: str,
     tenant_id: str,
-    *,
     name: str,
     expires_in_s: int | None,
-    replaces: str | None,
-) -> tuple[KeyRecord, str]:
+    others: dict[str, bytes],
+    *,
+    replaces: str | None = None,
+) -> MadeKey:
+    """Make a key, and write it together with other records."""
     services = services_of(request)
     peppers, now_s = services.access.peppers, services.gw.wall_s()
     if peppers.current is None:
@@ -171,7 +162,8 @@ def _make(
         not_after_s=None if expires_in_s is None else now_s + expires_in_s,
         replaces=replaces,
     )
-    return record, key
+    await _write(request, action, record, others)
+    return MadeKey(key=key, record=(await _views(services, [record]))[0])
 
 
 def _find(services: Services, key_id: str) -> KeyRecord:
@@ -182,27 +174,24 @@ def _find(services: Services, key_id: str) -> KeyRecord:
     return record
 
 
-def _reap(services: Services, now_s: int) -> list[Change]:
-    """Forgets keys that ended long ago, some at a time, so that records do not pile up."""
-    tenant_view = services.access.keys.tenant_view
-    ends = {key.id: key.revoked_s or key.not_after_s for key in tenant_view.keys.values()}
+def _reaped(services: Services) -> dict[str, bytes]:
+    """Deletes keys that ended long ago, some at a time, so that records do not pile up."""
+    now_s = services.gw.wall_s()
+    keys = services.access.keys.tenant_view.keys.values()
+    ends = {key.id: key.revoked_s or key.not_after_s for key in keys}
     dead = [key_id for key_id, end_s in ends.items() if end_s and end_s + DEAD_KEPT_S < now_s]
-    return [record_change(services, f"key:{key_id}", b"") for key_id in dead[:MAX_FORGOTTEN]]
+    return {f"key:{key_id}": b"" for key_id in dead[:MAX_FORGOTTEN]}
 
 
-def _changed(services: Services, record: KeyRecord) -> Change:
-    return record_change(services, f"key:{record.id}", msgspec.json.encode(record))
+def _encoded(record: KeyRecord) -> dict[str, bytes]:
+    return {f"key:{record.id}": msgspec.json.encode(record)}
 
 
-async def _write(request: AnyRequest, action: str, record: KeyRecord, others: list[Change]) -> None:
-    services = services_of(request)
-    audit = AuditEntry(
-        at_s=services.gw.wall_s(),
-        author=admin_of(request).name,
-        action=action,
-        subject=f"{record.tenant_id}/{record.id}",
-    )
-    await services.access.tenant_store.write([*others, _changed(services, record)], audit)
+async def _write(
+    request: AnyRequest, action: str, record: KeyRecord, others: dict[str, bytes]
+) -> None:
+    subject = f"{record.tenant_id}/{record.id}"
+    await write_records(request, action, subject, others | _encoded(record))
 
 
 async def _views(services: Services, records: list[KeyRecord]) -> list[KeyView]:

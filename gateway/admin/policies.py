@@ -29,6 +29,7 @@ from router.policy.store import (
     MAX_LISTED,
     AuditLine,
     NoSuchVersion,
+    PolicyStore,
     Stored,
     read_version,
 )
@@ -151,10 +152,8 @@ async def get_policies(request: AnyRequest) -> PoliciesView:
     policies = services_of(request).policies
     state = await policies.store.state()
     versions = await policies.store.versions()
-    current = policies.current
-    in_force = InForceView(
-        version=current.version, source=current.source, shadow=current.shadow_version
-    )
+    now = policies.current
+    in_force = InForceView(version=now.version, source=now.source, shadow=now.shadow_version)
     return PoliciesView(
         active=state.active, shadow=state.shadow, in_force=in_force, versions=versions
     )
@@ -189,10 +188,7 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
     content = data.document.encode()
     policy = await asyncio.to_thread(parse_policy, content, data.name)
     version, is_new = await policies.store.put(
-        content,
-        author=admin_of(request).name,
-        comment=data.comment,
-        floor=policies.highest,
+        content, author=admin_of(request).name, comment=data.comment, floor=policies.highest
     )
     active = (await policies.store.state()).active
     warnings = await _warnings(services, policy, data)
@@ -255,31 +251,31 @@ async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
 @post("/policies/{version:int}/activate", status_code=200)
 async def activate_policy(request: AnyRequest, version: int, data: Activation) -> ChangeView:
     """Put a version in force, everywhere within a second."""
-    store = services_of(request).policies.store
-    expected = data.expected
-    if expected is None:
-        expected = (await store.state()).active
+    policies = services_of(request).policies
+    before = await _expected(policies.store, data)
     author = admin_of(request).name
-    await store.activate(version, expected=expected, author=author, comment=data.comment)
-    await services_of(request).policies.refresh()
-    return ChangeView(before=expected, active=version)
+    await policies.store.activate(version, expected=before, author=author, comment=data.comment)
+    await policies.refresh()
+    return ChangeView(before=before, active=version)
+
+
+async def _expected(store: PolicyStore, data: Activation) -> int:
+    return (await store.state()).active if data.expected is None else data.expected
 
 
 @post("/policies/rollback", status_code=200)
 async def roll_policy_back(request: AnyRequest, data: Activation) -> ChangeView:
     """Put the version in force that was before."""
-    store = services_of(request).policies.store
+    policies = services_of(request).policies
+    before = await _expected(policies.store, data)
+    author = admin_of(request).name
     try:
-        expected = data.expected
-        if expected is None:
-            expected = (await store.state()).active
-        author = admin_of(request).name
-        active = await store.rollback(expected=expected, author=author, comment=data.comment)
+        active = await policies.store.rollback(expected=before, author=author, comment=data.comment)
     except NoSuchVersion as error:
         message = f"Nothing to roll back to: {error}."
         raise ProtocolError("not_found", message) from error
-    await services_of(request).policies.refresh()
-    return ChangeView(before=expected, active=active)
+    await policies.refresh()
+    return ChangeView(before=before, active=active)
 
 
 @post("/policies/shadow", status_code=200)
@@ -340,8 +336,8 @@ async def get_decisions(
     recorder = services.gw.recorder
     recent = list(reversed(recorder.recent if recorder else ()))
     if services.fleet is not None:
-        told = await services.fleet.gather("decisions")
-        of_all = [msgspec.json.decode(each, type=list[DecisionRecord]) for each in told]
+        answers = await services.fleet.gather("decisions")
+        of_all = [msgspec.json.decode(each, type=list[DecisionRecord]) for each in answers]
         recent = sorted(chain(*of_all), key=lambda record: record.at, reverse=True)
     found = [record for record in recent if tenant in (None, record.tenant)]
     return found[: max(0, limit)]

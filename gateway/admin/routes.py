@@ -75,8 +75,8 @@ async def get_admin_health(request: AnyRequest) -> HealthView:
     services = services_of(request)
     if services.fleet is None:
         return health_of(services)
-    told = await services.fleet.gather("health")
-    views = [msgspec.json.decode(view, type=HealthView) for view in told]
+    answers = await services.fleet.gather("health")
+    views = [msgspec.json.decode(view, type=HealthView) for view in answers]
     return HealthView(
         version=VERSION,
         workers=len(views),
@@ -91,18 +91,11 @@ async def get_admin_health(request: AnyRequest) -> HealthView:
 async def get_backends(request: AnyRequest) -> list[BackendView]:
     """The backends of this process, and how busy each is."""
     return [
-        BackendView(
-            name=stats.info.name,
-            model=stats.info.model,
-            group=stats.info.group,
-            healthy=stats.healthy,
-            simulated=stats.info.simulated,
-            window_tokens=stats.info.window_tokens,
-            running=stats.num_running,
-            waiting=stats.num_waiting,
-            max_num_seqs=stats.max_num_seqs,
-            kv_used_tokens=stats.kv_used_tokens,
-            kv_capacity_tokens=stats.kv_capacity_tokens,
+        msgspec.convert(
+            msgspec.structs.asdict(stats.info)
+            | msgspec.structs.asdict(stats)
+            | {"running": stats.num_running, "waiting": stats.num_waiting},
+            BackendView,
         )
         for stats in services_of(request).gw.backend_stats()
     ]
@@ -120,13 +113,13 @@ async def get_pools(request: AnyRequest, tenant_id: str) -> list[PoolView]:
     balances = await services.gw.pools.balances(tenant)
     return [
         PoolView(
-            group=balance.group,
-            unit=balance.unit,
-            limit=balance.limit,
-            remaining=balance.remaining,
-            reset_s=balance.reset_us / 1e6,
+            group=one.group,
+            unit=one.unit,
+            limit=one.limit,
+            remaining=one.remaining,
+            reset_s=one.reset_us / 1e6,
         )
-        for balance in balances
+        for one in balances
     ]
 
 

@@ -10,10 +10,9 @@ from litestar import delete, get, patch, post, put
 from msgspec import UNSET, Meta, UnsetType
 
 from backends.contract import BackendGroup
-from gateway.access.tenant_store import AuditEntry, Change
+from gateway.access.tenant_store import AuditEntry
 from gateway.access.tenant_view import TenantsView
-from gateway.admin.guard import admin_of, services_of
-from gateway.admin.keys import record_change
+from gateway.admin.guard import services_of, write_records
 from gateway.config.tenants import (
     Limit,
     TenantRecord,
@@ -92,14 +91,8 @@ async def create_tenant(request: AnyRequest, data: NewTenant) -> TenantView:
     """Make a tenant; it has no keys yet."""
     if data.id in _tenant_view(request).tenants:
         raise ProtocolError("conflict", f"There is a tenant '{data.id}' already. Change that one.")
-    record = TenantRecord(
-        id=data.id,
-        tier=data.tier,
-        limits=data.limits,
-        access=data.access,
-        weight=data.weight,
-        created_s=services_of(request).gw.wall_s(),
-    )
+    given = msgspec.structs.asdict(data)
+    record = TenantRecord(**given, created_s=services_of(request).gw.wall_s())
     await _keep(request, "tenants.create", record)
     return _view(request, record)
 
@@ -109,16 +102,13 @@ async def change_tenant(request: AnyRequest, tenant_id: str, data: TenantChange)
     """Change a tenant; it holds for live connections from their next task on."""
     record = _find(request, tenant_id)
     _check_not_configured(request, tenant_id)
-    fields: dict[str, Any] = {
-        name: value
-        for name in ("tier", "access", "weight")
-        if (value := getattr(data, name)) is not UNSET
-    }
-    if data.limits is None:
-        fields["limits"] = {}
-    elif isinstance(data.limits, dict):
-        fields["limits"] = _merged(record.limits, data.limits)
-    record = msgspec.structs.replace(record, **fields)
+    given = msgspec.structs.asdict(data)
+    if isinstance(data.limits, dict):
+        given["limits"] = _merged(record.limits, data.limits)
+    elif data.limits is None:
+        given["limits"] = {}
+    changes = {name: value for name, value in given.items() if value is not UNSET}
+    record = msgspec.structs.replace(record, **changes)
     await _keep(request, "tenants.set", record)
     return _view(request, record)
 
@@ -131,8 +121,8 @@ async def delete_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
     _find(request, tenant_id)
     _check_not_configured(request, tenant_id)
     names = [f"key:{key.id}" for key in _tenant_view(request).keys_of(tenant_id)]
-    gone = [record_change(services, name, b"") for name in [*names, f"tenant:{tenant_id}"]]
-    await _write(request, "tenants.delete", tenant_id, gone)
+    gone = dict.fromkeys([*names, f"tenant:{tenant_id}"], b"")
+    await write_records(request, "tenants.delete", tenant_id, gone)
     await services.gw.pools.forget(tenant_id)
     return {"id": tenant_id, "deleted": True, "keys": len(names)}
 
@@ -149,8 +139,8 @@ async def set_tier(request: AnyRequest, name: str, data: TierConfig) -> TierView
     fault = fault_of_tier(name, data)
     if fault is not None:
         raise ProtocolError("invalid_value", fault)
-    change = record_change(services_of(request), f"tier:{name}", msgspec.json.encode(data))
-    await _write(request, "tiers.set", name, [change])
+    record = {f"tier:{name}": msgspec.json.encode(data)}
+    await write_records(request, "tiers.set", name, record)
     return _tier_view(request, name, data)
 
 
@@ -165,9 +155,7 @@ async def delete_tier(request: AnyRequest, name: str) -> dict[str, Any]:
     if users and not tenant_view.is_configured_tier(name):
         message = f"Tier '{name}' has {len(users)} tenants, such as '{users[0]}'. Move them first."
         raise ProtocolError("conflict", message)
-    await _write(
-        request, "tiers.delete", name, [record_change(services_of(request), f"tier:{name}", b"")]
-    )
+    await write_records(request, "tiers.delete", name, {f"tier:{name}": b""})
     return {"name": name, "deleted": True}
 
 
@@ -218,17 +206,8 @@ async def _keep(request: AnyRequest, action: str, record: TenantRecord) -> None:
     fault = fault_of(record, _tenant_view(request).tiers)
     if fault is not None:
         raise ProtocolError("invalid_value", fault)
-    content = msgspec.json.encode(record)
-    change = record_change(services_of(request), f"tenant:{record.id}", content)
-    await _write(request, action, record.id, [change])
-
-
-async def _write(request: AnyRequest, action: str, subject: str, changes: list[Change]) -> None:
-    services = services_of(request)
-    audit = AuditEntry(
-        at_s=services.gw.wall_s(), author=admin_of(request).name, action=action, subject=subject
-    )
-    await services.access.tenant_store.write(changes, audit)
+    records = {f"tenant:{record.id}": msgspec.json.encode(record)}
+    await write_records(request, action, record.id, records)
 
 
 def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
