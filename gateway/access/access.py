@@ -63,7 +63,7 @@ async def follow_access(
     )
     with contextlib.suppress(RedisError, OSError):  # `follow` says so, and goes on trying
         await tenant_store.refresh()
-    duties = [
+    followers = [
         asyncio.create_task(tenant_store.follow()),
         asyncio.create_task(_check_often(check)),
         asyncio.create_task(_note_used(tenant_store, keys)),
@@ -71,7 +71,7 @@ async def follow_access(
     try:
         yield Access(keys, tenant_store, known)
     finally:
-        await cancelled(*duties)
+        await cancelled(*followers)
         await _store_used(tenant_store, keys)
 
 

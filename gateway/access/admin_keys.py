@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gateway.access.auth import bearer_of
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY
 from gateway.config.sections import AdminKeyConfig, is_loopback
 from gateway.wire.errors import ProtocolError
@@ -38,11 +39,11 @@ class AdminKeys:
         if not self._admins:
             message = "The admin API is off. Configure `admin.keys`, or set LANEWISE_ADMIN_KEY."
             raise ProtocolError("not_found", message)
-        scheme, _, key = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
+        key = bearer_of(headers)
+        if not key:
             message = "No admin key given. Send it as 'Authorization: Bearer <key>'."
             raise ProtocolError("invalid_api_key", message)
-        admin = self._find(_digest(key.strip()), headers.get("host", ""))
+        admin = self._find(_digest(key), headers.get("host", ""))
         if admin is None:
             raise ProtocolError("invalid_api_key", "Incorrect admin key.")
         if writes and admin.read_only:

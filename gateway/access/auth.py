@@ -19,6 +19,12 @@ _WORDS = {
 _INCORRECT = "Incorrect API key. Ask who runs this gateway."
 
 
+def bearer_of(headers: Mapping[str, str]) -> str:
+    """The key of `Authorization: Bearer <key>`; empty where there is none."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
 class Keys:
     """Every key there is: those of the configuration, and those of the tenants in view.
 
@@ -52,10 +58,7 @@ class Keys:
             ProtocolError: `invalid_api_key`, or `server_is_overloaded` while keys in Redis cannot
                 be read; the message never repeats the key.
         """
-        scheme, _, key = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            key = headers.get("api-key", "")  # Azure's clients
-        key = key.strip()
+        key = bearer_of(headers) or headers.get("api-key", "").strip()  # as Azure's clients do
         if not key:
             message = "No API key given. Send it as 'Authorization: Bearer <key>'."
             raise ProtocolError("invalid_api_key", message)

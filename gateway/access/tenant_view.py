@@ -6,6 +6,7 @@ a tier can, so that limits change without a restart.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -13,9 +14,7 @@ from gateway.config.keys import KeyRecord
 from gateway.config.tenants import TenantRecord, Tier, resolve
 from router.classify.task import Tenant
 
-Record = KeyRecord | TenantRecord | Tier
-
-_DECODERS: dict[str, "msgspec.json.Decoder[Record]"] = {
+_DECODERS: dict[str, "msgspec.json.Decoder[KeyRecord | TenantRecord | Tier]"] = {
     "key": msgspec.json.Decoder(KeyRecord),
     "tenant": msgspec.json.Decoder(TenantRecord),
     "tier": msgspec.json.Decoder(Tier),
@@ -77,31 +76,22 @@ class TenantsView:
     def put(self, records: Mapping[str, bytes | None]) -> list[str]:
         """Take changed records; None: it is gone. Returns the names of those that make no sense."""
         self._resolved.clear()
+        by_kind: dict[str, dict[str, Any]] = {
+            "key": self.keys,
+            "tenant": self._tenants,
+            "tier": self._tiers,
+        }
         odd: list[str] = []
         for name, content in records.items():
             kind, _, rest = name.partition(":")
-            self._drop(kind, rest)
+            known = by_kind.get(kind, {})
+            known.pop(rest, None)
             self._raw.pop(name, None)
             if content is None:
                 continue
             self._raw[name] = content
             try:
-                record: Record = _DECODERS[kind].decode(content)
+                known[rest] = _DECODERS[kind].decode(content)
             except (KeyError, msgspec.DecodeError):
                 odd.append(name)
-                continue
-            if isinstance(record, KeyRecord):
-                self.keys[rest] = record
-            elif isinstance(record, TenantRecord):
-                self._tenants[rest] = record
-            else:
-                self._tiers[rest] = record
         return odd
-
-    def _drop(self, kind: str, rest: str) -> None:
-        if kind == "key":
-            self.keys.pop(rest, None)
-        elif kind == "tenant":
-            self._tenants.pop(rest, None)
-        elif kind == "tier":
-            self._tiers.pop(rest, None)

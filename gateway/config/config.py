@@ -32,11 +32,7 @@ from gateway.config.sections import (
     is_loopback,
     masked_url,
 )
-from gateway.config.tenants import (
-    DEFAULT_TIERS,
-    TierConfig,
-    fault_of_tier,
-)
+from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_tier
 from router.classify.task import TENANT_ID
 from router.pools.cost import CostWeights
 from router.redis.url import parse_redis_url
@@ -86,11 +82,9 @@ def load_config(
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration: {error}") from None
     redis_url = redis_url or environ.get("LANEWISE_REDIS_URL") or config.redis.url
+    given = {"host": host, "port": port, "workers": workers}
     server = msgspec.structs.replace(
-        config.server,
-        host=host if host is not None else config.server.host,
-        port=port if port is not None else config.server.port,
-        workers=workers if workers is not None else config.server.workers,
+        config.server, **{name: value for name, value in given.items() if value is not None}
     )
     if redis_url is None and environ.get("LANEWISE_ENV") == "production":
         raise ConfigError(
@@ -99,13 +93,8 @@ def load_config(
             "LANEWISE_REDIS_URL"
         )
     redis = with_environ(msgspec.structs.replace(config.redis, url=redis_url), environ)
-    config = msgspec.structs.replace(
-        config,
-        server=server,
-        redis=redis,
-        admin=_admin(config.admin, environ),
-        auth=_auth(config.auth, environ),
-    )
+    admin, auth = _admin(config.admin, environ), _auth(config.auth, environ)
+    config = msgspec.structs.replace(config, server=server, redis=redis, admin=admin, auth=auth)
     check_config(config)
     return config
 
@@ -116,13 +105,13 @@ def with_environ(config: RedisConfig, environ: Mapping[str, str]) -> RedisConfig
     Raises:
         ConfigError: It is no such number.
     """
-    told = environ.get("LANEWISE_REDIS_BUDGET_MS")
-    if told is None:
+    given = environ.get("LANEWISE_REDIS_BUDGET_MS")
+    if given is None:
         return config
     try:
-        budget_ms = msgspec.convert(told, BudgetMs, strict=False)
+        budget_ms = msgspec.convert(given, BudgetMs, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"LANEWISE_REDIS_BUDGET_MS {told!r}: {error}") from None
+        raise ConfigError(f"LANEWISE_REDIS_BUDGET_MS {given!r}: {error}") from None
     return msgspec.structs.replace(config, budget_ms=budget_ms)
 
 
@@ -141,12 +130,9 @@ def check_config(config: Config) -> None:
         )
     if (config.server.tls_cert_path is None) != (config.server.tls_key_path is None):
         raise ConfigError("server.tls_cert_path, server.tls_key_path: TLS needs both, got one")
-    seen: dict[str, str] = {}
-    ids = [tenant.id for tenant in config.tenants]
-    if not ids:
-        raise ConfigError("tenants: at least one is needed")
-    if len(set(ids)) != len(ids):
-        raise ConfigError(f"tenants: ids must be unique, got {', '.join(ids)}")
+    _check_unique("tenants", "ids", [tenant.id for tenant in config.tenants])
+    _check_unique("backends", "names", [backend.name for backend in config.backends])
+    seen: dict[str, str] = {}  # key -> tenant
     for tenant in config.tenants:
         if not TENANT_ID.fullmatch(tenant.id):
             raise ConfigError(f"tenants: id {tenant.id!r} must be 1 to 64 of a-z, 0-9 and '-'")
@@ -166,17 +152,19 @@ def check_config(config: Config) -> None:
     _check_admin_keys(config, seen)
     if config.redis.url is not None:
         _check_redis_url(config.redis.url)
-    names = [backend.name for backend in config.backends]
-    if len(set(names)) != len(names):
-        raise ConfigError(f"backends: names must be unique, got {', '.join(names)}")
-    if not names:
-        raise ConfigError("backends: at least one is needed")
     if DEVELOPMENT_KEY in seen and not is_loopback(config.server.host):
         raise ConfigError(
             f"server.host {config.server.host!r} is reachable from elsewhere, and tenant "
             f"{seen[DEVELOPMENT_KEY]!r} has the public development key {DEVELOPMENT_KEY!r}: "
             "listen on 127.0.0.1, or configure tenants with keys of your own"
         )
+
+
+def _check_unique(section: str, what: str, names: list[str]) -> None:
+    if not names:
+        raise ConfigError(f"{section}: at least one is needed")
+    if len(set(names)) != len(names):
+        raise ConfigError(f"{section}: {what} must be unique, got {', '.join(names)}")
 
 
 def admin_keys(config: Config) -> tuple[AdminKeyConfig, ...]:

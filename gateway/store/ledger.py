@@ -15,7 +15,7 @@ An edge: it uses the event loop, Redis and the log.
 import asyncio
 import logging
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -57,7 +57,7 @@ class Ledger:
         self._waiting: deque[bytes] = deque()
         self._batch: list[bytes] = []  # on its way, until Redis has it
         self._number = 1  # the batch's
-        self._spent: dict[str, dict[str, int]] = {}  # counters' key -> what to add
+        self._spent: dict[str, Counter[str]] = {}  # counters' key -> what to add
         self._added = asyncio.Event()
         self._sending = asyncio.Lock()
         self._num_entries = self._num_appended = self._num_lost = self._num_dropped = 0
@@ -80,9 +80,8 @@ class Ledger:
             self._num_lost += 1
             return
         self._waiting.append(msgspec.json.encode(entry))
-        counters = self._spent.setdefault(spent_key(entry.tenant_id, entry.ended_s), {})
-        for field, amount in spent_of(entry).items():
-            counters[field] = counters.get(field, 0) + amount
+        key = spent_key(entry.tenant_id, entry.ended_s)
+        self._spent.setdefault(key, Counter()).update(spent_of(entry))
         self._added.set()
 
     async def run(self) -> None:
@@ -121,7 +120,7 @@ class Ledger:
         sending = asyncio.create_task(self._send_rest())
         for _ in range(MAX_CLOSE_WAITS):
             number = self._number
-            await self._give_time(sending)
+            await asyncio.wait((sending,), timeout=CLOSE_S)
             if sending.done() or self._number == number:
                 break
         await cancelled(sending)
@@ -129,9 +128,6 @@ class Ledger:
         if num_left:
             self._num_lost += num_left
             logger.error("Redis takes no more: %d entries of the usage ledger are lost", num_left)
-
-    async def _give_time(self, sending: "asyncio.Task[None]") -> None:
-        await asyncio.wait((sending,), timeout=CLOSE_S)
 
     async def _send_rest(self) -> None:
         while not await self.flush():  # noqa: ASYNC110 - Redis tells nobody it is back
@@ -166,9 +162,7 @@ class Ledger:
             await pipe.execute()
         except BaseException:
             for key, counters in self._spent.items():
-                known = spent.setdefault(key, {})
-                for field, amount in counters.items():
-                    known[field] = known.get(field, 0) + amount
+                spent.setdefault(key, Counter()).update(counters)
             self._spent = spent
             raise
 

@@ -1,5 +1,6 @@
 """The usage ledger's entries: one for each settled task, with a line for each backend it used."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -107,18 +108,15 @@ def rows_of(entry: LedgerEntry) -> list[dict[str, str | int | bool]]:
     ]
 
 
-def spent_of(entry: LedgerEntry) -> dict[str, int]:
+def spent_of(entry: LedgerEntry) -> Counter[str]:
     """What an entry adds to its tenant's counters of the day, in all and by group."""
-    spent = {"tasks": 1}
+    spent = Counter(tasks=1)
     for line in entry.lines:
-        for field, amount in (
-            ("input_tokens", line.input_tokens),
-            ("cached_tokens", line.cached_tokens),
-            ("output_tokens", line.output_tokens),
-            ("reasoning_tokens", line.reasoning_tokens),
-            ("cost_units", line.cost_units),
-            (f"{line.group}.cost_units", line.cost_units),
-            (f"{line.group}.tokens", line.input_tokens + line.output_tokens),
-        ):
-            spent[field] = spent.get(field, 0) + amount
+        spent["input_tokens"] += line.input_tokens
+        spent["cached_tokens"] += line.cached_tokens
+        spent["output_tokens"] += line.output_tokens
+        spent["reasoning_tokens"] += line.reasoning_tokens
+        spent["cost_units"] += line.cost_units
+        spent[f"{line.group}.cost_units"] += line.cost_units
+        spent[f"{line.group}.tokens"] += line.input_tokens + line.output_tokens
     return spent

@@ -55,21 +55,17 @@ class ResponseStore:
     ) -> None:
         """Keep it, and its ancestors as long; `only_new` leaves an existing record alone."""
         record = self._encoder.encode(stored)
-        try:
+        with _UNAVAILABLE:
             pipe = self._redis.pipeline(transaction=False)
             pipe.set(_key(tenant_id, response_id), record, ex=self._ttl_s, nx=only_new)
             for ancestor in stored.ancestors:
                 pipe.expire(_key(tenant_id, ancestor), self._ttl_s)
             await pipe.execute()
-        except RedisError as error:
-            raise _unavailable(error) from error
 
     async def load(self, tenant_id: str, response_id: str) -> StoredResponse | None:
         """The record, or None."""
-        try:
+        with _UNAVAILABLE:
             found: Any = await self._redis.get(_key(tenant_id, response_id))
-        except RedisError as error:
-            raise _unavailable(error) from error
         return None if found is None else self._decoder.decode(found)
 
     async def note_feedback(
@@ -80,50 +76,40 @@ class ResponseStore:
         The first word stays: returns whether this is it, and what it is.
         """
         key = f"{_key(tenant_id, response_id)}:feedback"
-        try:
+        with _UNAVAILABLE:
             pipe = self._redis.pipeline(transaction=False)
             pipe.set(key, feedback, ex=self._ttl_s, nx=True)
             pipe.get(key)
             replies: list[Any] = await pipe.execute()
-        except RedisError as error:
-            raise _unavailable(error) from error
         return bool(replies[0]), feedback if replies[1] is None else bytes(replies[1])
 
     async def beat(self, tenant_id: str, response_ids: list[str]) -> list[str]:
         """Say that these responses run in this process; returns those asked to be cancelled."""
         keys = [_key(tenant_id, response_id) for response_id in response_ids]
-        try:
+        with _UNAVAILABLE:
             pipe = self._redis.pipeline(transaction=False)
             for key in keys:
                 pipe.set(f"{key}:runs", b"1", ex=RUNS_TTL_S)
             pipe.mget([f"{key}:cancel" for key in keys])
             replies: list[Any] = await pipe.execute()
-        except RedisError as error:
-            raise _unavailable(error) from error
         asked = zip(response_ids, replies[-1], strict=True)
         return [response_id for response_id, flag in asked if flag is not None]
 
     async def runs(self, tenant_id: str, response_id: str) -> bool:
         """Whether some process has lately said that this response runs there."""
-        try:
+        with _UNAVAILABLE:
             return bool(await self._redis.exists(f"{_key(tenant_id, response_id)}:runs"))
-        except RedisError as error:
-            raise _unavailable(error) from error
 
     async def ask_cancel(self, tenant_id: str, response_id: str) -> None:
         """Ask whichever process runs this response to stop it."""
-        try:
+        with _UNAVAILABLE:
             key = f"{_key(tenant_id, response_id)}:cancel"
             await self._redis.set(key, b"1", ex=RUNS_TTL_S)
-        except RedisError as error:
-            raise _unavailable(error) from error
 
     async def delete(self, tenant_id: str, response_id: str) -> bool:
         """Forget it: whether there was one. What continues it can be read, not continued."""
-        try:
+        with _UNAVAILABLE:
             return bool(await self._redis.delete(_key(tenant_id, response_id)))
-        except RedisError as error:
-            raise _unavailable(error) from error
 
     async def context(self, tenant_id: str, response_id: str) -> Context | None:
         """The whole conversation up to and including a response; None if any of it is gone."""
@@ -152,10 +138,8 @@ class ResponseStore:
         if not last.ancestors:
             return []
         keys = [_key(tenant_id, ancestor) for ancestor in last.ancestors]
-        try:
+        with _UNAVAILABLE:
             found: list[Any] = await self._redis.mget(keys)
-        except RedisError as error:
-            raise _unavailable(error) from error
         if any(record is None for record in found):
             return None
         return [self._decoder.decode(record) for record in found]
@@ -165,9 +149,19 @@ def _key(tenant_id: str, response_id: str) -> str:
     return f"lw1:{{{tenant_id}}}:r:{response_id}"
 
 
-def _unavailable(error: RedisError) -> ProtocolError:
-    return ProtocolError(
-        "server_is_overloaded",
-        f"The response store does not answer ({type(error).__name__}). Try again in 1s.",
-        retry_after_us=1_000_000,
-    )
+class _AsProtocolError:
+    """Turns an error of Redis into one that clients know. Made once: each task passes through."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, RedisError):
+            raise ProtocolError(
+                "server_is_overloaded",
+                f"The response store does not answer ({type(error).__name__}). Try again in 1s.",
+                retry_after_us=1_000_000,
+            ) from error
+
+
+_UNAVAILABLE = _AsProtocolError()

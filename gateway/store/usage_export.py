@@ -41,6 +41,7 @@ BATCH = 1_000
 STARTS: tuple[Literal["0", ">"], ...] = ("0", ">")  # pending entries first, then new ones
 
 Row = dict[str, str | int | bool]
+Batch = dict[str, LedgerEntry | None]  # by ids in the stream; None: gone from it
 
 
 class ExportError(Exception):
@@ -63,16 +64,6 @@ class Summary(msgspec.Struct):
     num_dropped: int = 0  # handed out, but gone from the stream before they were read
     num_elsewhere: int = 0  # pending for other files
     elsewhere: list[str] = []
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """Entries as the group hands them out; `None` is one that is gone from the stream."""
-
-    entries: dict[str, LedgerEntry | None]  # by their ids in the stream
-
-    def new(self, known: frozenset[str]) -> list[LedgerEntry]:
-        """Those that are there, and not known."""
-        return [e for name, e in self.entries.items() if e is not None and name not in known]
 
 
 class Source:
@@ -100,7 +91,7 @@ class Source:
             handed = found[0][1] if found else []
             if not handed:
                 return
-            yield Batch({name.decode(): _entry(fields) for name, fields in handed})
+            yield {name.decode(): _entry(fields) for name, fields in handed}
             if start == "0":
                 after = handed[-1][0].decode()
 
@@ -206,10 +197,9 @@ async def _export_csv(source: Source, out: Path, checkpoint: Checkpoint, summary
                 file.flush()
                 os.fsync(file.fileno())
                 if rows:
-                    ids = frozenset(batch.entries)
-                    fresh = Checkpoint(source.consumer, ids, file.tell())
+                    fresh = Checkpoint(source.consumer, frozenset(batch), file.tell())
                     _write_checkpoint(_checkpoint_path(out), fresh)
-                await source.acknowledge(list(batch.entries))
+                await source.acknowledge(list(batch))
 
 
 async def _export_parquet(source: Source, out: Path, summary: Summary) -> None:
@@ -220,7 +210,7 @@ async def _export_parquet(source: Source, out: Path, summary: Summary) -> None:
         with ParquetFile(partial, COLUMNS) as file:
             for start in STARTS:
                 async for batch in source.batches(start):
-                    ids += batch.entries
+                    ids += batch
                     file.write(_take(batch, frozenset(), summary))
         _sync(partial)
         partial.replace(out)
@@ -228,17 +218,16 @@ async def _export_parquet(source: Source, out: Path, summary: Summary) -> None:
     else:  # cut between the rename and the end: what is pending was written, unless it was lost
         tasks = set(written)
         async for batch in source.batches("0"):
-            entries = batch.entries.items()
-            ids += [name for name, e in entries if e is None or e.task_id in tasks]
+            ids += [name for name, e in batch.items() if e is None or e.task_id in tasks]
     await source.acknowledge(ids)
 
 
 def _take(batch: Batch, known: frozenset[str], summary: Summary) -> list[Row]:
-    entries = batch.new(known)
+    entries = [e for name, e in batch.items() if e is not None and name not in known]
     rows = [row for entry in entries for row in rows_of(entry)]
     summary.num_entries += len(entries)
     summary.num_rows += len(rows)
-    summary.num_dropped += sum(entry is None for entry in batch.entries.values())
+    summary.num_dropped += sum(entry is None for entry in batch.values())
     return rows
 
 
