@@ -17,8 +17,7 @@ import msgspec
 from backends.contract import BackendStats, ContextItem
 from gateway.cli.command import Command, argument, one_of
 from gateway.cli.output import show
-from gateway.config.config import Config, load_config
-from gateway.config.config_file import read_config
+from gateway.config.config import Config, load_config, read_config
 from gateway.config.sections import ConfigError
 from gateway.process.app import load_policy, make_backends
 from gateway.task.routing import decided_routing

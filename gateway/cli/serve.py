@@ -7,8 +7,7 @@ import argparse
 import os
 
 from gateway.cli.command import Command, argument
-from gateway.config.config import load_config
-from gateway.config.config_file import read_config
+from gateway.config.config import load_config, read_config
 from gateway.process.server import serve
 from gateway.process.supervisor import supervise
 

@@ -13,8 +13,7 @@ import msgspec
 from redis.exceptions import RedisError
 
 from gateway.cli.command import Command, argument
-from gateway.config.config import load_config
-from gateway.config.config_file import read_config
+from gateway.config.config import load_config, read_config
 from gateway.config.sections import ConfigError, masked_url
 from gateway.store.parquet import ParquetUnavailable
 from gateway.store.usage_export import ExportError, Summary, export

@@ -5,6 +5,7 @@ An edge: it knows the classes of backends.
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -97,6 +98,18 @@ def load_config(
     config = msgspec.structs.replace(config, server=server, redis=redis, admin=admin, auth=auth)
     check_config(config)
     return config
+
+
+def read_config(path: str | Path | None) -> bytes:
+    """The bytes of the file that a command names; none where it names none.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return b"" if path is None else Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror}") from error
 
 
 def with_environ(config: RedisConfig, environ: Mapping[str, str]) -> RedisConfig:

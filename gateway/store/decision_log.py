@@ -54,13 +54,13 @@ class Recorder:
             OSError: The path cannot be written.
         """
         self.recent: deque[DecisionRecord] = deque(maxlen=MAX_RECENT)
-        self._path = path
         self._max_bytes = max_bytes
         self._keep = keep
         self._on_recorded = on_recorded
         self._queue: queue.Queue[bytes | None] = queue.Queue(MAX_QUEUED)
         self._thread: threading.Thread | None = None
         if path is not None:
+            self._path = path
             self._lock = _lock(path)
             self._file = _opened(path)
             self._complained = False
@@ -120,7 +120,7 @@ class Recorder:
     def _write(self, lines: list[bytes]) -> None:
         try:
             if self._file.closed:  # it could not be opened again the last time
-                self._open()
+                self._file = _opened(self._path)
             if self._file.tell() >= self._max_bytes:
                 self._rotate()
             self._append(b"".join(lines))
@@ -145,7 +145,6 @@ class Recorder:
             raise
 
     def _rotate(self) -> None:
-        assert self._path is not None
         self._file.close()
         for number in range(self._keep, 0, -1):
             older = _numbered(self._path, number - 1)
@@ -153,10 +152,6 @@ class Recorder:
                 older.replace(_numbered(self._path, number))
         if self._keep == 0:
             self._path.unlink()
-        self._open()
-
-    def _open(self) -> None:
-        assert self._path is not None
         self._file = _opened(self._path)
 
 

@@ -120,7 +120,7 @@ class Ledger:
         sending = asyncio.create_task(self._send_rest())
         for _ in range(MAX_CLOSE_WAITS):
             number = self._number
-            await asyncio.wait((sending,), timeout=CLOSE_S)
+            await self._give_time(sending)
             if sending.done() or self._number == number:
                 break
         await cancelled(sending)
@@ -128,6 +128,9 @@ class Ledger:
         if num_left:
             self._num_lost += num_left
             logger.error("Redis takes no more: %d entries of the usage ledger are lost", num_left)
+
+    async def _give_time(self, sending: "asyncio.Task[None]") -> None:
+        await asyncio.wait((sending,), timeout=CLOSE_S)
 
     async def _send_rest(self) -> None:
         while not await self.flush():  # noqa: ASYNC110 - Redis tells nobody it is back
