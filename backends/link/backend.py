@@ -70,17 +70,15 @@ class LinkBackend:
     def __init__(self, *, name: str = "link", options: LinkOptions | None = None) -> None:
         """Must run inside the event loop; returns before the link is up."""
         self._options = options or LinkOptions()
-        self._name = name
-        info = BackendInfo(
+        self.info = BackendInfo(
             name=name,
             model=self._options.model,
             group=self._options.group,
             window_tokens=self._options.window_tokens,
             max_output_tokens=self._options.max_output_tokens,
         )
-        self._info = info
         self._stats = BackendStats(  # as the engine last reported
-            info=info, healthy=False, num_running=0, num_waiting=0, max_num_seqs=1
+            info=self.info, healthy=False, num_running=0, num_waiting=0, max_num_seqs=1
         )
         self._generations: dict[int, LinkGeneration] = {}
         self._warming: set[int] = set()  # those of them that are warm-ups
@@ -93,17 +91,13 @@ class LinkBackend:
         self._offset_us = 0  # the engine's clock + this = ours
         self._keeper = asyncio.create_task(self._keep())
 
-    @property
-    def info(self) -> BackendInfo:
-        return self._info
-
     def start(self, request: GenerateRequest, sink: Sink) -> "LinkGeneration":
         """See `Backend.start`."""
         connection = self._connection
         if connection is None or connection.unsent_bytes > MAX_UNSENT_BYTES:
             what = "is down" if connection is None else "does not keep up"
-            message = f"the link to engine {self._name!r} {what}"
-            raise BackendError(self._name, "server_is_overloaded", message, retryable=True)
+            message = f"the link to engine {self.info.name!r} {what}"
+            raise BackendError(self.info.name, "server_is_overloaded", message, retryable=True)
         key, self._next_key = self._next_key, self._next_key + 1
         generation = self._generations[key] = LinkGeneration(self, key, request, sink)
         if not request.generate:
@@ -128,7 +122,7 @@ class LinkBackend:
         num_mine = len(self._generations) - len(self._warming)
         return msgspec.structs.replace(
             self._stats,
-            info=self._info,
+            info=self.info,
             healthy=self._connection is not None,
             num_running=max(num_mine, self._stats.num_running),
         )
@@ -181,8 +175,8 @@ class LinkBackend:
         if not isinstance(hello, Hello) or hello.version != VERSION:
             got = f"version {hello.version}" if isinstance(hello, Hello) else "another frame"
             raise msgspec.DecodeError(f"expected a hello of version {VERSION}, got {got}")
-        own = self._info
-        self._info = msgspec.structs.replace(
+        own = self.info
+        self.info = msgspec.structs.replace(
             hello.info, name=own.name, model=own.model, group=own.group
         )
         self._stats = hello.stats
@@ -191,7 +185,7 @@ class LinkBackend:
         self._unread.clear()
         self._fault = None
         self._refusal = ""
-        logger.info("the link to engine %r (%s) is up", self._name, self._options.url)
+        logger.info("the link to engine %r (%s) is up", self.info.name, self._options.url)
 
     async def _talk(self, connection: QuickConnection) -> None:
         """Read until the link breaks; what does not come by the quick way comes here."""
@@ -271,7 +265,7 @@ class LinkBackend:
             self._warming.discard(end.key)
             generation = self._generations.pop(end.key, None)
             if generation is not None:
-                generation.finish(finish_of(end, self._name, self._offset_us))
+                generation.finish(finish_of(end, self.info.name, self._offset_us))
 
     def _fell(self, what: str, error: Exception) -> None:
         """A link that was up is lost; one that does not come up says why, once for each reason."""
@@ -281,7 +275,7 @@ class LinkBackend:
         refusal = _refusal_of(error)
         if refusal != self._refusal:
             self._refusal = refusal
-            name, url = self._name, self._options.url
+            name, url = self.info.name, self._options.url
             logger.warning("the link to engine %r (%s) does not come up: %s", name, url, refusal)
 
     def _lost(self, what: str, why: str = "") -> None:
@@ -289,7 +283,7 @@ class LinkBackend:
 
         Clients hear which engine; the address and the network's words are the operator's.
         """
-        message = f"the link to engine {self._name!r} {what}"
+        message = f"the link to engine {self.info.name!r} {what}"
         if self._connection is not None:
             url, num_ended = self._options.url, len(self._generations)
             logger.warning("%s (%s): %s; %d generations end", message, url, why or "-", num_ended)
@@ -301,7 +295,7 @@ class LinkBackend:
         )
         self._warming.clear()
         generations, self._generations = self._generations, {}
-        error = BackendError(self._name, "server_error", message, retryable=True)
+        error = BackendError(self.info.name, "server_error", message, retryable=True)
         for generation in generations.values():
             usage = generation.usage()
             generation.finish(Finish(FinishReason.ERROR, usage, monotonic_us(), error))

@@ -9,7 +9,7 @@ An edge: it calls other edges.
 from collections.abc import Callable
 from itertools import count as counter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -39,8 +39,8 @@ MAX_WARMING = 8  # warm-ups at once; more are refused
 NOTHING = ScriptedAnswer(())  # what a warm-up says
 
 
-class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a simulated backend says, and how much of it; its speed is the cost model's matter."""
+class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a simulated backend says, how much of it, and what any machine's speed depends on."""
 
     script: Literal["answer", "echo", "replay"] = "answer"
     replay_path: str | None = None  # a recorded transcript, for "replay"; see script/replay.py
@@ -48,6 +48,13 @@ class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     window_tokens: int = 131_072  # prompt and output together
     max_output_tokens: int = 32_768
     max_num_waiting: int = 4_096  # sequences not yet running; more are refused
+    attention_window_tokens: int | None = None  # sparse attention; all KV cache is kept
+    # Published services add a network and a front door (109 ms); here the real ones are in front.
+    overhead_us: float | None = 0.0
+
+
+_OF_MACHINE = {"attention_window_tokens", "overhead_us"}
+_OF_SERVICE = {*SimulatedOptions.__struct_fields__, "model", "accepts_images"} - _OF_MACHINE
 
 
 class SimulatedBackend:
@@ -57,7 +64,7 @@ class SimulatedBackend:
         self,
         info: BackendInfo,
         cost: CostModel,
-        options: ScriptOptions,
+        options: SimulatedOptions,
         *,
         clock_us: Callable[[], int] | None = None,
     ) -> None:
@@ -70,16 +77,12 @@ class SimulatedBackend:
         capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens
         if info.window_tokens > capacity_tokens:
             info = msgspec.structs.replace(info, window_tokens=capacity_tokens)
-        self._info = info
+        self.info = info
         self._script = _load_script(options, reasons=info.group == "deep")
         self._limits = cost.limits
         self._max_num_waiting = options.max_num_waiting
         self._driver = Driver(Engine(cost), clock_us=clock_us)
         self._ids = counter(1)
-
-    @property
-    def info(self) -> BackendInfo:
-        return self._info
 
     def start(self, request: GenerateRequest, sink: Sink) -> Generation:
         """See `Backend.start`; a warm-up is a generation of nothing."""
@@ -95,15 +98,15 @@ class SimulatedBackend:
             end_prefix=end_prefix(request.prefix, said) if said else None,
         )
         generation = SimulatedGeneration(
-            self._driver, self._info.name, sequence, request.num_prompt_tokens, playback, sink
+            self._driver, self.info.name, sequence, request.num_prompt_tokens, playback, sink
         )
         self._driver.submit(sequence, generation, arrived_us)
         return generation
 
     def _playback(self, request: GenerateRequest) -> Playback:
         """What is answered, within all limits."""
-        room = self._info.window_tokens - request.num_prompt_tokens
-        limit = max(1, min(request.max_output_tokens, self._info.max_output_tokens, room))
+        room = self.info.window_tokens - request.num_prompt_tokens
+        limit = max(1, min(request.max_output_tokens, self.info.max_output_tokens, room))
         bounded = request
         if limit != request.max_output_tokens:
             bounded = msgspec.structs.replace(request, max_output_tokens=limit)
@@ -113,7 +116,7 @@ class SimulatedBackend:
         """See `Backend.stats`."""
         stats = self._driver.stats()
         return BackendStats(
-            info=self._info,
+            info=self.info,
             healthy=self._driver.is_open,
             num_running=stats.num_running,
             num_waiting=stats.num_waiting,
@@ -137,10 +140,10 @@ class SimulatedBackend:
         if self._driver.num_waiting >= self._max_num_waiting:
             message = f"{self._max_num_waiting} generations are waiting already"
             raise self._error("server_is_overloaded", message)
-        if request.num_prompt_tokens >= self._info.window_tokens:
+        if request.num_prompt_tokens >= self.info.window_tokens:
             message = (
                 f"the prompt's {request.num_prompt_tokens} tokens leave no room in a window of "
-                f"{self._info.window_tokens}"
+                f"{self.info.window_tokens}"
             )
             raise self._error("context_length_exceeded", message, retryable=False)
         if not request.generate:
@@ -151,7 +154,7 @@ class SimulatedBackend:
                 raise self._error("server_is_overloaded", message)
 
     def _error(self, code: str, message: str, *, retryable: bool = True) -> BackendError:
-        return BackendError(self._info.name, code, message, retryable=retryable)
+        return BackendError(self.info.name, code, message, retryable=retryable)
 
 
 class SimulatedGeneration:
@@ -226,20 +229,26 @@ class SimulatedGeneration:
         )
 
 
-def check_attention_window(attention_window_tokens: int | None, window_tokens: int) -> None:
-    """Refuse a sparse attention that nothing would ever be too long for.
+def machine_options(options: SimulatedOptions) -> dict[str, Any]:
+    """The options that are not about what is said: parameters of the machine's cost model.
 
     Raises:
-        ValueError: It is wider than any prompt and output together may be.
+        ValueError: A sparse attention that is wider than any prompt and output together may be.
     """
-    if (attention_window_tokens or 0) > window_tokens:
+    attention_tokens = options.attention_window_tokens
+    if (attention_tokens or 0) > options.window_tokens:
         raise ValueError(
-            f"attention_window_tokens {attention_window_tokens:,}: no context reaches it, "
-            f"window_tokens is {window_tokens:,}"
+            f"attention_window_tokens {attention_tokens:,}: no context reaches it, "
+            f"window_tokens is {options.window_tokens:,}"
         )
+    return {
+        name: getattr(options, name)
+        for name in options.__struct_fields__
+        if name not in _OF_SERVICE
+    }
 
 
-def _load_script(options: ScriptOptions, *, reasons: bool) -> Script:
+def _load_script(options: SimulatedOptions, *, reasons: bool) -> Script:
     if options.script == "echo":
         return echo_script
     if options.script == "answer":

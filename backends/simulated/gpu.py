@@ -16,11 +16,11 @@ from backends.gpu_engine.cost import (
     DEFAULT_TP,
     GpuCost,
 )
-from backends.simulated.backend import ScriptOptions, SimulatedBackend, check_attention_window
+from backends.simulated.backend import SimulatedBackend, SimulatedOptions, machine_options
 from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
 
 
-class GpuOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GpuOptions(SimulatedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What runs on the GPUs. Fields left None take what `gpu_engine.cost` derives or fitted."""
 
     model: str = "lanewise-deep"  # the id clients pin it by
@@ -35,12 +35,9 @@ class GpuOptions(ScriptOptions, frozen=True, kw_only=True, forbid_unknown_fields
     precision: str = DEFAULT_PRECISION
     kv_precision: str | None = None  # of the KV cache; bf16 where None
     speculation: Speculation = NO_SPECULATION
-    attention_window_tokens: int | None = None  # sparse attention; all KV cache is kept
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     kv_capacity_tokens: int | None = None
-    # Published services add a network and a front door (109 ms); here the real ones are in front.
-    overhead_us: float | None = 0.0
     window_tokens: int = 262_144
     max_output_tokens: int = 65_536
 
@@ -52,24 +49,8 @@ def cost_of(options: GpuOptions) -> GpuCost:
         ValueError: An unknown name, a model that does not fit, or an attention window that no
             context reaches.
     """
-    check_attention_window(options.attention_window_tokens, options.window_tokens)
-    return GpuCost(
-        options.gpu,
-        options.shape,
-        tp=options.tp,
-        pp=options.pp,
-        dp=options.dp,
-        expert_parallel=options.expert_parallel,
-        precision=options.precision,
-        kv_precision=options.kv_precision,
-        speculation=options.speculation,
-        attention_window_tokens=options.attention_window_tokens,
-        engine=options.engine,
-        max_num_seqs=options.max_num_seqs,
-        max_num_batched_tokens=options.max_num_batched_tokens,
-        kv_capacity_tokens=options.kv_capacity_tokens,
-        overhead_us=options.overhead_us,
-    )
+    machine = machine_options(options)
+    return GpuCost(model=machine.pop("shape"), **machine)
 
 
 class GpuBackendConfig(

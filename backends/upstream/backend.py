@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import random
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -30,7 +30,7 @@ from backends.upstream.chain import Turn
 from backends.upstream.chat_reader import ChatReader
 from backends.upstream.errors import Failure, broken
 from backends.upstream.health import Health
-from backends.upstream.http_exchange import HttpTransport, Probe, Receive
+from backends.upstream.http_exchange import HttpTransport, Probe
 from backends.upstream.options import UpstreamOptions, check_options
 from backends.upstream.reader import Reader
 from backends.upstream.request_body import wrapped_tools
@@ -41,23 +41,6 @@ from backends.upstream.socket_exchange import SocketTransport
 logger = logging.getLogger("lanewise")
 
 MAX_WARMING = 8  # warm-ups at once; more are refused
-
-
-class Transport(Protocol):
-    """How requests and events travel."""
-
-    num_continued: int  # requests that went on from what the server remembers
-    num_chains_lost: int  # and those that it had forgotten, so that they were sent whole
-
-    async def exchange(self, turn: Turn, receive: Receive) -> None: ...
-
-    async def warm_up(self, turn: Turn, receive: Receive) -> None: ...
-
-    async def warm(self) -> None: ...
-
-    def sweep(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class UpstreamBackend:
@@ -77,7 +60,7 @@ class UpstreamBackend:
         self.name = name
         self.options = options
         self.health = Health(options)
-        self._info = BackendInfo(
+        self.info = BackendInfo(
             name=name,
             model=options.model,
             group=options.group,
@@ -87,7 +70,7 @@ class UpstreamBackend:
             simulated=False,
         )
         kind = SocketTransport if options.protocol == "responses-ws" else HttpTransport
-        self.transport: Transport = kind(name, options, headers)
+        self.transport: HttpTransport | SocketTransport = kind(name, options, headers)
         self._probe = Probe(options, headers) if options.probe_path is not None else None
         self._wakes = asyncio.Event()  # the keeper, before its time
         self.chance = random.Random(seed)
@@ -99,18 +82,13 @@ class UpstreamBackend:
         self._total = Usage()
         self._keeper = asyncio.create_task(self._keep())
 
-    @property
-    def info(self) -> BackendInfo:
-        return self._info
-
     def start(self, request: GenerateRequest, sink: Sink) -> "UpstreamGeneration":
         """See `Backend.start`."""
         now_us = monotonic_us()
         room = self.health.room(now_us) if self._is_open else 0
-        num_here = len(self._generations)
+        num_here, num_warming = len(self._generations), len(self._warming)
         is_full = num_here >= room
-        if not request.generate:  # it leaves a place for whoever comes
-            num_warming = len(self._warming)
+        if not request.generate:  # it leaves a slot for whoever comes
             is_full = num_here + num_warming + 1 >= room or num_warming >= MAX_WARMING
         if is_full:
             message = "is not available now" if room == 0 else f"has {room} generations already"
@@ -157,7 +135,7 @@ class UpstreamBackend:
         now_us = monotonic_us()
         num_running = sum(generation.has_tokens for generation in self._generations)
         return BackendStats(
-            info=self._info,
+            info=self.info,
             healthy=self._is_open and self.health.healthy(now_us),
             num_running=num_running,
             num_waiting=len(self._generations) - num_running,
@@ -259,13 +237,14 @@ class UpstreamGeneration:
                 await asyncio.sleep(pause_s)
                 self._reader = self._backend.make_reader(self._request)
         except Exception as error:  # ours, not the upstream's
-            self._tell_of(error)
+            self._report(error)
             self._end_with(broken(self._backend.name, "the gateway failed"))
 
     async def _attempt(self) -> Failure | None:
         """One exchange; None where it ended as it should, or was ended from outside."""
         self._turn.begin()
         transport = self._backend.transport
+        failure: Failure | None = None
         try:
             if self._turn.generate:
                 await transport.exchange(self._turn, self._receive)
@@ -273,18 +252,15 @@ class UpstreamGeneration:
                 await transport.warm_up(self._turn, self._receive)
             else:
                 await transport.warm()
-        except Failure as failure:
-            if self._usage is not None:
-                return None
-            # A connection that broke behind a complete answer takes nothing from it.
-            if not self._end_if_complete():
-                return failure
-        else:
-            if self._usage is None and not self._end_if_complete():
-                if self._turn.generate:
-                    return broken(self._backend.name, "the upstream ended its answer midway")
-                self._end(Finish(FinishReason.STOP, Usage(), monotonic_us()))
-        return None
+        except Failure as error:
+            failure = error
+        # A connection that broke behind a complete answer takes nothing from it.
+        if self._usage is not None or self._end_if_complete():
+            return None
+        if failure is None and not self._turn.generate:
+            self._end(Finish(FinishReason.STOP, Usage(), monotonic_us()))
+            return None
+        return failure or broken(self._backend.name, "the upstream ended its answer midway")
 
     def _receive(self, events: list[Any]) -> bool:
         """Hand on what came together; true once there is nothing more to hear.
@@ -316,7 +292,7 @@ class UpstreamGeneration:
                     return True  # the sink cancelled
         except Exception as error:  # a fault in one stream must not reach the others
             self.cancel()
-            self._tell_of(error)
+            self._report(error)
             return True
         if reader.failure is not None:
             raise reader.failure
@@ -350,7 +326,7 @@ class UpstreamGeneration:
             try:
                 self._sink.finish(finish)
             except Exception as error:
-                self._tell_of(error)
+                self._report(error)
 
     def _end_with(self, failure: Failure) -> None:
         was_used = self.has_tokens or not failure.unused
@@ -385,7 +361,7 @@ class UpstreamGeneration:
             self._end_with(failure)
         self.pump.cancel()
 
-    def _tell_of(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         self._loop.call_exception_handler(
             {"message": "a generation broke inside the gateway", "exception": error}
         )

@@ -30,7 +30,7 @@ _encode = msgspec.json.encode
 
 
 class HttpTransport:
-    """Satisfies `upstream.Transport`. Must be made inside the event loop."""
+    """One POST for each exchange. Must be made inside the event loop."""
 
     def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
         self._backend = backend
@@ -101,7 +101,7 @@ class HttpTransport:
         await self._client.close()
 
     def sweep(self) -> None:
-        """Let go of connections that have idled for long."""
+        """Close connections that have idled for long."""
         self._client.sweep()
 
     async def warm(self) -> None:

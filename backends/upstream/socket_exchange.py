@@ -50,7 +50,7 @@ class _Connect(connect):
 
 
 class SocketTransport:
-    """Satisfies `upstream.Transport`. Must be made inside the event loop."""
+    """What `HttpTransport` does, over sockets. Must be made inside the event loop."""
 
     def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
         self._backend = backend
@@ -223,13 +223,13 @@ class _Socket:
         await self._connection.send(_encode(event).decode())
 
     def drop(self, stream: "_Stream", response_id: str | None) -> None:
-        """Stop a stream's response: nobody waits for it."""
+        """Stop a stream's response: nobody waits for it. Who does not end it loses the socket."""
         if len(self._streams) == 1:
             self.abandon()
-        elif response_id is not None:
-            self._spawn(self._cancel(stream, response_id))
-        else:
-            self._loop.call_later(CANCEL_TIMEOUT_S, self._give_up, stream, stream.serial)
+            return
+        self._loop.call_later(CANCEL_TIMEOUT_S, self._give_up, stream, stream.serial)
+        if response_id is not None:
+            self._spawn(self._cancel(response_id))
 
     def abandon(self) -> None:
         """Close the connection now, whatever it carries."""
@@ -254,9 +254,7 @@ class _Socket:
         self._writers.add(writer)
         writer.add_done_callback(self._writers.discard)
 
-    async def _cancel(self, stream: "_Stream", response_id: str) -> None:
-        """Ask for a response's end; a server that does not end it loses the socket."""
-        self._loop.call_later(CANCEL_TIMEOUT_S, self._give_up, stream, stream.serial)
+    async def _cancel(self, response_id: str) -> None:
         try:
             await self.send({"type": "response.cancel", "response_id": response_id})
         except WebSocketException:

@@ -22,7 +22,7 @@ from backends.contract import (
     Sink,
 )
 from backends.drive.driver import TICK_US
-from backends.simulated.backend import ScriptOptions, SimulatedBackend
+from backends.simulated.backend import SimulatedBackend, SimulatedOptions
 from backends.simulated.gpu import GpuOptions
 from backends.simulated.gpu import cost_of as gpu_cost
 from backends.simulated.wafer import WaferOptions
@@ -93,7 +93,7 @@ def simulated(
     info = BackendInfo(
         name=name, model=f"{name}-model", group=group, window_tokens=65_536, max_output_tokens=8_192
     )
-    return SimulatedBackend(info, cost, ScriptOptions(), clock_us=clock_us)
+    return SimulatedBackend(info, cost, SimulatedOptions(), clock_us=clock_us)
 
 
 async def run(ask: str, metadata: dict[str, str], hangs: dict[str, int]) -> Timed:
