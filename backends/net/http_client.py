@@ -1,9 +1,8 @@
 """A client of one HTTP/1.1 server, whose answers' bytes go to a taker as they arrive.
 
-There is no queue between the socket and the taker, and no task that wakes for each piece: what a
-read brings is parsed (by httptools, which is Node's parser) and handed on within the same turn of
-the event loop. Nor is there more than an upstream needs: one exchange at a time on a connection,
-kept ones used again; no redirects, cookies, proxies or content codings.
+What a read brings is parsed (by httptools, which is Node's parser) and handed on within the same
+turn of the event loop, without a queue or a task. There is no more than an upstream needs: one
+exchange at a time on a connection; no redirects, cookies, proxies or content codings.
 
 An edge: it uses the event loop and sockets.
 """
@@ -62,14 +61,12 @@ class HttpClient:
         max_idle_s: float,
         max_idle: int,
     ) -> None:
-        """Args as names, and some that are less plain.
+        """Keep up to `max_idle` connections for up to `max_idle_s` without use.
 
         Args:
             url: Of the server; a path in it is that of nothing.
             headers: Of every request.
             connect_timeout_s: For name, connection and TLS together.
-            max_idle_s: How long a connection is kept without use.
-            max_idle: How many are.
 
         Raises:
             ValueError: A header that cannot be.
@@ -133,11 +130,11 @@ class HttpClient:
         try:
             async with asyncio.timeout(timeout_s):
                 try:
-                    return await self.request(head, b"", _pass_over)
+                    return await self.request(head, b"", lambda _: False)
                 except BrokenError as error:
                     if not error.stale:
                         raise
-                return await self.request(head, b"", _pass_over)
+                return await self.request(head, b"", lambda _: False)
         except TimeoutError:
             raise BrokenError(f"no answer within {timeout_s:g} s") from None
 
@@ -154,10 +151,9 @@ class HttpClient:
             connection.abort()
         if self._connections:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await self._empty.wait()
+                await asyncio.wait_for(self._empty.wait(), CLOSE_TIMEOUT_S)
 
-    def give(self, connection: "_Connection") -> None:
+    def keep(self, connection: "_Connection") -> None:
         """It may carry another exchange."""
         self._idle.append(connection)
         if len(self._idle) > self._max_idle:
@@ -166,7 +162,7 @@ class HttpClient:
     def forget(self, connection: "_Connection") -> None:
         """It is closed."""
         self._connections.discard(connection)
-        if connection in self._idle:
+        with contextlib.suppress(ValueError):
             self._idle.remove(connection)
         if not self._connections:
             self._empty.set()
@@ -245,7 +241,6 @@ class _Connection(asyncio.Protocol):
         return self._answered
 
     def abort(self) -> None:
-        """Close it now."""
         self._transport.abort()
 
     @property
@@ -283,7 +278,9 @@ class _Connection(asyncio.Protocol):
         self._client.forget(self)
         if self._is_asked:
             # Without a length the connection's end is the body's (RFC 9112, 6.3).
-            if exc is None and self._has_head and not self._has_length():
+            coding = self._headers.get("transfer-encoding", "").lower()
+            has_length = "content-length" in self._headers or coding.endswith("chunked")
+            if exc is None and self._has_head and not has_length:
                 self._answer()
             else:
                 self._fail(f"the connection broke: {exc or 'closed by the server'}")
@@ -295,18 +292,15 @@ class _Connection(asyncio.Protocol):
     # -- called by the parser ----------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """One more answer, or a notice before it."""
         if self._is_whole:
             self._is_reusable = False
             raise HttpParserError("an answer to nothing")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One at a time; those of a trailer are none."""
-        if not self._has_head:
+        if not self._has_head:  # behind it a trailer's
             self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """The head, of an answer or of a notice before it."""
         assert self._parser is not None
         self._status = self._parser.get_status_code()
         if self._status < OK:  # a notice (RFC 9110, 15.2)
@@ -318,8 +312,7 @@ class _Connection(asyncio.Protocol):
             self._wait(ERROR_TIMEOUT_S)
 
     def on_message_complete(self) -> None:
-        """The end of an answer, or of a notice."""
-        self._is_whole = self._has_head
+        self._is_whole = self._has_head  # else it was a notice
 
     # -- an exchange's end, exactly once -------------------------------------------------------
 
@@ -360,7 +353,7 @@ class _Connection(asyncio.Protocol):
         if self._is_reusable and is_sent and self.usable:
             self._is_kept = True
             self.used_s = self._loop.time()
-            self._client.give(self)
+            self._client.keep(self)
         else:
             self.abort()
 
@@ -385,7 +378,7 @@ class _Connection(asyncio.Protocol):
         self.abort()
 
     def _wait(self, timeout_s: float) -> None:
-        """For the answer's end."""
+        """Wait for the answer's end."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(timeout_s, self._give_up)
@@ -396,18 +389,10 @@ class _Connection(asyncio.Protocol):
         self._is_asked = False
         self.abort()
 
-    def _has_length(self) -> bool:
-        coding = self._headers.get("transfer-encoding", "")
-        return "content-length" in self._headers or coding.lower().endswith("chunked")
-
     def _coding(self) -> str:
         """A content coding other than the one that was asked for."""
         coding = self._headers.get("content-encoding", "").lower()
         return "" if coding == "identity" else coding
-
-
-def _pass_over(body: bytes) -> bool:
-    return False
 
 
 @cache

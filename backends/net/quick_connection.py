@@ -1,7 +1,7 @@
 """websockets' client connection, whose plain messages go to a listener as they arrive.
 
-No queue, and no task that wakes for each: a read from the socket is handed on within the same turn
-of the event loop. Handshake, pings, closing and anything unusual stay the library's.
+A read from the socket is handed on within the same turn of the event loop, without a queue or a
+task. Handshake, pings, closing and anything unusual stay the library's.
 
 An edge: it calls other edges.
 """

@@ -1,14 +1,13 @@
 """Whether an upstream is to be used now, how much of it, and whether a retry is worth its cost.
 
 States: up, or out until a time (ejected for failures in a row, or asked for a pause), each with or
-without signs of life from the probe. What comes back from being out starts slowly. Driven by
-`upstream.py`; every method takes the time.
+without signs of life from the probe. What comes back from being out starts slowly.
 """
 
 from backends.upstream.options import UpstreamOptions
 
 MAX_EJECTIONS = 10  # beyond which ejections grow no longer; Envoy's outlier detection does the same
-SLOW_START_SHARE = 0.1  # of the places, at the beginning
+SLOW_START_SHARE = 0.1  # of the slots, at the beginning
 
 # A retry costs the upstream as much as a request. This many requests earn one (20 %), so that an
 # upstream in trouble is not hit three times as hard; a few are there to begin with.
@@ -81,7 +80,8 @@ class Health:
             self._num_ejections = min(self._num_ejections + 1, MAX_EJECTIONS)
             duration_us = int(self._options.ejection_s * 1e6) * self._num_ejections
             self._ejected_until_us = max(self._ejected_until_us, now_us + duration_us)
-            self._leave(now_us, duration_us)
+            self._out_until_us = max(self._out_until_us, now_us + duration_us)
+            self._back_us = self._out_until_us
 
     def on_limit(self, now_us: int, retry_after_us: int | None) -> None:
         """It asked for a pause; nothing it says is longer than the longest ejection."""
@@ -95,7 +95,3 @@ class Health:
             self._back_us = max(now_us, self._out_until_us)
         self._alive = alive
         self._was_alive = self._was_alive or alive
-
-    def _leave(self, now_us: int, duration_us: int) -> None:
-        self._out_until_us = max(self._out_until_us, now_us + duration_us)
-        self._back_us = self._out_until_us

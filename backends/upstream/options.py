@@ -106,17 +106,14 @@ def check_options(options: UpstreamOptions) -> None:
 
 def http_url(options: UpstreamOptions, path: str) -> str:
     """The address of a path over HTTP."""
-    return _with_scheme(options, {"ws": "http", "wss": "https"}) + path
+    scheme, _, rest = options.base_url.partition("://")
+    secure = "s" if scheme.lower() in ("https", "wss") else ""
+    return f"http{secure}://{rest.rstrip('/')}{path}"
 
 
 def socket_url(options: UpstreamOptions) -> str:
     """The address of the Responses WebSocket."""
-    return _with_scheme(options, {"http": "ws", "https": "wss"}) + "/responses"
-
-
-def _with_scheme(options: UpstreamOptions, schemes: dict[str, str]) -> str:
-    scheme, _, rest = options.base_url.partition("://")
-    return f"{schemes.get(scheme.lower(), scheme.lower())}://{rest.rstrip('/')}"
+    return "ws" + http_url(options, "/responses").removeprefix("http")
 
 
 def _is_link_local(host: str) -> bool:
