@@ -1,8 +1,7 @@
 """An engine in another process or host as a backend: one persistent WebSocket, a frame per step.
 
 The link is opened when the backend is made and again, with growing pauses, whenever it is lost.
-While it is down the backend is unhealthy and takes nothing; generations under way when it goes
-down finish with an error at once, so nobody waits for an engine that is not there.
+While it is down the backend takes nothing; generations under way then finish with an error at once.
 
 An edge: it uses the event loop, chance and the log.
 """
@@ -67,15 +66,15 @@ class LinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class LinkBackend:
     """Satisfies `backends.contract.Backend`."""
 
-    def __init__(self, *, name: str = "link", options: LinkOptions | None = None) -> None:
+    def __init__(self, *, name: str, options: LinkOptions) -> None:
         """Must run inside the event loop; returns before the link is up."""
-        self._options = options or LinkOptions()
+        self._options = options
         self.info = BackendInfo(
             name=name,
-            model=self._options.model,
-            group=self._options.group,
-            window_tokens=self._options.window_tokens,
-            max_output_tokens=self._options.max_output_tokens,
+            model=options.model,
+            group=options.group,
+            window_tokens=options.window_tokens,
+            max_output_tokens=options.max_output_tokens,
         )
         self._stats = BackendStats(  # as the engine last reported
             info=self.info, healthy=False, num_running=0, num_waiting=0, max_num_seqs=1
@@ -106,7 +105,7 @@ class LinkBackend:
         return generation
 
     def drop(self, key: int) -> None:
-        """Stop a generation: the engine is told within this turn of the event loop."""
+        """Stop a generation: the engine hears of it within this turn of the event loop."""
         self._warming.discard(key)
         connection = self._connection
         if self._generations.pop(key, None) is None or connection is None:
@@ -332,7 +331,6 @@ class LinkGeneration:
         )
 
     def push(self, delta: Delta) -> None:
-        """Hand a delta on."""
         self._num_tokens += delta.num_tokens
         self._sink.push(delta)
 

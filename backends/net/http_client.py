@@ -138,7 +138,7 @@ class HttpClient:
         except TimeoutError:
             raise BrokenError(f"no answer within {timeout_s:g} s") from None
 
-    def sweep(self) -> None:
+    def close_idle(self) -> None:
         """Close what has idled for too long."""
         now_s = self._loop.time()
         while self._idle and now_s - self._idle[0].used_s > self._max_idle_s:
@@ -168,7 +168,7 @@ class HttpClient:
             self._empty.set()
 
     def _kept(self) -> "_Connection | None":
-        self.sweep()
+        self.close_idle()
         while self._idle:  # the newest first, so that the oldest fall idle and go
             connection = self._idle.pop()
             if connection.usable:

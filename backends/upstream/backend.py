@@ -169,14 +169,14 @@ class UpstreamBackend:
         while True:
             self._wakes.clear()
             if self._probe is not None:
-                trouble = await self._probe.ask()
+                trouble = await self._probe.trouble()
                 self.health.on_probe(trouble is None, monotonic_us())
                 if trouble is None and not was_alive:
                     logger.info("upstream %s answers", self.name)
                 elif trouble is not None and was_alive is not False:
                     logger.warning("upstream %s is not to be used: %s", self.name, trouble)
                 was_alive = trouble is None
-            self.transport.sweep()
+            self.transport.close_idle()
             if self.health.healthy(monotonic_us()):
                 try:
                     await self.transport.warm()
@@ -218,7 +218,7 @@ class UpstreamGeneration:
 
     def fail(self, message: str) -> None:
         """End it with an error, and stop the server."""
-        self._end_with(broken(self._backend.name, message))
+        self._fail(broken(self._backend.name, message))
         self.pump.cancel()
 
     async def _run(self) -> None:
@@ -231,14 +231,14 @@ class UpstreamGeneration:
                 self._backend.failed(failure)
                 pause_s = self._retry_pause_s(failure)
                 if pause_s is None:
-                    self._end_with(failure)
+                    self._fail(failure)
                     return
                 logger.info("upstream %s: again after: %s", self._backend.name, failure)
                 await asyncio.sleep(pause_s)
                 self._reader = self._backend.make_reader(self._request)
         except Exception as error:  # ours, not the upstream's
             self._report(error)
-            self._end_with(broken(self._backend.name, "the gateway failed"))
+            self._fail(broken(self._backend.name, "the gateway failed"))
 
     async def _attempt(self) -> Failure | None:
         """One exchange; None where it ended as it should, or was ended from outside."""
@@ -328,7 +328,7 @@ class UpstreamGeneration:
             except Exception as error:
                 self._report(error)
 
-    def _end_with(self, failure: Failure) -> None:
+    def _fail(self, failure: Failure) -> None:
         was_used = self.has_tokens or not failure.unused
         usage = self._reader.usage() if was_used else Usage()
         self._end(Finish(FinishReason.ERROR, usage, monotonic_us(), failure.error))
@@ -358,7 +358,7 @@ class UpstreamGeneration:
             what = "its next" if self.has_tokens else "a first"
             failure = broken(self._backend.name, f"the upstream did not send {what} token in time")
             self._backend.failed(failure)
-            self._end_with(failure)
+            self._fail(failure)
         self.pump.cancel()
 
     def _report(self, error: Exception) -> None:

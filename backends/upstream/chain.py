@@ -41,21 +41,14 @@ class Turn:
     def __init__(self, request: GenerateRequest, options: UpstreamOptions) -> None:
         self._request = request
         self._options = options
-        self._whole: dict[str, Any] | None = None
         self.continues = options.continues
+        self.generate = request.generate  # false: a warm-up
         self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)
         self.begin()
 
-    @property
-    def generate(self) -> bool:
-        """False: a warm-up."""
-        return self._request.generate
-
     def whole(self) -> dict[str, Any]:
         """The body with the whole context."""
-        if self._whole is None:
-            self._whole = self._body(self._request)
-        return self._whole
+        return self._body(self._request)
 
     def follows(self, chain: Chain) -> bool:
         """Whether it goes on from there, with something to add."""

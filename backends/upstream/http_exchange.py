@@ -35,6 +35,7 @@ class HttpTransport:
     def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
         self._backend = backend
         self._client = _client(options, headers)
+        self.close, self.close_idle = self._client.close, self._client.close_idle
         is_chat = options.protocol == "chat"
         self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_event
         self._head = self._client.head(
@@ -89,20 +90,11 @@ class HttpTransport:
             answer = await self._client.request(self._head, _encode(body), take)
         except BrokenError as error:
             what = "the upstream's stream broke" if error.begun else "no answer from the upstream"
-            message = f"{what}: {error}"
             raise broken(
-                self._backend, message, unused=not error.begun, stale=error.stale
+                self._backend, f"{what}: {error}", unused=not error.begun, stale=error.stale
             ) from error
         if answer.status != OK:
             raise http_failure(self._backend, answer.status, answer.body, answer.headers)
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._client.close()
-
-    def sweep(self) -> None:
-        """Close connections that have idled for long."""
-        self._client.sweep()
 
     async def warm(self) -> None:
         """Nothing: connections are opened as they are needed, or for a warm-up."""
@@ -121,15 +113,16 @@ class HttpTransport:
 
 
 class Probe:
-    """Asks an upstream for signs of life."""
+    """Looks for signs of life of an upstream."""
 
     def __init__(self, options: UpstreamOptions, headers: dict[str, str]) -> None:
         assert options.probe_path is not None
         self._client = _client(options, headers)
         self._path = _path(options, options.probe_path)
         self._timeout_s = options.connect_timeout_s
+        self.close = self._client.close
 
-    async def ask(self) -> str | None:
+    async def trouble(self) -> str | None:
         """None where it lives; otherwise what is wrong.
 
         A server that has no such path lives; one that refuses our key is of no use.
@@ -141,10 +134,6 @@ class Probe:
         if status in (401, 403):
             return f"it refuses this gateway's key ({status})"
         return f"it answers {status}" if status >= 500 else None
-
-    async def close(self) -> None:
-        """Close its connection."""
-        await self._client.close()
 
 
 def _client(options: UpstreamOptions, headers: dict[str, str]) -> HttpClient:

@@ -93,8 +93,8 @@ class SocketTransport:
         sockets, self._sockets = self._sockets, []
         await asyncio.gather(*(socket.close() for socket in sockets))
 
-    def sweep(self) -> None:
-        """Let go of sockets that are closed, old, or idle for long; the newest stays warm."""
+    def close_idle(self) -> None:
+        """Close sockets that are old or idle for long; the newest stays warm."""
         for socket in list(self._sockets):
             if socket.is_done(is_spare=socket is not self._sockets[-1]):
                 self._sockets.remove(socket)
@@ -215,11 +215,7 @@ class _Socket:
         return len(self.free) == len(self._streams)
 
     async def send(self, event: dict[str, Any]) -> None:
-        """Send an event.
-
-        Raises:
-            WebSocketException: The connection is gone.
-        """
+        """Send an event; raises `WebSocketException` where the connection is gone."""
         await self._connection.send(_encode(event).decode())
 
     def drop(self, stream: "_Stream", response_id: str | None) -> None:

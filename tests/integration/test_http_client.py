@@ -282,7 +282,7 @@ async def test_no_more_connections_are_kept_than_asked_for_nor_for_longer() -> N
         await asyncio.gather(*asking)
         assert len(client._idle) <= 2
         await asyncio.sleep(0.001)
-        client.sweep()
+        client.close_idle()
         assert not client._idle
 
 
