@@ -171,8 +171,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     The prompt is `instructions`, then `tools`, then `items`, rendered by `backends.prompt`. A
     warm-up (`generate` false) only prepares for one like it: the prompt is computed and kept, or as
     much of that as the backend can do. Nothing is pushed but the `Finish`, whose usage says what of
-    the prompt is held now, and what of that was before. It takes nothing from real work: a backend
-    without a place to spare refuses it.
+    the prompt is held now, and what of that was before. A backend with no slot to spare refuses it.
     """
 
     id: str

@@ -178,7 +178,7 @@ def _part_text(part: Part) -> str:
 
 
 def _address(text: str) -> str:
-    """A long address or inline data by its hash: its weight is counted apart."""
+    """A long address or inline data by its hash: `_attachment_tokens` counts its weight."""
     return text if len(text) <= 200 else f"{_hash(text.encode()):016x}"
 
 

@@ -35,7 +35,7 @@ def _class_of(char: str) -> int:
 
 
 _ASCII: Final = bytes(_class_of(chr(code)) if code < 0x80 else _OTHER for code in range(256))
-_UP_TO: Final = np.array(  # all that differ, and one place for the rest
+_UP_TO: Final = np.array(  # all that differ, and one for the rest
     [*_ASCII[:_UPPER_FIRST], *[_UPPER] * (_UPPER_LAST + 1 - _UPPER_FIRST), _OTHER], dtype=np.uint8
 )
 _CHUNK_CHARS = 1 << 14  # arrays that stay in cache; a chunk with one run in it grows
@@ -104,25 +104,24 @@ def _count_runs(
     return total + _count_blanks(left, (is_space & has_next)[others], taken[others])
 
 
-def _are_spaces(piece: str, places: _Lengths) -> npt.NDArray[np.bool_]:
-    """Whether the characters at those places, blanks all, are spaces and not tabs."""
+def _are_spaces(piece: str, positions: _Lengths) -> npt.NDArray[np.bool_]:
+    """Whether the characters at those positions, blanks all, are spaces and not tabs."""
     if "\t" not in piece:
-        return np.ones(len(places), dtype=bool)
-    return np.array([piece[place] == " " for place in places.tolist()], dtype=bool)
+        return np.ones(len(positions), dtype=bool)
+    return np.array([piece[position] == " " for position in positions.tolist()], dtype=bool)
 
 
 def _count_blanks(
-    left: _Lengths, sets_apart: npt.NDArray[np.bool_], taken: npt.NDArray[np.bool_]
+    left: _Lengths, before_text: npt.NDArray[np.bool_], taken: npt.NDArray[np.bool_]
 ) -> int:
     """Tokens of runs of blanks.
 
     Args:
         left: Their lengths, without what a line break took.
-        sets_apart: Whether the last one is a space before something: then it is left for that.
+        before_text: Whether the last one is a space before something: then it is left for that.
         taken: Whether that takes it into its own token.
     """
     whole, rest = np.divmod(np.maximum(left - 1, 0), 16)
     rest = np.where(left > 0, rest + 1, 0)  # 1 to 16
-    apart = (left > 0) * (whole + (rest > 1) + ~taken)
-    together = (left + 15) // 16
-    return int(np.where(sets_apart, apart, together).sum())
+    without_last = (left > 0) * (whole + (rest > 1) + ~taken)
+    return int(np.where(before_text, without_last, (left + 15) // 16).sum())

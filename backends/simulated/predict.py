@@ -16,7 +16,7 @@ from backends.gpu_engine.calibration.request_logs import (
 )
 from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.calibration.replay import ReplaySummary, replay
-from wafer_engine.calibration.rows import Prediction, read_rows, write_rows
+from wafer_engine.calibration.rows import read_rows, write_rows
 from wafer_engine.calibration.wafer_rows import WaferRows
 
 _NEEDED = ("hardware", "metric")
@@ -33,8 +33,10 @@ def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     predicted = []
     for row in rows:
         cells = {name: cell or "" for name, cell in row.items() if name is not None}
-        prediction = wafer.predict(cells) if _is_wafer(cells) else gpu.predict(cells)
-        predicted.append({**cells, **_cells(prediction)})
+        found = wafer.predict(cells) if _is_wafer(cells) else gpu.predict(cells)
+        cells["predicted"] = "" if found.value is None else f"{found.value:.6g}"
+        cells["not_modelled"], cells["constants"] = found.reason, found.constants
+        predicted.append(cells)
     return predicted
 
 
@@ -84,12 +86,3 @@ def replay_file(path: Path, cost: CostModel) -> tuple[str, str]:
 def _is_wafer(row: Mapping[str, str]) -> bool:
     hardware = row.get("hardware", "").upper()
     return hardware.startswith(("WSE", "CS-")) or (not hardware and "core_grid" in row)
-
-
-def _cells(prediction: Prediction) -> dict[str, str]:
-    value = prediction.value
-    return {
-        "predicted": "" if value is None else f"{value:.6g}",
-        "not_modelled": prediction.reason,
-        "constants": prediction.constants,
-    }

@@ -42,8 +42,7 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
     """A request that an upstream did not serve.
 
     `blame` says whose fault it is: the "upstream"'s counts against its health, a "limit" makes us
-    leave it alone for a while, the "request"'s is the client's matter, "nobody"'s is a socket that
-    had gone stale.
+    leave it alone for a while, the "request"'s is the client's, "nobody"'s is a stale socket.
     """
 
     def __init__(
