@@ -321,6 +321,25 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     simulated: bool = True
 
 
+class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the options of every kind of backend say."""
+
+    model: str  # the id clients pin it by
+    window_tokens: int = 131_072  # prompt and output together
+    max_output_tokens: int = 32_768
+
+    def info(self, name: str, group: BackendGroup, **more: bool) -> BackendInfo:
+        """What a backend with these options is; `more` are flags of `BackendInfo`."""
+        return BackendInfo(
+            name=name,
+            model=self.model,
+            group=group,
+            window_tokens=self.window_tokens,
+            max_output_tokens=self.max_output_tokens,
+            **more,
+        )
+
+
 class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot for ranking and metrics."""
 

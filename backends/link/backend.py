@@ -18,7 +18,7 @@ from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 from backends.contract import (
     BackendError,
     BackendGroup,
-    BackendInfo,
+    BackendOptions,
     BackendStats,
     Delta,
     DeltaKind,
@@ -48,15 +48,13 @@ _KINDS = tuple(DeltaKind)  # by value: a lookup costs a tenth of a call of the e
 MAX_UNSENT_BYTES = 32 << 20  # to the engine; more means that it does not read
 
 
-class LinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LinkOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the engine listens, and what it is taken for until it says so itself."""
 
     url: str = "ws://127.0.0.1:9100/v1/link"
     key: str = ""  # sent as the bearer key
     group: BackendGroup = "fast"
     model: str = "lanewise-linked"  # the id clients pin it by
-    window_tokens: int = 131_072
-    max_output_tokens: int = 32_768
     open_timeout_s: float = 5.0
     retry_min_s: float = 0.2
     retry_max_s: float = 5.0
@@ -69,13 +67,7 @@ class LinkBackend:
     def __init__(self, *, name: str, options: LinkOptions) -> None:
         """Must run inside the event loop; returns before the link is up."""
         self._options = options
-        self.info = BackendInfo(
-            name=name,
-            model=options.model,
-            group=options.group,
-            window_tokens=options.window_tokens,
-            max_output_tokens=options.max_output_tokens,
-        )
+        self.info = options.info(name, options.group)
         self._stats = BackendStats(  # as the engine last reported
             info=self.info, healthy=False, num_running=0, num_waiting=0, max_num_seqs=1
         )

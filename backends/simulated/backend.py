@@ -16,6 +16,7 @@ import msgspec
 from backends.contract import (
     BackendError,
     BackendInfo,
+    BackendOptions,
     BackendStats,
     Finish,
     FinishReason,
@@ -39,14 +40,12 @@ MAX_WARMING = 8  # warm-ups at once; more are refused
 NOTHING = ScriptedAnswer(())  # what a warm-up says
 
 
-class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimulatedOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a simulated backend says, how much of it, and what any machine's speed depends on."""
 
     script: Literal["answer", "echo", "replay"] = "answer"
     replay_path: str | None = None  # a recorded transcript, for "replay"; see script/replay.py
     seed: int = 0  # where a request brings none
-    window_tokens: int = 131_072  # prompt and output together
-    max_output_tokens: int = 32_768
     max_num_waiting: int = 4_096  # sequences not yet running; more are refused
     attention_window_tokens: int | None = None  # sparse attention; all KV cache is kept
     # Published services add a network and a front door (109 ms); here the real ones are in front.
@@ -54,7 +53,7 @@ class SimulatedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 _OF_MACHINE = {"attention_window_tokens", "overhead_us"}
-_OF_SERVICE = {*SimulatedOptions.__struct_fields__, "model", "accepts_images"} - _OF_MACHINE
+_OF_SERVICE = {*SimulatedOptions.__struct_fields__, "accepts_images"} - _OF_MACHINE
 
 
 class SimulatedBackend:

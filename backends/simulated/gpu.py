@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from backends.contract import BackendGroup, BackendInfo
+from backends.contract import BackendGroup
 from backends.gpu_engine.cost import (
     DEFAULT_ENGINE,
     DEFAULT_GPU,
@@ -66,12 +66,5 @@ class GpuBackendConfig(
     def make(self) -> SimulatedBackend:
         """See `WaferBackendConfig.make`."""
         options = self.options
-        info = BackendInfo(
-            name=self.name,
-            model=options.model,
-            group=self.group,
-            window_tokens=options.window_tokens,
-            max_output_tokens=options.max_output_tokens,
-            accepts_images=options.accepts_images,
-        )
+        info = options.info(self.name, self.group, accepts_images=options.accepts_images)
         return SimulatedBackend(info, cost_of(options), options)

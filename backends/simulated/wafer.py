@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from backends.contract import BackendGroup, BackendInfo
+from backends.contract import BackendGroup
 from backends.simulated.backend import SimulatedBackend, SimulatedOptions, machine_options
 from wafer_engine.batching.speculation import Speculation
 from wafer_engine.hardware.cost import DEFAULT_MODEL, LINK_LATENCY_US, WaferCost
@@ -58,11 +58,5 @@ class WaferBackendConfig(
             OSError, ValueError: It cannot be made with these options.
         """
         options = self.options
-        info = BackendInfo(
-            name=self.name,
-            model=options.model,
-            group=self.group,
-            window_tokens=options.window_tokens,
-            max_output_tokens=options.max_output_tokens,
-        )
+        info = options.info(self.name, self.group)
         return SimulatedBackend(info, cost_of(options), options)

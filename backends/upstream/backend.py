@@ -17,7 +17,6 @@ import msgspec
 
 from backends.contract import (
     BackendError,
-    BackendInfo,
     BackendStats,
     Finish,
     FinishReason,
@@ -60,14 +59,8 @@ class UpstreamBackend:
         self.name = name
         self.options = options
         self.health = Health(options)
-        self.info = BackendInfo(
-            name=name,
-            model=options.model,
-            group=options.group,
-            window_tokens=options.window_tokens,
-            max_output_tokens=options.max_output_tokens,
-            accepts_images=options.accepts_images,
-            simulated=False,
+        self.info = options.info(
+            name, options.group, accepts_images=options.accepts_images, simulated=False
         )
         kind = SocketTransport if options.protocol == "responses-ws" else HttpTransport
         self.transport: HttpTransport | SocketTransport = kind(name, options, headers)
@@ -83,7 +76,6 @@ class UpstreamBackend:
         self._keeper = asyncio.create_task(self._keep())
 
     def start(self, request: GenerateRequest, sink: Sink) -> "UpstreamGeneration":
-        """See `Backend.start`."""
         now_us = monotonic_us()
         room = self.health.room(now_us) if self._is_open else 0
         num_here, num_warming = len(self._generations), len(self._warming)
@@ -151,7 +143,6 @@ class UpstreamBackend:
         )
 
     async def close(self) -> None:
-        """See `Backend.close`."""
         self._is_open = False
         self._keeper.cancel()
         for generation in [*self._generations, *self._warming]:

@@ -8,22 +8,20 @@ import ipaddress
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
-from backends.contract import BackendGroup
+from backends.contract import BackendGroup, BackendOptions
 
 Protocol = Literal["responses-ws", "responses", "chat"]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-class UpstreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model of one server, as a backend of a group."""
 
     base_url: str  # up to and with its version, e.g. https://api.openai.com/v1
     upstream_model: str  # the server's own name for it
-    model: str  # the id our clients pin it by
     group: BackendGroup
     protocol: Protocol = "chat"
     key_env: str | None = None  # the environment variable that holds the key
@@ -39,7 +37,7 @@ class UpstreamOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     developer_role: Literal["system", "developer"] = "system"  # in chat messages
     omit: tuple[str, ...] = ()  # fields of the body that the server refuses
-    extra_body: dict[str, Any] = {}  # fields that it wants besides
+    extra_body: dict[str, Any] = field(default_factory=dict)  # that it wants besides
 
     # Sockets (responses-ws). One stream per socket unless the server can stop one by itself.
     max_streams_per_socket: Annotated[int, Meta(ge=1, le=16)] = 1  # OpenAI: 16 at once

@@ -74,8 +74,10 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
         kind = "custom" if native and isinstance(tools[0], CustomTool) else "function"
         body |= _choice(request, {"type": kind, "name": tools[0].name})
         body["tools"] = [_responses_tool(tool, native) for tool in tools]
-    if request.text_format.type != "text":
-        body["text"] = {"format": _responses_format(request.text_format)}
+    if request.text_format.type == "json_object":
+        body["text"] = {"format": {"type": "json_object"}}
+    elif request.text_format.type == "json_schema":
+        body["text"] = {"format": {"type": "json_schema", **_schema(request.text_format)}}
     reasoning = _given(effort=request.reasoning_effort, summary=request.reasoning_summary)
     if reasoning:
         body["reasoning"] = reasoning
@@ -145,12 +147,6 @@ def _responses_tool(tool: Tool, native: bool) -> dict[str, Any]:
         custom = {"type": "custom", "name": tool.name, "description": tool.description}
         return custom if tool.format is None else custom | {"format": tool.format}
     return {"type": "function", **_function(tool)}
-
-
-def _responses_format(text_format: TextFormat) -> dict[str, Any]:
-    if text_format.type == "json_object":
-        return {"type": "json_object"}
-    return {"type": "json_schema", **_schema(text_format)}
 
 
 # -- chat completions ------------------------------------------------------------------------

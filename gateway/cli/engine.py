@@ -25,7 +25,7 @@ from backends.gpu_engine.cost import (
     GpuCost,
 )
 from backends.gpu_engine.cost import DEFAULT_MODEL as DEFAULT_GPU_MODEL
-from backends.simulated.backend import ScriptOptions
+from backends.simulated.backend import SimulatedOptions
 from backends.simulated.gpu import GpuBackendConfig, GpuOptions
 from backends.simulated.predict import predict_file, replay_file
 from backends.simulated.wafer import WaferBackendConfig, WaferOptions
@@ -125,7 +125,7 @@ def _gpu(arguments: argparse.Namespace) -> int:
     )
 
 
-def _given(arguments: argparse.Namespace, options: type[ScriptOptions]) -> dict[str, Any]:
+def _given(arguments: argparse.Namespace, options: type[SimulatedOptions]) -> dict[str, Any]:
     """The options that were given; the model's shape is also its id."""
     found = vars(arguments) | {"shape": arguments.model, "speculation": _speculation(arguments)}
     names = options.__struct_fields__

@@ -14,7 +14,6 @@ import pytest
 
 from backends.contract import (
     BackendGroup,
-    BackendInfo,
     Delta,
     Finish,
     GenerateRequest,
@@ -90,10 +89,8 @@ class HangingBackend(SimulatedBackend):
 def simulated(
     name: str, group: BackendGroup, cost: CostModel, clock_us: Callable[[], int]
 ) -> SimulatedBackend:
-    info = BackendInfo(
-        name=name, model=f"{name}-model", group=group, window_tokens=65_536, max_output_tokens=8_192
-    )
-    return SimulatedBackend(info, cost, SimulatedOptions(), clock_us=clock_us)
+    options = SimulatedOptions(model=f"{name}-model", window_tokens=65_536, max_output_tokens=8_192)
+    return SimulatedBackend(options.info(name, group), cost, options, clock_us=clock_us)
 
 
 async def run(ask: str, metadata: dict[str, str], hangs: dict[str, int]) -> Timed:
