@@ -38,21 +38,19 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
     def holds(self, unix_s: float) -> bool:
         """Whether an instant is inside."""
         now = datetime.datetime.fromtimestamp(unix_s, zone_of(self.zone))
-        if self.since is not None and now < self.since:
-            return False
-        if self.before is not None and now >= self.before:
+        is_early = self.since is not None and now < self.since
+        if is_early or (self.before is not None and now >= self.before):
             return False
         start_min, end_min = _minutes(self.from_), _minutes(self.until)
         now_min = now.hour * 60 + now.minute
         if end_min <= start_min:
             end_min += DAY_MIN
         day = now.weekday()
-        if start_min <= now_min < end_min:
-            return self._on(day)
-        return now_min + DAY_MIN < end_min and self._on(day - 1)
-
-    def _on(self, day: int) -> bool:
-        return self.days is None or DAYS[day % 7] in self.days
+        if not start_min <= now_min < end_min:
+            if now_min + DAY_MIN >= end_min:
+                return False
+            day -= 1  # of the night that began yesterday
+        return self.days is None or DAYS[day] in self.days  # -1 is a Sunday
 
 
 @functools.lru_cache(maxsize=64)
@@ -66,11 +64,6 @@ def zone_of(name: str) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ValueError(f"no time zone {name!r}") from error
-
-
-def zone_names() -> frozenset[str]:
-    """All names there are."""
-    return frozenset(zoneinfo.available_timezones())
 
 
 def _minutes(clock: str) -> int:

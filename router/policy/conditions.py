@@ -74,7 +74,7 @@ class When(
 ):
     """Conditions on a task. All that are given must hold; without any, it always does."""
 
-    # Who asks, and what for.
+    # Whose it is, and what is requested.
     tenants: Names | None = None
     tiers: Names | None = None
     models: Names | None = None  # as requested: auto, or an alias of the policy
@@ -129,11 +129,8 @@ class When(
 
     def why_not(self, situation: Situation) -> list[str]:
         """Each condition that does not hold, in words; empty if all do."""
-        return [
-            f"{test.text} ({test.seen(situation)})"
-            for test in self.tests
-            if not test.holds(situation)
-        ]
+        failed = (test for test in self.tests if not test.holds(situation))
+        return [f"{test.text} ({test.seen(situation)})" for test in failed]
 
     @cached_property
     def tests(self) -> "tuple[Test, ...]":

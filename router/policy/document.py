@@ -10,6 +10,7 @@ import json
 import re
 import tomllib
 import types
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -117,7 +118,8 @@ def read_document(content: bytes, name: str, max_bytes: int) -> Document:
     except ValueError as error:  # TOMLDecodeError is one; so is a number with thousands of digits
         message = str(error)
         found = _AT.search(message)
-        line, column = (int(found[1]), int(found[2])) if found and found[1] else _end(text)
+        end = text.count("\n") + 1, len(text) - text.rfind("\n")
+        line, column = (int(found[1]), int(found[2])) if found and found[1] else end
         kind = "JSON" if is_json else "TOML"
         raise malformed(f"not {kind}: {_AT.sub('', message)}", line, column) from error
     document = Document(name, tree, positions)
@@ -127,18 +129,13 @@ def read_document(content: bytes, name: str, max_bytes: int) -> Document:
     return document
 
 
-def _end(text: str) -> tuple[int, int]:
-    return text.count("\n") + 1, len(text) - text.rfind("\n")
-
-
 def _read_json(text: str) -> dict[str, Any]:
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
+        counts = Counter(key for key, _ in pairs)
+        if len(counts) < len(pairs):
+            twice = next(key for key, count in counts.items() if count > 1)
             raise ValueError(f"the key {twice!r} is there twice in one object")
-        return found
+        return dict(pairs)
 
     def constant(name: str) -> float:
         raise ValueError(f"{name} is no JSON number")
@@ -238,7 +235,7 @@ def _leaf_message(value: Any, kind: Any) -> str:
     except msgspec.ValidationError as error:
         choices = _choices(kind)
         if choices and isinstance(value, str):
-            known = ", ".join(repr(choice) for choice in choices)
+            known = ", ".join(map(repr, choices))
             return f"expected one of {known}, got {_seen(value)}{suggestion(value, choices)}"
         if described := _description(kind):
             return f"expected {described}, got {_seen(value)}"
@@ -283,6 +280,6 @@ def _seen(value: Any) -> str:
     if isinstance(value, list):
         return "a list"
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

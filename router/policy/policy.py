@@ -28,6 +28,7 @@ docs/policies.md has every field.
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Annotated
+from zoneinfo import available_timezones
 
 import msgspec
 from msgspec import Meta
@@ -36,7 +37,7 @@ from backends.contract import BackendGroup
 from router.classify.classify import Band
 from router.classify.task import TENANT_ID, Label, Route
 from router.classify.text_features import words_of
-from router.policy.calendar_window import zone_names, zone_of
+from router.policy.calendar_window import zone_of
 from router.policy.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, When
 from router.policy.document import DocumentError, Fault, Problem, read_document, suggestion
 from router.policy.positions import Path
@@ -138,9 +139,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def choice_of(self, label: Label) -> Choice:
         """The choice for a class of tasks that no rule took."""
-        if label == "interactive":
-            return self.interactive
-        return self.deep if label == "deep" else self.uncertain
+        choice: Choice = getattr(self, label)
+        return choice
 
     def for_tenant(self, tenant_id: str) -> "Policy":
         """The policy as it is for one tenant: its own rules first, its own settings instead."""
@@ -151,11 +151,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return {tenant_id: self._merged(own) for tenant_id, own in self.tenants.items()}
 
     def _merged(self, own: TenantPolicy) -> "Policy":
-        given = {
-            name: value
-            for name in own.__struct_fields__
-            if name not in ("rules", "aliases") and (value := getattr(own, name)) is not None
-        }
+        given = {n: value for n, value in msgspec.structs.asdict(own).items() if value is not None}
         given |= {"rules": own.rules + self.rules, "aliases": self.aliases | own.aliases}
         return msgspec.structs.replace(self, **given, tenants={})
 
@@ -191,8 +187,8 @@ def parse_policy(content: bytes, name: str = "policy") -> Policy:
         name: The file's name, for messages.
 
     Raises:
-        PolicyError: Not TOML or JSON, an unknown or ill-typed field, or a policy that contradicts
-            itself; it tells all of it, each with line and column.
+        PolicyError: With all that is wrong (not TOML or JSON, an unknown or ill-typed field, a
+            contradiction), each with line and column.
     """
     try:
         document = read_document(content, name, MAX_POLICY_BYTES)
@@ -259,7 +255,7 @@ def _condition_faults(rule: Rule, path: Path) -> Iterator[Fault]:
             try:
                 zone_of(when.time.zone)
             except ValueError as error:
-                near = suggestion(when.time.zone, zone_names())
+                near = suggestion(when.time.zone, available_timezones())
                 hint = near or "; expected a name like Europe/Berlin"
                 yield Fault((*at, "time", "zone"), f"{error}{hint}")
         for n, word in enumerate(when.words or ()):

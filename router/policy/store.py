@@ -196,9 +196,9 @@ class PolicyStore:
         arguments = [version, expected, action, MAX_VERSIONS]
         with _as_unavailable():
             reply = await self._call("activate", author, comment, version, expected, *arguments)
-        if reply[0] != 1:
-            if reply[1] == -1:
-                raise NoSuchVersion(version)
+        if reply == [0, -1]:
+            raise NoSuchVersion(version)
+        if reply != [1]:
             raise PolicyConflict(reply[1], expected)
 
     async def shadow(self, version: int, *, author: str, comment: str = "") -> None:
@@ -226,10 +226,8 @@ class PolicyStore:
         self, operation: str, author: str, comment: str, version: int, other: int, *arguments: Any
     ) -> list[int]:
         keys = [_STATE, _PAST, _AUDIT, _key(version), _key(other)]
-        comment = comment[:MAX_COMMENT_CHARS]
-        reply: list[int] = await self._script(
-            keys=keys, args=[operation, author, comment, *arguments]
-        )
+        args = [operation, author, comment[:MAX_COMMENT_CHARS], *arguments]
+        reply: list[int] = await self._script(keys=keys, args=args)
         return reply
 
 

@@ -57,12 +57,9 @@ class Tradeoff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def edges(self, low: float, high: float) -> tuple[float, float]:
         """The band under usual conditions; `low` and `high` are the policy's own."""
-        quality = self.quality
-        if quality is None:
-            if self.preset is None:
-                return low, high
-            quality = PRESETS[self.preset]
-        return band_of(quality)
+        if self.quality is not None:
+            return band_of(self.quality)
+        return (low, high) if self.preset is None else band_of(PRESETS[self.preset])
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
