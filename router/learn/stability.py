@@ -94,9 +94,8 @@ def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) 
     found = []
     for name, change in CHANGES.items():
         rng = np.random.default_rng(seed)
-        changed = [decide(change(text, rng)) for text in texts]
-        num_flipped = sum(a != b for a, b in zip(decided, changed, strict=True))
-        found.append(Flips(name, len(texts), num_flipped))
+        changed = (decide(change(text, rng)) for text in texts)
+        found.append(Flips(name, len(texts), sum(map(str.__ne__, decided, changed))))
     return found
 
 
@@ -105,13 +104,10 @@ def pasted(texts: Sequence[str], seed: int = SEED) -> list[str]:
     rng = np.random.default_rng(seed)
     found = []
     for prompt in TRIVIAL_PROMPTS:
-        pieces: list[str] = []
-        num_chars = 0
-        while num_chars < PASTE_CHARS:
-            pieces.append(texts[int(rng.integers(len(texts)))])
-            num_chars += len(pieces[-1]) + 2
-        paste = "\n\n".join(pieces)[:PASTE_CHARS]
-        found.append(f"{prompt}\n\n{paste}")
+        paste = ""
+        while len(paste) < PASTE_CHARS:
+            paste += f"{texts[int(rng.integers(len(texts)))]}\n\n"
+        found.append(f"{prompt}\n\n{paste[:PASTE_CHARS]}")
     return found
 
 

@@ -70,14 +70,14 @@ def auc_within(
     groups: Sequence[Hashable], positive: Sequence[bool], scores: Sequence[float]
 ) -> tuple[float, int]:
     """The mean AUC inside single groups, and of how many; groups of one kind are left out."""
-    members: dict[Hashable, list[int]] = defaultdict(list)
-    for at, group in enumerate(groups):
-        members[group].append(at)
+    members: dict[Hashable, list[tuple[bool, float]]] = defaultdict(list)
+    for group, is_positive, score in zip(groups, positive, scores, strict=True):
+        members[group].append((is_positive, score))
     found = []
-    for indices in members.values():
-        labels = [positive[at] for at in indices]
+    for pairs in members.values():
+        labels, of_group = zip(*pairs, strict=True)
         if MIN_OF_EACH <= sum(labels) <= len(labels) - MIN_OF_EACH:
-            found.append(auc(labels, [scores[at] for at in indices]))
+            found.append(auc(labels, of_group))
     return (float(np.mean(found)), len(found)) if found else (float("nan"), 0)
 
 
@@ -95,13 +95,9 @@ def calibration_error(
 
 def flags(positive: Sequence[bool], flagged: Sequence[bool]) -> Flags:
     """Count a yes/no decision against the truth."""
-    pairs = list(zip(positive, flagged, strict=True))
-    return Flags(
-        hits=pairs.count((True, True)),
-        false_alarms=pairs.count((False, True)),
-        misses=pairs.count((True, False)),
-        right_rejections=pairs.count((False, False)),
-    )
+    count = list(zip(positive, flagged, strict=True)).count
+    pairs = (True, True), (False, True), (True, False), (False, False)
+    return Flags(*map(count, pairs))
 
 
 def curve(
@@ -133,10 +129,10 @@ def curve(
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Spearman's correlation, ties at their mean rank; NaN if either does not vary."""
-    ranks = [_ranks(np.asarray(values, float)) for values in (first, second)]
-    centred = [values - values.mean() for values in ranks]
-    size = float(np.sqrt((centred[0] ** 2).sum() * (centred[1] ** 2).sum()))
-    return float((centred[0] * centred[1]).sum() / size) if size else float("nan")
+    one, other = (_ranks(np.asarray(values, float)) for values in (first, second))
+    one, other = one - one.mean(), other - other.mean()
+    size = float(np.sqrt((one**2).sum() * (other**2).sum()))
+    return float((one * other).sum() / size) if size else float("nan")
 
 
 def _ranks(values: Floats) -> Floats:

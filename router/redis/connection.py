@@ -1,9 +1,8 @@
 """One connection to one Redis server: calls go out together, answers come back in order.
 
-Whatever is asked in one turn of the loop leaves in one write, and nothing waits for the answers
-before it. An answer that is later than its call's budget ends the connection, for whatever was
-asked after it waits behind it: everybody in flight learns of it at once. `redis_servers` knows
-where to connect to, and what to try again.
+The calls of one turn of the loop leave in one write, and none waits for the answers before it. An
+answer that is later than its call's budget ends the connection, for later calls wait behind it: all
+in flight learn of it at once. `servers` knows where to connect to, and what to try again.
 
 An edge: it uses the event loop.
 """
@@ -18,9 +17,6 @@ import hiredis
 MAX_IN_FLIGHT = 10_000  # calls without an answer; more are refused at once
 GATHER_S = 0.001  # at most this long calls wait for each other while others are in flight
 GRACE_S = 0.002  # a busy loop may notice the time before the answer that is already there
-READ_BYTES = 1 << 18
-
-
 MAX_PACKED = 16_384  # words that are kept packed: of a call's twenty, two are new
 
 

@@ -53,7 +53,7 @@ def parse_redis_url(url: str) -> RedisTarget:
     """Raises ValueError, whose text quotes nothing that may be a secret."""
     parts = urlsplit(url)
     if parts.scheme not in _KINDS:
-        raise ValueError(f"the scheme is none of {', '.join(f'{name}://' for name in _KINDS)}")
+        raise ValueError(f"the scheme is none of {'://, '.join(_KINDS)}://")
     kind, tls = _KINDS[parts.scheme]
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     credentials, _, hosts = parts.netloc.rpartition("@")
@@ -69,20 +69,20 @@ def parse_redis_url(url: str) -> RedisTarget:
         port = DEFAULT_SENTINEL_PORT if kind == "sentinel" else DEFAULT_PORT
         names = hosts.split(",") if kind != "single" else [hosts]
         addresses = tuple(_address(name, port) for name in names)
-    master = ""
-    if kind == "sentinel":
-        if not path:
-            raise ValueError("the master's name is missing: redis+sentinel://host:port/master")
-        master = path.pop(0)
-    db = _db(path, options.pop("db", None))
-    if kind == "cluster" and db:
+    if kind == "sentinel" and not path:
+        raise ValueError("the master's name is missing: redis+sentinel://host:port/master")
+    master = path.pop(0) if kind == "sentinel" else ""
+    number = options.pop("db") if "db" in options else path.pop(0) if path else "0"
+    if path or not number.isdigit():
+        raise ValueError("the database is not a number")
+    if kind == "cluster" and int(number):
         raise ValueError("a Cluster has database 0 only")
     target = RedisTarget(
         kind=kind,
         addresses=addresses,
         is_unix=is_unix,
         master=master,
-        db=db,
+        db=int(number),
         username=options.pop("username", None) or unquote(username) or None,
         password=options.pop("password", None) or unquote(password) or None,
         sentinel_username=options.pop("sentinel_username", None),
@@ -102,18 +102,9 @@ def _address(text: str, default_port: int) -> Address:
     host, _, port = text.rpartition(":")
     if not host or text.endswith("]"):  # no port: a bare host, or an IPv6 address in brackets
         host, port = text, ""
-    host = host.removeprefix("[").removesuffix("]")
-    if not host:
-        host = "localhost"
+    host = host.removeprefix("[").removesuffix("]") or "localhost"
     if not port:
         return host, default_port
     if not port.isdigit() or not 1 <= int(port) <= 65_535:
         raise ValueError("a port is not a number from 1 to 65535")
     return host, int(port)
-
-
-def _db(path: list[str], option: str | None) -> int:
-    number = option if option is not None else (path.pop(0) if path else "0")
-    if path or not number.isdigit():
-        raise ValueError("the database is not a number")
-    return int(number)
