@@ -57,16 +57,11 @@ _OTHER_WORDS = frozenset(
 _PORT_TO = frozenset(b"to it this the our from".split())
 
 
-def _table() -> dict[bytes, tuple[tuple[bytes, Kind], ...]]:
-    """First two letters -> (stem, kind): a word is compared with few stems."""
-    table: dict[bytes, list[tuple[bytes, Kind]]] = {}
-    for kind, stems in _STEMS.items():
-        for stem in stems:
-            table.setdefault(stem.encode()[:2], []).append((stem.encode(), kind))
-    return {start: tuple(stems) for start, stems in table.items()}
-
-
-_TABLE = _table()
+# First two letters -> (stem, kind): a word is compared with few stems.
+_TABLE: dict[bytes, list[tuple[bytes, Kind]]] = {}
+for _kind, _stems in _STEMS.items():
+    for _stem in _stems:
+        _TABLE.setdefault(_stem[:2].encode(), []).append((_stem.encode(), _kind))
 
 
 def kind_of(words: Sequence[bytes]) -> Kind | None:

@@ -113,7 +113,9 @@ class LinearModel:
         if reading.context_words:
             context = self._context(reading.context_words)
             sums = sums + context
-        return Scores(self, sums.tolist(), rows, values, taken, context)
+        deep, security, gain, output = sums.tolist()
+        output_tokens = 2.0 ** max(0.0, min(output, MAX_LOG2_OUTPUT_TOKENS))
+        return Scores(deep, security, gain, output_tokens, (self, rows, values, taken, context))
 
     def _guess(
         self, words: list[bytes], distinct: dict[bytes, None], found: list[int | None]
@@ -145,41 +147,22 @@ class LinearModel:
         return f'"{name.decode("utf-8", "replace")}"'
 
 
-class Scores:
+class Scores(msgspec.Struct, eq=False):
     """What the heads say of one prompt in calibrated log-odds, and why."""
 
-    __slots__ = (
-        "_parts",
-        "_why",
-        "deep_log_odds",
-        "gain_log_odds",
-        "output_tokens",
-        "security_log_odds",
-    )
-
-    def __init__(
-        self,
-        model: LinearModel,
-        log_odds: list[float],
-        rows: list[int],
-        values: Singles,
-        taken: Singles,
-        context: Weights | None,
-    ) -> None:
-        """`log_odds` by head; the rest is what they were summed from, kept for `parts`."""
-        deep, security, gain, output = log_odds
-        self.deep_log_odds, self.security_log_odds = deep, security
-        self.gain_log_odds = gain  # a large model gets it right, and a small one does not
-        self.output_tokens = 2.0 ** max(0.0, min(output, MAX_LOG2_OUTPUT_TOKENS))
-        self._why = (model, rows, values, taken, context)
-        self._parts: dict[tuple[int, int], tuple[list[Part], float]] = {}  # as asked before
+    deep_log_odds: float
+    security_log_odds: float
+    gain_log_odds: float  # a large model gets it right, and a small one does not
+    output_tokens: float
+    summed: tuple[LinearModel, list[int], Singles, Singles, Weights | None]  # for `parts`
+    known_parts: dict[tuple[int, int], tuple[list[Part], float]] = {}  # as asked before
 
     def parts(self, head: int, num_parts: int) -> tuple[list[Part], float]:
         """The signals that counted most for a head, largest first; and the size of all of them."""
-        known = self._parts.get((head, num_parts))
+        known = self.known_parts.get((head, num_parts))
         if known is not None:
             return known
-        model, rows, values, taken, context = self._why
+        model, rows, values, taken, context = self.summed
         parts = values * taken[:, head]
         parts[len(rows) :] -= model.usual_shape[:, head]
         if context is not None:
@@ -189,7 +172,7 @@ class Scores:
         for at in (-sizes).argsort(kind="stable")[:num_parts].tolist():
             name = model.name(rows[at]) if at < len(rows) else _SHAPE[at - len(rows)]
             named.append(Part(float(parts[at]), name))
-        found = self._parts[head, num_parts] = named, float(np.add.reduce(sizes))
+        found = self.known_parts[head, num_parts] = named, float(np.add.reduce(sizes))
         return found
 
 

@@ -51,8 +51,6 @@ class Experience:
         self._left: OrderedDict[str, _Left] = OrderedDict()
         self._warm: OrderedDict[tuple[str, int], str] = OrderedDict()  # tenant, prompt -> backend
 
-    # -- before a decision ---------------------------------------------------------------------
-
     def arrival(self, task: Task, stats: Sequence[BackendStats]) -> ConversationState:
         """Where the task's conversation stands; what it shows of the answer before is learned."""
         before = self.pending_outcomes.before(task)
@@ -122,8 +120,6 @@ class Experience:
         while len(self.monitors) > MAX_TENANTS:
             self.monitors.popitem(last=False)
         return monitor
-
-    # -- after a task --------------------------------------------------------------------------
 
     def note_balances(self, tenant_id: str, balances: Iterable[Balance], now_us: int) -> None:
         """Keep how much of each group's tightest pool a tenant has left."""

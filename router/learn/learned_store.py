@@ -1,9 +1,8 @@
 """What tenants' outcomes taught, in Redis: shared by all gateways, and kept when they end.
 
 Every few seconds, off the path of any task, each gateway adds its tenants' fresh outcomes to what
-is stored and takes over the sum. All of it is sums, so the order does not matter. A write that
-another gateway's crossed is tried again at the next tick; without Redis the outcomes wait in
-memory, and nothing else changes.
+is stored and takes over the sum; the order of sums does not matter. A write that another's crossed
+is tried again at the next tick; without Redis the outcomes wait in memory.
 
 Key: `lw1:{tenant}:learned`, msgpack of `Learned`, about 25 KB, or 50 KB after a reset.
 
@@ -52,7 +51,11 @@ class Learned(msgspec.Struct, frozen=True):
 
 
 class LearnedStore:
-    """Each method is a few round trips with the client's timeout; cancelling is safe."""
+    """Each method is a few round trips with the client's timeout; cancelling is safe.
+
+    Raises:
+        RedisError: All but `share`: Redis is away, or a write kept being crossed; nothing changed.
+    """
 
     def __init__(self, redis: Redis, experience: Experience) -> None:
         self._redis = redis
@@ -79,31 +82,19 @@ class LearnedStore:
             learner.loaded = False
 
     async def load(self, tenant_id: str) -> bool:
-        """Take over what is stored of a tenant; False if nothing is.
-
-        Raises:
-            RedisError: Redis is away.
-        """
+        """Take over what is stored of a tenant; False if nothing is."""
         if not TENANT_ID.fullmatch(tenant_id) or not await self._redis.exists(_key(tenant_id)):
             return False
         await self._share(tenant_id)
         return True
 
     async def reset(self, tenant_id: str) -> None:
-        """Back to the prior, on all gateways within their next refresh.
-
-        Raises:
-            RedisError: Redis is away, or other writes kept crossing this one; nothing changed.
-        """
+        """Back to the prior, on all gateways within their next refresh."""
         await self._share(tenant_id)  # so that it is restored
         await self._begin_anew(tenant_id, undo=False)
 
     async def restore(self, tenant_id: str) -> bool:
-        """Undo the last reset; False if there is none to undo.
-
-        Raises:
-            RedisError: As `reset`.
-        """
+        """Undo the last reset; False if there is none to undo."""
         return await self._begin_anew(tenant_id, undo=True)
 
     async def _begin_anew(self, tenant_id: str, *, undo: bool) -> bool:

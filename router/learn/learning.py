@@ -5,9 +5,7 @@ of models. So the trained classifier's `p_gain` is only the prior, and a tenant'
 
 Two arms, `fast` and `deep`, each have a Bayesian linear model (a ridge) of how far the success rate
 of their answers is from what the prior says, over a small vector of `traits` of the prompt. The
-gain is the prior's plus the difference of the two. An outcome of both engines for one prompt
-teaches both arms, and then this is the ridge on (deep right - fast right); an outcome of one engine
-teaches that arm.
+gain is the prior's plus the difference of the two; an outcome teaches the arms that answered.
 
 What keeps it honest:
 

@@ -93,6 +93,7 @@ class PolicyStore:
 
     Raises:
         PolicyStoreUnavailable: Every method, where Redis does not answer.
+        NoSuchVersion: Every method that is given or needs a version that is not there.
     """
 
     def __init__(self, redis: Redis) -> None:
@@ -136,11 +137,7 @@ class PolicyStore:
         raise PolicyStoreUnavailable("others store policies at the same time; try again")
 
     async def load(self, version: int) -> tuple[Stored, bytes]:
-        """A version and its content.
-
-        Raises:
-            NoSuchVersion: It is not there.
-        """
+        """A version and its content."""
         with _as_unavailable():
             found: Any = await self._redis.hgetall(_key(version))
         if not found:
@@ -168,17 +165,11 @@ class PolicyStore:
 
         Raises:
             PolicyConflict: Another than the expected one is in force.
-            NoSuchVersion: It is not there.
         """
         await self._activate(version, expected, author, comment, "activate")
 
     async def rollback(self, *, expected: int, author: str, comment: str = "") -> int:
-        """Put the version in force that was before; returns its number.
-
-        Raises:
-            PolicyConflict: Another than the expected one is in force.
-            NoSuchVersion: Nothing was in force before, or it is gone.
-        """
+        """Put the version in force that was before, as `activate` does; returns its number."""
         active = (await self.state()).active
         if active != expected:
             raise PolicyConflict(active, expected)
@@ -202,11 +193,7 @@ class PolicyStore:
             raise PolicyConflict(reply[1], expected)
 
     async def shadow(self, version: int, *, author: str, comment: str = "") -> None:
-        """Let a version decide beside the one in force, without effect; 0: none.
-
-        Raises:
-            NoSuchVersion: It is not there.
-        """
+        """Let a version decide beside the one in force, without effect; 0: none."""
         with _as_unavailable():
             reply = await self._call("shadow", author, comment, version, 0, version)
         if reply[0] != 1:

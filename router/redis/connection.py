@@ -96,9 +96,14 @@ class RedisLink(asyncio.Protocol):
         self._why = why
         if self._transport is not None:
             self._transport.abort()
-        self._fail()
-
-    # -- asyncio.Protocol ----------------------------------------------------------------------
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._unsent.clear()
+        while self._in_flight:
+            answer, _ = self._in_flight.popleft()
+            if not answer.done():
+                answer.set_exception(LinkLost(why))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own is no subclass of it
@@ -122,12 +127,7 @@ class RedisLink(asyncio.Protocol):
             self._timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_open = False
-        if exc is not None:
-            self._why = f"{type(exc).__name__}: {exc}"
-        self._fail()
-
-    # -- inside --------------------------------------------------------------------------------
+        self.close(self._why if exc is None else f"{type(exc).__name__}: {exc}")
 
     def _flush_soon(self) -> None:
         """At the end of this turn; when a write has just been made, with the answers to it."""
@@ -160,13 +160,3 @@ class RedisLink(asyncio.Protocol):
             self._timer = self._loop.call_at(now_s + GRACE_S, self._on_time)
         else:
             self.close("no answer within the budget")
-
-    def _fail(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._unsent.clear()
-        while self._in_flight:
-            answer, _ = self._in_flight.popleft()
-            if not answer.done():
-                answer.set_exception(LinkLost(self._why))

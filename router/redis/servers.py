@@ -1,9 +1,8 @@
 """Calls to Redis wherever it is: one server, a Sentinel's master, or the nodes of a Cluster.
 
-Every call has a budget, for one attempt, and makes two at most: the second on a fresh connection,
-to wherever the topology then points. So a failover that is over costs no call, and one that is not
-fails at once. Only what is safe to repeat may be asked here: a call that got no answer may have
-been carried out.
+Every call has a budget for one attempt and makes two at most, the second on a fresh connection to
+wherever the topology then points: a failover that is over costs no call, and one that is not fails
+at once. Only what is safe to repeat may be called: it may have been carried out without an answer.
 
 What a server answers instead of a result is seen to where something can be done:
 
@@ -52,7 +51,11 @@ class Script:
 
 
 class RedisServers:
-    """See the module. Connects at the first call; for one event loop."""
+    """See the module. Connects at the first call; for one event loop.
+
+    Raises:
+        RedisAway: Every call, when awaited; nothing is known about its effect.
+    """
 
     def __init__(self, target: RedisTarget, *, budget_us: int) -> None:
         self._target = target
@@ -74,11 +77,7 @@ class RedisServers:
         that of any later call on the same connection, whenever the answer is awaited.
 
         Args:
-            script: Called by its digest.
-            arguments: Its keys, then its ARGV.
-
-        Raises:
-            RedisAway: Nothing is known about the call's effect. Raised when awaited.
+            arguments: The script's keys, then its ARGV.
         """
         command = pack(("EVALSHA", script.sha, script.num_keys, *arguments))
         server = self._main
@@ -104,19 +103,11 @@ class RedisServers:
         return await self._ask(command, key, script) if isinstance(reply, RedisError) else reply
 
     async def call(self, key: str, *arguments: str | int) -> Any:
-        """Any command on that key that is safe to repeat.
-
-        Raises:
-            RedisAway: Nothing is known about the call's effect.
-        """
+        """Any command on that key that is safe to repeat."""
         return await self._ask(pack(arguments), key)
 
     async def ping(self) -> None:
-        """Returns if every server that was in use, or else the first, answers.
-
-        Raises:
-            RedisAway: One does not.
-        """
+        """Returns if every server that was in use, or else the first, answers."""
         now_s = asyncio.get_running_loop().time
         if self._main is None and not any(self._slots):
             await self._map(now_s() + self.budget_s)
