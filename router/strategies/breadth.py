@@ -29,7 +29,7 @@ from backends.contract import (
     TextPart,
     Usage,
 )
-from router.strategies.actions import DEEP, FAST, Action, CancelBranch, Phase, StartBranch
+from router.strategies.actions import DEEP, FAST, Action, Phase, StartBranch
 from router.strategies.items import joined, text_of
 from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import ADDED_TOKENS, TaskPart, behind, in_words
@@ -84,7 +84,6 @@ class Breadth(Machine):
         self._judged = judged
         self._said: list[list[Delta]] = [[] for _ in range(num_variations)]
         self._num_shown = [0] * num_variations  # deltas forwarded
-        self._given_up: set[int] = set()
         self._ready: list[int] = []  # ended whole, not shown yet, in that order
         self._speaker: int | None = None  # the variation that streams
         self._waited = NOBODY  # at the last look
@@ -97,9 +96,7 @@ class Breadth(Machine):
         ]
         return [*variations, self._next_look(now_us)]
 
-    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._is_over(branch) or branch in self._given_up:
-            return []
+    def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == self._judge:
             return [self._items.forward(branch, delta, "final_answer")]
         if delta.kind >= DeltaKind.FUNCTION_CALL:
@@ -110,10 +107,7 @@ class Breadth(Machine):
             self._speaker = branch
         return self._show(branch) if self._speaker == branch else []
 
-    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._is_over(branch) or branch in self._given_up:
-            return []
-        self._finishes[branch] = finish
+    def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         if branch == self._judge:
             return self._end(finish, replaceable=self._items.speaker != branch)
         if finish.reason is FinishReason.ERROR:
@@ -124,16 +118,15 @@ class Breadth(Machine):
         return self._go_on(branch)
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
-        running = [number for number in range(self._judge) if self._runs(number)]
-        if self._ended or not running:
+        running = [number for number in range(self._judge) if not self._is_over(number)]
+        if not running:
             return []
         silent = []
         if self._is_silent():
             # None of them has said anything for so long, which those that had to wait could not.
             silent = [number for number in running if number not in waiting | self._waited]
         self._waited = waiting
-        self._given_up |= set(silent)
-        actions: list[Action] = [CancelBranch(number, is_silent=True) for number in silent]
+        actions: list[Action] = [self._cancel(number, is_silent=True) for number in silent]
         for number in silent:
             if self._speaker == number:
                 actions += self._next_speaker()
@@ -146,15 +139,11 @@ class Breadth(Machine):
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and self._judged and not self._concluded
 
-    def _runs(self, number: int) -> bool:
-        return number not in self._finishes and number not in self._given_up
-
     def _go_on(self, ended: int) -> list[Action]:
         """A variation is over: show the next, and conclude after the last."""
         actions = self._next_speaker() if self._speaker in (None, ended) else []
-        if any(self._runs(number) for number in range(self._judge)):
-            return actions
-        return actions + self._conclude()
+        all_over = all(self._is_over(number) for number in range(self._judge))
+        return actions + self._conclude() if all_over else actions
 
     def _next_speaker(self) -> list[Action]:
         """Show what has ended meanwhile, whole; then let one of those under way stream."""
@@ -162,7 +151,7 @@ class Breadth(Machine):
         for number in self._ready:
             actions += self._show(number)
         self._ready.clear()
-        under_way = (n for n in range(self._judge) if self._runs(n) and self._said[n])
+        under_way = (n for n in range(self._judge) if self._said[n] and not self._is_over(n))
         self._speaker = next(under_way, None)
         if self._speaker is not None:
             actions += self._show(self._speaker)

@@ -9,7 +9,7 @@ If the deep engine fails before a word of it was seen, the fast one is asked for
 """
 
 from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest, Usage
-from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch
+from router.strategies.actions import DEEP, FAST, Action, StartBranch
 from router.strategies.hedge import Hedge
 from router.strategies.items import joined
 from router.strategies.machine import NOBODY, Machine
@@ -41,7 +41,6 @@ class Brief(Machine):
     def __init__(self) -> None:
         super().__init__()
         self._held: list[Delta] = []  # the deep engine's, while the fast one speaks
-        self._silenced = False  # the commentary was cut
 
     def start(self, now_us: int) -> list[Action]:
         return [
@@ -50,25 +49,18 @@ class Brief(Machine):
             self._next_look(now_us),
         ]
 
-    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._is_over(branch):
+    def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
+        if branch == DEEP and not self._is_over(FAST):
+            self._held.append(delta)
             return []
-        if branch == DEEP:
-            if not self._commentary_over:
-                self._held.append(delta)
-                return []
-            return [self._items.forward(DEEP, delta, "final_answer")]
-        if branch == STAND_IN:
-            return [self._items.forward(STAND_IN, delta, "final_answer")]
-        if self._silenced or delta.kind >= DeltaKind.FUNCTION_CALL:
+        if branch != FAST:
+            return [self._items.forward(branch, delta, "final_answer")]
+        if delta.kind >= DeltaKind.FUNCTION_CALL:
             return []
         self._was_heard = True
         return [self._items.forward(FAST, delta, "commentary")]
 
-    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._is_over(branch) or (branch == FAST and self._silenced):
-            return []
-        self._finishes[branch] = finish
+    def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         if branch == FAST:
             return self._release()
         if branch == STAND_IN:
@@ -76,25 +68,21 @@ class Brief(Machine):
         if finish.reason is FinishReason.ERROR:
             # A deep answer cut off while it was held was never seen: it gives way to the fast one.
             self._held.clear()
-            return self._replace() if self._commentary_over else self._replace_if_unheard()
-        if self._commentary_over:
+            if self._is_over(FAST):
+                return self._replace()
+            if self._items.speaker is not None:
+                return []  # the paragraph in hand is finished first
+            return [self._cancel(FAST), *self._replace()]
+        if self._is_over(FAST):
             return self._conclude()
-        return self._silence() if self._items.speaker is None else []
+        return [self._cancel(FAST), *self._release()] if self._items.speaker is None else []
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
-        if self._ended or self._commentary_over:
+        if self._is_over(FAST):
             return []
         if self._is_silent() and (self._held or DEEP in self._finishes):
-            return self._silence(is_silent=True)
+            return [self._cancel(FAST, is_silent=True), *self._release()]
         return [self._next_look(now_us)]
-
-    @property
-    def _commentary_over(self) -> bool:
-        return self._silenced or FAST in self._finishes
-
-    def _silence(self, *, is_silent: bool = False) -> list[Action]:
-        self._silenced = True
-        return [CancelBranch(FAST, is_silent), *self._release()]
 
     def _release(self) -> list[Action]:
         """Forward what was held, and end if the deep engine has finished already."""
@@ -107,17 +95,10 @@ class Brief(Machine):
         self._held.clear()
         return actions if deep is None else actions + self._conclude()
 
-    def _replace_if_unheard(self) -> list[Action]:
-        if self._items.speaker is not None:
-            return []  # the paragraph in hand is finished first
-        self._silenced = True
-        return [CancelBranch(FAST), *self._replace()]
-
     def _replace(self) -> list[Action]:
         """The deep engine failed, and the commentary is over: what now?"""
         fast = self._finishes.get(FAST)
-        fast_failed = fast is not None and fast.reason is FinishReason.ERROR
-        if self._items.speaker == DEEP or fast_failed:
+        if self._items.speaker == DEEP or (fast and fast.reason is FinishReason.ERROR):
             return self._conclude()
         # What the comment held has been released.
         return [StartBranch(STAND_IN, FAST, own_reservation=True)]
@@ -126,10 +107,8 @@ class Brief(Machine):
         answer = self._finishes.get(STAND_IN) or self._finishes[DEEP]
         # Half a final answer may have gone out: no commentary makes that a whole one.
         broken = self._items.speaker in (DEEP, STAND_IN)
-        deep_first = self._finishes.get(DEEP)
-        failed = answer.reason is FinishReason.ERROR
-        if failed and not broken and deep_first is not None:
-            answer = deep_first  # what was wanted of it, and its error, tell more
+        if answer.reason is FinishReason.ERROR and not broken:
+            answer = self._finishes[DEEP]  # what was wanted of it, and its error, tell more
         return self._end(answer, replaceable=not broken)
 
 

@@ -19,7 +19,6 @@ A sub-task that fails is an answer to its call: the fast engine says what it can
 fails unheard the deep one answers; if it fails after sub-tasks came to something, that stands.
 """
 
-from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -39,7 +38,7 @@ from backends.contract import (
     TextPart,
 )
 from backends.delegation import DELEGATE_TOOL, RUNNING
-from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch
+from router.strategies.actions import DEEP, FAST, Action, StartBranch
 from router.strategies.items import joined, text_of
 from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import WholeAnswer, shows_commentary
@@ -84,9 +83,7 @@ class Delegate(Machine):
     def start(self, now_us: int) -> list[Action]:
         return [StartBranch(OPENING, FAST, Converse("opening") if self._offered else WholeAnswer())]
 
-    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._is_over(branch):
-            return []
+    def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == OPENING:
             return self._on_opening(delta)
         if branch == self._closing:
@@ -94,39 +91,28 @@ class Delegate(Machine):
                 return []  # it was not offered again
             return [self._items.forward(branch, delta, "final_answer")]
         if branch == self._meanwhile:
-            if not self._fast_speaks or delta.kind >= DeltaKind.FUNCTION_CALL:
+            if delta.kind >= DeltaKind.FUNCTION_CALL:
                 return []
             self._was_heard = True
             self._meanwhile_said.append(delta)
             return [self._items.forward(branch, delta, "commentary")]
-        delegation = self._running(branch)
-        if delegation is None or delta.kind >= DeltaKind.FUNCTION_CALL:
+        if delta.kind >= DeltaKind.FUNCTION_CALL:
             return []
+        delegation = self._of_branch(branch)
         delegation.said.append((branch, delta))
         if self._fast_speaks:
             return []
         self._speaker = self._speaker or delegation
         return self._show(delegation) if self._speaker is delegation else []
 
-    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._is_over(branch):
-            return []
+    def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         if branch == OPENING:
-            self._finishes[branch] = finish
             return self._opening_over(finish, now_us)
         if branch == self._closing:
-            self._finishes[branch] = finish
-            spoke = self._items.speaker == branch
-            return self._end(finish, replaceable=not spoke)
+            return self._end(finish, replaceable=self._items.speaker != branch)
         if branch == self._meanwhile:
-            if not self._fast_speaks:
-                return []
-            self._finishes[branch] = finish
             return self._fast_silent()
-        delegation = self._running(branch)
-        if delegation is None:
-            return []
-        self._finishes[branch] = finish
+        delegation = self._of_branch(branch)
         delegation.state = "finished"
         if finish.error is not None:
             delegation.state = "failed"
@@ -137,7 +123,7 @@ class Delegate(Machine):
         if self._ended or self._meanwhile is None or not self._fast_speaks:
             return []
         if self._is_silent():
-            return [CancelBranch(self._meanwhile, is_silent=True), *self._fast_silent()]
+            return [self._cancel(self._meanwhile, is_silent=True), *self._fast_silent()]
         return [self._next_look(now_us)]
 
     def may_start(self, backend_index: int) -> bool:
@@ -148,25 +134,19 @@ class Delegate(Machine):
     def cancel_delegation(self, number: int) -> list[Action]:
         """Stop one sub-task; none where it does not run."""
         delegation = self._find(number)
-        if delegation is None or delegation.branch is None:
+        if delegation is None:
             return []
         delegation.state = "cancelled"
         delegation.note = "The user cancelled this sub-task."
-        return [CancelBranch(delegation.branch), *self._delegation_over(delegation)]
+        return [self._cancel(delegation.branch), *self._delegation_over(delegation)]
 
     def steer_delegation(self, number: int, items: tuple[ContextItem, ...]) -> list[Action]:
         """Turn one sub-task elsewhere: what it said stays, and it goes on from there."""
         delegation = self._find(number)
-        if delegation is None or delegation.branch is None:
+        if delegation is None:
             return []
-        cancelled, delegation.branch = delegation.branch, self._new_branch()
-        said: tuple[Item, ...] = _message(delegation.text)
-        steer = tuple(entry.item for entry in items)
-        part = Subtask(delegation.task, (*said, *steer))
-        return [
-            CancelBranch(cancelled),
-            StartBranch(delegation.branch, DEEP, part, own_reservation=True),
-        ]
+        said = (*_message(delegation.text), *(entry.item for entry in items))
+        return [self._cancel(delegation.branch), self._begin(delegation, said)]
 
     # -- rounds ----------------------------------------------------------------------------
 
@@ -181,51 +161,47 @@ class Delegate(Machine):
         return [*actions, self._items.forward(OPENING, delta, None)]
 
     def _take_call(self) -> list[Action]:
-        """StartBranch the sub-task of the opening's latest item, if that was a call of the tool."""
+        """Start the sub-task of the opening's latest item, if that was a call of the tool."""
         last = self._opening[-1] if self._opening else None
         if last is None or not self._is_ours(last):
             return []
         arguments = "".join(d.text for d in self._opening if d.index == last.index)
         number = len(self.delegations) + 1
         call = FunctionCall(last.call_id or f"call_{number}", DELEGATE_TOOL, arguments)
-        delegation = Delegation(number, call, "", None)
-        self.delegations.append(delegation)
         try:
-            delegation.task = msgspec.json.decode(arguments, type=_Arguments).task.strip()
+            task = msgspec.json.decode(arguments, type=_Arguments).task.strip()
         except msgspec.DecodeError:
-            delegation.task = ""
-        if not delegation.task or len(delegation.task) > MAX_TASK_CHARS:
-            delegation.state = "failed"
-            delegation.note = 'Not begun: "task" must say what to do, in at most 32,768 characters.'
-            return []
-        if number > self._max_delegations:
-            delegation.state = "failed"
-            delegation.note = f"Not begun: one answer may have {self._max_delegations} sub-tasks."
-            return []
+            task = ""
+        note = ""
+        if not task or len(task) > MAX_TASK_CHARS:
+            note = 'Not begun: "task" must say what to do, in at most 32,768 characters.'
+        elif number > self._max_delegations:
+            note = f"Not begun: one answer may have {self._max_delegations} sub-tasks."
+        delegation = Delegation(number, call, task, "failed" if note else "running", note)
+        self.delegations.append(delegation)
+        return [] if note else [self._begin(delegation)]
+
+    def _begin(self, delegation: Delegation, said: tuple[Item, ...] = ()) -> StartBranch:
+        """Start the sub-task, or after a steer go on with it."""
         delegation.branch = self._new_branch()
-        return [
-            StartBranch(delegation.branch, DEEP, Subtask(delegation.task), own_reservation=True)
-        ]
+        part = Subtask(delegation.task, said)
+        return StartBranch(delegation.branch, DEEP, part, own_reservation=True)
 
     def _opening_over(self, finish: Finish, now_us: int) -> list[Action]:
         if finish.reason is FinishReason.ERROR:
             if not self._opening:
                 self._closing = self._new_branch()
                 return [StartBranch(self._closing, DEEP, own_reservation=True)]
-            running = [d.branch for d in self.delegations if d.state == "running"]
-            cancels: list[Action] = [
-                CancelBranch(branch) for branch in running if branch is not None
-            ]
-            return [*cancels, *self._end(finish, replaceable=False)]
+            running = (d.branch for d in self.delegations if d.state == "running")
+            return [*map(self._cancel, running), *self._end(finish, replaceable=False)]
         actions = [] if finish.reason is FinishReason.LENGTH else self._take_call()
         if not self.delegations:
             return actions + self._end(finish, replaceable=False)
         if self._client_calls or not any(d.state == "running" for d in self.delegations):
             return actions + self._fast_silent()
         self._meanwhile = self._new_branch()
-        part = Converse("meanwhile", self._context(self._outputs(running=True)))
-        look = self._next_look(now_us)
-        return [*actions, StartBranch(self._meanwhile, FAST, part), look]
+        start = StartBranch(self._meanwhile, FAST, Converse("meanwhile", self._context()))
+        return [*actions, start, self._next_look(now_us)]
 
     def _fast_silent(self) -> list[Action]:
         """The fast engine has said what it could: the sub-tasks may speak."""
@@ -256,8 +232,7 @@ class Delegate(Machine):
         if self._client_calls:
             return self._end(self._finishes[OPENING], replaceable=False)
         self._closing = self._new_branch()
-        context = self._context(self._outputs(running=False))
-        return [StartBranch(self._closing, FAST, Converse("closing", context))]
+        return [StartBranch(self._closing, FAST, Converse("closing", self._context()))]
 
     # -- what is said ----------------------------------------------------------------------
 
@@ -272,32 +247,19 @@ class Delegate(Machine):
             for delta in joined([delta for b, delta in new if b == branch])
         ]
 
-    def _context(self, outputs: Iterable[Item]) -> tuple[Item, ...]:
-        """What the fast engine has said so far, its calls, and the outputs they have."""
+    def _context(self) -> tuple[Item, ...]:
+        """What the fast engine has said so far, its calls, and their outputs."""
         opening = (d for d in self._opening if d.kind is DeltaKind.TEXT)
         words = (*_message(text_of(opening)), *_message(text_of(self._meanwhile_said)))
-        return (*words, *(d.call for d in self.delegations), *outputs)
-
-    def _outputs(self, *, running: bool) -> list[FunctionCallOutput]:
-        """What each call gave; those under way say so."""
-        outputs = []
-        for delegation in self.delegations:
-            text = delegation.note or delegation.text or "The sub-task said nothing."
-            if running and delegation.state == "running":
-                text = f'{{"status":"{RUNNING}","note":"Say now what needs no waiting for it."}}'
-            elif delegation.note and delegation.text:
-                text = f"{delegation.note} Before that, it said:\n\n{delegation.text}"
-            outputs.append(FunctionCallOutput(delegation.call.call_id, (TextPart(text),)))
-        return outputs
+        return (*words, *(d.call for d in self.delegations), *map(_output, self.delegations))
 
     def _is_ours(self, delta: Delta) -> bool:
         """Part of a call of the gateway's tool; the client's may have one of that name."""
         is_call = delta.kind is DeltaKind.FUNCTION_CALL and delta.name == DELEGATE_TOOL
         return is_call and self._offered
 
-    def _running(self, branch: int) -> Delegation | None:
-        running = (d for d in self.delegations if d.branch == branch and d.state == "running")
-        return next(running, None)
+    def _of_branch(self, branch: int) -> Delegation:
+        return next(d for d in self.delegations if d.branch == branch)
 
     def _find(self, number: int) -> Delegation | None:
         running = (d for d in self.delegations if d.number == number and d.state == "running")
@@ -306,6 +268,16 @@ class Delegate(Machine):
     def _new_branch(self) -> int:
         self._num_branches += 1
         return self._num_branches - 1
+
+
+def _output(delegation: Delegation) -> FunctionCallOutput:
+    """What a call gave; one under way says so."""
+    text = delegation.note or delegation.text or "The sub-task said nothing."
+    if delegation.state == "running":
+        text = f'{{"status":"{RUNNING}","note":"Say now what needs no waiting for it."}}'
+    elif delegation.note and delegation.text:
+        text = f"{delegation.note} Before that, it said:\n\n{delegation.text}"
+    return FunctionCallOutput(delegation.call.call_id, (TextPart(text),))
 
 
 def _message(text: str) -> tuple[Item, ...]:

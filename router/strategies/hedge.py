@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from backends.contract import Delta, Finish, FinishReason
-from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch, WakeAt
+from router.strategies.actions import DEEP, FAST, Action, StartBranch, WakeAt
 from router.strategies.machine import NOBODY, Machine
 from router.strategies.record import StrategyOptions, StrategyRecord
 
@@ -44,16 +44,11 @@ class Hedge(Machine):
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         return [] if self._ended or self._winner is not None else self._join()
 
-    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._is_over(branch) or self._winner not in (None, branch):
-            return []
+    def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         rival = self._win(branch) if self._winner is None else []
         return [*rival, self._items.forward(branch, delta, "final_answer")]
 
-    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._is_over(branch) or self._winner not in (None, branch):
-            return []
-        self._finishes[branch] = finish
+    def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         other = 1 - branch
         if finish.reason is FinishReason.ERROR and self._winner is None:
             if other not in self._begun:
@@ -76,7 +71,7 @@ class Hedge(Machine):
         self._winner = branch
         other = 1 - branch
         runs = other in self._begun and other not in self._finishes
-        return [CancelBranch(other)] if runs else []
+        return [self._cancel(other)] if runs else []
 
 
 RECORD = StrategyRecord(

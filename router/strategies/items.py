@@ -1,6 +1,10 @@
 """The items of a response that several engines write."""
 
 from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
+
+import msgspec
 
 from backends.contract import Delta, DeltaKind
 from router.strategies.actions import Forward, Phase
@@ -36,28 +40,16 @@ class Items:
 
 def joined(deltas: list[Delta]) -> list[Delta]:
     """The same output in as few deltas as can be: one per item, timed by its last token."""
-    whole: list[Delta] = []
-    start = 0
-    for end in range(1, len(deltas) + 1):
-        if end < len(deltas) and deltas[end].index == deltas[start].index:
-            continue
-        item = deltas[start:end]
-        last = item[-1]
-        whole.append(
-            Delta(
-                index=last.index,
-                kind=last.kind,
-                text="".join(delta.text for delta in item),
-                num_tokens=sum(delta.num_tokens for delta in item),
-                at_us=last.at_us,
-                call_id=last.call_id,
-                name=last.name,
-                sealed=next((delta.sealed for delta in reversed(item) if delta.sealed), ""),
-                phase=last.phase,
-            )
+    items = [list(item) for _, item in groupby(deltas, key=attrgetter("index"))]
+    return [
+        msgspec.structs.replace(
+            item[-1],
+            text="".join(delta.text for delta in item),
+            num_tokens=sum(delta.num_tokens for delta in item),
+            sealed=next((delta.sealed for delta in reversed(item) if delta.sealed), ""),
         )
-        start = end
-    return whole
+        for item in items
+    ]
 
 
 def text_of(deltas: Iterable[Delta]) -> str:

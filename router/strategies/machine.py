@@ -1,7 +1,7 @@
 """A strategy at work: deltas and finishes of its branches come in, actions go out."""
 
 from backends.contract import Delta, Finish, FinishReason, Usage
-from router.strategies.actions import Action, EndRun, WakeAt
+from router.strategies.actions import Action, CancelBranch, EndRun, WakeAt
 from router.strategies.items import Items
 
 # Ours: how long a helping engine may be silent before the answer goes on without it. Far above any
@@ -15,7 +15,7 @@ class Machine:
 
     Every machine keeps these rules: forwarded items have rising indexes; an item holds deltas of
     one branch only; there is exactly one `EndRun`, and nothing follows it; a cancelled branch is
-    not heard again.
+    not heard again. A strategy has `start`, `_take_delta` and `_take_finish` of its own.
     """
 
     transparent = False  # `on_delta` changes nothing: dispatch may pass deltas straight on
@@ -23,6 +23,7 @@ class Machine:
     def __init__(self) -> None:
         self._items = Items()
         self._finishes: dict[int, Finish] = {}
+        self._cancelled: set[int] = set()
         self._ended = False
         self._was_heard = False  # a helper, since the last look
 
@@ -32,10 +33,21 @@ class Machine:
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
         """A branch has said this."""
+        if self._ended or branch in self._finishes or branch in self._cancelled:
+            return []
+        return self._take_delta(branch, delta)
+
+    def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         raise NotImplementedError
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         """A branch is over, by itself or by a refusal."""
+        if self._is_over(branch):
+            return []
+        self._finishes[branch] = finish
+        return self._take_finish(branch, finish, now_us)
+
+    def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         raise NotImplementedError
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
@@ -53,7 +65,11 @@ class Machine:
         return False
 
     def _is_over(self, branch: int) -> bool:
-        return self._ended or branch in self._finishes
+        return self._ended or branch in self._finishes or branch in self._cancelled
+
+    def _cancel(self, branch: int, *, is_silent: bool = False) -> CancelBranch:
+        self._cancelled.add(branch)
+        return CancelBranch(branch, is_silent)
 
     def _end(self, answer: Finish, *, replaceable: bool) -> list[Action]:
         """End as `answer` finished, or as another branch that may stand in for its failure."""

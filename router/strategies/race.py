@@ -8,7 +8,7 @@ if both fail, or if the answer itself broke off in the middle.
 """
 
 from backends.contract import Delta, Finish, FinishReason
-from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch
+from router.strategies.actions import DEEP, FAST, Action, StartBranch
 from router.strategies.items import joined
 from router.strategies.machine import Machine
 from router.strategies.record import StrategyOptions, StrategyRecord
@@ -24,21 +24,16 @@ class Race(Machine):
     def start(self, now_us: int) -> list[Action]:
         return [StartBranch(FAST, FAST), StartBranch(DEEP, DEEP)]
 
-    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._is_over(branch):
-            return []
+    def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if 1 - branch not in self._finishes:
             self._held[branch].append(delta)
             return []
         return [self._items.forward(branch, delta, "final_answer")]
 
-    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._is_over(branch):
-            return []
-        self._finishes[branch] = finish
+    def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         other = 1 - branch
         if finish.reason is not FinishReason.ERROR:
-            rival: list[Action] = [CancelBranch(other)] if other not in self._finishes else []
+            rival: list[Action] = [self._cancel(other)] if other not in self._finishes else []
             return [*rival, *self._release(branch), *self._conclude(finish)]
         self._held[branch].clear()
         if other not in self._finishes:

@@ -15,7 +15,7 @@ from backends.contract import (
     TextPart,
     Usage,
 )
-from router.strategies.actions import DEEP, FAST, Action, CancelBranch, StartBranch
+from router.strategies.actions import DEEP, FAST, Action, StartBranch
 from router.strategies.items import text_of
 from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import ADDED_TOKENS, TaskPart, WholeAnswer, behind, in_words
@@ -57,26 +57,20 @@ class Refine(Machine):
     def __init__(self) -> None:
         super().__init__()
         self._draft: list[Delta] = []
-        self._silenced = False  # the draft was cut
 
     def start(self, now_us: int) -> list[Action]:
         return [StartBranch(FAST, FAST, Draft()), self._next_look(now_us)]
 
-    def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        if self._is_over(branch):
-            return []
+    def _take_delta(self, branch: int, delta: Delta) -> list[Action]:
         if branch == DEEP:
             return [self._items.forward(DEEP, delta, "final_answer")]
-        if self._silenced or delta.kind >= DeltaKind.FUNCTION_CALL:
+        if delta.kind >= DeltaKind.FUNCTION_CALL:
             return []
         self._was_heard = True
         self._draft.append(delta)
         return [self._items.forward(FAST, delta, "commentary")]
 
-    def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        if self._is_over(branch) or (branch == FAST and self._silenced):
-            return []
-        self._finishes[branch] = finish
+    def _take_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
         if branch == FAST:
             whole = finish.reason in (FinishReason.STOP, FinishReason.LENGTH)
             draft = text_of(self._draft) if whole else ""
@@ -85,14 +79,13 @@ class Refine(Machine):
         return self._end(finish, replaceable=bool(self._draft) and not spoke)
 
     def may_start(self, backend_index: int) -> bool:
-        return backend_index == DEEP and not (self._silenced or FAST in self._finishes)
+        return backend_index == DEEP and not self._is_over(FAST)
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
-        if self._ended or self._silenced or FAST in self._finishes:
+        if self._is_over(FAST):
             return []
         if self._is_silent():
-            self._silenced = True
-            return [CancelBranch(FAST, is_silent=True), StartBranch(DEEP, DEEP)]
+            return [self._cancel(FAST, is_silent=True), StartBranch(DEEP, DEEP)]
         return [self._next_look(now_us)]
 
 

@@ -30,9 +30,9 @@ class Delegation:
     number: int  # from 1: clients address it by that
     call: FunctionCall
     task: str
-    branch: int | None  # None: it was never begun
-    state: State = "running"
-    note: str = ""  # what the fast engine reads instead of words
+    state: State
+    note: str  # what the fast engine reads instead of words
+    branch: int = -1  # once it has begun
     said: list[tuple[int, Delta]] = field(default_factory=list)  # (branch, delta)
     num_shown: int = 0
 
