@@ -17,7 +17,7 @@ from backends.contract import (
     Generation,
     Usage,
 )
-from gateway.run.side_reservations import PendingReservation, SideReservation
+from gateway.run.side_reservations import PendingReservation, Settle
 from gateway.wire.routing import RoutedGeneration, RoutedVariations
 from router.strategies.actions import StartBranch
 from router.strategies.breadth import Vary
@@ -37,7 +37,6 @@ class Listener(Protocol):
 class TokenTimes(msgspec.Struct):
     """When a branch's tokens came, by its engine's time; and when the client saw the first."""
 
-    backend_index: int
     first_at_us: int
     last_at_us: int
     seen_us: int = 0  # by the gateway's clock
@@ -55,7 +54,7 @@ class Branch:
     __slots__ = (
         *("_run", "backend", "backend_index", "cancelled", "failed", "generation", "gives_way"),
         *("num_prompt_tokens", "num_streamed_tokens", "number", "own_reservation", "part"),
-        *("pending", "reservation", "started_us", "times", "usage"),
+        *("pending", "settle", "started_us", "times", "usage"),
     )
 
     def __init__(self, run: Listener, start: StartBranch, backend: str, started_us: int) -> None:
@@ -68,7 +67,7 @@ class Branch:
         self.started_us = started_us
         self.generation: Generation | None = None  # None: not started, or refused
         self.pending: PendingReservation | None = None  # its own, until it is decided
-        self.reservation: SideReservation | None = None  # its own, once it has that
+        self.settle: Settle | None = None  # its own reservation, once it has that
         self.usage: Usage | None = None  # once it is over
         self.times: TokenTimes | None = None  # once it has a token
         self.num_prompt_tokens = 0
@@ -89,9 +88,9 @@ class Branch:
         except Exception as error:
             self._run.break_off(error)
 
-    def refuse(self, error: BackendError, at_us: int) -> None:
-        """End it: its backend does not take it."""
-        self._run.on_finish(self, Finish(FinishReason.ERROR, NO_USAGE, at_us, error))
+    def fail(self, error: BackendError, at_us: int) -> None:
+        """End it: its backend does not take it, or the pools."""
+        self.finish(Finish(FinishReason.ERROR, NO_USAGE, at_us, error))
 
     def break_off(self, error: Exception) -> None:
         """End the whole run for a fault of ours."""
@@ -106,8 +105,8 @@ class Branch:
     def over(self, usage: Usage) -> None:
         """Note that it will use no more than this, and settle its own reservation."""
         self.usage = usage
-        if self.reservation is not None:
-            self.reservation.settle(usage)
+        if self.settle is not None:
+            self.settle(usage)
         elif self.pending is not None:
             self.pending.withdraw()
 
@@ -125,7 +124,7 @@ class Branch:
     @property
     def waits(self) -> bool:
         """Whether its own reservation is neither granted nor refused yet."""
-        return self.own_reservation and self.reservation is None and self.usage is None
+        return self.own_reservation and self.settle is None and self.usage is None
 
     @property
     def state(self) -> str:

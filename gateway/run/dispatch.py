@@ -8,7 +8,7 @@ An edge: it uses the event loop.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -21,7 +21,6 @@ from backends.contract import (
     GenerateRequest,
 )
 from gateway.run.branch import Branch, Branches, TokenTimes
-from gateway.run.delegations import Delegations
 from gateway.run.shown import Shown
 from gateway.run.side_reservations import SideReservations
 from gateway.run.starting import BranchStarter, Failover
@@ -40,6 +39,7 @@ from router.strategies.delegate import Delegate
 from router.strategies.machine import PATIENCE_US, Machine
 from router.strategies.part_requests import shows_commentary
 from router.strategies.single import Single
+from router.strategies.subtasks import Delegation
 
 MAX_EXPECTED_TOKENS = 1 << 30  # where nothing is expected: what may be generated
 
@@ -66,8 +66,7 @@ class Run:
         self._chosen = chosen
         self._writer = writer
         self._clock_us = clock_us
-        self._reservations = reservations
-        self._expected_output_tokens = expected_output_tokens
+        self._starter = BranchStarter(chosen, reservations, expected_output_tokens, clock_us)
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[RunOutcome] = self._loop.create_future()
         self.branches = Branches(chosen.backends)
@@ -80,7 +79,9 @@ class Run:
         self.on_group_done: Callable[[int], None] | None = None
         self._groups_done: set[int] = set()
         self._machine: Machine = Single()
-        self._delegations: Delegations | None = None
+        self._delegations: Sequence[Delegation] = ()
+        self._delegation_states: list[str] = []  # as last reported
+        self._task_id = ""
         self._num_acting = 0  # depth: a backend that refuses is a finish within a start
         self._one_over = False  # a branch, since the last look
         self._timer: asyncio.TimerHandle | None = None
@@ -93,20 +94,12 @@ class Run:
         Raises:
             BackendError: None would start.
         """
-        chosen = self._chosen
-        self._starter = BranchStarter(
-            backends,
-            request,
-            chosen.spares,
-            self._reservations,
-            self._expected_output_tokens,
-            self._clock_us,
-            alone=len(chosen.backends) == 1,
-        )
+        self._starter.prepare(backends, request)
+        self._task_id = request.id
         self.shown.shows_commentary = shows_commentary(request)
-        machine = self._machine = chosen.record.machine(chosen.options, request)
+        machine = self._machine = self._chosen.record.machine(self._chosen.options, request)
         if isinstance(machine, Delegate):
-            self._delegations = Delegations(machine, request.id)
+            self._delegations = machine.delegations
         self._act(machine.start(self._clock_us()))
         if self.ended.done():  # backends push later, so this can only be refusals
             finish = self.ended.result().finish
@@ -149,26 +142,37 @@ class Run:
 
     def redirect(self, number: int, items: tuple[ContextItem, ...] | None) -> None:
         """Steer one sub-task, or cancel it (None); harmless where it does not run."""
-        if self._delegations is not None and not self._closed:
-            self._act(self._delegations.redirect(number, items))
+        machine = self._machine
+        if not isinstance(machine, Delegate) or self._closed:
+            return
+        if items is None:
+            self._act(machine.cancel_delegation(number))
+        else:
+            self._act(machine.steer_delegation(number, items))
 
     def delegations(self) -> tuple[RoutedDelegation, ...]:
-        """The sub-tasks and how they stand."""
-        return self._delegations.view(is_closed=self._closed) if self._delegations else ()
+        """The sub-tasks and how they stand; closing the run cancels those under way."""
+        return tuple(
+            RoutedDelegation(
+                f"{self._task_id}-d{each.number}",
+                each.task,
+                "cancelled" if self._closed and each.state == "running" else each.state,
+            )
+            for each in self._delegations
+        )
 
     @property
     def running_delegations(self) -> frozenset[int]:
         """The numbers of the sub-tasks that run."""
-        if self._delegations is None or self._closed:
-            return frozenset()
-        return self._delegations.running
+        running = (d.number for d in self._delegations if d.state == "running")
+        return frozenset() if self._closed else frozenset(running)
 
     # -- what engines push -----------------------------------------------------------------
 
     def on_delta(self, branch: Branch, delta: Delta) -> None:
         times = branch.times
         if times is None:
-            branch.times = times = TokenTimes(branch.backend_index, delta.at_us, delta.at_us)
+            branch.times = times = TokenTimes(delta.at_us, delta.at_us)
         times.last_at_us = delta.at_us
         branch.num_streamed_tokens += delta.num_tokens
         if self._machine.transparent:
@@ -218,18 +222,14 @@ class Run:
         for action in actions:
             self._do(action)
         self._num_acting -= 1
-        has_changed = self._delegations is not None and self._delegations.has_changed()
-        if has_changed and self.on_delegations is not None:
-            self.on_delegations()
+        if self._delegations:
+            states: list[str] = [delegation.state for delegation in self._delegations]
+            before, self._delegation_states = self._delegation_states, states
+            if states != before and self.on_delegations is not None:
+                self.on_delegations()
         if self._one_over and not self._num_acting:
             self._one_over = False
             self._release_done_groups()
-
-    def _give_up(self, branch: Branch) -> None:
-        """Note that a branch fell silent, which is a failure."""
-        branch.failed = True
-        message = f"silent for {PATIENCE_US // 1_000_000} s, so the answer goes on without it"
-        self._silences += (BackendError(branch.backend, "server_error", message, retryable=True),)
 
     def _release_done_groups(self) -> None:
         """Report each group that the task's own reservation holds for nothing any more."""
@@ -238,41 +238,39 @@ class Run:
         own = (branch for branch in self.branches.values() if not branch.own_reservation)
         busy = {branch.backend_index for branch in own if branch.usage is None}
         for index in range(len(self.branches.backends)):
-            if index in busy or index in self._groups_done or self._machine.may_start(index):
-                continue
-            self._groups_done.add(index)
-            self.on_group_done(index)
+            if not (index in busy | self._groups_done or self._machine.may_start(index)):
+                self._groups_done.add(index)
+                self.on_group_done(index)
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Forward):
             self.shown.forward(action)
         elif isinstance(action, StartBranch):
-            self._start(action)
+            name = self.branches.backends[action.backend_index]
+            branch = self.branches[action.branch] = Branch(self, action, name, self._clock_us())
+            self._starter.start(branch)
         elif isinstance(action, CancelBranch):
-            branch = self.branches[action.branch]
-            if action.is_silent:
-                self._give_up(branch)
-            else:
-                branch.gives_way = True
-            branch.cancel()
-            self._one_over = True
-            if not self.ended.done():
-                self.shown.end_item_of(branch)
+            self._cancel(self.branches[action.branch], is_silent=action.is_silent)
         elif isinstance(action, WakeAt):
-            self._set_timer(action.at_us)
+            if self._timer is not None:
+                self._timer.cancel()
+            delay_s = max(0, action.at_us - self._clock_us()) / 1e6
+            self._timer = self._loop.call_later(delay_s, self._on_time)
         else:
             self._end(action)
 
-    def _start(self, start: StartBranch) -> None:
-        name = self.branches.backends[start.backend_index]
-        branch = self.branches[start.branch] = Branch(self, start, name, self._clock_us())
-        self._starter.start(branch)
-
-    def _set_timer(self, at_us: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_s = max(0, at_us - self._clock_us()) / 1e6
-        self._timer = self._loop.call_later(delay_s, self._on_time)
+    def _cancel(self, branch: Branch, *, is_silent: bool) -> None:
+        if is_silent:
+            branch.failed = True
+            message = f"silent for {PATIENCE_US // 1_000_000} s, so the answer goes on without it"
+            error = BackendError(branch.backend, "server_error", message, retryable=True)
+            self._silences += (error,)
+        else:
+            branch.gives_way = True
+        branch.cancel()
+        self._one_over = True
+        if not self.ended.done():
+            self.shown.end_item_of(branch)
 
     def _end(self, end: EndRun) -> None:
         if end.finish.error is None:

@@ -5,7 +5,7 @@ An edge: it calls other edges.
 
 from collections.abc import Callable
 
-from gateway.run.branch import Branch, Branches, TokenTimes
+from gateway.run.branch import Branch, Branches
 from gateway.wire.response import ResponseWriter
 from router.strategies.actions import Forward
 
@@ -24,18 +24,12 @@ class Shown:
         self._speaker: Branch | None = None  # whose item is open
         self._has_text = False
         self.first_branch: Branch | None = None  # whose token came first
-        self.answerer = len(branches.backends) - 1  # index of the backend whose words came last
         self._answered_by: str | None = None
-
-    @property
-    def first(self) -> TokenTimes | None:
-        """The times of the branch whose token came first."""
-        return self.first_branch.times if self.first_branch else None
 
     @property
     def answered_by(self) -> str:
         """The backend whose words came last: the answer's."""
-        return self._answered_by or self._branches.backends[self.answerer]
+        return self._answered_by or self._branches.backends[-1]
 
     def see_first(self, branch: Branch) -> None:
         """The client gets its first token, from this branch."""
@@ -52,7 +46,7 @@ class Shown:
         if self.first_branch is None:
             self.see_first(branch)
         self._speaker = branch
-        self.answerer, self._answered_by = branch.backend_index, branch.backend
+        self._answered_by = branch.backend
         self._has_text = self._has_text or forward.phase is not None
         self._writer.push(forward.delta, forward.phase)
 

@@ -29,19 +29,7 @@ from router.waiting.fair_queue import QueuePosition
 logger = logging.getLogger("lanewise")
 
 
-class SideReservation:
-    """What one part of a task holds."""
-
-    def __init__(self, owner: "SideReservations", reservation: Reservation) -> None:
-        self._owner = owner
-        self._reservation = reservation
-        self._is_settled = False
-
-    def settle(self, usage: Usage) -> None:
-        """Charge what was used; harmless when repeated."""
-        if not self._is_settled:
-            self._is_settled = True
-            self._owner.settle(self._reservation, usage)
+Settle = Callable[[Usage], None]  # charges what a part used, and releases the rest; call it once
 
 
 class PendingReservation:
@@ -84,12 +72,12 @@ class SideReservations:
         group: BackendGroup,
         expected: Usage,
         used: Callable[[], Usage],
-        granted: Callable[[SideReservation], None],
+        granted: Callable[[Settle], None],
         refused: Callable[[ProtocolError], None],
     ) -> PendingReservation:
         """Ask the pools; this calls exactly one of the last two, later.
 
-        Whoever is granted something must settle it, also after the response was cancelled. What is
+        Whoever is granted something settles it, also after the response was cancelled. What is
         withdrawn while it waits in a queue is refused at once. `used` says what was used so far.
         """
         pending = PendingReservation()
@@ -98,8 +86,7 @@ class SideReservations:
         self._keep(self._gw.spawn(call))
         return pending
 
-    def settle(self, reservation: Reservation, usage: Usage) -> None:
-        """Charge what a part used, and release the rest; `SideReservation` calls it."""
+    def _settle(self, reservation: Reservation, usage: Usage) -> None:
         (demand,) = reservation.demands
         used_tokens = {demand.group: self._cost(demand.group, usage)}
         self._keep(start_settlement(self._gw, reservation, used_tokens))
@@ -115,7 +102,7 @@ class SideReservations:
         pending: PendingReservation,
         demand: Demand,
         used: Callable[[], Usage],
-        granted: Callable[[SideReservation], None],
+        granted: Callable[[Settle], None],
         refused: Callable[[ProtocolError], None],
     ) -> None:
         try:
@@ -141,7 +128,7 @@ class SideReservations:
         gw.live[grant.reservation.id] = Live(
             grant.reservation, self._job, lambda: {group: self._cost(group, used())}
         )
-        granted(SideReservation(self, grant.reservation))
+        granted(partial(self._settle, grant.reservation))
 
     async def _admitted(self, name: str, pending: PendingReservation, demand: Demand) -> Grant:
         """What the pools say, now or after waiting.
@@ -186,8 +173,7 @@ class SideReservations:
             mode=grant.mode,
             limited_by=grant.limited_by[1],
         )
-        message = reached(grant.limited_by, grant.wait_us)
-        return ProtocolError("rate_limit_exceeded", message, retry_after_us=grant.wait_us)
+        return ProtocolError("rate_limit_exceeded", reached(grant.limited_by, grant.wait_us))
 
     def _cost(self, group: BackendGroup, usage: Usage) -> int:
         return cost_tokens(usage, self._gw.weights.get(group, EVEN))

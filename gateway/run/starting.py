@@ -7,18 +7,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from backends.contract import (
-    NO_USAGE,
-    Backend,
-    BackendError,
-    Finish,
-    FinishReason,
-    GenerateRequest,
-    Usage,
-)
+from backends.contract import NO_USAGE, Backend, BackendError, GenerateRequest, Usage
 from gateway.run.branch import Branch
-from gateway.run.side_reservations import SideReservation, SideReservations
+from gateway.run.side_reservations import Settle, SideReservations
 from gateway.wire.errors import ProtocolError
+from router.decide.decision import RankedRoute
 from router.decide.failover import replacement
 from router.strategies.part_requests import branch_request
 from router.strategies.subtasks import Subtask
@@ -36,24 +29,22 @@ class BranchStarter:
 
     def __init__(
         self,
-        backends: Mapping[str, Backend],
-        request: GenerateRequest,
-        spares: tuple[tuple[str, ...], ...],
+        chosen: RankedRoute,
         reservations: SideReservations | None,
         expected_output_tokens: int,
         clock_us: Callable[[], int],
-        *,
-        alone: bool,
     ) -> None:
-        """`spares`: what may replace each backend of the route; `alone`: the route has only one."""
-        self._backends = backends
-        self._request = request
-        self._spares = spares
+        self._spares = chosen.spares
+        self._alone = len(chosen.backends) == 1
         self._reservations = reservations
         self._expected_output_tokens = expected_output_tokens
         self._clock_us = clock_us
-        self._alone = alone
         self._failed: set[str] = set()
+
+    def prepare(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
+        """Take the task's whole request, and the backends that are there for it."""
+        self._backends = backends
+        self._request = request
 
     def start(self, branch: Branch) -> None:
         """Start it now, or once it has its own reservation; a refusal is its finish."""
@@ -65,7 +56,7 @@ class BranchStarter:
 
     def replacement(self, branch: Branch, error: BackendError) -> Failover | None:
         """Which backend may do the branch instead of the one that failed."""
-        never_started = branch.own_reservation and branch.reservation is None  # the pools refused
+        never_started = branch.own_reservation and branch.settle is None  # the pools refused
         if never_started or branch.backend_index >= len(self._spares):
             return None
         self._failed.add(branch.backend)
@@ -95,17 +86,17 @@ class BranchStarter:
         try:
             branch.generation = self._backends[branch.backend].start(request, branch)
         except BackendError as error:
-            branch.refuse(error, self._clock_us())
+            branch.fail(error, self._clock_us())
 
     def _reserve(self, branch: Branch, request: GenerateRequest) -> None:
         """Start it once it has its own reservation; the rest of the response goes on meanwhile."""
         assert self._reservations is not None
 
-        def granted(reservation: SideReservation) -> None:
+        def granted(settle: Settle) -> None:
             if branch.usage is not None:  # cancelled in the meantime
-                reservation.settle(Usage())
+                settle(NO_USAGE)
                 return
-            branch.reservation = reservation
+            branch.settle = settle
             branch.started_us = self._clock_us()
             try:
                 self._generate(branch, request)
@@ -115,8 +106,7 @@ class BranchStarter:
         def refused(error: ProtocolError) -> None:
             if branch.usage is None:
                 reason = BackendError(branch.backend, error.code, error.message, retryable=True)
-                finish = Finish(FinishReason.ERROR, NO_USAGE, self._clock_us(), reason)
-                branch.finish(finish)
+                branch.fail(reason, self._clock_us())
 
         num_output_tokens = request.max_output_tokens
         if not isinstance(branch.part, Subtask):  # of a sub-task's length nothing is known

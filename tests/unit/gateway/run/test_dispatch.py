@@ -22,7 +22,7 @@ from backends.contract import (
 from backends.prompt import measure, prompt_size
 from gateway.run.branch import TokenTimes
 from gateway.run.dispatch import Run, RunOutcome
-from gateway.run.side_reservations import PendingReservation, SideReservation, SideReservations
+from gateway.run.side_reservations import PendingReservation, Settle, SideReservations
 from gateway.wire.errors import ProtocolError
 from gateway.wire.response import ResponseStream
 from gateway.wire.routing import RoutedGeneration
@@ -81,7 +81,7 @@ def route(strategy: str | None, **options: Any) -> RankedRoute:
     )
 
 
-class Held(SideReservation):
+class Held:
     """A reservation that counts its settlements."""
 
     def __init__(self) -> None:
@@ -103,11 +103,11 @@ class AtOnce(SideReservations):
         group: BackendGroup,
         expected: Usage,
         used: Callable[[], Usage],
-        granted: Callable[[SideReservation], None],
+        granted: Callable[[Settle], None],
         refused: Callable[[ProtocolError], None],
     ) -> PendingReservation:
         self.held.append(Held())
-        granted(self.held[-1])
+        granted(self.held[-1].settle)
         return PendingReservation()
 
 
@@ -168,7 +168,9 @@ async def test_one_backend_passes_through() -> None:
     stage.run.close()
     assert generation.num_cancels == 0, "it had finished"
     assert stage.run.branches.usages() == [stop(3).usage]
-    assert stage.run.shown.first == TokenTimes(0, 10, 30, 40)
+    first = stage.run.shown.first_branch
+    assert first is not None
+    assert (first.backend_index, first.times) == (0, TokenTimes(10, 30, 40))
     assert stage.deep.generations == []
 
 
@@ -273,9 +275,11 @@ async def test_race_is_won_by_the_first_complete_answer() -> None:
     assert stage.said == [("fast", "final_answer")]
     assert (fast.num_cancels, deep.num_cancels) == (0, 1)
     assert stage.run.branches.usages() == [stop(2).usage, USED]
-    assert stage.run.shown.first is not None
-    assert stage.run.shown.first.backend_index == 0, "the client saw the winner's token first"
-    assert stage.run.shown.answerer == 0
+    assert stage.run.shown.first_branch is not None
+    assert stage.run.shown.first_branch.backend_index == 0, (
+        "the client saw the winner's token first"
+    )
+    assert stage.run.shown.answered_by == "wafer"
 
 
 @pytest.mark.parametrize("strategy", [None, *WITHOUT_DELEGATE])
@@ -344,7 +348,7 @@ async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
     stage.deep.only.sink.finish(stop(5))
     assert stage.said == [("a draft", "commentary"), ("better", "final_answer")]
     assert stage.run.branches.usages() == [stop(2).usage, stop(5).usage]
-    assert stage.run.shown.answerer == 1
+    assert stage.run.shown.answered_by == "gpu"
     assert stage.run.branches.generations() == (
         RoutedGeneration(backend="wafer", part="draft", state="finished", output_tokens=2),
         RoutedGeneration(backend="gpu", part="revise", state="finished", output_tokens=5),
@@ -383,8 +387,8 @@ async def test_a_hidden_draft_that_stands_is_shown(strategy: str) -> None:
     assert stage.outcome().errors == (DOWN,)
     assert "".join(words for words, _ in stage.said) == "{}", "one of them, once"
     assert {phase for _, phase in stage.said} == {"final_answer"}
-    assert stage.run.shown.answerer == 0
-    assert stage.run.shown.first is not None
+    assert stage.run.shown.answered_by == "wafer"
+    assert stage.run.shown.first_branch is not None
 
 
 async def test_a_brief_answer_in_json_comes_from_the_fast_engine_where_the_deep_one_fails() -> None:
@@ -449,7 +453,7 @@ async def test_a_finish_after_the_wait_was_cancelled_is_harmless() -> None:
 )
 def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
     usage = Usage(num_output_tokens=num_output_tokens)
-    assert TokenTimes(0, 10, 100, 5).tpot_us(usage) == tpot_us
+    assert TokenTimes(10, 100, 5).tpot_us(usage) == tpot_us
 
 
 async def test_a_fault_of_ours_ends_its_run_and_spares_the_engine() -> None:
