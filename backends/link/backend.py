@@ -83,7 +83,6 @@ class LinkBackend:
         self._keeper = asyncio.create_task(self._keep())
 
     def start(self, request: GenerateRequest, sink: Sink) -> "LinkGeneration":
-        """See `Backend.start`."""
         connection = self._connection
         if connection is None or connection.unsent_bytes > MAX_UNSENT_BYTES:
             what = "is down" if connection is None else "does not keep up"
@@ -119,7 +118,6 @@ class LinkBackend:
         )
 
     async def close(self) -> None:
-        """See `Backend.close`."""
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
         self._lost("was closed: the gateway is shutting down")
@@ -308,7 +306,6 @@ class LinkGeneration:
         self._usage: Usage | None = None  # once it has ended
 
     def cancel(self) -> Usage:
-        """See `Generation.cancel`."""
         if self._usage is None:
             self._usage = self.usage()
             self._backend.drop(self._key)

@@ -125,7 +125,6 @@ class StepBuilder:
             self._rows.append((key, delta))
 
     def end(self, key: int, finish: Finish) -> None:
-        """Append a finish."""
         error = finish.error
         said = (error.code, error.message, error.retryable) if error else ()
         self._ends.append(End(key, finish.reason, finish.usage, finish.at_us, *said))

@@ -64,7 +64,7 @@ class HttpClient:
         """Keep up to `max_idle` connections for up to `max_idle_s` without use.
 
         Args:
-            url: Of the server; a path in it is that of nothing.
+            url: Of the server; paths of requests follow its own.
             headers: Of every request.
             connect_timeout_s: For name, connection and TLS together.
 
@@ -75,6 +75,7 @@ class HttpClient:
         assert parts.hostname is not None
         host = parts.hostname
         self._host = host if host.isascii() else host.encode("idna").decode()
+        self._prefix = parts.path
         self._tls = _tls() if parts.scheme == "https" else None
         self._port = parts.port or (80 if self._tls is None else 443)
         named = f"[{self._host}]" if ":" in self._host else self._host
@@ -96,7 +97,7 @@ class HttpClient:
         Raises:
             ValueError: A header that cannot be.
         """
-        target = quote(path, safe="/%:@!$&'()*+,;=~?")
+        target = quote(self._prefix + path, safe="/%:@!$&'()*+,;=~?")
         first = f"{method} {target} HTTP/1.1\r\n".encode()
         return first + self._headers + _lines(headers) + b"content-length: "
 
@@ -139,7 +140,6 @@ class HttpClient:
             raise BrokenError(f"no answer within {timeout_s:g} s") from None
 
     def close_idle(self) -> None:
-        """Close what has idled for too long."""
         now_s = self._loop.time()
         while self._idle and now_s - self._idle[0].used_s > self._max_idle_s:
             self._idle.pop(0).abort()
@@ -154,13 +154,11 @@ class HttpClient:
                 await asyncio.wait_for(self._empty.wait(), CLOSE_TIMEOUT_S)
 
     def keep(self, connection: "_Connection") -> None:
-        """It may carry another exchange."""
         self._idle.append(connection)
         if len(self._idle) > self._max_idle:
             self._idle.pop(0).abort()
 
     def forget(self, connection: "_Connection") -> None:
-        """It is closed."""
         self._connections.discard(connection)
         with contextlib.suppress(ValueError):
             self._idle.remove(connection)
@@ -340,7 +338,6 @@ class _Connection(asyncio.Protocol):
                 self._wait(DRAIN_TIMEOUT_S)
 
     def _end(self) -> None:
-        """The answer is whole."""
         if not self._is_asked:
             return
         self._answer()
@@ -378,7 +375,6 @@ class _Connection(asyncio.Protocol):
         self.abort()
 
     def _wait(self, timeout_s: float) -> None:
-        """Wait for the answer's end."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(timeout_s, self._give_up)

@@ -112,7 +112,6 @@ class SimulatedBackend:
         return Playback(self._script(bounded), limit, request.stop)
 
     def stats(self) -> BackendStats:
-        """See `Backend.stats`."""
         stats = self._driver.stats()
         return BackendStats(
             info=self.info,
@@ -197,7 +196,6 @@ class SimulatedGeneration:
         return self._usage()
 
     def advance(self, num_tokens: int, at_us: int) -> None:
-        """See `Receiver.advance`."""
         self._num_tokens += num_tokens
         for delta in self._playback.take(num_tokens, at_us):
             self._sink.push(delta)
@@ -205,12 +203,10 @@ class SimulatedGeneration:
                 return  # the sink cancelled
 
     def finish(self, at_us: int) -> None:
-        """See `Receiver.finish`."""
         self._is_live = False
         self._sink.finish(Finish(self._playback.reason, self._usage(), at_us))
 
     def fail(self, message: str, at_us: int) -> None:
-        """See `Receiver.fail`."""
         self._is_live = False
         error = BackendError(self._backend, "server_error", message, retryable=True)
         self._sink.finish(Finish(FinishReason.ERROR, self._usage(), at_us, error))

@@ -99,7 +99,6 @@ class UpstreamBackend:
         return generation
 
     def make_reader(self, request: GenerateRequest) -> Reader:
-        """A reader for one attempt."""
         options = self.options
         wrapped = wrapped_tools(request, options)
         if options.protocol == "chat":
@@ -108,7 +107,6 @@ class UpstreamBackend:
         return ResponsesReader(self.name, request, wrapped, sealing)
 
     def over(self, generation: "UpstreamGeneration", usage: Usage) -> None:
-        """A generation has ended, one way or another."""
         self._generations.discard(generation)
         self._warming.discard(generation)
         self._total = self._total + usage
@@ -200,7 +198,6 @@ class UpstreamGeneration:
         self.pump = asyncio.create_task(self._run())  # cancelling it stops the upstream
 
     def cancel(self) -> Usage:
-        """See `Generation.cancel`."""
         if self._usage is None:
             self._over(self._reader.usage())
             self.pump.cancel()
@@ -220,8 +217,13 @@ class UpstreamGeneration:
                 if failure is None or self._usage is not None:
                     return
                 self._backend.failed(failure)
-                pause_s = self._retry_pause_s(failure)
-                if pause_s is None:
+                pause_s = self._attempts.pause_s(
+                    failure,
+                    # A warm-up is not made again: the turn itself will see.
+                    has_tokens=self.has_tokens or not self._turn.generate,
+                    chance=self._backend.chance.random(),
+                )
+                if pause_s is None or not self._backend.health.take_retry():
                     self._fail(failure)
                     return
                 logger.info("upstream %s: again after: %s", self._backend.name, failure)
@@ -299,15 +301,6 @@ class UpstreamGeneration:
             self._backend.health.on_success(finish.at_us)
             self._end(finish)
         return finish is not None
-
-    def _retry_pause_s(self, failure: Failure) -> float | None:
-        """How long to wait before another attempt; None where there shall be none."""
-        if not self._turn.generate:
-            return None  # the turn itself will see
-        pause_s = self._attempts.pause_s(
-            failure, has_tokens=self.has_tokens, chance=self._backend.chance.random()
-        )
-        return pause_s if pause_s is not None and self._backend.health.take_retry() else None
 
     # -- its end, exactly once -------------------------------------------------------------
 

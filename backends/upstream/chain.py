@@ -71,7 +71,6 @@ class Turn:
     # -- what it answered --------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Another attempt."""
         self._said: dict[int, tuple[Delta, list[str]]] = {}  # item -> its first delta, its text
         self._response_id: str | None = None  # the server's, once it has answered all of it
 
@@ -122,7 +121,6 @@ class StoredChains:
         return None
 
     def add(self, chain: Chain) -> None:
-        """Remember one."""
         self._chains.pop(chain.key, None)
         self._chains[chain.key] = chain
         while len(self._chains) > self._max_chains:

@@ -56,11 +56,9 @@ class Health:
         return max(1, int(slots * share))
 
     def on_request(self) -> None:
-        """A generation begins."""
         self._retry_balance = min(self._retry_balance + RETRY_EARNED, MAX_RETRY_BALANCE)
 
     def take_retry(self) -> bool:
-        """Spend a retry, if there is one to spend."""
         if self._retry_balance < 1:
             return False
         self._retry_balance -= 1

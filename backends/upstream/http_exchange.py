@@ -8,7 +8,6 @@ An edge: it calls other edges.
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -40,10 +39,10 @@ class HttpTransport:
         self._decode: Callable[[bytes], Any] = decode_chunk if is_chat else decode_event
         self._head = self._client.head(
             "POST",
-            _path(options, "/chat/completions" if is_chat else "/responses"),
+            "/chat/completions" if is_chat else "/responses",
             {"accept": "text/event-stream", "content-type": "application/json"},
         )
-        self._ahead_path = _path(options, options.probe_path or "/models")
+        self._ahead_path = options.probe_path or "/models"
         self._ahead_timeout_s = options.connect_timeout_s
         self._chains = StoredChains(MAX_CHAINS)  # empty where the server stores nothing
         self.num_continued = self.num_chains_lost = 0
@@ -118,7 +117,7 @@ class Probe:
     def __init__(self, options: UpstreamOptions, headers: dict[str, str]) -> None:
         assert options.probe_path is not None
         self._client = _client(options, headers)
-        self._path = _path(options, options.probe_path)
+        self._path = options.probe_path
         self._timeout_s = options.connect_timeout_s
         self.close = self._client.close
 
@@ -144,8 +143,3 @@ def _client(options: UpstreamOptions, headers: dict[str, str]) -> HttpClient:
         max_idle_s=options.socket_max_idle_s,
         max_idle=options.max_num_seqs,
     )
-
-
-def _path(options: UpstreamOptions, path: str) -> str:
-    parts = urlsplit(http_url(options, path))
-    return f"{parts.path}?{parts.query}" if parts.query else parts.path

@@ -97,7 +97,6 @@ class ItemOrder:
                 item.pending = [_unwrapped("".join(item.pending))]
 
     def close_all(self) -> None:
-        """Nothing more comes for any item."""
         for key in self.known:
             self.close(key)
 

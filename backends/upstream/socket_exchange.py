@@ -89,7 +89,6 @@ class SocketTransport:
         await self.exchange(turn, receive)
 
     async def close(self) -> None:
-        """Close every socket."""
         sockets, self._sockets = self._sockets, []
         await asyncio.gather(*(socket.close() for socket in sockets))
 
@@ -201,7 +200,6 @@ class _Socket:
         return self._loop.time() - self._used_s
 
     def release(self, stream: "_Stream") -> None:
-        """A stream's response has ended."""
         self._used_s = stream.used_s = self._loop.time()
         self.free[stream] = None
 
@@ -353,7 +351,6 @@ class _Stream:
             self.chain = turn.chain()
 
     def take_in(self, events: list[Event]) -> None:
-        """Events of its response that came together."""
         self.is_stale = False
         is_last = any(event.type in _LAST for event in events)
         if self.abandoned:
@@ -392,7 +389,6 @@ class _Stream:
                 self.socket.drop(self, self._response_id)
 
     def fail(self, failure: Failure) -> None:
-        """The connection is gone."""
         if self._receive is not None and not self._done.done():
             self._receive = None
             self._done.set_exception(failure)
