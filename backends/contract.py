@@ -379,3 +379,15 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Stop everything; generations under way finish with an error first."""
         ...
+
+
+class BackendKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """How a configuration names a backend: each kind adds its tag, a name and its options."""
+
+    def make(self) -> Backend:
+        """The backend; must run inside the event loop.
+
+        Raises:
+            OSError, ValueError: It cannot be made with these options.
+        """
+        raise NotImplementedError

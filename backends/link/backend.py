@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections import deque
+from dataclasses import dataclass
 
 import msgspec
 from websockets.asyncio.client import connect
@@ -18,6 +19,7 @@ from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 from backends.contract import (
     BackendError,
     BackendGroup,
+    BackendKind,
     BackendOptions,
     BackendStats,
     Delta,
@@ -290,20 +292,16 @@ class LinkBackend:
             generation.finish(Finish(FinishReason.ERROR, usage, monotonic_us(), error))
 
 
+@dataclass(slots=True, eq=False)
 class LinkGeneration:
     """A generation under way on the other side."""
 
-    __slots__ = ("_backend", "_key", "_num_tokens", "_request", "_sink", "_usage")
-
-    def __init__(
-        self, backend: LinkBackend, key: int, request: GenerateRequest, sink: Sink
-    ) -> None:
-        self._backend = backend
-        self._key = key
-        self._request = request
-        self._sink = sink
-        self._num_tokens = 0
-        self._usage: Usage | None = None  # once it has ended
+    _backend: LinkBackend
+    _key: int
+    _request: GenerateRequest
+    _sink: Sink
+    _num_tokens: int = 0
+    _usage: Usage | None = None  # once it has ended
 
     def cancel(self) -> Usage:
         if self._usage is None:
@@ -363,18 +361,11 @@ def _report(error: Exception) -> None:
     )
 
 
-class LinkBackendConfig(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="link"
-):
+class LinkBackendConfig(BackendKind, frozen=True, tag="link"):
     """An engine in another process or host (`lanewise engine`): a backend of the group it names."""
 
     name: str = "link"
     options: LinkOptions = LinkOptions()
 
     def make(self) -> LinkBackend:
-        """The backend; must run inside the event loop.
-
-        Raises:
-            OSError, ValueError: It cannot be made with these options.
-        """
         return LinkBackend(name=self.name, options=self.options)

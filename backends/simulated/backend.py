@@ -7,6 +7,7 @@ An edge: it calls other edges.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count as counter
 from pathlib import Path
 from typing import Any, Literal
@@ -155,37 +156,18 @@ class SimulatedBackend:
         return BackendError(self.info.name, code, message, retryable=retryable)
 
 
+@dataclass(slots=True, eq=False)
 class SimulatedGeneration:
     """A generation under way: takes tokens from the driver, gives deltas to the sink."""
 
-    __slots__ = (
-        "_backend",
-        "_driver",
-        "_is_live",
-        "_num_prompt_tokens",
-        "_num_tokens",
-        "_playback",
-        "_sequence",
-        "_sink",
-    )
-
-    def __init__(
-        self,
-        driver: Driver,
-        backend: str,
-        sequence: Sequence,
-        num_prompt_tokens: int,
-        playback: Playback,
-        sink: Sink,
-    ) -> None:
-        self._driver = driver
-        self._backend = backend
-        self._sequence = sequence
-        self._num_prompt_tokens = num_prompt_tokens  # the engine's own count is at least 1
-        self._playback = playback
-        self._sink = sink
-        self._num_tokens = 0  # generated, as far as known
-        self._is_live = True
+    _driver: Driver
+    _backend: str
+    _sequence: Sequence
+    _num_prompt_tokens: int  # the engine's own count is at least 1
+    _playback: Playback
+    _sink: Sink
+    _num_tokens: int = 0  # generated, as far as known
+    _is_live: bool = True
 
     def cancel(self) -> Usage:
         """See `Generation.cancel`; what was computed of a prompt by now stays in the cache."""

@@ -5,9 +5,7 @@ An edge: it calls other edges.
 
 from typing import ClassVar
 
-import msgspec
-
-from backends.contract import BackendGroup
+from backends.contract import BackendGroup, BackendKind
 from backends.gpu_engine.cost import (
     DEFAULT_ENGINE,
     DEFAULT_GPU,
@@ -53,9 +51,7 @@ def cost_of(options: GpuOptions) -> GpuCost:
     return GpuCost(model=machine.pop("shape"), **machine)
 
 
-class GpuBackendConfig(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="gpu"
-):
+class GpuBackendConfig(BackendKind, frozen=True, tag="gpu"):
     """A GPU server: many users at once, each at a tenth of the wafer's speed or less."""
 
     group: ClassVar[BackendGroup] = "deep"
@@ -64,7 +60,6 @@ class GpuBackendConfig(
     options: GpuOptions = GpuOptions()
 
     def make(self) -> SimulatedBackend:
-        """See `WaferBackendConfig.make`."""
         options = self.options
         info = options.info(self.name, self.group, accepts_images=options.accepts_images)
         return SimulatedBackend(info, cost_of(options), options)

@@ -5,9 +5,7 @@ An edge: it calls other edges.
 
 from typing import ClassVar
 
-import msgspec
-
-from backends.contract import BackendGroup
+from backends.contract import BackendGroup, BackendKind
 from backends.simulated.backend import SimulatedBackend, SimulatedOptions, machine_options
 from wafer_engine.batching.speculation import Speculation
 from wafer_engine.hardware.cost import DEFAULT_MODEL, LINK_LATENCY_US, WaferCost
@@ -41,9 +39,7 @@ def cost_of(options: WaferOptions) -> WaferCost:
     return WaferCost(machine.pop("shape"), kv_tokens=options.window_tokens, **machine)
 
 
-class WaferBackendConfig(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="wafer"
-):
+class WaferBackendConfig(BackendKind, frozen=True, tag="wafer"):
     """A wafer-scale engine: very fast for each user, few users at a time."""
 
     group: ClassVar[BackendGroup] = "fast"
@@ -52,11 +48,6 @@ class WaferBackendConfig(
     options: WaferOptions = WaferOptions()
 
     def make(self) -> SimulatedBackend:
-        """The backend; must run inside the event loop.
-
-        Raises:
-            OSError, ValueError: It cannot be made with these options.
-        """
         options = self.options
         info = options.info(self.name, self.group)
         return SimulatedBackend(info, cost_of(options), options)

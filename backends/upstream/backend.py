@@ -13,10 +13,9 @@ import os
 import random
 from typing import Any
 
-import msgspec
-
 from backends.contract import (
     BackendError,
+    BackendKind,
     BackendStats,
     Finish,
     FinishReason,
@@ -363,23 +362,11 @@ def _key_headers(options: UpstreamOptions) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-class UpstreamBackendConfig(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    tag_field="kind",
-    tag="upstream",
-    kw_only=True,
-):
+class UpstreamBackendConfig(BackendKind, frozen=True, kw_only=True, tag="upstream"):
     """A server that we did not write: a backend of the group it names."""
 
     name: str = "upstream"
     options: UpstreamOptions
 
     def make(self) -> UpstreamBackend:
-        """The backend; must run inside the event loop.
-
-        Raises:
-            OSError, ValueError: It cannot be made with these options.
-        """
         return UpstreamBackend(name=self.name, options=self.options)
