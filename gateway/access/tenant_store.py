@@ -96,7 +96,8 @@ class TenantStore:
 
     async def _refresh(self) -> None:
         """Head first: what changes while the rest is read is taken over again the next time."""
-        epoch, version = await self._head()
+        head: Any = await self._redis.hmget(_HEAD, "epoch", "v")
+        epoch, version = head[0] or b"", int(head[1] or 0)
         if not epoch and self._epoch:
             self._complain("Redis has lost the records of keys, tenants and tiers")
             self._age()
@@ -115,11 +116,6 @@ class TenantStore:
         if self._complained:
             self._complained = False
             logger.info("keys, tenants and tiers are read again")
-
-    async def _head(self) -> tuple[bytes, int]:
-        found: Any = await self._redis.hmget(_HEAD, "epoch", "v")
-        epoch, version = found
-        return epoch or b"", int(version or 0)
 
     def _take(self, odd: list[str]) -> None:
         for name in odd[:10]:
@@ -217,11 +213,12 @@ class TenantStore:
         """
         with _as_protocol_error():
             found: Any = await self._redis.xrevrange(_AUDIT, count=count)
-        entries = []
-        for entry_id, fields in found:
-            entry = msgspec.json.decode(fields[b"entry"], type=AuditEntry)
-            entries.append(msgspec.structs.replace(entry, id=entry_id.decode()))
-        return entries
+        return [
+            msgspec.structs.replace(
+                msgspec.json.decode(fields[b"entry"], type=AuditEntry), id=entry_id.decode()
+            )
+            for entry_id, fields in found
+        ]
 
 
 def _records(names: Sequence[bytes], found: Sequence[bytes | None]) -> dict[str, bytes | None]:

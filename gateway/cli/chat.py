@@ -110,11 +110,7 @@ class _Terminal:
         """Until /quit or the end of input. Cancelling closes the socket."""
         await self._connect()
         session: PromptSession[str] = PromptSession(
-            message=lambda: [
-                ("", self._open_line),
-                ("", "\n" if self._open_line else ""),
-                ("", "> "),
-            ],
+            message=lambda: f"{self._open_line}\n> " if self._open_line else "> ",
             bottom_toolbar=lambda: self._chat.status(_now_us()),
             refresh_interval=REFRESH_S,
             key_bindings=_bindings(self._interrupt),

@@ -80,7 +80,9 @@ class ChatState:
         if progress.response_id is None or self._steering is not None:
             return ChatStep(text="(not yet: the last line has not arrived)\n")
         self._steering, progress.steered_us = line, now_us
-        return ChatStep(frames=(_steer(progress.response_id, line),))
+        previous = progress.response_id
+        frame = {"type": "response.steer", "previous_response_id": previous, "input": line}
+        return ChatStep(frames=(frame,))
 
     def cancel(self) -> ChatStep:
         """Stop the response under way."""
@@ -185,10 +187,6 @@ def summary(response: dict[str, Any], progress: Progress) -> str:
     parts += [f"incomplete: {reason}" if reason else "", error.get("message", "")]
     parts += [str(routing.get("why", ""))]
     return f"[{' · '.join(part for part in parts if part)}]"
-
-
-def _steer(response_id: str, line: str) -> Event:
-    return {"type": "response.steer", "previous_response_id": response_id, "input": line}
 
 
 def _heading(item: dict[str, Any], progress: Progress) -> str:

@@ -3,8 +3,8 @@
 A key is `lanewise_<environment>_<id>_<secret>`. The id is public: it finds the record, and names
 the key in logs, lists and the usage ledger. Of the whole key only an HMAC under a pepper is kept.
 Peppers have versions, so that a new one can be brought in while keys under the old one still hold.
-A fast HMAC is right here, where a password would need a slow hash: a secret has 256 bits of chance,
-which nobody guesses, and a slow hash would let unknown_names spend our time.
+A fast HMAC is right here, where a password would need a slow hash: nobody guesses a secret of 256
+random bits, and with a slow hash anybody could spend our time.
 """
 
 import hashlib

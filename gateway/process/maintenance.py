@@ -12,7 +12,7 @@ from typing import Any
 from gateway.config.config import Config
 from gateway.core.gateway import Gateway
 from gateway.run.leases import extend_outgrown, reap_leases
-from gateway.transport.gc_freeze import keep_heap
+from gateway.transport.gc_freeze import thaw_and_trim
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
 
@@ -37,7 +37,7 @@ def maintenance(
         every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, config.server.send_timeout_s)),
         every(config.server.heartbeat_s, partial(_heartbeats, gw)),
         gw.metrics.watch_loop(),
-        every(CHECK_INTERVAL_S, partial(keep_heap, gw.socket_ages)),
+        every(CHECK_INTERVAL_S, partial(thaw_and_trim, gw.socket_ages)),
     ]
     if ceiling_leases is not None:
         tasks.append(every(CEILINGS_INTERVAL_S, ceiling_leases.tick))

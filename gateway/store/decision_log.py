@@ -97,25 +97,15 @@ class Recorder:
     def _run(self) -> None:
         ended = False
         while not ended:
-            lines, ended = self._next_batch()
+            batch = [self._queue.get()]
+            while batch[-1] is not None and len(batch) < MAX_BATCH and not self._queue.empty():
+                batch.append(self._queue.get())  # nobody else takes any
+            ended = batch[-1] is None
+            lines = [line for line in batch if line is not None]
             if lines:
                 self._write(lines)
         self._file.close()
         self._lock.close()
-
-    def _next_batch(self) -> tuple[list[bytes], bool]:
-        """What waits, at least one; and whether that was all there will be."""
-        lines: list[bytes] = []
-        line = self._queue.get()
-        while line is not None:
-            lines.append(line)
-            if len(lines) == MAX_BATCH:
-                return lines, False
-            try:
-                line = self._queue.get_nowait()
-            except queue.Empty:
-                return lines, False
-        return lines, True
 
     def _write(self, lines: list[bytes]) -> None:
         try:

@@ -26,7 +26,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from redis.asyncio import Redis
@@ -38,7 +38,7 @@ from gateway.store.parquet import ParquetFile
 
 GROUP = "export"
 BATCH = 1_000
-STARTS: tuple[Literal["0", ">"], ...] = ("0", ">")  # pending entries first, then new ones
+NEW = ">"  # to Redis: entries that nobody was handed yet
 
 Row = dict[str, str | int | bool]
 Batch = dict[str, LedgerEntry | None]  # by ids in the stream; None: gone from it
@@ -81,19 +81,20 @@ class Source:
             if "BUSYGROUP" not in str(error):  # it is there
                 raise
 
-    async def batches(self, start: Literal["0", ">"]) -> AsyncIterator[Batch]:
-        """What is pending for this consumer (0), or what is new (>), some at a time."""
-        after: str = start
+    async def batches(self, *, with_new: bool = True) -> AsyncIterator[Batch]:
+        """What is pending for this consumer, then what is new, some at a time."""
+        after = "0"
         while True:
             found: Any = await self._redis.xreadgroup(
                 GROUP, self.consumer, {STREAM: after}, count=BATCH
             )
             handed = found[0][1] if found else []
-            if not handed:
+            if handed:
+                yield {name.decode(): _entry(fields) for name, fields in handed}
+            elif after == NEW or not with_new:
                 return
-            yield {name.decode(): _entry(fields) for name, fields in handed}
-            if start == "0":
-                after = handed[-1][0].decode()
+            if after != NEW:
+                after = handed[-1][0].decode() if handed else NEW
 
     async def acknowledge(self, ids: list[str]) -> None:
         """These are in the file for good: forget them."""
@@ -103,18 +104,16 @@ class Source:
             pipe.xdel(STREAM, *ids[start : start + BATCH])
         await pipe.execute()
 
-    async def adopt(self, other: str) -> int:
-        """Take what is pending for another file, which may have some of it: how many."""
-        num = 0
+    async def adopt(self, other: str) -> None:
+        """Take what is pending for another file, which may have some of it."""
         while True:
             found: Any = await self._redis.xpending_range(
                 STREAM, GROUP, min="-", max="+", count=BATCH, consumername=other
             )
             ids = [entry["message_id"] for entry in found]
             if not ids:
-                return num
+                return
             await self._redis.xclaim(STREAM, GROUP, self.consumer, 0, ids, justid=True)
-            num += len(ids)
 
     async def finish(self, summary: Summary) -> None:
         """Leave the group if nothing is pending here; note what is for others."""
@@ -160,11 +159,14 @@ async def export(redis: Redis, out: Path, *, adopt: str | None = None) -> Summar
 def _begin(out: Path, *, may_go_on: bool) -> Checkpoint:
     """The file's checkpoint, or its first."""
     path = _checkpoint_path(out)
-    checkpoint = _read_checkpoint(path)
-    if checkpoint is not None:
+    with contextlib.suppress(FileNotFoundError):
+        content = path.read_bytes()
         if not may_go_on:
             raise ExportError(f"--adopt: needs a new file, and {out} was begun before")
-        return checkpoint
+        try:
+            return msgspec.json.decode(content, type=Checkpoint)
+        except msgspec.DecodeError as error:
+            raise ExportError(f"{path} is no checkpoint: {error}") from error
     if out.exists():
         raise ExportError(
             f"--out {out} is there, but not its checkpoint {path.name}: name another file, or "
@@ -190,16 +192,15 @@ async def _export_csv(source: Source, out: Path, checkpoint: Checkpoint, summary
         if checkpoint.size_bytes == 0:
             file.write(_csv_lines([dict(zip(COLUMNS, COLUMNS, strict=True))]))
         known = checkpoint.ids
-        for start in STARTS:
-            async for batch in source.batches(start):
-                rows = _take(batch, known, summary)
-                file.write(_csv_lines(rows))
-                file.flush()
-                os.fsync(file.fileno())
-                if rows:
-                    fresh = Checkpoint(source.consumer, frozenset(batch), file.tell())
-                    _write_checkpoint(_checkpoint_path(out), fresh)
-                await source.acknowledge(list(batch))
+        async for batch in source.batches():
+            rows = _take(batch, known, summary)
+            file.write(_csv_lines(rows))
+            file.flush()
+            os.fsync(file.fileno())
+            if rows:
+                fresh = Checkpoint(source.consumer, frozenset(batch), file.tell())
+                _write_checkpoint(_checkpoint_path(out), fresh)
+            await source.acknowledge(list(batch))
 
 
 async def _export_parquet(source: Source, out: Path, summary: Summary) -> None:
@@ -208,16 +209,15 @@ async def _export_parquet(source: Source, out: Path, summary: Summary) -> None:
     if written is None:
         partial = out.with_name(f"{out.name}.partial")
         with ParquetFile(partial, COLUMNS) as file:
-            for start in STARTS:
-                async for batch in source.batches(start):
-                    ids += batch
-                    file.write(_take(batch, frozenset(), summary))
+            async for batch in source.batches():
+                ids += batch
+                file.write(_take(batch, frozenset(), summary))
         _sync(partial)
         partial.replace(out)
         _sync(out.parent)
     else:  # cut between the rename and the end: what is pending was written, unless it was lost
         tasks = set(written)
-        async for batch in source.batches("0"):
+        async for batch in source.batches(with_new=False):
             ids += [name for name, e in batch.items() if e is None or e.task_id in tasks]
     await source.acknowledge(ids)
 
@@ -238,21 +238,11 @@ def _checkpoint_path(out: Path) -> Path:
 def _csv_lines(rows: list[Row]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([_cell(row[name]) for name in COLUMNS] for row in rows)
+    spelled = {True: "true", False: "false"}
+    for row in rows:
+        values = (row[name] for name in COLUMNS)
+        writer.writerow(spelled[v] if isinstance(v, bool) else v for v in values)
     return text.getvalue().encode()
-
-
-def _cell(value: str | int | bool) -> str | int:
-    return ("true" if value else "false") if isinstance(value, bool) else value
-
-
-def _read_checkpoint(path: Path) -> Checkpoint | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Checkpoint)
-    except FileNotFoundError:
-        return None
-    except msgspec.DecodeError as error:
-        raise ExportError(f"{path} is no checkpoint: {error}") from error
 
 
 def _write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

@@ -1,8 +1,8 @@
-"""When gathered text goes out: in rounds, for all connections of the process together.
+"""When gathered text is flushed: for all connections of the process together.
 
-Events cost by their number, hardly by their length. So text gathers between two rounds, and
-rounds move apart as they cost more: with few streams every few milliseconds, with a thousand
-fast ones at most `LONGEST_S`. A round gives way to other work every few milliseconds.
+Events cost by their number, hardly by their length. So text gathers between two flushes, and the
+pause grows with what a flush costs: with few streams it is a few milliseconds, with a thousand
+fast ones at most `LONGEST_S`. A flush lets other work run every few milliseconds.
 
 An edge: it uses the event loop and the clock.
 """
@@ -15,17 +15,15 @@ from typing import Protocol
 from backends.drive.pacing import pause
 
 INTERVAL_S = 0.008
-LONGEST_S = 0.04  # between two flush_timer, unless the configured interval is longer
-COST_RATIO = 9  # of the pause to what the round took: flush_timer take at most a tenth of the time
-SLICE_S = 0.004  # of a round, before other work has its turn
+LONGEST_S = 0.04  # between two flushes, unless the configured interval is longer
+COST_RATIO = 9  # of the pause to what a flush took: flushes take at most a tenth of the time
+SLICE_S = 0.004  # of a flush, before other work has its turn
 
 
 class Flushing(Protocol):
-    """Somebody with text that waits for a round."""
+    """Something whose text waits to be flushed."""
 
-    def flush_due(self) -> None:
-        """The round has come."""
-        ...
+    def flush_due(self) -> None: ...
 
 
 class FlushTimer:
@@ -35,15 +33,15 @@ class FlushTimer:
         """`interval_s`: how long text gathers at least, the first of a response excepted."""
         self._interval_s = interval_s
         self._longest_s = max(interval_s, longest_s)
-        self._waiting: dict[Flushing, None] = {}  # for the next round
-        self._current: deque[Flushing] = deque()  # not yet reached by this one
+        self._waiting: dict[Flushing, None] = {}  # for the next flush
+        self._current: deque[Flushing] = deque()  # not reached by this one yet
         self._is_scheduled = False
-        self._began_s = self._cost_s = 0.0  # of the last round
+        self._began_s = self._cost_s = 0.0  # of the last flush
         self._next_s = 0.0  # the earliest time of the next
 
-    def add(self, ripening: Flushing) -> None:
-        """Include it in the next round; harmless if it is."""
-        self._waiting[ripening] = None
+    def add(self, flushing: Flushing) -> None:
+        """Include it in the next flush; harmless if it is."""
+        self._waiting[flushing] = None
         if not self._is_scheduled:
             self._schedule()
 
@@ -59,7 +57,7 @@ class FlushTimer:
         self._go_on()
 
     def _go_on(self) -> None:
-        """A slice of the round."""
+        """A slice of the flush."""
         began_s = now_s = perf_counter()
         while self._current and now_s - began_s < SLICE_S:
             self._current.popleft().flush_due()

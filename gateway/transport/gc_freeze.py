@@ -24,7 +24,7 @@ MIN_FREEZE = 200  # sockets; they hold fewer objects than two young generations
 MIN_THAW = 10_000
 MIN_TRIM = 1_000  # to give back what a thousand TLS sockets held takes 5 to 9 ms
 
-_give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others have none
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others have none
 
 
 class SocketAges:
@@ -88,11 +88,11 @@ def note_opened(ages: SocketAges) -> int:
     return age
 
 
-async def keep_heap(ages: SocketAges) -> None:
+async def thaw_and_trim(ages: SocketAges) -> None:
     """Now and then: thaw, if that is due, and freeze what is still alive; give memory back."""
     if ages.thaw_due():
         gc.unfreeze()
         gc.collect()
         gc.freeze()
-    if ages.trim_due() and _give_back is not None:
-        await asyncio.to_thread(_give_back, ctypes.c_size_t(0))
+    if ages.trim_due() and _malloc_trim is not None:
+        await asyncio.to_thread(_malloc_trim, ctypes.c_size_t(0))

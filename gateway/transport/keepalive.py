@@ -1,7 +1,7 @@
 """What all sockets of a process share: one timer that pings them, and turns in a storm.
 
 A timer of its own for each of ten thousand sockets costs memory, and after a storm of reconnects
-all of them fire together. Here each socket has a place on a wheel instead, chosen at random.
+all of them fire together. Here each socket has a slot on a wheel instead, chosen at random.
 
 To let a socket in costs half a millisecond, and to see it off not much less. A thousand of them in
 one turn of the event loop would hold up every stream for that long; so they wait in line, and each
@@ -37,7 +37,7 @@ class KeepAlive:
         self._chaos = random.Random()
 
     def add(self, socket: Pinged) -> set[Pinged]:
-        """Give a socket its place; whoever discards it there takes it off the wheel."""
+        """Put a socket into a slot; who discards it there takes it off the wheel."""
         slot = self._chaos.choice(self._slots)
         slot.add(socket)
         return slot

@@ -2,10 +2,9 @@
 
 Producers never wait: a frame is appended, a stream with new text is marked. The one writer wakes,
 drains, and sleeps again. What only says that something begins leaves with what follows, or with the
-next round, so that a quick first token is one write and not two. Between two flush_timer text
-gathers in its stream, so a slow reader costs what its responses hold and no more. Where the
-transport has room, a round and the end of a turn of the loop write by themselves, and no task
-wakes.
+next flush, so that a quick first token is one write and not two. Between two flushes text gathers
+in its stream, so a slow reader costs what its responses hold and no more. Where the transport has
+room, a flush and the end of a turn of the loop write by themselves, and no task wakes.
 
 An edge: it uses the event loop.
 """
@@ -43,8 +42,8 @@ class Outbox:
         self._dirty: dict[Flushable, None] = {}
         self._is_gathering = False
         self._is_leaving = False  # what this turn of the loop queues goes out at its end
-        self._is_due = False  # a round has come that the writer is to carry out
-        self._fault: Exception | None = None  # of a round; the writer ends with it
+        self._is_due = False  # a flush that the writer is to carry out
+        self._fault: Exception | None = None  # of a flush; the writer ends with it
         self._write_now: WriteNow | None = None  # while the writer runs
         self._wake = LightEvent()
         self._closed = False
@@ -80,7 +79,7 @@ class Outbox:
         await self._room.wait()
 
     def mark(self, stream: Flushable) -> None:
-        """Note that a stream has text: flushed in the next round, or when the reader can."""
+        """Note that a stream has text: flushed with the next, or when the reader can."""
         if not self._dirty:
             self._flush_timer.add(self)
         self._dirty[stream] = None
@@ -91,12 +90,12 @@ class Outbox:
         self._wake.set()
 
     def flush(self) -> None:
-        """Queue the text that has gathered, though its round may not have come."""
+        """Queue the text that has gathered, though its flush may not be due."""
         self._gather()
         self._wake.set()
 
     def flush_due(self) -> None:
-        """The round has come: write what has gathered, or have the writer do it in its time."""
+        """The flush is due: write what has gathered, or have the writer do it in its time."""
         if not self._dirty and not self._frames:
             return  # what was held has left
         self._is_due = True
@@ -105,7 +104,7 @@ class Outbox:
     def _leave(self) -> None:
         """What this turn of the loop has queued goes out at its end."""
         self._is_leaving = False
-        if self._frames:  # else a round, or the writer, took it along
+        if self._frames:  # else a flush, or the writer, took it along
             self._write_queued()
 
     def _write_queued(self) -> None:

@@ -12,8 +12,8 @@ from gateway.transport.gc_freeze import (
     MIN_THAW,
     MIN_TRIM,
     SocketAges,
-    keep_heap,
     note_opened,
+    thaw_and_trim,
 )
 
 
@@ -78,7 +78,7 @@ async def test_memory_is_given_back_once_many_have_closed_and_not_again_until_ma
         ages.closed(ages.opened())
     assert not ages.trim_due()
     ages.closed(ages.opened())
-    await keep_heap(ages)
+    await thaw_and_trim(ages)
     assert ages.num_closed == 0
     assert not ages.trim_due()
 
@@ -106,9 +106,9 @@ async def test_a_crowd_is_left_out_of_collections_until_it_is_gone() -> None:
         note_opened(ages)
     del cycle
     gc.collect()
-    await keep_heap(ages)
+    await thaw_and_trim(ages)
     assert watch() is not None, "what is frozen is not searched"
     ages.num_dead = MIN_THAW
-    await keep_heap(ages)
+    await thaw_and_trim(ages)
     assert watch() is None
     assert ages.num_dead == 0
