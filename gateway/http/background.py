@@ -15,7 +15,7 @@ import logging
 from collections import OrderedDict
 
 import msgspec
-from litestar.types import ASGIApp
+from litestar.response.base import ASGIResponse
 
 from gateway.core.gateway import Gateway
 from gateway.http.streams import EventStream, Exchange, json_response, sse_event
@@ -70,7 +70,7 @@ class BackgroundRuns:
         self._flushing = asyncio.create_task(self._flusher.run(_nothing))
         self._keeping = asyncio.create_task(self._keep())
 
-    async def create(self, tenant: Tenant, body: CreateBody) -> ASGIApp:
+    async def create(self, tenant: Tenant, body: CreateBody) -> ASGIResponse:
         """Begin a run and answer with its object, or with its events.
 
         Raises:
@@ -143,7 +143,7 @@ class BackgroundRuns:
             return stored.response
         return failed_json(stored.response, _GONE)
 
-    def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIApp:
+    def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIResponse:
         """Send the events of a run after that number, then those to come.
 
         Raises:
@@ -158,7 +158,7 @@ class BackgroundRuns:
             raise ProtocolError("response_not_found", message, param="response_id")
         return self._follow(run, starting_after + 1)
 
-    def _follow(self, run: _Run, first: int) -> ASGIApp:
+    def _follow(self, run: _Run, first: int) -> ASGIResponse:
         outbox = Outbox(self._gw.flush_timer)
         run.stream.flush()
         for event_type, data in run.events[first:]:

@@ -13,23 +13,24 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from litestar.enums import ScopeType
+from litestar.response.base import ASGIResponse
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from gateway.http.chat import answer_chat
 from gateway.http.services import Services
 from gateway.http.streams import create_response, error_response
 from gateway.wire.errors import ProtocolError
-from gateway.wire.events import decode_body
+from gateway.wire.events import CreateBody, decode
 from router.classify.task import Tenant
 
 logger = logging.getLogger("lanewise")
 
-Post = Callable[[Services, Tenant, bytes, Receive], Awaitable[ASGIApp]]
+Post = Callable[[Services, Tenant, bytes, Receive], Awaitable[ASGIResponse]]
 
 
 async def answer_response(
     services: Services, tenant: Tenant, content: bytes, receive: Receive
-) -> ASGIApp:
+) -> ASGIResponse:
     """`POST /v1/responses`: JSON, SSE, or in the background.
 
     Raises:
@@ -37,7 +38,7 @@ async def answer_response(
     """
     gw = services.gw
     started_us = gw.clock_us()
-    body = decode_body(content)
+    body = decode(content, CreateBody)
     gw.metrics.stage("parse", gw.clock_us() - started_us)
     if body.background:
         return await services.background.create(tenant, body)
@@ -84,7 +85,7 @@ class FastRoutes:
 
     async def _answered(
         self, post: Post, path: str, headers: Mapping[str, str], receive: Receive
-    ) -> ASGIApp | None:
+    ) -> ASGIResponse | None:
         """The answer; None if the client left before it had asked."""
         services = self._services
         try:

@@ -17,7 +17,6 @@ from gateway.http.services import Services
 from gateway.http.streams import (
     JSON,
     AnyRequest,
-    Framed,
     create_compaction,
     error_response,
     json_response,
@@ -27,7 +26,7 @@ from gateway.http.usage import usage_view
 from gateway.metrics.metrics import CONTENT_TYPE
 from gateway.task.outcomes import take_feedback
 from gateway.wire.errors import ProtocolError
-from gateway.wire.events import decode_body
+from gateway.wire.events import CreateBody, decode
 from gateway.wire.items import wire_item
 from gateway.wire.model_list import find_model
 from router.classify.task import Tenant
@@ -62,7 +61,7 @@ async def post_response(request: AnyRequest) -> ASGIResponse:
     """One response: JSON, SSE, or in the background."""
     services, tenant = _caller(request)
     content = await request.body()
-    return Framed(await answer_response(services, tenant, content, request.receive))
+    return await answer_response(services, tenant, content, request.receive)
 
 
 @get("/v1/responses/{response_id:str}")
@@ -72,7 +71,7 @@ async def get_response(
     """A stored response, or the events of a background one."""
     services, tenant = _caller(request)
     if stream:
-        return Framed(services.background.follow(tenant, response_id, starting_after))
+        return services.background.follow(tenant, response_id, starting_after)
     body = await services.background.read(tenant, response_id)
     if body is None:
         raise _not_found(response_id)
@@ -152,7 +151,7 @@ async def get_input_items(
 async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
     """How many tokens a request would bring, by the gateway's own rule."""
     services, tenant = _caller(request)
-    task = await request_context(services.gw, tenant, decode_body(await request.body()))
+    task = await request_context(services.gw, tenant, decode(await request.body(), CreateBody))
     tokens = task.request.num_prompt_tokens
     return json_response({"object": "response.input_tokens", "input_tokens": tokens})
 
@@ -161,7 +160,7 @@ async def count_input_tokens(request: AnyRequest) -> ASGIResponse:
 async def compact_context(request: AnyRequest) -> ASGIResponse:
     """A shorter context that stands for a longer one."""
     services, tenant = _caller(request)
-    body = decode_body(await request.body())
+    body = decode(await request.body(), CreateBody)
     return await create_compaction(services.gw, tenant, body, request.receive)
 
 
@@ -178,7 +177,7 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     """The older protocol, over the same pipeline."""
     services, tenant = _caller(request)
     content = await request.body()
-    return Framed(await answer_chat(services, tenant, content, request.receive))
+    return await answer_chat(services, tenant, content, request.receive)
 
 
 @post("/v1/route", status_code=200)

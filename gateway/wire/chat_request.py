@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import TextFormat
-from gateway.wire.errors import ProtocolError, from_validation, missing_parameter
-from gateway.wire.events import CreateBody, Effort, Metadata, ReasoningParam, ServiceTier, not_json
+from gateway.wire.errors import ProtocolError, missing_parameter
+from gateway.wire.events import CreateBody, Effort, Metadata, ReasoningParam, ServiceTier, decode
 from gateway.wire.requests import ParsedCreate, parse_create
 
 _encode = msgspec.json.encode
@@ -68,8 +68,6 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
 
 
-_bodies = msgspec.json.Decoder(ChatBody)
-
 MAX_STOPS = 4  # OpenAI's limit
 
 
@@ -81,12 +79,7 @@ def parse_chat(
     Raises:
         ProtocolError: Naming the field.
     """
-    try:
-        chat = _bodies.decode(body)
-    except msgspec.ValidationError as error:
-        raise from_validation(error, ChatBody) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise not_json(error) from None
+    chat = decode(body, ChatBody)
     if chat.n is not None and chat.n != 1:
         message = f"Invalid 'n': expected 1, got {chat.n}. Send one request per choice."
         raise ProtocolError("unsupported_parameter", message, param="n")

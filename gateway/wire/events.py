@@ -4,7 +4,9 @@ Unknown fields are ignored, since clients are newer than we are; known fields of
 value are refused with the field's path.
 """
 
-from typing import Annotated, Any, Literal
+import re
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta
@@ -16,8 +18,9 @@ ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "u
 
 # Responses WebSocket guide: 1 to 256 of these characters.
 STREAM_ID_MAX_CHARS = 256
-_STREAM_ID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+_STREAM_ID = re.compile(rf"[\w.-]{{1,{STREAM_ID_MAX_CHARS}}}", re.ASCII)
 
+_T = TypeVar("_T")
 
 NULL = msgspec.Raw(b"null")  # of fields that may be any JSON: msgspec takes no `Raw | None`
 
@@ -120,16 +123,11 @@ class ResponseProcessed(msgspec.Struct, frozen=True, tag="response.processed"):
 
 ClientEvent = ResponseCreate | ResponseSteer | ResponseInject | ResponseCancel | ResponseProcessed
 
-CLIENT_EVENT_TYPES = (
-    "response.create",
-    "response.steer",
-    "response.inject",
-    "response.cancel",
-    "response.processed",
+CLIENT_EVENT_TYPES: tuple[str, ...] = tuple(
+    kind.__struct_config__.tag for kind in get_args(ClientEvent)
 )
 
 _events: msgspec.json.Decoder[ClientEvent] = msgspec.json.Decoder(ClientEvent)
-_bodies = msgspec.json.Decoder(CreateBody)
 
 
 class BadFrameError(Exception):
@@ -158,18 +156,18 @@ def decode_event(frame: str) -> ClientEvent:
         raise BadFrameError(not_json(error), None, {}) from None
 
 
-def decode_body(body: bytes) -> CreateBody:
-    """Decode the body of `POST /v1/responses`.
+def decode(text: bytes | msgspec.Raw, kind: type[_T], json_path: str = "") -> _T:
+    """Decode a body, or the part of one that stands at `json_path`.
 
     Raises:
         ProtocolError: As for `decode_event`.
     """
     try:
-        return _bodies.decode(body)
+        return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
-        raise from_validation(error, CreateBody) from None
+        raise from_validation(error, kind, json_path) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise not_json(error) from None
+        raise not_json(error, json_path or None) from None  # a Raw is scanned, not read, until here
 
 
 def stream_id_of(value: object) -> str | None:
@@ -180,11 +178,7 @@ def stream_id_of(value: object) -> str | None:
     """
     if value is msgspec.UNSET:
         return None
-    if (
-        isinstance(value, str)
-        and 1 <= len(value) <= STREAM_ID_MAX_CHARS
-        and _STREAM_ID_CHARS.issuperset(value)
-    ):
+    if isinstance(value, str) and _STREAM_ID.fullmatch(value):
         return value
     got = f"{value[:64]!r}" if isinstance(value, str) else f"a value of type {_json_type(value)}"
     raise ProtocolError(
@@ -228,6 +222,4 @@ def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameEr
 
 def _json_type(value: object) -> str:
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
-    if value is None:
-        return "null"
-    return names.get(type(value), "a number")
+    return (names | {NoneType: "null"}).get(type(value), "a number")

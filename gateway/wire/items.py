@@ -1,6 +1,6 @@
 """Turns items and tools from the wire's JSON into the contract's Structs, and back."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -27,14 +27,12 @@ from backends.contract import (
     ToolChoice,
 )
 from backends.prompt import TooLongError, measure
-from gateway.wire.errors import ProtocolError, from_validation, missing_parameter
-from gateway.wire.events import NULL, not_json
+from gateway.wire.errors import ProtocolError, missing_parameter
+from gateway.wire.events import NULL, decode
 from gateway.wire.schemas import check_parameters, check_schema
 from gateway.wire.sealing import is_sealed_here
 
 MAX_INPUT_ITEMS = 10_000
-
-_T = TypeVar("_T")
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -159,14 +157,14 @@ def parse_input(
     triggers = False
     for index, raw in enumerate(value):
         json_path = f"{param}[{index}]"
-        head = _decode(raw, _Head, json_path)
+        head = decode(raw, _Head, json_path)
         if head.type == "compaction_trigger":
             triggers = True
         elif head.type == "additional_tools":
-            nested = _decode(raw, _WireTools, json_path).tools
+            nested = decode(raw, _WireTools, json_path).tools
             tools.extend(parse_tools(nested, f"{json_path}.tools"))
         elif head.type == "item_reference" or (head.type is None and head.role is None and head.id):
-            items.append(ItemReference(_decode(raw, _WireReference, json_path).id))
+            items.append(ItemReference(decode(raw, _WireReference, json_path).id))
         else:
             item = _parse_item(raw, head.type or "message", json_path)
             if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
@@ -198,34 +196,25 @@ def too_long(num_tokens: int, max_tokens: int, param: str) -> ProtocolError:
     )
 
 
-def _decode(raw: msgspec.Raw, kind: type[_T], json_path: str) -> _T:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as error:
-        raise from_validation(error, kind, json_path) from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise not_json(error, json_path) from None  # a Raw is scanned, not read, until here
-
-
 def _parse_item(raw: msgspec.Raw, kind: str, json_path: str) -> Item | None:
     """Read one item; None for a platform's own kind that has no meaning here."""
     if kind == "message":
-        message = _decode(raw, _WireMessage, json_path)
+        message = decode(raw, _WireMessage, json_path)
         content = _parse_content(message.content, f"{json_path}.content")
         return Message(message.role, content, id=message.id, phase=message.phase)
     if kind in ("function_call", "custom_tool_call"):
-        call = _decode(raw, _WireCall, json_path)
+        call = decode(raw, _WireCall, json_path)
         if kind == "custom_tool_call":
             return CustomToolCall(call.call_id, call.name, call.input, id=call.id)
         return FunctionCall(call.call_id, call.name, call.arguments, call.id, call.namespace)
     if kind in ("function_call_output", "custom_tool_call_output"):
-        answer = _decode(raw, _WireCallOutput, json_path)
+        answer = decode(raw, _WireCallOutput, json_path)
         parts = _parse_content(answer.output, f"{json_path}.output")
         if kind == "custom_tool_call_output":
             return CustomToolCallOutput(answer.call_id, parts, id=answer.id)
         return FunctionCallOutput(answer.call_id, parts, id=answer.id)
     if kind == "reasoning":
-        thought = _decode(raw, _WireReasoning, json_path)
+        thought = decode(raw, _WireReasoning, json_path)
         return Reasoning(
             thought.id,
             tuple(part.text for part in thought.summary or ()),
@@ -233,7 +222,7 @@ def _parse_item(raw: msgspec.Raw, kind: str, json_path: str) -> Item | None:
             thought.encrypted_content,
         )
     if kind == "compaction":
-        sealed = _decode(raw, _WireCompaction, json_path)
+        sealed = decode(raw, _WireCompaction, json_path)
         return Compaction(sealed.encrypted_content, sealed.id)
     return None
 
@@ -246,16 +235,16 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
     parts: list[Part] = []
     for index, raw in enumerate(value):
         where = f"{json_path}[{index}]"
-        kind = _decode(raw, _Head, where).type
+        kind = decode(raw, _Head, where).type
         if kind in ("input_text", "output_text", "text", "summary_text"):
-            parts.append(TextPart(_decode(raw, _WireText, where).text))
+            parts.append(TextPart(decode(raw, _WireText, where).text))
         elif kind == "input_image":
-            image = _decode(raw, _WireImage, where)
+            image = decode(raw, _WireImage, where)
             parts.append(ImagePart(image.image_url, image.file_id, image.detail or "auto"))
         elif kind == "input_file":
-            parts.append(FilePart(**msgspec.structs.asdict(_decode(raw, _WireFile, where))))
+            parts.append(FilePart(**msgspec.structs.asdict(decode(raw, _WireFile, where))))
         elif kind == "refusal":
-            parts.append(RefusalPart(_decode(raw, _WireRefusal, where).refusal))
+            parts.append(RefusalPart(decode(raw, _WireRefusal, where).refusal))
         elif kind is None:
             raise missing_parameter(f"{where}.type")
         else:
@@ -275,9 +264,9 @@ def parse_tools(
     tools: list[Tool] = []
     for index, raw in enumerate(raws or ()):
         json_path = f"{param}[{index}]"
-        kind = _decode(raw, _Head, json_path).type
+        kind = decode(raw, _Head, json_path).type
         if kind == "function":
-            tool = _decode(raw, _WireTool, json_path)
+            tool = decode(raw, _WireTool, json_path)
             check_parameters(tool.parameters or {}, f"{json_path}.parameters")
             tools.append(
                 FunctionTool(
@@ -289,10 +278,10 @@ def parse_tools(
                 )
             )
         elif kind == "custom":
-            tool = _decode(raw, _WireTool, json_path)
+            tool = decode(raw, _WireTool, json_path)
             tools.append(CustomTool(tool.name, tool.description or "", tool.format))
         elif kind == "namespace" and namespace is None:
-            nested = _decode(raw, _WireNamespace, json_path)
+            nested = decode(raw, _WireNamespace, json_path)
             tools.extend(parse_tools(nested.tools, f"{json_path}.tools", nested.name))
     return tuple(tools)
 
@@ -312,7 +301,7 @@ class _WireAllowed(msgspec.Struct, frozen=True):
 
 def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:
     """Read `tool_choice`; a choice that names a function must name an offered one."""
-    value = _decode(raw, object, "tool_choice")
+    value = decode(raw, object, "tool_choice")
     if value is None or value == "auto":
         return ToolChoice()
     if value == "none":
@@ -324,11 +313,11 @@ def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:
     if isinstance(value, dict):
         kind = value.get("type")
         if kind in ("function", "custom"):
-            name = _decode(raw, _WireNamed, "tool_choice").name
+            name = decode(raw, _WireNamed, "tool_choice").name
             _require_tools(name in offered, f"no tool named '{name[:64]}' in 'tools'")
             return ToolChoice("required", (name,))
         if kind == "allowed_tools":
-            allowed = _decode(raw, _WireAllowed, "tool_choice")
+            allowed = decode(raw, _WireAllowed, "tool_choice")
             names = tuple(tool.name for tool in allowed.tools if tool.name in offered)
             _require_tools(bool(names), "none of its tools are in 'tools'")
             return ToolChoice("required" if allowed.mode == "required" else "auto", names)
@@ -360,7 +349,7 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
     if raw == NULL:
         return TextFormat()
     json_path = "text.format"
-    wire = _decode(raw, _WireFormat, json_path)
+    wire = decode(raw, _WireFormat, json_path)
     if wire.type == "text":
         return TextFormat()
     if wire.type == "json_object":

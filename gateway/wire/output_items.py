@@ -7,7 +7,6 @@ import msgspec
 
 from backends.contract import (
     CustomToolCall,
-    Delta,
     DeltaKind,
     FunctionCall,
     Item,
@@ -118,30 +117,20 @@ class CompactionOutput(msgspec.Struct, frozen=True):
 OutputItem = MessageOutput | ReasoningOutput | CallOutput | CompactionOutput
 
 
-class OpenItem:
+class OpenItem(msgspec.Struct, eq=False):
     """The output item that deltas go to now."""
 
-    __slots__ = (
-        *("call_id", "head", "id", "kind", "name", "namespace", "num_sent", "pending", "phase"),
-        *("pieces", "sealed", "source"),
-    )
-
-    def __init__(
-        self, delta: Delta, item_id: str, phase: str | None, namespaces: Mapping[str, str | None]
-    ) -> None:
-        """`namespaces`: of the functions that may be called, by name."""
-        self.source = delta.index
-        self.kind = delta.kind
-        self.id = item_id
-        self.phase = phase
-        self.call_id = delta.call_id
-        self.name = delta.name
-        self.namespace = namespaces.get(delta.name)
-        self.pieces: list[str] = []  # sent
-        self.pending: list[str] = []  # not yet sent
-        self.head = b""  # of its delta events, up to the text
-        self.sealed = ""  # encrypted content of reasoning
-        self.num_sent = 0
+    source: int  # the engine's index of the item
+    kind: DeltaKind
+    id: str
+    phase: str | None
+    call_id: str
+    name: str
+    namespace: str | None  # of the function that is called
+    pieces: list[str] = []  # sent
+    pending: list[str] = []  # not yet sent
+    head: bytes = b""  # of its delta events, up to the text
+    sealed: str = ""  # encrypted content of reasoning
 
     def output(self, status: str, text: str | None) -> OutputItem:
         """The item as the response shows it; `text` is None while it is being written."""

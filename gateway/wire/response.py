@@ -119,7 +119,7 @@ class ResponseStream(ResponseWriter):
         self._items: list[msgspec.Raw] = []  # done ones, as on the wire
         self._output: list[Item] = []
         self._final = ""  # the type of the terminal event
-        self._has_calls = False
+        self.has_calls = False  # a call has begun: its output must come before anything goes on
         self._namespaces = {
             tool.name: tool.namespace for tool in parsed.tools if isinstance(tool, FunctionTool)
         }
@@ -146,7 +146,7 @@ class ResponseStream(ResponseWriter):
             item.sealed = delta.sealed
         if delta.text:
             item.pending.append(delta.text)
-            if item.num_sent == 0 or self._on_dirty is None:
+            if not item.pieces or self._on_dirty is None:
                 self.flush()
             elif len(item.pending) == 1:
                 self._on_dirty(self)
@@ -156,14 +156,13 @@ class ResponseStream(ResponseWriter):
         item = self._item
         if item is None or not item.pending:
             return
-        if item.kind is DeltaKind.REASONING and item.num_sent == 0:
+        if item.kind is DeltaKind.REASONING and not item.pieces:
             part = b',"part":' + _encode(SummaryText("summary_text", ""))
             position = item.head.removesuffix(_DELTA)
             self._event("response.reasoning_summary_part.added", position + part)
         text = "".join(item.pending) if len(item.pending) > 1 else item.pending[0]
         item.pending.clear()
         item.pieces.append(text)
-        item.num_sent += 1
         self._event(_DELTA_TYPES[item.kind], item.head + _encode(text))
 
     def end_item(self) -> None:
@@ -193,7 +192,7 @@ class ResponseStream(ResponseWriter):
         self._event("response.in_progress", b'"response":' + self.body)
 
     def close_items(self, ending: Ending) -> None:
-        """End the open item. A steered one ends cleanly: what was said stays said."""
+        """End the open item; a steered one is `completed`: what was said stays said."""
         if self._item is not None:
             cut = ending.status != "completed" and ending.reason != "steered"
             self._close_item("incomplete" if cut else "completed")
@@ -225,19 +224,15 @@ class ResponseStream(ResponseWriter):
         """The items that are done, as context for the next turn."""
         return tuple(self._output)
 
-    @property
-    def has_calls(self) -> bool:
-        """Whether a call has begun: its output must come before anything can go on."""
-        return self._has_calls
-
     # -- items -----------------------------------------------------------------------------
 
     def _open_item(self, delta: Delta, phase: str | None) -> OpenItem:
         index = len(self._items)
         item_id = f"{_ID_PREFIXES[delta.kind]}_{self.id.removeprefix('resp_')}{index:04x}"
-        item = OpenItem(delta, item_id, phase or delta.phase or None, self._namespaces)
-        self._item = item
-        self._has_calls = self._has_calls or delta.kind >= DeltaKind.FUNCTION_CALL
+        phase = phase or delta.phase or None
+        called = (delta.call_id, delta.name, self._namespaces.get(delta.name))
+        item = self._item = OpenItem(delta.index, delta.kind, item_id, phase, *called)
+        self.has_calls = self.has_calls or delta.kind >= DeltaKind.FUNCTION_CALL
         added = b'"output_index":%d,"item":%b' % (index, _encode(item.output("in_progress", None)))
         self._event("response.output_item.added", added)
         position = b'"item_id":"%b","output_index":%d' % (item_id.encode(), index)
@@ -333,13 +328,5 @@ def emitting(send: Callable[[bytes], None], hold: Callable[[bytes], None]) -> Em
 
 
 def unheard(parsed: ParsedCreate) -> ResponseStream:
-    """Make a writer whose events nobody hears: its response is read when it is whole."""
-    return ResponseStream(parsed, _unheard, on_dirty=_unflushed)
-
-
-def _unheard(event_type: str, data: bytes) -> None:
-    """Takes the events."""
-
-
-def _unflushed(writer: ResponseWriter) -> None:
-    """Lets text gather until its item ends."""
+    """Make a writer whose events nobody hears; text gathers until its item ends."""
+    return ResponseStream(parsed, lambda kind, event: None, on_dirty=lambda writer: None)

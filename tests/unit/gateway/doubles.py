@@ -20,7 +20,7 @@ from backends.contract import (
     Usage,
 )
 from gateway.store.response_store import ResponseStore
-from gateway.wire.events import decode_body
+from gateway.wire.events import CreateBody, decode
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.routing import ContextUse, RoutedBackend, RoutedClass, Routing
 from gateway.wire.stored_response import Context, Lineage, StoredResponse
@@ -55,7 +55,7 @@ def numbered_ids() -> Callable[[], str]:
 def parsed_create(response_id: str = "resp_1", **fields: Any) -> ParsedCreate:
     """A request as `POST /v1/responses` would bring it."""
     body = json.dumps({"model": "auto", "input": "Hi."} | fields)
-    return parse_create(decode_body(body.encode()), response_id)
+    return parse_create(decode(body.encode(), CreateBody), response_id)
 
 
 class Transcript:

@@ -12,12 +12,13 @@ from gateway.wire.events import (
     CLIENT_EVENT_TYPES,
     NULL,
     BadFrameError,
+    CreateBody,
     ResponseCancel,
     ResponseCreate,
     ResponseInject,
     ResponseProcessed,
     ResponseSteer,
-    decode_body,
+    decode,
     decode_event,
     stream_id_of,
 )
@@ -208,12 +209,12 @@ BAD_BODIES: list[tuple[bytes, str, str | None]] = [
 @pytest.mark.parametrize(("body", "code", "param"), BAD_BODIES)
 def test_bad_bodies(body: bytes, code: str, param: str | None) -> None:
     with pytest.raises(ProtocolError) as caught:
-        decode_body(body)
+        decode(body, CreateBody)
     assert (caught.value.code, caught.value.param) == (code, param)
 
 
 def test_a_body_ignores_what_belongs_to_the_socket() -> None:
-    body = decode_body(b'{"type":"anything","stream_id":5,"model":"m","input":"x"}')
+    body = decode(b'{"type":"anything","stream_id":5,"model":"m","input":"x"}', CreateBody)
     assert (body.model, body.input) == ("m", "x")
 
 

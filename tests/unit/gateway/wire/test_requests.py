@@ -19,7 +19,7 @@ from backends.contract import (
 )
 from backends.prompt import measure
 from gateway.wire.errors import ProtocolError
-from gateway.wire.events import decode_body
+from gateway.wire.events import CreateBody, decode
 from gateway.wire.requests import DEFAULT_MAX_OUTPUT_TOKENS, ParsedCreate, make_task, parse_create
 from router.classify.task import GroupLimits, Hints, Route, Tenant
 
@@ -28,7 +28,7 @@ TENANT = Tenant(id="acme", tier="default", limits={"fast": LIMITS})
 
 
 def parsed(generate: bool = True, **fields: Any) -> ParsedCreate:
-    body = decode_body(json.dumps({"model": "auto"} | fields).encode())
+    body = decode(json.dumps({"model": "auto"} | fields).encode(), CreateBody)
     return parse_create(body, "resp_1", generate=generate)
 
 
@@ -273,7 +273,7 @@ def test_what_the_router_is_shown(
 def test_what_no_window_holds_is_refused_without_being_counted(
     fields: dict[str, Any], param: str
 ) -> None:
-    body = decode_body(json.dumps({"model": "auto", **fields}).encode())
+    body = decode(json.dumps({"model": "auto", **fields}).encode(), CreateBody)
     with pytest.raises(ProtocolError) as caught:
         parse_create(body, "resp_1", max_tokens=50_000)
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", param)
