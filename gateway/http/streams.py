@@ -4,7 +4,6 @@ An edge: it uses the event loop.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,7 +22,6 @@ from gateway.transport.socket_protocol import WRITE_NOW
 from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
-from gateway.wire.queue_position import QUEUE_POSITION_EVENT, queue_position_fields
 from gateway.wire.ratelimit import rate_limit_headers
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unheard
@@ -82,10 +80,10 @@ class Exchange:
         tenant: Tenant,
         parsed: ParsedCreate,
         writer: ResponseWriter,
-        say: Callable[[str, bytes], None] | None = None,
+        stream: ResponseStream | None = None,
     ) -> None:
-        """`say`: for events before the response begins (type, fields), where it is streamed."""
-        self._say = say
+        """`stream`: the writer, if it can send events before the response begins."""
+        self._stream = stream
         self.refusal: ProtocolError | None = None
         self.opened = asyncio.Event()  # there will be events, or there is a refusal
         self.job = Job(
@@ -95,7 +93,7 @@ class Exchange:
             arrived_us=gw.clock_us(),
             refuse=self._refuse,
             on_open=self.opened.set,
-            on_queue_position=self._report_queue_position if say is not None else None,
+            on_queue_position=self._report_queue_position if stream is not None else None,
         )
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
@@ -103,16 +101,16 @@ class Exchange:
         self.pump.add_done_callback(lambda _: release())
 
     def _refuse(self, error: ProtocolError) -> None:
-        if self._say is None or not self.opened.is_set():
+        if self._stream is None or not self.opened.is_set():
             self.refusal = error
             return
         # It waited, and its client was told so: the status has been sent.
         fields = {"code": error.code, "message": error.message, "param": error.param}
-        self._say("error", msgspec.json.encode(fields | error.body())[1:-1])
+        self._stream.send_about("error", msgspec.json.encode(fields | error.body())[1:-1])
 
     def _report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
-        assert self._say is not None
-        self._say(QUEUE_POSITION_EVENT, queue_position_fields(self.job.parsed.id, group, position))
+        assert self._stream is not None
+        self._stream.report_queue_position(group, position)
         self.opened.set()
 
     def headers(self) -> dict[str, str]:
@@ -242,7 +240,7 @@ async def create_response(
         stream = ResponseStream(
             parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark
         )
-        exchange = Exchange(gw, tenant, parsed, stream, stream.send_about)
+        exchange = Exchange(gw, tenant, parsed, stream, stream)
         await exchange.until_open()
         return EventStream(gw, outbox, exchange.pump, exchange.headers())
     whole = unheard(parsed)

@@ -23,7 +23,6 @@ from gateway.wire.events import (
     ResponseSteer,
     stream_id_of,
 )
-from gateway.wire.queue_position import QUEUE_POSITION_EVENT, queue_position_fields
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import Emit, ResponseStream, ResponseWriter, emitting
 from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
@@ -35,7 +34,7 @@ MAX_NAMED_STREAMS = 32
 MAX_WAITING = 256  # ours: the protocol names no bound on waiting creates
 MAX_WAITING_BYTES = 32 << 20  # ours
 MAX_PENDING_STEERS = 16  # ours
-MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks
+MAX_REDIRECTS = 16  # ours: steers of a response's sub-tasks, each a generation more
 BYTES_PER_TOKEN = 4  # about; backends.tokenizer
 
 
@@ -82,15 +81,12 @@ class _Active(msgspec.Struct):
     num_redirects: int = 0  # steers of its sub-tasks
 
 
-class _Stream:
+class _Stream(msgspec.Struct, eq=False):
     """One `stream_id`: strictly first in, first out."""
 
-    __slots__ = ("active", "id", "waiting")
-
-    def __init__(self, stream_id: str | None) -> None:
-        self.id = stream_id
-        self.active: _Active | None = None
-        self.waiting: deque[_Waiting] = deque()
+    id: str | None
+    waiting: deque[_Waiting]
+    active: _Active | None = None
 
 
 class Session:
@@ -145,7 +141,15 @@ class Session:
         if isinstance(event, ResponseCancel):
             return self._cancel(event)
         if isinstance(event, ResponseInject):
-            self._send(_inject_failed(event))
+            message = "No hosted agent waits for input here. Send the items in a response.create."
+            failed = {
+                "type": "response.inject.failed",
+                "sequence_number": 0,
+                "response_id": event.response_id,
+                "input": event.input if isinstance(event.input, list) else [],
+                "error": {"code": "response_not_found", "message": message},
+            }
+            self._send(msgspec.json.encode(failed))
         return []
 
     def reject(self, bad: BadFrameError) -> None:
@@ -199,7 +203,7 @@ class Session:
                     "of them, on the default stream, or open another connection.",
                     param="stream_id",
                 )
-            stream = self._streams[stream_id] = _Stream(stream_id)
+            stream = self._streams[stream_id] = _Stream(stream_id, deque())
         return stream
 
     def _check_waiting(self, num_bytes: int) -> None:
@@ -241,7 +245,12 @@ class Session:
         try:
             items = parse_steer(event, self._max_context_tokens)
             if subtask is not None:
-                self._count_redirect(subtask[0])
+                if subtask[0].num_redirects >= MAX_REDIRECTS:
+                    message = (
+                        f"At most {MAX_REDIRECTS} steers may go to the sub-tasks of one response."
+                    )
+                    raise ProtocolError("too_many_pending_steers", message)
+                subtask[0].num_redirects += 1
                 steer = Steer(f"steer_{self._new_id()}", target, items, event.input, now_us)
                 subtask[0].writer.send_about("response.steer.accepted", steer.fields())
                 return [RedirectJob(subtask[0].job, subtask[1], items)]
@@ -260,13 +269,6 @@ class Session:
             return []  # half a call is none: it ends by itself, and the client answers its calls
         return [StopJob(active.job, "steered")]
 
-    def _count_redirect(self, active: _Active) -> None:
-        """Each steer of a sub-task is a generation more; a response has so many."""
-        if active.num_redirects >= MAX_REDIRECTS:
-            message = f"At most {MAX_REDIRECTS} steers may go to the sub-tasks of one response."
-            raise ProtocolError("too_many_pending_steers", message)
-        active.num_redirects += 1
-
     def _not_steerable(self, target: Any) -> ProtocolError:
         if isinstance(target, str) and self._recent.get(target) is not None:
             message = "The response has ended. Send a response.create that continues it."
@@ -277,7 +279,7 @@ class Session:
     def _refuse_steer(self, target: Any, value: Any, error: ProtocolError) -> None:
         """Answer a steer that was not accepted: as an event of its target while that runs."""
         response_id = target if isinstance(target, str) else ""
-        fields = failed_fields(None, response_id, value, error.code, error.message, error.param)
+        fields = failed_fields(error, response_id, value)
         active = self._active.get(response_id)
         if active is not None and active.writer.is_open:
             active.writer.send_about("response.steer.failed", fields)
@@ -332,10 +334,10 @@ class Session:
         return started
 
     def _fail_steers(self, active: _Active, message: str) -> None:
+        error = ProtocolError("successor_creation_failed", message)
         for steer in active.steers:
-            active.writer.send_about(
-                "response.steer.failed", steer.failed_fields("successor_creation_failed", message)
-            )
+            fields = failed_fields(error, steer.response_id, steer.input, steer.id)
+            active.writer.send_about("response.steer.failed", fields)
 
     # -- jobs --------------------------------------------------------------------------------
 
@@ -412,9 +414,7 @@ class Session:
             last_backend=parent.backend if parent else None,
             lineage=parent.lineage if parent else Lineage(),
             stream_id=stream.id,
-            on_queue_position=lambda group, position: writer.send_about(
-                QUEUE_POSITION_EVENT, queue_position_fields(parsed.id, group, position)
-            ),
+            on_queue_position=writer.report_queue_position,
         )
         active = _Active(job, writer, num_bytes=parent.num_bytes if parent else 0)
         self._active[parsed.id] = stream.active = active
@@ -432,16 +432,3 @@ class Session:
 def _remembered(active: _Active, ended: Ended) -> Remembered:
     num_bytes = active.num_bytes + ended.ending.usage.num_output_tokens * BYTES_PER_TOKEN
     return Remembered(active.job.stream_id, ended.items, ended.backend, ended.lineage, num_bytes)
-
-
-def _inject_failed(event: ResponseInject) -> bytes:
-    message = "No hosted agent waits for input here. Send the items in a response.create."
-    return msgspec.json.encode(
-        {
-            "type": "response.inject.failed",
-            "sequence_number": 0,
-            "response_id": event.response_id,
-            "input": event.input if isinstance(event.input, list) else [],
-            "error": {"code": "response_not_found", "message": message},
-        }
-    )

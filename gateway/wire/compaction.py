@@ -94,20 +94,20 @@ def plan_compaction(
         return None
     items = task.request.items
     number = num_compactions(items)
-
-    def skipped(state: Literal["limit_reached", "nothing_to_fold"]) -> Skipped:
-        return Skipped(
-            state=state, number=number, threshold_tokens=threshold_tokens, num_tokens=num_tokens
-        )
-
+    skipped = Skipped(
+        state="limit_reached",
+        number=number,
+        threshold_tokens=threshold_tokens,
+        num_tokens=num_tokens,
+    )
     if number >= max_compactions:
-        return skipped("limit_reached")
+        return skipped
     start = _tail_start(items, threshold_tokens // SHARE)
     kept = _pinned_indexes(items, start)
     summary_tokens = max(MIN_SUMMARY_TOKENS, min(MAX_SUMMARY_TOKENS, threshold_tokens // SHARE))
     num_folded = sum(e.num_tokens for index, e in enumerate(items[:start]) if index not in kept)
     if num_folded <= 2 * summary_tokens:  # it would hardly get shorter
-        return skipped("nothing_to_fold")
+        return msgspec.structs.replace(skipped, state="nothing_to_fold")
     return Plan(
         number=number + 1,
         threshold_tokens=threshold_tokens,
@@ -242,8 +242,7 @@ def _is_output(entry: ContextItem) -> bool:
 
 def _pinned_indexes(items: tuple[ContextItem, ...], start: int) -> set[int]:
     """Of what is before the tail: instructions, the first user message, and the current prompt
-    where
-    the tail begins in the middle of its turn."""
+    where the tail begins in the middle of its turn."""
     users = [index for index, entry in enumerate(items[:start]) if is_user(entry)]
     pinned = {index for index, entry in enumerate(items[:start]) if _is_instruction(entry)}
     pinned.update(users[:1])

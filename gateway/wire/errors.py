@@ -19,30 +19,21 @@ class ErrorKind(NamedTuple):
 
 _INVALID = "invalid_request_error"
 
-ERRORS: dict[str, ErrorKind] = {
-    # Validation: the client can fix it, so nothing retries it.
-    "invalid_json": ErrorKind(400, 400, _INVALID),
-    "invalid_type": ErrorKind(400, 400, _INVALID),
-    "invalid_value": ErrorKind(400, 400, _INVALID),
-    "missing_required_parameter": ErrorKind(400, 400, _INVALID),
-    "unsupported_parameter": ErrorKind(400, 400, _INVALID),
-    "unknown_event_type": ErrorKind(400, 400, _INVALID),
-    "context_length_exceeded": ErrorKind(400, 400, _INVALID),
-    "previous_response_not_found": ErrorKind(400, 400, _INVALID),
-    "item_not_found": ErrorKind(400, 400, _INVALID),
-    "response_not_cancellable": ErrorKind(400, 400, _INVALID),
-    "response_cancelled": ErrorKind(400, 400, _INVALID),
-    "invalid_stream_id": ErrorKind(400, 400, _INVALID),
-    "websocket_stream_limit_reached": ErrorKind(400, 400, _INVALID),
-    "websocket_connection_limit_reached": ErrorKind(400, 400, _INVALID),
-    "message_too_large": ErrorKind(413, 413, _INVALID),
+_BAD_REQUESTS = (
+    # The client can fix it, so nothing retries it.
+    *("invalid_json", "invalid_type", "invalid_value", "missing_required_parameter"),
+    *("unsupported_parameter", "unknown_event_type", "context_length_exceeded"),
+    *("previous_response_not_found", "item_not_found", "invalid_stream_id"),
+    *("response_not_cancellable", "response_cancelled"),
+    *("websocket_stream_limit_reached", "websocket_connection_limit_reached"),
     # What an upstream found wrong with a request: a retry would find the same.
-    "invalid_prompt": ErrorKind(400, 400, _INVALID),
-    "unsupported_value": ErrorKind(400, 400, _INVALID),
-    "content_filter": ErrorKind(400, 400, _INVALID),
-    "invalid_image": ErrorKind(400, 400, _INVALID),
-    "invalid_image_url": ErrorKind(400, 400, _INVALID),
-    "image_too_large": ErrorKind(400, 400, _INVALID),
+    *("invalid_prompt", "unsupported_value", "content_filter"),
+    *("invalid_image", "invalid_image_url", "image_too_large"),
+)
+
+ERRORS: dict[str, ErrorKind] = {
+    **dict.fromkeys(_BAD_REQUESTS, ErrorKind(400, 400, _INVALID)),
+    "message_too_large": ErrorKind(413, 413, _INVALID),
     "invalid_api_key": ErrorKind(401, 401, "authentication_error"),
     "insufficient_permissions": ErrorKind(403, 403, "permission_error"),
     # Codex retries a 404 on the socket, so there an unknown model is a plain 400.

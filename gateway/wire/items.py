@@ -265,21 +265,15 @@ def parse_tools(
     for index, raw in enumerate(raws or ()):
         json_path = f"{param}[{index}]"
         kind = decode(raw, _Head, json_path).type
-        if kind == "function":
+        if kind in ("function", "custom"):
             tool = decode(raw, _WireTool, json_path)
-            check_parameters(tool.parameters or {}, f"{json_path}.parameters")
-            tools.append(
-                FunctionTool(
-                    tool.name,
-                    tool.description or "",
-                    tool.parameters or {},
-                    bool(tool.strict),
-                    namespace,
-                )
-            )
-        elif kind == "custom":
-            tool = decode(raw, _WireTool, json_path)
-            tools.append(CustomTool(tool.name, tool.description or "", tool.format))
+            text, parameters = tool.description or "", tool.parameters or {}
+            if kind == "custom":
+                tools.append(CustomTool(tool.name, text, tool.format))
+                continue
+            check_parameters(parameters, f"{json_path}.parameters")
+            strict = bool(tool.strict)
+            tools.append(FunctionTool(tool.name, text, parameters, strict, namespace))
         elif kind == "namespace" and namespace is None:
             nested = decode(raw, _WireNamespace, json_path)
             tools.extend(parse_tools(nested.tools, f"{json_path}.tools", nested.name))
@@ -374,13 +368,10 @@ def wire_item(item: Item, item_id: str) -> dict[str, Any]:
         text = "output_text" if item.role == "assistant" else "input_text"
         content = [_wire_part(part, text) for part in item.content]
         found |= {"type": "message", "role": item.role, "status": "completed", "content": content}
-        if item.phase is not None:
-            found["phase"] = item.phase
+        found["phase"] = item.phase
     elif isinstance(item, FunctionCall):
         found |= {"type": "function_call", "call_id": item.call_id, "name": item.name}
-        found |= {"arguments": item.arguments, "status": "completed"}
-        if item.namespace is not None:
-            found["namespace"] = item.namespace
+        found |= {"arguments": item.arguments, "status": "completed", "namespace": item.namespace}
     elif isinstance(item, CustomToolCall):
         found |= {"type": "custom_tool_call", "call_id": item.call_id, "name": item.name}
         found |= {"input": item.input, "status": "completed"}
@@ -391,11 +382,10 @@ def wire_item(item: Item, item_id: str) -> dict[str, Any]:
     elif isinstance(item, Reasoning):
         summary = [{"type": "summary_text", "text": text} for text in item.summary]
         found |= {"type": "reasoning", "summary": summary}
-        if item.encrypted_content is not None:
-            found["encrypted_content"] = item.encrypted_content
+        found["encrypted_content"] = item.encrypted_content
     else:
         found |= {"type": "compaction", "encrypted_content": item.encrypted_content}
-    return found
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _output(item: FunctionCallOutput | CustomToolCallOutput) -> str | list[dict[str, Any]]:

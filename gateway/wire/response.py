@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from backends.contract import Compaction, Delta, DeltaKind, FunctionTool, Item, Usage
+from backends.contract import BackendGroup, Compaction, Delta, DeltaKind, FunctionTool, Item, Usage
 from gateway.wire.errors import ProtocolError
 from gateway.wire.output_items import (
     CompactionOutput,
@@ -28,6 +28,7 @@ from gateway.wire.response_json import (
     start_json,
 )
 from gateway.wire.routing import Routing, Unrouted
+from router.waiting.fair_queue import QueuePosition
 
 Emit = Callable[[str, bytes], None]  # event type, JSON text
 
@@ -218,6 +219,16 @@ class ResponseStream(ResponseWriter):
     def send_about(self, event_type: str, fields: bytes) -> None:
         """Send an event about this response; it takes its next number."""
         self._event(event_type, fields)
+
+    def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
+        """Say where the task stands that waits for a pool; ours, where the client asked for it."""
+        fields = {
+            "response_id": self.id,
+            "group": group,
+            "place": position.position,
+            "expected_wait_ms": -(-position.expected_us // 1_000),
+        }
+        self._event("response.waiting", _encode(fields)[1:-1])
 
     @property
     def output(self) -> tuple[Item, ...]:

@@ -30,10 +30,6 @@ class Steer(msgspec.Struct, frozen=True):
         reason = b',"reason":"waiting_for_required_input","required_input":'
         return self.fields() + reason + _encode(open_calls)
 
-    def failed_fields(self, code: str, message: str) -> bytes:
-        """The fields of `response.steer.failed`."""
-        return failed_fields(self.id, self.response_id, self.input, code, message)
-
 
 def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[ContextItem, ...]:
     """Read the user messages of a steer.
@@ -76,18 +72,13 @@ def steer_failed(fields: bytes, stream_id: str | None) -> bytes:
 
 
 def failed_fields(
-    steer_id: str | None,
-    response_id: str,
-    value: Any,
-    code: str,
-    message: str,
-    param: str | None = None,
+    error: ProtocolError, response_id: str, value: Any, steer_id: str | None = None
 ) -> bytes:
     """Write the fields of `response.steer.failed`; an accepted steer has its `steer_id`."""
     steer: dict[str, Any] = {"previous_response_id": response_id, "input": value}
     if steer_id is not None:
         steer["id"] = steer_id
-    error = {"type": "invalid_request_error", "code": code, "message": message}
-    if param is not None:
-        error["param"] = param
-    return b'"steer":' + _encode(steer) + b',"error":' + _encode(error)
+    said = {"type": "invalid_request_error", "code": error.code, "message": error.message}
+    if error.param is not None:
+        said["param"] = error.param
+    return b'"steer":' + _encode(steer) + b',"error":' + _encode(said)
