@@ -51,7 +51,7 @@ OPENERS = frozenset(
 _Found = TypeVar("_Found")
 Term = bytes | tuple[bytes, bytes]  # a word, or two neighbours
 
-_UPPER = bytes(range(ord("A"), ord("Z") + 1))
+CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
 
 
 # Byte -> itself in lower case if it belongs to a word, else a space. All of a multi-byte character
@@ -174,13 +174,12 @@ def terms(words: list[bytes]) -> list[Term]:
     return [*dict.fromkeys(words), *dict.fromkeys(pairwise(words))]
 
 
-def _log2_table() -> tuple[float, ...]:
-    """log2(1 + n), linear between powers of two: no libm, so the same bits on every machine."""
-    exponents = ((n, n.bit_length() - 1) for n in range(1, MAX_COUNT + 2))
-    return tuple(exponent + n / (1 << exponent) - 1 for n, exponent in exponents)
-
-
-_LOG2 = _log2_table()
+# log2(1 + n), linear between powers of two: no libm, so the same bits on every machine.
+_LOG2 = tuple(
+    exponent + n / (1 << exponent) - 1
+    for n in range(1, MAX_COUNT + 2)
+    for exponent in (n.bit_length() - 1,)
+)
 
 
 def _log2_of_32nds(count: int) -> float:
@@ -227,7 +226,7 @@ def dense(reading: Reading) -> list[float]:
     log2, words, prompt = _LOG2, reading.words, reading.prompt
     num_words = len(words)
     num_bytes = len(prompt)
-    num_capitals = num_bytes - len(prompt.translate(None, _UPPER))
+    num_capitals = num_bytes - len(prompt.translate(None, CAPITALS))
     num_digits = num_bytes - len(prompt.translate(None, b"0123456789"))
     count = prompt.count
     return [

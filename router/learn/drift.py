@@ -10,9 +10,9 @@ Three kinds of signs, each an alarm of its own:
   often than they used to, and no single bad day makes an alarm.
 
 The reference is the classifier's training data (`reference.json`, written by `make train`), until
-so much was learned of the tenant's own traffic that its outcomes count in full; from then on it is
-the traffic they were learned from. An alarm decides nothing: `tradeoff` widens the band of
-uncertainty by a bounded step for each, and `weighing` prefers deep where the choice is open.
+the tenant's own outcomes count in full; then it is the traffic they were learned from. An alarm
+decides nothing: `tradeoff` widens the band of uncertainty by a bounded step for each, and
+`weighing` prefers deep where the choice is open.
 """
 
 import math
@@ -87,12 +87,7 @@ def _unknown_share(reading: Reading) -> float:
 
 
 def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Reference:
-    """The deciles of each signal; one that takes few values has fewer bins.
-
-    Args:
-        rows: `values_of` each prompt.
-        weights: Hash of the weights behind the first of them.
-    """
+    """The deciles of each signal in rows of `values_of`; few values have fewer bins."""
     histograms = {}
     for name, column in zip(SIGNALS, zip(*rows, strict=True), strict=True):
         ordered = sorted(column)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from backends.contract import BackendGroup
 from router.classify.log_odds import log_odds
 from router.classify.task import TaskClass
-from router.classify.text_features import Reading, once
+from router.classify.text_features import CAPITALS, Reading, once
 
 Floats = NDArray[np.float64]
 
@@ -290,7 +290,7 @@ def _prompt_traits(reading: Reading) -> tuple[list[float], list[float]]:
         math.log2(1 + len(distinct)),
         len(b"".join(words)) / num_words if words else 0.0,
         16 * (len(prompt) - len(prompt.translate(None, b"0123456789"))) / num_bytes,
-        16 * (len(prompt) - len(prompt.translate(None, _CAPITALS))) / num_bytes,
+        16 * (len(prompt) - len(prompt.translate(None, CAPITALS))) / num_bytes,
         math.log2(1 + prompt.count(b"\n")),
         math.log2(1 + prompt.count(b",")),
         math.log2(1 + prompt.count(b"(")),
@@ -316,6 +316,3 @@ def _sketch(distinct: dict[bytes, None]) -> list[float]:
 
 def _bounded(values: list[float]) -> list[float]:
     return [min(MAX_TRAIT, max(-MAX_TRAIT, value)) for value in values]
-
-
-_CAPITALS = bytes(range(ord("A"), ord("Z") + 1))

@@ -55,8 +55,7 @@ AUTO = "auto"  # the model that leaves the choice to the router
 
 # Printable, and short enough for a metric label.
 Name = Annotated[
-    str,
-    Meta(pattern=r"^[\x20-\x7e]{1,64}$", description="a name of 1 to 64 printable characters"),
+    str, Meta(pattern=r"^[\x20-\x7e]{1,64}$", description="a name of 1 to 64 printable characters")
 ]
 TenantId = Annotated[
     str,
@@ -183,12 +182,8 @@ DEFAULT_POLICY = Policy()
 def parse_policy(content: bytes, name: str = "policy") -> Policy:
     """A policy from TOML or JSON; what it leaves out is as in the default policy.
 
-    Args:
-        name: The file's name, for messages.
-
     Raises:
-        PolicyError: With all that is wrong (not TOML or JSON, an unknown or ill-typed field, a
-            contradiction), each with line and column.
+        PolicyError: With all that is wrong, each with line and column; `name` stands before them.
     """
     try:
         document = read_document(content, name, MAX_POLICY_BYTES)
@@ -265,12 +260,7 @@ def _condition_faults(rule: Rule, path: Path) -> Iterator[Fault]:
 
 
 def unknown_policy_names(
-    policy: Policy,
-    content: bytes,
-    name: str,
-    *,
-    tenant_ids: Iterable[str],
-    backends: Iterable[str],
+    policy: Policy, content: bytes, name: str, *, tenant_ids: Iterable[str], backends: Iterable[str]
 ) -> tuple[Problem, ...]:
     """Unknown names with their positions in the document that the policy was read from."""
     document = read_document(content, name, MAX_POLICY_BYTES)
@@ -280,12 +270,7 @@ def unknown_policy_names(
 def unknown_names(
     policy: Policy, tenant_ids: Iterable[str], backends: Iterable[str]
 ) -> Iterator[Fault]:
-    """Names in a policy that nothing here has: no error, since both come and go, but a likely slip.
-
-    Args:
-        tenant_ids: The tenants there are.
-        backends: The backends there are.
-    """
+    """Names that nothing here has: no error, since both come and go, but a likely slip."""
     known_tenants, known_backends = set(tenant_ids), set(backends)
 
     def unknown(noun: str, name: str, known: set[str]) -> str:

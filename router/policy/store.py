@@ -109,13 +109,9 @@ class PolicyStore:
     async def put(
         self, content: bytes, *, author: str, comment: str = "", floor: int = 0
     ) -> tuple[int, bool]:
-        """Store a document as the next version; returns its number, and whether it is new.
+        """Store a document as the next version, above `floor` even if Redis forgot all others.
 
-        The same content as the latest version's is that version.
-
-        Args:
-            content: A valid document.
-            floor: A version higher than any the caller knows of is given, even if Redis forgot.
+        Returns its number, and whether it is new: the latest version's content is that version.
 
         Raises:
             PolicyError: The document is not valid.

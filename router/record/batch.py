@@ -167,8 +167,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 def wish(task: Task, opinion: Opinion, desk: Desk) -> Wish | Refusal:
     """The first of the routes that `rank` finds; where it finds none, of those with `IDLE` engines.
 
-    Returns:
-        The refusal where no engine at all would help: the tenant or the model is at fault.
+    A refusal where no engine at all would help: the tenant or the model is at fault.
     """
     policy, task_class = desk.own_policy, opinion.task_class
     facts = desk.facts(task, task_class, opinion.features.reading)
@@ -185,11 +184,7 @@ def wish(task: Task, opinion: Opinion, desk: Desk) -> Wish | Refusal:
 def decide_prompt(
     prompt: BatchPrompt, desk: Desk, clock_ns: Callable[[], int]
 ) -> BatchDecision | BatchError:
-    """One decision.
-
-    Args:
-        clock_ns: A monotonic clock, for `route_us` and `rank_us` alone.
-    """
+    """One decision; the monotonic clock is for `route_us` and `rank_us` alone."""
     task = lone_task(prompt.text, desk, prompt.id)
     started_ns = clock_ns()
     opinion = form_opinion(features(task), desk.own_policy.band, desk.model)

@@ -103,12 +103,9 @@ def flags(positive: Sequence[bool], flagged: Sequence[bool]) -> Flags:
 def curve(
     small_ok: Sequence[float], large_ok: Sequence[float], scores: Sequence[float]
 ) -> Curve | None:
-    """The curve of a router that sends the highest scores to the large model.
+    """The curve of a router that sends the highest scores to the large model; None without a gap.
 
     Records of equal score share their outcomes, so that the order of the file says nothing.
-
-    Returns:
-        None where the large model is no better than the small one: there is no gap to recover.
     """
     small, large = np.asarray(small_ok, float), np.asarray(large_ok, float)
     if not len(small) or large.mean() <= small.mean():

@@ -39,7 +39,7 @@ class ShadowRecord(msgspec.Struct, frozen=True):
     rule: str
 
 
-class UsageRecord(msgspec.Struct, frozen=True, kw_only=True):
+class UsageRecord(msgspec.Struct, frozen=True):
     """What one backend used."""
 
     backend: str
@@ -135,11 +135,9 @@ def record_of(
     with_text: bool = False,
     with_shape: bool = True,
 ) -> DecisionRecord:
-    """The line for a task.
+    """The line for a task; without a decision where no route was possible at all.
 
-    Args:
-        decision: None where no route was possible at all.
-        with_shape: More than half of what a record costs, and only a log has a use for it.
+    The shape is more than half of what a record costs, and only a log has a use for it.
     """
     hints, request = task.hints, task.request
     reading = task.reading
@@ -214,15 +212,8 @@ def _kind(reading: Reading) -> Kind | None:
 
 def _usage(name: str, used: Usage, backends: Mapping[str, BackendInfo]) -> UsageRecord:
     info = backends[name]
-    return UsageRecord(
-        backend=name,
-        model=info.model,
-        group=info.group,
-        input_tokens=used.num_input_tokens,
-        cached_tokens=used.num_cached_tokens,
-        output_tokens=used.num_output_tokens,
-        exact=used.exact,
-    )
+    tokens = used.num_input_tokens, used.num_cached_tokens, used.num_output_tokens
+    return UsageRecord(name, info.model, info.group, *tokens, used.exact)
 
 
 def _hashed(tenant_id: str, conversation: str) -> str:

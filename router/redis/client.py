@@ -13,11 +13,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import (
-    CrossSlotTransactionError,
-    InvalidPipelineStack,
-    RedisClusterException,
-)
+from redis.exceptions import CrossSlotTransactionError, InvalidPipelineStack, RedisClusterException
 
 from router.redis.url import RedisTarget, parse_redis_url
 
@@ -30,11 +26,7 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
     target = parse_redis_url(url)
     common = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
     common |= _tls_options(target)
-    options: dict[str, Any] = {
-        "username": target.username,
-        "password": target.password,
-        **common,
-    }
+    options: dict[str, Any] = {"username": target.username, "password": target.password, **common}
     host, port = target.addresses[0]
     if target.kind == "cluster":
         nodes = [ClusterNode(*address) for address in target.addresses]

@@ -133,11 +133,7 @@ class RedisServers:
     # -- asking again --------------------------------------------------------------------------
 
     async def _ask(
-        self,
-        command: bytes,
-        key: str,
-        script: Script | None = None,
-        lost: LinkLost | None = None,
+        self, command: bytes, key: str, script: Script | None = None, lost: LinkLost | None = None
     ) -> Any:
         """The whole way: find the server, connect, follow what it answers. `lost`: one attempt."""
         loop = asyncio.get_running_loop()

@@ -40,8 +40,7 @@ from router.record.labelled import (
     output_target,
     security_target,
 )
-from router.training.paste import with_pastes
-from router.training.prompts import SOURCE, written_prompts
+from router.training.prompts import SOURCE, with_pastes, written_prompts
 from router.training.solver import Floats, Rows, fit_linear, fit_logistic, fit_scale, total
 
 MODEL_VERSION = "2026.1"
@@ -96,40 +95,35 @@ WRITTEN_WEIGHT = 2.0  # of the requests written for training: they are what prom
 BIAS_PENALTY = 1e-3
 
 
-class Corpus(msgspec.Struct, frozen=True):
-    """Records with what the classifier sees of them."""
+class Example(msgspec.Struct, frozen=True):
+    """A record with what the classifier sees of it."""
 
-    records: list[Record]
-    terms: list[list[Term]]  # of the prompt
-    context: list[list[bytes]]  # distinct words around it
-    dense: Weights  # shape (records, dense)
+    record: Record
+    terms: list[Term]  # of the prompt
+    context: list[bytes]  # distinct words around it
+    shape: list[float]  # as `dense` has it
 
 
-def corpus_of(records: Sequence[Record]) -> Corpus:
-    """Read every record once."""
-    readings = [read(record.text) for record in records]
-    return Corpus(
-        list(records),
-        [terms(reading.words) for reading in readings],
-        [list(dict.fromkeys(reading.context_words)) for reading in readings],
-        np.array([dense(reading) for reading in readings]),
-    )
+def _example(record: Record) -> Example:
+    reading = read(record.text)
+    context = list(dict.fromkeys(reading.context_words))
+    return Example(record, terms(reading.words), context, dense(reading))
 
 
 def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> LinearModel:
     """The model of these records; the same records and seed give the same bits.
 
-    Args:
-        calibration: Other records, on which scores are turned into probabilities.
+    On `calibration`, other records, scores are turned into probabilities.
     """
     plain = [*records, *written_prompts(seed)]
-    corpus = corpus_of([*plain, *with_pastes(plain, seed)])
-    columns = _columns(corpus, len(plain))
-    means = corpus.dense[: len(plain)].mean(0)
-    spreads = np.sqrt(((corpus.dense[: len(plain)] - means) ** 2).mean(0)) + 1e-3
-    scaled = (corpus.dense - means) / spreads
-    design = _design(corpus, columns, scaled)
-    heads = [_fit_head(corpus, design, len(columns), len(plain), OPTIONS[name]) for name in HEADS]
+    examples = [_example(record) for record in (*plain, *with_pastes(plain, seed))]
+    columns = _columns(examples[: len(plain)])
+    shapes = np.array([example.shape for example in examples])
+    means = shapes[: len(plain)].mean(0)
+    spreads = np.sqrt(((shapes[: len(plain)] - means) ** 2).mean(0)) + 1e-3
+    design = _design(examples, columns, (shapes - means) / spreads)
+    shown = [example.record for example in examples]
+    heads = [_fit_head(shown, design, len(columns), len(plain), OPTIONS[name]) for name in HEADS]
     provenance = Provenance(
         version=MODEL_VERSION,
         num_records=len(records),
@@ -143,18 +137,17 @@ def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> 
     return _assemble(heads, columns, means, spreads, scales, provenance)
 
 
-def _columns(corpus: Corpus, num_plain: int) -> dict[Term, int]:
+def _columns(examples: Sequence[Example]) -> dict[Term, int]:
     """Term -> column; a stem stands as a pair of itself and nothing."""
     num_records: Counter[Term] = Counter()
     sources: dict[Term, set[str]] = defaultdict(set)
-    for at in range(num_plain):
-        found: set[Term] = {*corpus.terms[at], *corpus.context[at]}
+    for example in examples:
+        found: set[Term] = {*example.terms, *example.context}
         found |= {stem for term in found if (stem := _stem(term)) is not None}
         num_records.update(found)
-        group = corpus.records[at].group
         for term in found:
             if len(sources[term]) < MIN_SOURCES:
-                sources[term].add(group)
+                sources[term].add(example.record.group)
     kept = [
         term
         for term, count in num_records.items()
@@ -174,14 +167,14 @@ def _is_number(term: Term) -> bool:
     return any(map(bytes.isdigit, term if isinstance(term, tuple) else (term,)))
 
 
-def _design(corpus: Corpus, columns: dict[Term, int], scaled: Weights) -> Rows:
+def _design(examples: Sequence[Example], columns: dict[Term, int], scaled: Weights) -> Rows:
     """Terms, then dense features, then the bias, as one sparse matrix."""
     row: list[int] = []
     column: list[int] = []
     value: list[float] = []
     num_terms, num_dense = len(columns), scaled.shape[1]
-    for at, shape in enumerate(scaled.tolist()):
-        known = [(columns[term], x) for term, x in _shares(corpus, at, columns) if term in columns]
+    for at, (example, shape) in enumerate(zip(examples, scaled.tolist(), strict=True)):
+        known = [(columns[term], x) for term, x in _shares(example, columns) if term in columns]
         row += [at] * (len(known) + num_dense + 1)
         column += [*(number for number, _ in known), *range(num_terms, num_terms + num_dense + 1)]
         value += [*(share for _, share in known), *shape, 1.0]
@@ -193,28 +186,24 @@ def _design(corpus: Corpus, columns: dict[Term, int], scaled: Weights) -> Rows:
     )
 
 
-def _shares(corpus: Corpus, at: int, columns: dict[Term, int]) -> Iterator[tuple[Term, float]]:
+def _shares(example: Example, columns: dict[Term, int]) -> Iterator[tuple[Term, float]]:
     """What each term of a record counts; as `LinearModel` has it, with stems of their own."""
-    part = term_share(len(corpus.terms[at]))
-    for term in corpus.terms[at]:
-        yield term, part
-        if (stem := _stem(term)) is not None:
-            yield stem, part
-    part = CONTEXT_SHARE * term_share(len(corpus.context[at]))
-    for word in corpus.context[at]:
-        if word in columns:  # unknown words around the prompt count for nothing
-            yield word, part
-            if (stem := _stem(word)) is not None:
+    known = [word for word in example.context if word in columns]  # unknown ones count for nothing
+    of_context = CONTEXT_SHARE * term_share(len(example.context))
+    for found, part in ((example.terms, term_share(len(example.terms))), (known, of_context)):
+        for term in found:
+            yield term, part
+            if (stem := _stem(term)) is not None:
                 yield stem, part
 
 
 def _fit_head(
-    corpus: Corpus, design: Rows, num_terms: int, num_plain: int, options: HeadOptions
+    records: Sequence[Record], design: Rows, num_terms: int, num_plain: int, options: HeadOptions
 ) -> Floats:
     """Coefficients of terms, dense features and bias."""
-    shown = corpus.records if options.with_pastes else corpus.records[:num_plain]
+    shown = records if options.with_pastes else records[:num_plain]
     goals = {at: goal for at, r in enumerate(shown) if (goal := options.target(r)) is not None}
-    groups = [corpus.records[at].group for at in goals]
+    groups = [records[at].group for at in goals]
     sizes = Counter(groups)
     parts = [
         part * sizes[of] ** -options.source_power * (WRITTEN_WEIGHT if of == SOURCE else 1)

@@ -24,8 +24,7 @@ from router.record.labelled import (
     security_target,
 )
 from router.training.leave_out import fold_of
-from router.training.paste import NUM_PASTED, with_pastes
-from router.training.prompts import written_prompts
+from router.training.prompts import NUM_PASTED, with_pastes, written_prompts
 from router.training.solver import Rows, fit_linear, fit_logistic, fit_scale, sigmoid
 
 ROOT = Path(__file__).parents[4]
