@@ -221,3 +221,8 @@ def _hash(content: bytes) -> int:
 def is_user(entry: ContextItem) -> bool:
     """Whether it is a user's message."""
     return isinstance(entry.item, Message) and entry.item.role == "user"
+
+
+def is_tool_output(entry: ContextItem) -> bool:
+    """Whether it is what a tool gave."""
+    return isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput)

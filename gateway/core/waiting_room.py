@@ -111,7 +111,7 @@ class WaitingRoom:
         self._spawn = spawn
         self._metrics = metrics
         self._retry_after = RetryAfter()
-        self.limiter = ConcurrencyLimiter()
+        self.limiter = ConcurrencyLimiter(self.others_wait)
         self._rooms = {
             group: _Room(group, FairQueue(config.max_waiting, config.max_waiting_per_tenant))
             for group in GROUPS

@@ -5,7 +5,7 @@ a restart. Gauges are of workers that live; the table says whether they add up o
 worker sees the same thing. Series are bounded by what each worker bounds, times their number.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 from prometheus_client import core, generate_latest
@@ -71,19 +71,14 @@ def merged(snapshots: Sequence[Snapshot], linked: Collection[str]) -> Snapshot:
             values = found.setdefault((family.name, name), {})
             for labels, value in samples:
                 values.setdefault(labels, []).append(value)
+    ways: dict[Merge, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
     for (family_name, name), values in found.items():
+        is_time = name.endswith("_created")
         families[family_name].samples[name] = [
-            (labels, _one(each, "min" if name.endswith("_created") else rule))
+            (labels, ways["min" if is_time else rule_of(family_name, labels, linked)](each))
             for labels, each in values.items()
-            for rule in (rule_of(family_name, labels, linked),)
         ]
     return list(families.values())
-
-
-def _one(values: list[float], rule: Merge) -> float:
-    if rule == "sum":
-        return sum(values)
-    return max(values) if rule == "max" else min(values)
 
 
 def lasting(snapshot: Iterable[Family], linked: Collection[str]) -> Snapshot:

@@ -138,11 +138,10 @@ class SideReservations:
             PoolsUnavailable: They do not answer.
         """
         gw, tenant, group = self._gw, self._task.tenant, demand.group
-        others_wait = partial(gw.waiting.others_wait, tenant.id)
 
         async def attempt(_has_waited: bool) -> Attempt:
-            if gw.limiter.shed(group, tenant.id, others_wait) is not None:
-                return Attempt((), gw.limiter.refusal((group,), tenant.id, others_wait))
+            if gw.limiter.shed(group, tenant.id) is not None:
+                return Attempt((), gw.limiter.refusal((group,), tenant.id))
             gw.limiter.acquire(name, tenant, (group,))  # while it asks, too
             try:
                 grant = await gw.pools.reserve_first(tenant, name, ((demand,),))

@@ -6,7 +6,6 @@ An edge: it uses the event loop and the log.
 import asyncio
 import logging
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 
@@ -211,12 +210,9 @@ async def _reserve_within_capacity(
     gw: Gateway, task: Task, task_class: TaskClass, ranked: tuple[RankedRoute, ...]
 ) -> Attempt:
     """Reserve on routes whose groups take one more; while asking it counts for all of them."""
-    others_wait = partial(gw.waiting.others_wait, task.tenant.id)
-    routes = gw.limiter.open_routes(ranked, task.tenant.id, others_wait)
+    routes = gw.limiter.open_routes(ranked, task.tenant.id)
     if not routes:
-        return Attempt(
-            ranked, gw.limiter.refusal(ranked[0].route.groups, task.tenant.id, others_wait)
-        )
+        return Attempt(ranked, gw.limiter.refusal(ranked[0].route.groups, task.tenant.id))
     groups = tuple({group for route in routes for group in route.route.groups})
     gw.limiter.acquire(task.id, task.tenant, groups)
     try:

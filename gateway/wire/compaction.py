@@ -27,7 +27,7 @@ from backends.contract import (
     ToolChoice,
     Usage,
 )
-from backends.prompt import is_user, measure, parts_text, prompt_size
+from backends.prompt import is_tool_output, is_user, measure, parts_text, prompt_size
 from gateway.wire.items import wire_item
 from gateway.wire.output_items import response_usage
 from gateway.wire.sealing import Folded
@@ -236,10 +236,6 @@ def _is_input(entry: ContextItem) -> bool:
     return isinstance(entry.item, Message) and entry.item.role != "assistant"
 
 
-def _is_output(entry: ContextItem) -> bool:
-    return isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput)
-
-
 def _pinned_indexes(items: tuple[ContextItem, ...], start: int) -> set[int]:
     """Of what is before the tail: instructions, the first user message, and the current prompt
     where the tail begins in the middle of its turn."""
@@ -266,9 +262,9 @@ def _starts(items: tuple[ContextItem, ...]) -> Iterator[int]:
     turn = max((index for index, entry in enumerate(items) if is_user(entry)), default=0)
     for index, entry in enumerate(items):
         after_user = index > 0 and is_user(items[index - 1])
-        after_output = index > 0 and _is_output(items[index - 1])
+        after_output = index > 0 and is_tool_output(items[index - 1])
         is_turn = is_user(entry) and not after_user
-        is_step = index > turn and not _is_output(entry) and (after_user or after_output)
+        is_step = index > turn and not is_tool_output(entry) and (after_user or after_output)
         if is_turn or is_step:
             yield index
 

@@ -28,15 +28,13 @@ def demands(
     for no tokens.
     """
     if not task.generate:
-        return tuple(
-            tuple(Demand(group=group, tokens=0) for group in route.route.groups) for route in ranked
-        )
+        return tuple(tuple(Demand(group, 0) for group in route.route.groups) for route in ranked)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
-    return tuple(_demands(task, route, expected, weights) for route in ranked)
-
-
-def _demands(task: Task, route: RankedRoute, expected: int, weights: Weights) -> tuple[Demand, ...]:
     once = Usage(num_input_tokens=task.request.num_prompt_tokens, num_output_tokens=expected)
+    return tuple(_demands(task, route, once, weights) for route in ranked)
+
+
+def _demands(task: Task, route: RankedRoute, once: Usage, weights: Weights) -> tuple[Demand, ...]:
     record = route.record
     usage = record.usage(route.options, once)
     usage[route.route.groups[record.prepared_by]] += task.beforehand

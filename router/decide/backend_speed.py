@@ -65,15 +65,23 @@ class BackendSpeeds:
         self, stats: Sequence[BackendStats], group: BackendGroup, num_output_tokens: int
     ) -> Estimate | None:
         """The best estimate among a group's healthy backends; None if one of them is unknown."""
-        found = [
-            self.estimate(s, num_output_tokens)
-            for s in stats
-            if s.info.group == group and s.healthy
-        ]
-        known = [estimate for estimate in found if estimate is not None]
-        if not known or len(known) < len(found):
-            return None
-        return min(known, key=lambda estimate: estimate.now_us)
+        best: Estimate | None = None
+        for each in stats:
+            if each.info.group == group and each.healthy:
+                estimate = self.estimate(each, num_output_tokens)
+                if estimate is None:
+                    return None
+                if best is None or estimate.now_us < best.now_us:
+                    best = estimate
+        return best
+
+    def both(
+        self, stats: Sequence[BackendStats], num_output_tokens: int
+    ) -> tuple[Estimate, Estimate] | None:
+        """The quickest fast and deep ones; None if either is unknown."""
+        fast = self.quickest(stats, "fast", num_output_tokens)
+        deep = self.quickest(stats, "deep", num_output_tokens)
+        return None if fast is None or deep is None else (fast, deep)
 
 
 def extra_wait(fast: Estimate, deep: Estimate) -> float:

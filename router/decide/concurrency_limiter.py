@@ -4,7 +4,7 @@ Off until a group is given a limit. A tenant's share binds it only while others 
 what nobody else wants is anybody's.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from backends.contract import BackendGroup
@@ -18,12 +18,14 @@ SHED_WAIT_US = 1_000_000  # nobody knows when a slot falls free
 class ConcurrencyLimiter:
     """See the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, others_wait: Callable[[str, BackendGroup], bool]) -> None:
+        """`others_wait`: whether tasks of other tenants than this one wait for a group."""
+        self._others_wait = others_wait
         self._limits: dict[BackendGroup, int] = {}
         self._shares: dict[BackendGroup, Mapping[str, int]] = {}
         self._held: dict[str, tuple[Tenant, tuple[BackendGroup, ...]]] = {}  # by task
-        self._running: dict[BackendGroup, int] = {}
-        self._of_tenant: dict[tuple[str, BackendGroup], int] = {}
+        self._running: defaultdict[BackendGroup, int] = defaultdict(int)
+        self._of_tenant: defaultdict[tuple[str, BackendGroup], int] = defaultdict(int)
 
     def set_limit(self, group: BackendGroup, limit: int, shares: Mapping[str, int]) -> None:
         """Limit a group to so many tasks at once; a tenant without a share is not bound by one."""
@@ -46,21 +48,16 @@ class ConcurrencyLimiter:
         return bool(self._limits)
 
     def open_routes(
-        self,
-        ranked: tuple[RankedRoute, ...],
-        tenant_id: str,
-        others_wait: Callable[[BackendGroup], bool],
+        self, ranked: tuple[RankedRoute, ...], tenant_id: str
     ) -> tuple[RankedRoute, ...]:
         """The routes whose groups take one more of this tenant."""
         return tuple(
             route
             for route in ranked
-            if all(self.shed(group, tenant_id, others_wait) is None for group in route.route.groups)
+            if all(self.shed(group, tenant_id) is None for group in route.route.groups)
         )
 
-    def shed(
-        self, group: BackendGroup, tenant_id: str, others_wait: Callable[[BackendGroup], bool]
-    ) -> Shed | None:
+    def shed(self, group: BackendGroup, tenant_id: str) -> Shed | None:
         """What keeps a tenant's next task from a group; None: nothing."""
         limit = self._limits.get(group)
         if limit is None:
@@ -69,40 +66,32 @@ class ConcurrencyLimiter:
             return "capacity"
         share = self._shares[group].get(tenant_id)
         mine = self._of_tenant.get((tenant_id, group), 0)
-        if share is not None and mine >= max(1, share) and others_wait(group):
+        if share is not None and mine >= max(1, share) and self._others_wait(tenant_id, group):
             return "share"
         return None
 
-    def refusal(
-        self,
-        groups: Sequence[BackendGroup],
-        tenant_id: str,
-        others_wait: Callable[[BackendGroup], bool],
-    ) -> Grant:
+    def refusal(self, groups: Sequence[BackendGroup], tenant_id: str) -> Grant:
         """The refusal of a task for which these are not open: the first that is not says why."""
-        for group in groups:
-            shed = self.shed(group, tenant_id, others_wait)
-            if shed is not None:
-                limit = self._limits[group]
-                left = max(0, limit - self.num_running(group))
-                return Grant(
-                    index=None,
-                    reservation=None,
-                    balances=(Balance(group, "concurrent", limit, left, 0),),
-                    wait_us=SHED_WAIT_US,
-                    limited_by=(group, "concurrent"),
-                    shed=shed,
-                )
-        raise AssertionError("they are open")
+        sheds = ((group, self.shed(group, tenant_id)) for group in groups)
+        group, shed = next((group, shed) for group, shed in sheds if shed is not None)
+        limit = self._limits[group]
+        left = max(0, limit - self.num_running(group))
+        return Grant(
+            index=None,
+            reservation=None,
+            balances=(Balance(group, "concurrent", limit, left, 0),),
+            wait_us=SHED_WAIT_US,
+            limited_by=(group, "concurrent"),
+            shed=shed,
+        )
 
     def acquire(self, task_id: str, tenant: Tenant, groups: Sequence[BackendGroup]) -> None:
         """Count a task on these groups, or on these only from now on; `release` must follow."""
         self.release(task_id)
         self._held[task_id] = tenant, tuple(groups)
         for group in groups:
-            self._running[group] = self._running.get(group, 0) + 1
-            key = tenant.id, group
-            self._of_tenant[key] = self._of_tenant.get(key, 0) + 1
+            self._running[group] += 1
+            self._of_tenant[tenant.id, group] += 1
 
     def keep(self, task_id: str, groups: Sequence[BackendGroup]) -> None:
         """Count it on these groups only from now on; harmless for one that is not counted."""

@@ -28,7 +28,7 @@ from backends.contract import (
     Message,
     TextPart,
 )
-from backends.prompt import is_user
+from backends.prompt import is_tool_output, is_user
 from router.classify.classify import Band, features_of_text, form_opinion
 from router.classify.text_features import words_of
 
@@ -104,12 +104,12 @@ def conversation_state(
         return NEW
     recent = list(islice(reversed(items), MAX_ITEMS))  # newest first
     since_prompt = list(takewhile(lambda entry: not is_user(entry), recent))
-    answers_tools = _is_output(recent[0])
+    answers_tools = is_tool_output(recent[0])
     signs: list[str] = []
     evidence = 0.0
     dissatisfied = goes_on = False
     if answers_tools:
-        reports = [entry for entry in since_prompt if _is_output(entry)][:MAX_REPORTS]
+        reports = [entry for entry in since_prompt if is_tool_output(entry)][:MAX_REPORTS]
         num_failing = sum(map(_fails, reports)) if _fails(reports[0]) else 0
         if num_failing:
             signs.append(f"{num_failing} of the last {len(reports)} tool outputs report failures")
@@ -128,7 +128,7 @@ def conversation_state(
             evidence += COMPLAINT
         dissatisfied = bool(signs)
         goes_on = bool(earlier) and len(_words(prompt)) < MIN_PROMPT_WORDS
-    brought = takewhile(lambda entry: is_user(entry) or _is_output(entry), recent)
+    brought = takewhile(lambda entry: is_user(entry) or is_tool_output(entry), recent)
     return ConversationState(
         holder=holder,
         held_tokens=max(
@@ -153,10 +153,6 @@ def was_sensitive(items: tuple[ContextItem, ...], band: Band) -> bool:
 @lru_cache(MAX_REMEMBERED)  # a conversation brings the same prompts with each turn
 def _p_security(prompt: str) -> float:
     return form_opinion(features_of_text(prompt)).task_class.p_security
-
-
-def _is_output(entry: ContextItem) -> bool:
-    return isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput)
 
 
 def _fails(entry: ContextItem) -> bool:

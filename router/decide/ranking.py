@@ -19,12 +19,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from backends.contract import (
-    BackendGroup,
-    BackendStats,
-    CustomToolCallOutput,
-    FunctionCallOutput,
-)
+from backends.contract import BackendGroup, BackendStats
+from backends.prompt import is_tool_output
 from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Route, Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal
@@ -45,7 +41,7 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted before looking at which backends can serve it."""
 
     route: Route
-    fallback: tuple[Route, ...]
+    fallback: tuple[Route, ...] = ()
     strategy: str
     options: StrategyOptions = NO_OPTIONS
     reason: Reason
@@ -74,9 +70,10 @@ def rank(
         wish = msgspec.structs.replace(wish, options=options)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
     # Best is a window with room for the expected answer; room for one token is what must be.
+    named_groups = {s.info.group for s in stats if s.info.name in wish.backends}
+    named = [s for s in stats if s.info.group not in named_groups or s.info.name in wish.backends]
     for room_tokens in (1,) if wish.bound else (expected, 1):
-        candidates = [s for s in stats if _obstacle(s, task, wish, room_tokens) is None]
-        candidates = _named(candidates, stats, wish.backends)
+        candidates = [s for s in named if _obstacle(s, task, wish, room_tokens) is None]
         orders = {group: _order(candidates, group, task) for group in _GROUPS}
         ranked = _routes(wish, task, stats, orders, room_tokens)
         if ranked:
@@ -91,12 +88,12 @@ def _wish(
     strategy = hints.strategy or policy.strategy
     if hints.model != AUTO and hints.model not in policy.aliases:
         return _pinned_model(policy, task, stats)
-    if _must_go_deep(policy, task, task_class) and hints.route in (None, Route.FAST):
+    sensitive = task_class.security_sensitive and policy.security_goes_deep
+    if sensitive and "deep" in task.tenant.limits and hints.route in (None, Route.FAST):
         asked = ", whatever the hint" if hints.route is Route.FAST else ""
         p_security = task_class.p_security
         return _Wish(
             route=Route.DEEP,
-            fallback=(),
             strategy=strategy,
             reason=Reason.SECURITY,
             cause=f"Security-sensitive work goes deep{asked} (p_security {p_security:.2f})",
@@ -110,15 +107,15 @@ def _wish(
             return _no_strategy(hints.strategy, asked)
         return _Wish(
             route=hints.route,
-            fallback=(),
             strategy=strategy,
             reason=Reason.HINT,
             cause=f"The client asked for route {hints.route.value}",
             bound=True,
         )
-    choice, reason, cause, rule = _unpinned_choice(policy, task, task_class, stats)
-    canary = isinstance(choice, Rule) and choice.percent is not None
-    if choice.route is Route.PARALLEL and _answers_tools(task):
+    choice, reason, cause = _unpinned_choice(policy, task, task_class, stats)
+    rule = choice if isinstance(choice, Rule) else None
+    items = task.request.items
+    if choice.route is Route.PARALLEL and items and is_tool_output(items[-1]):
         # A second engine's commentary on every step of a tool loop would only be noise.
         group = next((s.info.group for s in stats if s.info.name == task.last_backend), "deep")
         choice = Choice(route=Route(group), fallback=choice.fallback, backends=choice.backends)
@@ -129,16 +126,10 @@ def _wish(
         strategy=hints.strategy or choice.strategy or policy.strategy,
         reason=reason,
         cause=cause,
-        rule=rule,
-        canary=canary,
+        rule=None if rule is None else rule.name,
+        canary=rule is not None and rule.percent is not None,
         backends=choice.backends,
     )
-
-
-def _must_go_deep(policy: Policy, task: Task, task_class: TaskClass) -> bool:
-    """The security rule: off only by a policy that says so, or for a tenant without deep access."""
-    can = "deep" in task.tenant.limits
-    return task_class.security_sensitive and policy.security_goes_deep and can
 
 
 def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> _Wish | Refusal:
@@ -160,7 +151,6 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
         return _no_strategy(task.hints.strategy, f"model {model!r} runs on route {group!r}")
     return _Wish(
         route=Route(group),
-        fallback=(),
         strategy=policy.strategy,
         reason=Reason.MODEL,
         cause=f"The client asked for model {model}",
@@ -171,36 +161,26 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
 
 def _unpinned_choice(
     policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
-) -> tuple[Choice, Reason, str, str | None]:
-    """What the client's strategy means where it named no route, else the policy's own choice."""
-    hints = task.hints
-    if hints.strategy is None or hints.model != AUTO:
-        return _policy_choice(policy, task, task_class, stats)
-    choice = Choice(route=Route.PARALLEL, fallback=(Route.DEEP, Route.FAST))
-    return choice, Reason.HINT, f"The client asked for strategy {hints.strategy}", None
+) -> tuple[Choice, Reason, str]:
+    """Where no route is pinned: the client's strategy, else the policy's alias, rule or class.
 
-
-def _policy_choice(
-    policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
-) -> tuple[Choice, Reason, str, str | None]:
-    """The policy's own choice: alias, else rule, else class; with its reason, cause and rule."""
-    model = task.hints.model
+    With its reason and its cause.
+    """
+    model, strategy = task.hints.model, task.hints.strategy
+    if strategy is not None and model == AUTO:
+        choice = Choice(route=Route.PARALLEL, fallback=(Route.DEEP, Route.FAST))
+        return choice, Reason.HINT, f"The client asked for strategy {strategy}"
     if model in policy.aliases:
-        return policy.aliases[model], Reason.MODEL, f"The policy's alias {model!r} says so", None
+        return policy.aliases[model], Reason.MODEL, f"The policy's alias {model!r} says so"
     rule = first_rule(policy, Situation(task, task_class, stats))
     if rule is not None:
-        return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so", rule.name
+        return rule, Reason.RULE, f"The policy's rule {rule.name!r} says so"
     cause = f"Classified as {task_class.label} (p_deep {task_class.p_deep:.2f})"
     choice = policy.choice_of(task_class.label)
     if task_class.cautious:
         deep_first = sorted(choice.fallback, key=lambda route: route is Route.FAST)
         choice = msgspec.structs.replace(choice, fallback=tuple(deep_first))
-    return choice, Reason(task_class.decided_by), task_class.because or cause, None
-
-
-def _answers_tools(task: Task) -> bool:
-    items = task.request.items
-    return bool(items) and isinstance(items[-1].item, FunctionCallOutput | CustomToolCallOutput)
+    return choice, Reason(task_class.decided_by), task_class.because or cause
 
 
 def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) -> Reason | None:
@@ -215,16 +195,6 @@ def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) ->
     if not stats.healthy or wish.model not in (None, info.model):
         return Reason.FALLBACK
     return None
-
-
-def _named(
-    candidates: list[BackendStats], stats: Sequence[BackendStats], names: tuple[str, ...]
-) -> list[BackendStats]:
-    """The candidates among the backends that a policy names, in each group that has any of them."""
-    if not names:
-        return candidates
-    groups = {s.info.group for s in stats if s.info.name in names}
-    return [s for s in candidates if s.info.group not in groups or s.info.name in names]
 
 
 def _order(

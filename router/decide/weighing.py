@@ -69,25 +69,25 @@ def weigh(
     conversation = facts.conversation
     if conversation.holder == "fast" and conversation.evidence >= DECISIVE and label != "deep":
         why = f"The fast engine's answer did not do ({', '.join(conversation.signs)})"
-        return _decided(task_class, "deep", "evidence", why)
+        return _decided(task_class, "deep", why, "evidence")
     kept = _kept_deep(conversation) if label != "deep" else ""
     if kept:
-        return _decided(task_class, "deep", "sticky", kept)
+        return _decided(task_class, "deep", kept, "sticky")
     too_late = "" if label == "interactive" else _too_late(tradeoff, task, task_class, stats, facts)
     if too_late:
-        return _decided(task_class, "interactive", "deadline", too_late)
+        return _decided(task_class, "interactive", too_late, "deadline")
     if label == "uncertain" and not task_class.security_sensitive:
         tried = explored(task.id, tradeoff.exploration)
         if tried is not None:
             why = "Uncertain, and one of the few that try one engine alone, to learn from"
-            return _decided(task_class, tried, "explore", why)
+            return _decided(task_class, tried, why, "explore")
     if not said and (low, high) == (band.low, band.high):
-        return task_class if label == task_class.label else _relabelled(task_class, label, "")
+        return task_class if label == task_class.label else _decided(task_class, label, "")
     moved = f" -> {p_deep:.2f}" if shifts else ""
     edges = f"band {low:.2f} to {high:.2f}"
     details = "; ".join([edges, *said])
     because = f"Classified as {label} (p_deep {task_class.p_deep:.2f}{moved}; {details})"
-    return _relabelled(task_class, label, because)
+    return _decided(task_class, label, because)
 
 
 def _kept_deep(conversation: ConversationState) -> str:
@@ -113,12 +113,11 @@ def explored(task_id: str, share: float) -> Label | None:
     return "deep" if drawn & (1 << 63) else "interactive"
 
 
-def _decided(task_class: TaskClass, label: Label, by: Decider, because: str) -> TaskClass:
+def _decided(
+    task_class: TaskClass, label: Label, because: str, by: Decider | None = None
+) -> TaskClass:
+    by = by or task_class.decided_by
     return msgspec.structs.replace(task_class, label=label, decided_by=by, because=because)
-
-
-def _relabelled(task_class: TaskClass, label: Label, because: str) -> TaskClass:
-    return msgspec.structs.replace(task_class, label=label, because=because)
 
 
 def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
@@ -168,11 +167,9 @@ def _conditions(
             words.append(f"{share_left:.0%} left in the {group} pools")
     wait = 1.0
     if facts.backend_speeds is not None:
-        tokens = task_class.expected_output_tokens
-        fast = facts.backend_speeds.quickest(stats, "fast", tokens)
-        deep = facts.backend_speeds.quickest(stats, "deep", tokens)
-        if fast is not None and deep is not None:
-            wait = extra_wait(fast, deep)
+        both = facts.backend_speeds.both(stats, task_class.expected_output_tokens)
+        if both is not None:
+            wait = extra_wait(*both)
             if wait != 1:
                 words.append(f"waiting for deep takes {wait:.1f} times as long as usual")
     if not words:
@@ -198,11 +195,10 @@ def _too_late(
     if deadline_us is None or facts.backend_speeds is None or not tradeoff.follow_load:
         return ""
     tokens = min(task.request.max_output_tokens, task_class.expected_output_tokens)
-    fast = facts.backend_speeds.quickest(stats, "fast", tokens)
-    deep = facts.backend_speeds.quickest(stats, "deep", tokens)
-    if fast is None or deep is None or deep.now_us <= deadline_us or fast.now_us > deadline_us:
+    both = facts.backend_speeds.both(stats, tokens)
+    if both is None or not both[0].now_us <= deadline_us < both[1].now_us:
         return ""
     return (
-        f"The deep engines would take about {deep.now_us / 1e6:.1f} s, "
+        f"The deep engines would take about {both[1].now_us / 1e6:.1f} s, "
         f"the deadline is {deadline_us / 1e6:g} s"
     )

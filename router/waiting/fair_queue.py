@@ -10,6 +10,8 @@ caller takes the `next` task, tries it, and reports `served` or `put_back`.
 """
 
 from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
@@ -31,6 +33,11 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     joined_us: int
     until_us: int  # it waits no longer than that
 
+    @property
+    def tag_length(self) -> int:
+        """By how much its tenant's tag advances when it is served."""
+        return max(1, self.tokens) * TAG_PER_TOKEN // self.weight
+
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
     """Why the first of a line could not be served, and when to try again."""
@@ -47,18 +54,28 @@ class QueuePosition(msgspec.Struct, frozen=True, kw_only=True):
     expected_us: int  # until it is served, as far as can be known
 
 
+@dataclass(slots=True)
 class _Line:
     """One tenant's waiting tasks, and what it has had."""
 
-    __slots__ = ("blocked_us", "finish", "per_task_us", "per_token_us", "unit", "waiters")
+    waiters: deque[Waiter] = field(default_factory=deque)
+    finish: int = 0  # tag at which its next one may start
+    blocked_us: int = 0  # no use trying before
+    unit: Unit | None = None  # what the first one waits for
+    per_task_us: float = 0.0  # refill of that pool
+    per_token_us: float = 0.0
 
-    def __init__(self) -> None:
-        self.waiters: deque[Waiter] = deque()
-        self.finish = 0  # tag at which its next one may start
-        self.blocked_us = 0  # no use trying before
-        self.unit: Unit | None = None  # what the first one waits for
-        self.per_task_us = 0.0  # refill of that pool
-        self.per_token_us = 0.0
+    def block(self, block: Block, now_us: int) -> None:
+        """Its first one could not be served."""
+        self.blocked_us = now_us + max(1, block.wait_us)
+        self.unit = block.unit
+        per_unit_us = 60e6 / block.per_min if block.per_min else 0.0
+        self.per_task_us = per_unit_us if block.unit == "requests" else 0.0
+        self.per_token_us = per_unit_us if block.unit == "tokens" else 0.0
+
+    def cost_us(self, tokens: int, pause_us: float) -> float:
+        """How long one more task keeps it waiting: its pool's refill, or what is usual."""
+        return self.per_task_us + tokens * self.per_token_us or pause_us
 
 
 class FairQueue:
@@ -105,7 +122,7 @@ class FairQueue:
             line.finish = max(line.finish, self._now)
             line.blocked_us = waiter.joined_us
             if block is not None:
-                self._block(line, block, waiter.joined_us)
+                line.block(block, waiter.joined_us)
         line.waiters.append(waiter)
         self._tenant_of[waiter.id] = waiter.tenant_id
         if len(self._lines) > MAX_LINES_KEPT:
@@ -151,7 +168,7 @@ class FairQueue:
         """Note that a task was admitted, and take it out."""
         line = self._lines[waiter.tenant_id]
         self._now = max(self._now, line.finish)
-        line.finish += max(1, waiter.tokens) * TAG_PER_TOKEN // waiter.weight
+        line.finish += waiter.tag_length
         if self._served_us is not None:
             self._num_pauses += 1
             share = 1 / min(self._num_pauses, MIN_PAUSES)
@@ -163,7 +180,7 @@ class FairQueue:
         """Note that a task was tried in vain: its line waits."""
         line = self._lines.get(waiter.tenant_id)
         if line is not None and line.waiters and line.waiters[0].id == waiter.id:
-            self._block(line, block, now_us)
+            line.block(block, now_us)
 
     def hold(self, until_us: int) -> None:
         """Block the whole group until then, or until a task is `released`."""
@@ -183,11 +200,12 @@ class FairQueue:
 
     def positions(self, now_us: int) -> dict[str, QueuePosition]:
         """Where each task stands, by id, and how long it is likely to wait."""
-        tagged = [
-            (tag, waiter.joined_us, waiter.id)
-            for line in self._lines.values()
-            for waiter, tag in self._tags(line)
-        ]
+        tagged: list[tuple[int, int, str]] = []
+        for line in self._lines.values():
+            tag = line.finish
+            for waiter in line.waiters:
+                tagged.append((tag, waiter.joined_us, waiter.id))
+                tag += waiter.tag_length
         order = {name: position for position, (_, _, name) in enumerate(sorted(tagged), start=1)}
         is_held = self.is_held(now_us)
         positions: dict[str, QueuePosition] = {}
@@ -195,7 +213,7 @@ class FairQueue:
             expected_us = float(max(0, line.blocked_us - now_us))
             for number, waiter in enumerate(line.waiters):
                 if number:
-                    expected_us += self._cost_us(line, waiter.tokens, self._pause_us)
+                    expected_us += line.cost_us(waiter.tokens, self._pause_us)
                 position = order[waiter.id]
                 least_us = position * self._pause_us if is_held else 0.0
                 positions[waiter.id] = QueuePosition(
@@ -230,37 +248,14 @@ class FairQueue:
         first_us = max(0, line.blocked_us - now_us)
         if line.unit == "concurrent" and not guess:
             first_us = 0  # only when to look again
-        rest = [*(waiter.tokens for waiter in list(line.waiters)[1:]), tokens]
-        after_us = sum(self._cost_us(line, each, pause_us) for each in rest)
+        rest = [*(waiter.tokens for waiter in islice(line.waiters, 1, None)), tokens]
+        after_us = sum(line.cost_us(each, pause_us) for each in rest)
         return round(max(own_us, held_us, first_us + after_us))
-
-    # -- inside --------------------------------------------------------------------------------
-
-    def _cost_us(self, line: _Line, tokens: int, pause_us: float) -> float:
-        """How long one more task keeps its line waiting: its pool's refill, or what is usual."""
-        return line.per_task_us + tokens * line.per_token_us or pause_us
-
-    def _tags(self, line: _Line) -> list[tuple[Waiter, int]]:
-        tag, tagged = max(line.finish, 0), []
-        for waiter in line.waiters:
-            tagged.append((waiter, tag))
-            tag += max(1, waiter.tokens) * TAG_PER_TOKEN // waiter.weight
-        return tagged
-
-    def _block(self, line: _Line, block: Block, now_us: int) -> None:
-        line.blocked_us = now_us + max(1, block.wait_us)
-        line.unit = block.unit
-        per_unit_us = 60e6 / block.per_min if block.per_min else 0.0
-        line.per_task_us = per_unit_us if block.unit == "requests" else 0.0
-        line.per_token_us = per_unit_us if block.unit == "tokens" else 0.0
 
     def _forget(self) -> None:
         """Drop the lines of tenants that do not wait and have had no more than the others."""
-        for tenant_id, line in list(self._lines.items()):
-            if not line.waiters and line.finish <= self._now:
-                del self._lines[tenant_id]
-        for tenant_id, line in list(self._lines.items()):
-            if len(self._lines) <= MAX_LINES_KEPT:
+        idle = [(name, line) for name, line in self._lines.items() if not line.waiters]
+        for name, line in sorted(idle, key=lambda item: item[1].finish > self._now):
+            if line.finish > self._now and len(self._lines) <= MAX_LINES_KEPT:
                 return
-            if not line.waiters:
-                del self._lines[tenant_id]
+            del self._lines[name]

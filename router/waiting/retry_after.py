@@ -43,7 +43,10 @@ class RetryAfter:
         burst = self._bursts.get((tenant_id, group))
         turn_us = now_us + least_us
         if burst is None or now_us >= burst.began_us + BURST_US or burst.last_us <= now_us:
-            self._begin((tenant_id, group), _Burst(now_us, turn_us, turn_us))
+            self._bursts.pop((tenant_id, group), None)  # it shall be the newest
+            if len(self._bursts) >= MAX_KEPT:
+                del self._bursts[next(iter(self._bursts))]
+            self._bursts[tenant_id, group] = _Burst(now_us, turn_us, turn_us)
             return least_us
         # At its turn the one before takes all there is, and what this one takes comes after.
         after_us = burst.last_us + _step_us(grant, tokens)
@@ -68,13 +71,6 @@ class RetryAfter:
         if mode != self._mode:
             self._mode = mode
             self._bursts.clear()
-
-    def _begin(self, key: tuple[str, BackendGroup], burst: _Burst) -> None:
-        """Keep it as the newest; the oldest goes where there are too many."""
-        self._bursts.pop(key, None)
-        if len(self._bursts) >= MAX_KEPT:
-            del self._bursts[next(iter(self._bursts))]
-        self._bursts[key] = burst
 
 
 def _step_us(grant: Grant, tokens: int) -> int:

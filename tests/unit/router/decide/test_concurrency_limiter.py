@@ -22,28 +22,28 @@ def route(which: Route) -> RankedRoute:
 FAST, DEEP, PARALLEL = route(Route.FAST), route(Route.DEEP), route(Route.PARALLEL)
 
 
-def nobody(group: BackendGroup) -> bool:
+def nobody(tenant_id: str, group: BackendGroup) -> bool:
     return False
 
 
-def somebody(group: BackendGroup) -> bool:
+def somebody(tenant_id: str, group: BackendGroup) -> bool:
     return True
 
 
 def test_without_limits_everything_is_open() -> None:
-    limiter = ConcurrencyLimiter()
+    limiter = ConcurrencyLimiter(somebody)
     assert not limiter.is_on
-    assert limiter.open_routes((PARALLEL, FAST), "a", somebody) == (PARALLEL, FAST)
+    assert limiter.open_routes((PARALLEL, FAST), "a") == (PARALLEL, FAST)
 
 
 def test_a_full_group_closes_the_routes_that_need_it() -> None:
-    limiter = ConcurrencyLimiter()
+    limiter = ConcurrencyLimiter(nobody)
     limiter.set_limit("fast", 2, {})
     for number in range(2):
-        assert limiter.open_routes((FAST,), "a", nobody) == (FAST,)
+        assert limiter.open_routes((FAST,), "a") == (FAST,)
         limiter.acquire(str(number), tenant("a"), ("fast",))
-    assert limiter.open_routes((PARALLEL, FAST, DEEP), "a", nobody) == (DEEP,)
-    refusal = limiter.refusal(PARALLEL.route.groups, "a", nobody)
+    assert limiter.open_routes((PARALLEL, FAST, DEEP), "a") == (DEEP,)
+    refusal = limiter.refusal(PARALLEL.route.groups, "a")
     assert (refusal.index, refusal.shed, refusal.limited_by) == (
         None,
         "capacity",
@@ -52,31 +52,33 @@ def test_a_full_group_closes_the_routes_that_need_it() -> None:
     limiter.release("0")
     limiter.release("0")
     assert limiter.num_running("fast") == 1
-    assert limiter.open_routes((PARALLEL,), "a", nobody) == (PARALLEL,)
+    assert limiter.open_routes((PARALLEL,), "a") == (PARALLEL,)
 
 
 def test_a_share_binds_only_while_others_wait() -> None:
-    limiter = ConcurrencyLimiter()
+    others: list[str] = []
+    limiter = ConcurrencyLimiter(lambda tenant_id, group: bool(others))
     limiter.set_limit("deep", 10, {"a": 2})
     for number in range(2):
         limiter.acquire(str(number), tenant("a"), ("deep",))
-    assert limiter.shed("deep", "a", nobody) is None
-    assert limiter.shed("deep", "a", somebody) == "share"
-    assert limiter.shed("deep", "b", somebody) is None, "one that came since the last tick"
+    assert limiter.shed("deep", "a") is None
+    others.append("b")
+    assert limiter.shed("deep", "a") == "share"
+    assert limiter.shed("deep", "b") is None, "one that came since the last tick"
     limiter.set_limit("deep", 10, {"a": 0})
     limiter.release("0")
     limiter.release("1")
-    assert limiter.shed("deep", "a", somebody) is None, "one task each is always possible"
+    assert limiter.shed("deep", "a") is None, "one task each is always possible"
 
 
 def test_while_it_asks_a_task_counts_for_all_its_routes() -> None:
-    limiter = ConcurrencyLimiter()
+    limiter = ConcurrencyLimiter(nobody)
     limiter.set_limit("fast", 1, {})
     limiter.set_limit("deep", 1, {})
     limiter.acquire("t", tenant("a"), ("fast", "deep"))
-    assert limiter.open_routes((FAST, DEEP), "b", nobody) == ()
+    assert limiter.open_routes((FAST, DEEP), "b") == ()
     limiter.acquire("t", tenant("a"), ("deep",))
-    assert limiter.open_routes((FAST, DEEP), "b", nobody) == (FAST,)
+    assert limiter.open_routes((FAST, DEEP), "b") == (FAST,)
     assert limiter.running_by_tenant("deep") == Counter({("a", "pro"): 1})
     assert limiter.running_by_tenant("fast") == Counter()
 
@@ -84,7 +86,7 @@ def test_while_it_asks_a_task_counts_for_all_its_routes() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_are_those_of_the_tasks(seed: int) -> None:
     chance = random.Random(seed)
-    limiter = ConcurrencyLimiter()
+    limiter = ConcurrencyLimiter(nobody)
     limiter.set_limit("fast", 10**6, {})
     inside: dict[str, tuple[str, tuple[BackendGroup, ...]]] = {}
     choices: list[tuple[BackendGroup, ...]] = [("fast",), ("deep",), ("fast", "deep")]
