@@ -35,7 +35,7 @@ class QuickConnection(ClientConnection):
 
     @property
     def unsent_bytes(self) -> int:
-        """What the network has not taken yet; whoever sends asks first."""
+        """What the network has not taken yet; whoever sends looks first."""
         return self.transport.get_write_buffer_size()
 
     def send_now(self, content: bytes) -> None:

@@ -83,7 +83,7 @@ def broken(backend: str, message: str, *, unused: bool = False, stale: bool = Fa
 
 
 def overloaded(backend: str, message: str) -> Failure:
-    """There is no place for it; nobody's fault."""
+    """There is no room for it; nobody's fault."""
     error = BackendError(backend, "server_is_overloaded", message, retryable=True)
     return Failure(error, blame="nobody", unused=True)
 

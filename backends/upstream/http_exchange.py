@@ -25,8 +25,6 @@ Receive = Callable[[list[Any]], bool]
 
 MAX_CHAINS = 4_096  # responses that the server has stored for conversations to go on
 
-_encode = msgspec.json.encode
-
 
 class HttpTransport:
     """One POST for each exchange. Must be made inside the event loop."""
@@ -86,7 +84,7 @@ class HttpTransport:
             return False
 
         try:
-            answer = await self._client.request(self._head, _encode(body), take)
+            answer = await self._client.request(self._head, msgspec.json.encode(body), take)
         except BrokenError as error:
             what = "the upstream's stream broke" if error.begun else "no answer from the upstream"
             raise broken(

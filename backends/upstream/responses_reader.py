@@ -186,7 +186,7 @@ class ResponsesReader(Reader):
             self._add(key, kind, whole or "")
 
     def _key(self, item_id: str | None, output_index: int | None) -> Hashable:
-        """How an item is known: by its id, or by its place where ids are missing or unstable."""
+        """How an item is known: by its id, or by its position where ids are missing or unstable."""
         if item_id is not None and item_id in self._items.known:
             return item_id
         if output_index is not None and output_index in self._by_index:

@@ -35,7 +35,6 @@ STALE_AFTER_S = 1.0  # a socket that idled longer may have been closed without o
 _LAST = frozenset({*TERMINALS, "error"})
 
 _PARENT = "previous_response_id"  # the field that names what a response goes on from
-_encode = msgspec.json.encode
 
 
 class _ParentLostError(Exception):
@@ -191,8 +190,8 @@ class _Socket:
     @property
     def usable(self) -> bool:
         """Whether it may carry more responses."""
-        age_s = self._loop.time() - self._opened_s
-        return not self._retired and age_s < self._options.socket_max_age_s
+        until_s = self._opened_s + self._options.socket_max_age_s
+        return not self._retired and self._loop.time() < until_s
 
     @property
     def idle_s(self) -> float:
@@ -214,7 +213,7 @@ class _Socket:
 
     async def send(self, event: dict[str, Any]) -> None:
         """Send an event; raises `WebSocketException` where the connection is gone."""
-        await self._connection.send(_encode(event).decode())
+        await self._connection.send(msgspec.json.encode(event).decode())
 
     def drop(self, stream: "_Stream", response_id: str | None) -> None:
         """Stop a stream's response: nobody waits for it. Who does not end it loses the socket."""
