@@ -126,19 +126,14 @@ class SocketTransport:
 
     def _free_stream(self, turn: Turn) -> "_Stream | None":
         """The stream that holds most of its context, else one that holds none, else the idlest."""
-        best: _Stream | None = None
-        most = -1
-        for stream in self._free_streams():
+
+        def fitness(stream: _Stream) -> tuple[int, float]:
             chain = stream.chain
             if chain is None:
-                if most < 0:
-                    best, most = stream, 0
-            elif turn.follows(chain):
-                if len(chain.digests) > most:
-                    best, most = stream, len(chain.digests)
-            elif best is None or (most < 0 and stream.used_s < best.used_s):
-                best = stream
-        return best
+                return 1, 0
+            return (2, len(chain.digests)) if turn.follows(chain) else (0, -stream.used_s)
+
+        return max(self._free_streams(), key=fitness, default=None)
 
     async def _open(self) -> "_Socket":
         options = self._options
