@@ -7,8 +7,6 @@ is bounded, and a task is decided as well without any of it, only less informed.
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from backends.contract import BackendGroup, BackendStats, ContextItem
 from router.classify.task import Route, Task, TaskClass
 from router.classify.text_features import Reading
@@ -32,11 +30,7 @@ MAX_LEARNERS = 256  # tenants whose outcomes are at hand; about 100 KB each
 REFERENCE = load_reference()
 MAX_WARM = 4_096  # prompts known to be held by a backend that has answered nothing of them yet
 STALE_US = 5_000_000  # pools refill; what was left longer ago says nothing
-
-
-class _Left(msgspec.Struct, frozen=True):
-    at_us: int
-    shares: dict[BackendGroup, float]
+_NOTHING_NOTED: tuple[int, dict[BackendGroup, float]] = (-STALE_US, {})
 
 
 class Experience:
@@ -48,7 +42,8 @@ class Experience:
         self.learners: OrderedDict[str, GainLearner] = OrderedDict()
         self.num_outcomes: Counter[OutcomeSource] = Counter()  # since start; for metrics
         self.monitors: OrderedDict[str, Monitor] = OrderedDict()
-        self._left: OrderedDict[str, _Left] = OrderedDict()
+        # Tenant -> when it was noted, and the share of each group's tightest pool that is left.
+        self._left: OrderedDict[str, tuple[int, dict[BackendGroup, float]]] = OrderedDict()
         self._warm: OrderedDict[tuple[str, int], str] = OrderedDict()  # tenant, prompt -> backend
 
     def arrival(self, task: Task, stats: Sequence[BackendStats]) -> ConversationState:
@@ -89,14 +84,13 @@ class Experience:
         """What is known that bears on this task."""
         learner = self.learner(task.tenant.id)
         correction = learner.correction(traits(reading, task_class)) if learner.trust else 0.0
-        left = self._left.get(task.tenant.id)
-        is_fresh = left is not None and now_us - left.at_us < STALE_US
+        noted_us, shares_left = self._left.get(task.tenant.id, _NOTHING_NOTED)
         return Facts(
             conversation=conversation,
             gain_correction=correction,
             num_outcomes=round(learner.num_outcomes) if correction else 0,
             explicit=learner.explicit if correction else 0.0,
-            shares_left=left.shares if left is not None and is_fresh else {},
+            shares_left=shares_left if now_us - noted_us < STALE_US else {},
             backend_speeds=self.backend_speeds,
             alarms=tuple(self.monitor(task.tenant.id).standing.alarms.values()),
         )
@@ -123,13 +117,12 @@ class Experience:
 
     def note_balances(self, tenant_id: str, balances: Iterable[Balance], now_us: int) -> None:
         """Keep how much of each group's tightest pool a tenant has left."""
-        known = self._left.get(tenant_id)
-        kept = known is not None and now_us - known.at_us < STALE_US
+        noted_us, known = self._left.get(tenant_id, _NOTHING_NOTED)
         new: dict[BackendGroup, float] = {}
         for balance in balances:
             share = max(0, balance.remaining) / max(1, balance.limit)
             new[balance.group] = min(share, new.get(balance.group, 1.0))
-        self._left[tenant_id] = _Left(now_us, known.shares | new if known and kept else new)
+        self._left[tenant_id] = now_us, known | new if now_us - noted_us < STALE_US else new
         self._left.move_to_end(tenant_id)
         while len(self._left) > MAX_TENANTS:
             self._left.popitem(last=False)

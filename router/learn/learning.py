@@ -13,8 +13,7 @@ What keeps it honest:
   as many, and is taken away while the learned arms clearly predict outcomes worse than the prior.
 - A correction is at most `MAX_CORRECTION`, a refit moves the weights by at most `MAX_STEP`, and
   outcomes older than the last `MAX_OUTCOMES` fade.
-- Everything learned is a sum over outcomes, so that processes can add theirs together; and all of
-  it can be taken back (`GainLearner.start`).
+- Everything learned is a sum over outcomes: processes can add theirs, and all can be undone.
 
 Nobody's text is kept: of a prompt 77 numbers are, from which it cannot be read.
 """
@@ -263,10 +262,8 @@ def traits(reading: Reading, task_class: TaskClass) -> Floats:
 
 
 def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
-    """The traits of a prompt, `NUM_TRAITS` numbers from -3 to 3.
-
-    The classifier's opinions, the prompt's shape, and a sketch of its words: each word adds or
-    takes a share in one of `NUM_BUCKETS`, by its hash.
+    """The traits of a prompt, `NUM_TRAITS` numbers from -3 to 3: the classifier's opinions, the
+    prompt's shape, and a sketch in which each word adds or takes a share in a bucket, by its hash.
     """
     shape, sketch = _prompt_traits(reading)
     opinion = [

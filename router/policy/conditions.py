@@ -32,15 +32,12 @@ Names = Annotated[
 NestedWhen = Annotated[tuple["When", ...], Meta(min_length=1)]
 
 
-class Situation:
-    """A task as conditions see it; what costs something is found out when first asked for."""
+class Situation(msgspec.Struct, frozen=True, dict=True):
+    """A task as conditions see it; what costs something is found out when first needed."""
 
-    def __init__(
-        self, task: Task, task_class: TaskClass, stats: Sequence[BackendStats] = ()
-    ) -> None:
-        self.task = task
-        self.task_class = task_class
-        self._stats = stats
+    task: Task
+    task_class: TaskClass
+    stats: Sequence[BackendStats] = ()
 
     @cached_property
     def words(self) -> list[bytes]:
@@ -54,7 +51,7 @@ class Situation:
 
     def load(self, group: BackendGroup) -> float | None:
         """The load of the idlest healthy backend of a group: from 1 on tasks wait."""
-        stats = [s for s in self._stats if s.info.group == group and s.healthy]
+        stats = [s for s in self.stats if s.info.group == group and s.healthy]
         return min((load_of(s) for s in stats), default=None)
 
 

@@ -10,10 +10,9 @@ right answer is worth, with the deep engine's extra wait w, and prices f and d o
     low = d / (1 - w)     and     high = 1 - f / w
 
 and where low is above high, there is one cut between FAST and DEEP, at w + d - f. So a band of
-uncertainty is a statement of prices, and the other way round: a policy names the band that it
-wants when engines are idle and pools full (by `quality`, by a preset, or directly), `prices_of`
-reads the prices out of it, and `band_at` says where the band is when waiting or an engine costs
-more than that. Under those usual conditions it is the band itself, to the digit.
+uncertainty states prices: a policy names the band that it wants when engines are idle and pools
+full (by `quality`, by a preset, or directly), `prices_of` reads the prices out of it, and `band_at`
+says where the band is when waiting or an engine costs more than that.
 """
 
 from bisect import bisect_right

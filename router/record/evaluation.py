@@ -21,8 +21,8 @@ CALIBRATION_BINS = 10
 class Curve(msgspec.Struct, frozen=True):
     """Accuracy against the share of calls to the large model, as RouteLLM summarises it.
 
-    Quality is the share of the gap between the small and the large model's accuracy that is
-    recovered (PGR). A router that chooses at random has an APGR of 0.5 and a CPT(x) of x.
+    Quality is the share of the gap between both models' accuracy that is recovered (PGR). A router
+    that chooses at random has an APGR of 0.5 and a CPT(x) of x.
     """
 
     num_records: int

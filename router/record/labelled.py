@@ -1,7 +1,7 @@
 """Reads labelled texts and turns their labels into targets for the classifier's heads.
 
-The schema is one JSON object a line: `id`, `source`, `text`, `labels`; `docs/classifier.md` lists
-the labels that are read. A record without a head's labels does not train that head.
+One JSON object a line: `id`, `source`, `text`, `labels`; `docs/classifier.md` lists the labels that
+are read. A record without a head's labels does not train that head.
 """
 
 import gzip

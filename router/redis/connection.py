@@ -67,12 +67,8 @@ class RedisLink(asyncio.Protocol):
     def call(self, command: bytes, deadline_s: float) -> "asyncio.Future[Any]":
         """Send a packed command; the answer, an error included, is the future's result.
 
-        Cancelling the future takes nothing back.
-
-        Args:
-            command: As `pack` makes it.
-            deadline_s: By the loop's clock. Calls are answered in order, so no call's deadline
-                counts before those of the calls ahead of it.
+        Cancelling the future takes nothing back. `deadline_s` is by the loop's clock; as calls are
+        answered in order, none counts before those of the calls ahead.
 
         Raises:
             LinkLost: It is closed, or too much is in flight. From the future: it got lost.

@@ -73,11 +73,8 @@ class RedisServers:
     def run(self, script: Script, arguments: tuple[str | int, ...]) -> Coroutine[Any, Any, Any]:
         """Call a script that is safe to repeat; its first key says where. To be awaited.
 
-        Where there is a connection, the call is sent before this returns: its effect comes before
-        that of any later call on the same connection, whenever the answer is awaited.
-
-        Args:
-            arguments: The script's keys, then its ARGV.
+        `arguments` are its keys, then its ARGV. Over an open connection the call is sent before
+        this returns, so its effect comes before that of later calls, whenever it is awaited.
         """
         command = pack(("EVALSHA", script.sha, script.num_keys, *arguments))
         server = self._main
@@ -195,10 +192,7 @@ class RedisServers:
         return server
 
     def _server(self, address: Address) -> "_Server":
-        server = self._servers.get(address)
-        if server is None:
-            server = self._servers[address] = _Server(self, address)
-        return server
+        return self._servers.setdefault(address, _Server(self, address))
 
     def _map_soon(self) -> "asyncio.Task[None] | None":
         """Read the map anew, once for all who ask; not again within `RECONNECT_PAUSE_S`."""
@@ -221,12 +215,9 @@ class RedisServers:
         loop = asyncio.get_running_loop()
         command = pack(("CLUSTER", "SLOTS"))
         known = {*self._servers, *self._target.addresses}
-        asked = {
-            asyncio.ensure_future(
-                self._server(address).ask(command, loop.time() + self.budget_s)
-            ): address
-            for address in known
-        }
+        deadline_s = loop.time() + self.budget_s
+        questions = ((a, self._server(a).ask(command, deadline_s)) for a in known)
+        asked = {asyncio.ensure_future(question): address for address, question in questions}
         pending = set(asked)
         try:
             while pending:
@@ -248,8 +239,8 @@ class RedisServers:
             server = self._server((host, master[1]))
             slots[first : last + 1] = [server] * (last + 1 - first)
         self._slots = slots
-        gone = set(self._servers.values()) - set(slots)
-        for address in [a for a, server in self._servers.items() if server in gone]:
+        masters = set(slots)
+        for address in [a for a, server in self._servers.items() if server not in masters]:
             self._servers.pop(address).disconnect("the Cluster has no such master any more")
 
     # -- making connections --------------------------------------------------------------------
@@ -261,25 +252,17 @@ class RedisServers:
             LinkLost: Nobody is there, or does not let us in.
         """
         target = self._target
-        is_asked = address is None
-        if address is None:
-            address = await self._masters_address()
-        link = await self._connect(address, target.username, target.password)
+        server = await self._masters_address() if address is None else address
+        link = await self._connect(server, target.username, target.password)
         if target.db:
             await self._greet(link, "SELECT", target.db)
-        if is_asked:
-            role = await self._greet(link, "ROLE")
-            if role[0] != b"master":
-                link.close("it is not the master")
-                raise LinkLost(f"the Sentinels name {address}, which is no master yet")
+        if address is None and (await self._greet(link, "ROLE"))[0] != b"master":
+            link.close("it is not the master")
+            raise LinkLost(f"the Sentinels name {server}, which is no master yet")
         return link
 
     async def _masters_address(self) -> Address:
-        """What the first Sentinel says that knows.
-
-        Raises:
-            LinkLost: None does.
-        """
+        """What the first Sentinel says that knows; `LinkLost` if none does."""
         asked = [asyncio.ensure_future(self._ask_sentinel(a)) for a in self._target.addresses]
         try:
             for answer in asyncio.as_completed(asked):

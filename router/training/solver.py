@@ -25,24 +25,24 @@ class Rows(msgspec.Struct, frozen=True):
 
     def times(self, vector: Floats) -> Floats:
         """The matrix times a vector of `shape[1]` numbers."""
-        products = self.value * vector[self.column]
-        return np.bincount(self.row, weights=products, minlength=self.shape[0]).astype(np.float64)
+        return _sums(self.row, self.value * vector[self.column], self.shape[0])
 
     def transposed_times(self, vector: Floats) -> Floats:
         """The transposed matrix times a vector of `shape[0]` numbers."""
-        products = self.value * vector[self.row]
-        return np.bincount(self.column, weights=products, minlength=self.shape[1]).astype(
-            np.float64
-        )
+        return _sums(self.column, self.value * vector[self.row], self.shape[1])
 
     def squared(self) -> "Rows":
         """The matrix with each entry squared."""
         return Rows(self.row, self.column, self.value * self.value, self.shape)
 
 
+def _sums(index: Ints, values: Floats, count: int) -> Floats:
+    return np.bincount(index, weights=values, minlength=count).astype(np.float64)
+
+
 def total(values: Floats) -> float:
     """The sum in a fixed order; `numpy.sum` may choose its order by the machine."""
-    return float(np.bincount(np.zeros(len(values), np.int64), weights=values, minlength=1)[0])
+    return float(_sums(np.zeros(len(values), np.int64), values, 1)[0])
 
 
 def sigmoid(log_odds: Floats) -> Floats:
