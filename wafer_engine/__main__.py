@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wafer_engine.batching.speculation import Speculation
+from wafer_engine.batching.speculation import asked_speculation
 from wafer_engine.calibration.calibrate import calibrate, leave_models_out
 from wafer_engine.calibration.commands import add_commands, run_command
 from wafer_engine.calibration.fit import write_constants
@@ -87,7 +87,7 @@ def _speed(options: argparse.Namespace) -> None:
         kv_bits=options.kv_bits,
         clock_hz=None if options.clock_ghz is None else options.clock_ghz * 1e9,
         attention_window_tokens=options.window,
-        speculation=_speculation(options),
+        speculation=asked_speculation(options.draft_tokens, options.acceptance, options.draft_cost),
     )
     limits, draft = cost.limits, cost.speculation
     print(
@@ -115,17 +115,6 @@ def _speed(options: argparse.Namespace) -> None:
                 f"{context:7,}  {num_seqs:9}  {cost.tokens_per_s(context, num_seqs):13,.0f}  "
                 f"{cost.joules_per_token(context, num_seqs):8,.1f}"
             )
-
-
-def _speculation(options: argparse.Namespace) -> Speculation | None:
-    """The draft that the options describe, if they do."""
-    if options.draft_tokens is None:
-        if options.acceptance is not None or options.draft_cost is not None:
-            raise ValueError("--acceptance and --draft-cost need --draft-tokens")
-        return None
-    if options.draft_tokens and options.acceptance is None:
-        raise ValueError("--draft-tokens needs --acceptance")
-    return Speculation(options.draft_tokens, options.acceptance or 0.0, options.draft_cost or 0.0)
 
 
 def _models(_options: argparse.Namespace) -> None:
@@ -172,12 +161,9 @@ def _decode(options: argparse.Namespace) -> None:
     print(f"logits after the prompt differ from plain numpy by {error:.1e} of the largest")
     if error > LOGIT_TOLERANCE:
         raise ValueError(f"expected at most {LOGIT_TOLERANCE:g}")
-    generated: list[int] = []
-    while True:
-        generated.append(int(np.argmax(logits)))
-        if len(generated) == options.tokens:
-            break
-        logits = model.decode(generated[-1])
+    generated = [int(np.argmax(logits))]
+    while len(generated) != options.tokens:
+        generated.append(int(np.argmax(model.decode(generated[-1]))))
     print(options.prompt + tokenizer.decode(generated))
     counts = mesh.counts
     print(

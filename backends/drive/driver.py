@@ -55,8 +55,7 @@ class Driver:
         self._clock_us = clock_us or monotonic_us
         self._loop = asyncio.get_running_loop()
         self._receivers: dict[int, Receiver] = {}
-        timer: Timer = LoopTimer(self._wake) if clock_us else make_timer(self._wake)
-        self._timer = timer
+        self._timer: Timer = LoopTimer(self._wake) if clock_us else make_timer(self._wake)
         self._timer_us: int | None = None  # when it is set for
         self._next_tick_us = 0
         self._rested_us = 0  # the earliest time of the next waking

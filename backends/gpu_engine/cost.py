@@ -116,35 +116,18 @@ class GpuCost:
         # Bytes per microsecond that one GPU sends within its link domain and out of it.
         self._link_rate = self.gpu.link_bytes_per_s * self.fit.link / 1e6
         self._network_rate = self.gpu.network_bytes_per_s * self.fit.link / 1e6
-        self.limits = self._limits(
-            max_num_seqs, max_num_batched_tokens, kv_capacity_tokens, overhead_us
-        )
-
-    def _limits(
-        self,
-        max_num_seqs: int | None,
-        max_num_batched_tokens: int | None,
-        kv_capacity_tokens: int | None,
-        overhead_us: float | None,
-    ) -> EngineLimits:
-        """The limits that are given, and the engine's own where they are not."""
-        _check_counts(
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            kv_capacity_tokens=kv_capacity_tokens,
-        )
-        if overhead_us is None:
-            overhead_us = SERVICE_CONSTANTS.overhead_us
+        _check_counts(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
+        _check_counts(kv_capacity_tokens=kv_capacity_tokens)
         check_not_negative(overhead_us=overhead_us)
         max_num_seqs = max_num_seqs or self.engine.max_num_seqs
         max_num_batched_tokens = max_num_batched_tokens or self.engine.max_num_batched_tokens
-        if kv_capacity_tokens is None:
-            kv_capacity_tokens = self._kv_capacity_tokens()
-        return EngineLimits(
+        self.limits = EngineLimits(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max(max_num_batched_tokens, max_num_seqs + 1),
-            kv_capacity_tokens=kv_capacity_tokens,
-            overhead_us=round(overhead_us),
+            kv_capacity_tokens=kv_capacity_tokens or self._kv_capacity_tokens(),
+            overhead_us=round(
+                SERVICE_CONSTANTS.overhead_us if overhead_us is None else overhead_us
+            ),
         )
 
     def _derive_weights(self) -> None:

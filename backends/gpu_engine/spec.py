@@ -49,30 +49,14 @@ GPUS = {
     for row in read_table(__package__, "gpu_specs.csv")
 }
 _ALIASES = {
-    "A100": "A100-80GB-SXM",
-    "A100-80GB": "A100-80GB-SXM",
-    "A100-40GB": "A100-40GB-SXM",
-    "A800": "A800-80GB-SXM",
-    "H100-80GB": "H100-80GB-SXM",
-    "H100-PCIe": "H100-80GB-PCIe",
-    "H200-141GB": "H200-141GB-SXM",
-    "B200-180GB": "B200-180GB-SXM",
-    "A100-SXM": "A100-80GB-SXM",
-    "H100": "H100-80GB-SXM",
-    "H100-SXM": "H100-80GB-SXM",
-    "H200": "H200-141GB-SXM",
-    "H200-SXM": "H200-141GB-SXM",
-    "H800": "H800-80GB-SXM",
-    "H20": "H20-96GB-SXM",
-    "B200": "B200-180GB-SXM",
-    "B200-SXM": "B200-180GB-SXM",
-    "B200-NVL72": "GB200-NVL72",
-    "GB200": "GB200-NVL72",
-    "RTX3090": "RTX-3090",
-    "RTX4090": "RTX-4090",
-}
-
-
+    "A100": "A100-80GB-SXM", "A100-80GB": "A100-80GB-SXM", "A100-40GB": "A100-40GB-SXM",
+    "A800": "A800-80GB-SXM", "H100-80GB": "H100-80GB-SXM", "H100-PCIe": "H100-80GB-PCIe",
+    "H200-141GB": "H200-141GB-SXM", "B200-180GB": "B200-180GB-SXM", "A100-SXM": "A100-80GB-SXM",
+    "H100": "H100-80GB-SXM", "H100-SXM": "H100-80GB-SXM", "H200": "H200-141GB-SXM",
+    "H200-SXM": "H200-141GB-SXM", "H800": "H800-80GB-SXM", "H20": "H20-96GB-SXM",
+    "B200": "B200-180GB-SXM", "B200-SXM": "B200-180GB-SXM", "B200-NVL72": "GB200-NVL72",
+    "GB200": "GB200-NVL72", "RTX3090": "RTX-3090", "RTX4090": "RTX-4090",
+}  # fmt: skip
 _MAKERS = frozenset({"NVIDIA", "TESLA", "GEFORCE"})
 
 
@@ -131,13 +115,9 @@ PRECISIONS = {
 
 # Names that engines and model cards use for the same widths.
 _PRECISION_ALIASES = {
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "float8": "fp8",
-    "nvfp4": "fp4",
-    "awq": "w4a16",
+    "bfloat16": "bf16", "float16": "fp16", "float8": "fp8", "nvfp4": "fp4", "awq": "w4a16",
     "gptq": "w4a16",
-}
+}  # fmt: skip
 
 
 def find_precision(name: str, gpu: GpuSpec | None = None) -> Precision:

@@ -36,7 +36,7 @@ from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.sections import ConfigError, RedisConfig, ServerConfig, TenantConfig
 from gateway.process.server import serve
 from router.classify.task import GroupLimits
-from wafer_engine.batching.speculation import Speculation
+from wafer_engine.batching.speculation import Speculation, asked_speculation
 from wafer_engine.hardware.cost import DEFAULT_MODEL as DEFAULT_WAFER_MODEL
 from wafer_engine.hardware.cost import LINK_LATENCY_US
 
@@ -133,17 +133,8 @@ def _given(arguments: argparse.Namespace, options: type[SimulatedOptions]) -> di
 
 
 def _speculation(arguments: argparse.Namespace) -> Speculation | None:
-    """The draft that was asked for, if one was."""
-    if arguments.draft_tokens is None:
-        if arguments.acceptance is not None or arguments.draft_cost is not None:
-            raise ConfigError("--acceptance and --draft-cost need --draft-tokens")
-        return None
-    if arguments.draft_tokens and arguments.acceptance is None:
-        raise ConfigError("--draft-tokens needs --acceptance")
     try:
-        return Speculation(
-            arguments.draft_tokens, arguments.acceptance or 0.0, arguments.draft_cost or 0.0
-        )
+        return asked_speculation(arguments.draft_tokens, arguments.acceptance, arguments.draft_cost)
     except ValueError as error:
         raise ConfigError(f"speculation: {error}") from error
 

@@ -41,3 +41,20 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NO_SPECULATION = Speculation(draft_tokens=0, acceptance=0.0)
+
+
+def asked_speculation(
+    draft_tokens: int | None, acceptance: float | None, draft_cost: float | None
+) -> Speculation | None:
+    """Make the draft that a command line's options describe, if they do.
+
+    Raises:
+        ValueError: One option lacks another, or is out of range.
+    """
+    if draft_tokens is None:
+        if acceptance is not None or draft_cost is not None:
+            raise ValueError("--acceptance and --draft-cost need --draft-tokens")
+        return None
+    if draft_tokens and acceptance is None:
+        raise ValueError("--draft-tokens needs --acceptance")
+    return Speculation(draft_tokens, acceptance or 0.0, draft_cost or 0.0)

@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from wafer_engine.calibration.fit import Vector, fit_constants, rounded, row_errors, soft_l1
+from wafer_engine.calibration.fit import (
+    Constants,
+    Vector,
+    fit_constants,
+    rounded,
+    row_errors,
+    soft_l1,
+)
 from wafer_engine.calibration.rows import Row, predicted_values
 from wafer_engine.calibration.validate import LeftOut
 from wafer_engine.calibration.wafer_rows import KERNELS, LAUNCH_DATE, WaferRows
@@ -21,7 +28,6 @@ from wafer_engine.hardware.constants import (
     WSE3_CONSTANTS,
     DecodeConstants,
     GemmConstants,
-    GemvConstants,
     PipelineGemvConstants,
     PrefillConstants,
     ServiceConstants,
@@ -40,13 +46,10 @@ _GROUPS: dict[str, dict[str, tuple[msgspec.Struct, dict[str, float]]]] = {
     "WSE-3": {
         "decode": (DecodeConstants(), {"mac": 0.5, "allreduce": 300.0, "hop": 2.0}),
         "prefill": (PrefillConstants(lanes=4), {"mac": 0.3, "start": 5.0, "step": 200.0}),
-        "gemv": (GemvConstants(), {"mac": 0.2, "start": 3.0, "allreduce": 300.0, "hop": 2.0}),
+        "gemv": (DecodeConstants(), {"mac": 0.2, "start": 3.0, "allreduce": 300.0, "hop": 2.0}),
         "gemm": (GemmConstants(lanes=4), {"mac": 0.2, "start": 5.0, "step": 200.0}),
         "summa": (GemmConstants(lanes=4), {"start": 5.0, "step": 200.0}),
-        "pipeline_gemv": (
-            PipelineGemvConstants(),
-            {"row": 10.0, "element": 10.0, "fixed": 1000.0},
-        ),
+        "pipeline_gemv": (PipelineGemvConstants(), {"row": 10.0, "element": 10.0, "fixed": 1e3}),
     },
 }
 _METRICS = {
@@ -105,19 +108,21 @@ def _fit_sram(constants: WaferConstants, rows: Sequence[Row]) -> WaferConstants:
     def with_fraction(fraction: float) -> WaferConstants:
         return msgspec.structs.replace(constants, sram=SramConstants(fraction, _ids(chosen)))
 
-    return with_fraction(
-        _best_fraction(lambda fraction: _errors(with_fraction(fraction), chosen), 700, 950)
-    )
+    return _best(with_fraction, lambda candidate: _errors(candidate, chosen), range(700, 951))
 
 
-def _best_fraction(errors: Callable[[float], Vector], first: int, last: int) -> float:
-    """The number of thousandths between two bounds whose errors have the least soft-L1 loss.
+def _best(
+    with_fraction: Callable[[float], Constants],
+    errors: Callable[[Constants], Vector],
+    thousandths: range,
+) -> Constants:
+    """The constants with a fraction in a range whose errors have the least soft-L1 loss.
 
     Relative errors, as the bars are: these few rows disagree with each other by 40 %, and it is the
     relative error of a prediction that a reader meets.
     """
-    candidates = [step / 1000 for step in range(first, last + 1)]
-    return min(candidates, key=lambda fraction: soft_l1(np.expm1(errors(fraction))))
+    candidates = [with_fraction(step / 1000) for step in thousandths]
+    return min(candidates, key=lambda candidate: soft_l1(np.expm1(errors(candidate))))
 
 
 def _fit_service(wse3: WaferConstants, rows: Sequence[Row]) -> ServiceConstants:
@@ -129,11 +134,8 @@ def _fit_service(wse3: WaferConstants, rows: Sequence[Row]) -> ServiceConstants:
     launch = kinds["launch"]
     predicted = predicted_values(predictor.predict, launch)
     ratios = [float(row["value"]) / value for row, value in zip(launch, predicted, strict=True)]
-    service = msgspec.structs.replace(
-        plain,
-        launch_factor=rounded(statistics.geometric_mean(ratios)),
-        launch_rows=_ids(launch),
-    )
+    factor = rounded(statistics.geometric_mean(ratios))
+    service = msgspec.structs.replace(plain, launch_factor=factor, launch_rows=_ids(launch))
     for kind in ("dense", "moe"):
         service = _fit_acceptance(wse3, service, kind, kinds[kind])
     return _fit_overhead(wse3, service, rows)
@@ -166,11 +168,10 @@ def _fit_acceptance(
             service, **{f"acceptance_{kind}": value, f"{kind}_rows": _ids(rows)}
         )
 
-    def errors(value: float) -> Vector:
-        predictor = WaferRows(wse3=wse3, service=with_acceptance(value))
-        return row_errors(predictor.predict, rows)
+    def errors(candidate: ServiceConstants) -> Vector:
+        return row_errors(WaferRows(wse3=wse3, service=candidate).predict, rows)
 
-    return with_acceptance(_best_fraction(errors, 100, 990))
+    return _best(with_acceptance, errors, range(100, 991))
 
 
 def leave_models_out(rows: Sequence[Row]) -> list[LeftOut]:

@@ -57,20 +57,15 @@ def png(placement: Placement) -> bytes:
             columns = slice(round(left), round(left + wide))
             pixels[rows, columns] = _rgb(colour)
         left, top, wide, tall = _frame(region, placement)
-        edge = _rgb(_EDGE_COLOUR)
-        pixels[round(top), round(left) : round(left + wide)] = edge
-        pixels[round(top) : round(top + tall), round(left)] = edge
+        pixels[round(top), round(left) : round(left + wide)] = _rgb(_EDGE_COLOUR)
+        pixels[round(top) : round(top + tall), round(left)] = _rgb(_EDGE_COLOUR)
     # Every line begins with its filter: 0, none.
     lines = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB
     title = b"Title\0" + _title(placement).encode("latin-1", "replace")
-    chunks = (
-        (b"IHDR", header),
-        (b"tEXt", title),
-        (b"IDAT", zlib.compress(lines.tobytes(), 9)),
-        (b"IEND", b""),
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, content) for kind, content in chunks)
+    pixel_bytes = zlib.compress(lines.tobytes(), 9)
+    chunks = {b"IHDR": header, b"tEXt": title, b"IDAT": pixel_bytes, b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(map(_chunk, chunks, chunks.values()))
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
@@ -85,8 +80,7 @@ def _rgb(colour: str) -> tuple[int, ...]:
 
 def _size(placement: Placement) -> tuple[float, float]:
     """Width and height of the picture, in pixels."""
-    last_in_row = min(_COLUMNS, placement.num_wafers) - 1
-    left, _ = _origin(last_in_row, placement)
+    left, _ = _origin(min(_COLUMNS, placement.num_wafers) - 1, placement)
     _, top = _origin(placement.num_wafers - 1, placement)
     wafer = placement.wafer
     return left + wafer.fabric_width * _SCALE + _GAP, top + wafer.fabric_height * _SCALE + _GAP

@@ -2,13 +2,13 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
-from wafer_engine.batching import sequence as seq
 from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine
+from wafer_engine.batching.sequence import Sequence
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class ReplaySummary(msgspec.Struct, frozen=True):
         }
 
     @staticmethod
-    def of(times: Sequence[RequestTimes]) -> "ReplaySummary":
+    def of(times: Collection[RequestTimes]) -> "ReplaySummary":
         first_us = min(time.request.arrived_us for time in times)
         last_us = max(time.last_token_us for time in times)
         num_tokens = sum(time.request.num_output_tokens for time in times)
@@ -89,8 +89,7 @@ def replay(
     run = _Run(Engine(cost, max_run_steps=max_run_steps))
     for request in requests:
         run.add(request)
-    run.drain()
-    return run.times()
+    return run.drain()
 
 
 def replay_closed(
@@ -114,8 +113,7 @@ def replay_closed(
     for user in range(min(num_users, num_requests)):
         arrived_us = template.arrived_us + stagger_us * user // num_users
         run.add(msgspec.structs.replace(template, arrived_us=arrived_us))
-    run.drain()
-    return run.times()
+    return run.drain()
 
 
 class _Run:
@@ -127,44 +125,34 @@ class _Run:
         self.on_finish: Callable[[int], None] | None = None
 
     def add(self, request: Request) -> None:
-        self._fetch_until(request.arrived_us)
-        number = len(self._requests)
-        self._requests.append(request)
-        self._first_us.append(-1)
-        self._last_us.append(-1)
-        sequence = seq.Sequence(
-            id=number,
+        if self.on_finish is not None:  # a finish must be answered in time; else outputs can wait
+            self._fetch_until(request.arrived_us)
+        sequence = Sequence(
+            id=len(self._requests),
             num_prompt_tokens=request.num_prompt_tokens,
             num_output_tokens=request.num_output_tokens,
         )
+        self._requests.append(request)
+        self._first_us.append(-1)
+        self._last_us.append(-1)
         self._engine.add(sequence, request.arrived_us)
 
-    def drain(self) -> None:
-        while (event_us := self._engine.next_event_us()) is not None:
-            self._fetch(event_us)
+    def drain(self) -> list[RequestTimes]:
+        """Run to the end; returns every request's times."""
+        self._fetch_until(math.inf)
+        return list(map(RequestTimes, self._requests, self._first_us, self._last_us))
 
-    def times(self) -> list[RequestTimes]:
-        rows = zip(self._requests, self._first_us, self._last_us, strict=True)
-        return [RequestTimes(*row) for row in rows]
-
-    def _fetch_until(self, now_us: int) -> None:
-        """Fetch only where a finish must be answered in time; else outputs can wait."""
-        if self.on_finish is None:
-            return
+    def _fetch_until(self, now_us: float) -> None:
         while (event_us := self._engine.next_event_us()) is not None and event_us < now_us:
-            self._fetch(event_us)
-
-    def _fetch(self, now_us: int) -> None:
-        output = self._engine.advance(now_us, progress=False)
-        ended: list[int] = []
-        for number, at_us, finished in zip(
-            output.sequence_ids, output.at_us, output.finished, strict=True
-        ):
-            if self._first_us[number] < 0:
-                self._first_us[number] = at_us
-            if finished:
-                self._last_us[number] = at_us
-                ended.append(at_us)
-        if self.on_finish is not None:
-            for at_us in ended:
-                self.on_finish(at_us)
+            output = self._engine.advance(event_us, progress=False)
+            ended: list[int] = []
+            rows = zip(output.sequence_ids, output.at_us, output.finished, strict=True)
+            for number, at_us, finished in rows:
+                if self._first_us[number] < 0:
+                    self._first_us[number] = at_us
+                if finished:
+                    self._last_us[number] = at_us
+                    ended.append(at_us)
+            if self.on_finish is not None:
+                for at_us in ended:
+                    self.on_finish(at_us)

@@ -93,26 +93,20 @@ class WaferRows:
         return wafer, self._constants[wafer.name]
 
     def _decode(self, row: Row) -> float:
-        wafer, constants = self._machine(row)
-        model = _grid_model(row)
-        tiling = _tiling(row, model)
-        return kernels.decode_tokens_per_s(model, tiling, wafer, constants)
+        machine, model = self._machine(row), _grid_model(row)
+        return kernels.decode_tokens_per_s(model, _tiling(row, model), *machine)
 
     def _prefill(self, row: Row) -> float:
-        wafer, constants = self._machine(row)
-        model = _grid_model(row)
+        machine, model = self._machine(row), _grid_model(row)
         tokens = number(row, "input_len")
-        return tokens / kernels.prefill_us(model, _tiling(row, model), wafer, constants) * 1e6
+        return tokens / kernels.prefill_us(model, _tiling(row, model), *machine) * 1e6
 
     def _end_to_end(self, row: Row) -> float:
-        wafer, constants = self._machine(row)
-        model = _grid_model(row)
+        machine, model = self._machine(row), _grid_model(row)
         prefill_side, decode_side = _sides(row, 2)
         prompt, output = int(number(row, "input_len")), int(number(row, "output_len"))
-        total_us = kernels.request_us(
-            model, prompt, output, prefill_side, decode_side, wafer, constants
-        )
-        return output / total_us * 1e6
+        lengths_and_sides = prompt, output, prefill_side, decode_side
+        return output / kernels.request_us(model, *lengths_and_sides, *machine) * 1e6
 
     def _kernel(self, row: Row) -> float:
         name, cycles = KERNELS[row["metric"]]
@@ -126,8 +120,8 @@ class WaferRows:
         return cycles(*_kernel_tile(row), fit)
 
     def _kv_shift(self, row: Row) -> float:
-        wafer, constants = self._machine(row)
-        return kernels.kv_shift_capacity_tokens(find_model(row["model"]), wafer, constants)
+        machine = self._machine(row)
+        return kernels.kv_shift_capacity_tokens(find_model(row["model"]), *machine)
 
     def _kv_concat(self, row: Row) -> float:
         return self._kv_shift(row) / _sides(row, 1)[0]
@@ -140,12 +134,10 @@ class WaferRows:
             NotModelledError: An unknown precision, or sequences that exceed the KV cache.
         """
         count = whole(row, "count", 1)
-        precision = row.get("precision") or "fp16"
-        bits = _WEIGHT_BITS.get(precision.split("/")[0].lower())
+        precision, bits = _precision(row)
         if bits is None:
-            raise NotModelledError(
-                f"unknown precision {precision!r}: expected one of {', '.join(_WEIGHT_BITS)}"
-            )
+            known = ", ".join(_WEIGHT_BITS)
+            raise NotModelledError(f"unknown precision {precision!r}: expected one of {known}")
         cost = WaferCost(
             find_model(row["model"]),
             num_wafers=count if count > 1 else None,
@@ -236,14 +228,20 @@ def _service_lengths(row: Row) -> tuple[float, float]:
     return prompt, number(row, "output_len", 0.0) if row.get("output_len") else 0.0
 
 
+def _precision(row: Row) -> tuple[str, float | None]:
+    """A row's precision, and the width of its weights where that is known."""
+    precision = row.get("precision") or "fp16"
+    return precision, _WEIGHT_BITS.get(precision.split("/")[0].lower())
+
+
 def _grid_model(row: Row) -> ModelShape:
     """The model of a row of the measured code, which runs one request in 16 bits on one wafer."""
     if num_requests(row) > 1:
         raise NotModelledError("the measured code runs one request at a time")
     if whole(row, "count", 1) > 1:
         raise NotModelledError("the measured code runs on one wafer")
-    precision = row.get("precision") or "fp16"
-    if _WEIGHT_BITS.get(precision.split("/")[0].lower()) != 16.0:
+    precision, bits = _precision(row)
+    if bits != 16.0:
         raise NotModelledError(f"the measured code runs in 16 bits, not in {precision}")
     model = find_model(row["model"])
     if model.moe is not None:

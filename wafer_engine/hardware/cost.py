@@ -56,10 +56,8 @@ def wafers_needed(
     can be placed on whole, beside `kv_tokens` of KV cache.
     """
     by_bytes = math.ceil(model.weight_bytes(weight_bits) / (wafer.sram_bytes * WEIGHT_FRACTION))
-    placed = _placed(
-        model, wafer=wafer, weight_bits=weight_bits, kv_bits=kv_bits, kv_tokens=kv_tokens
-    )
-    return max(by_bytes, placed.num_wafers)
+    bits = {"weight_bits": weight_bits, "kv_bits": kv_bits}
+    return max(by_bytes, _placed(model, wafer=wafer, kv_tokens=kv_tokens, **bits).num_wafers)
 
 
 def published_speculation(
@@ -90,14 +88,6 @@ def check_not_negative(**numbers: float | None) -> None:
     for name, number in numbers.items():
         if number is not None and not 0 <= number < math.inf:
             raise ValueError(f"{name} {number:g}: expected 0 or more")
-
-
-def _check_window(window_tokens: int, kv_tokens: int) -> None:
-    if window_tokens > kv_tokens:
-        raise ValueError(
-            f"attention window of {window_tokens:,} tokens: no context reaches it, the KV cache "
-            f"holds {kv_tokens:,}"
-        )
 
 
 class WaferCost:
@@ -159,7 +149,11 @@ class WaferCost:
         self.speculation = speculation or published_speculation(self.model, service)
         self._window_tokens = attention_window_tokens or 0
         self._span = self.model.attention_span(attention_window_tokens)
-        _check_window(self._window_tokens, placed.kv_tokens)
+        if self._window_tokens > placed.kv_tokens:
+            raise ValueError(
+                f"attention window of {self._window_tokens:,} tokens: no context reaches it, the "
+                f"KV cache holds {placed.kv_tokens:,}"
+            )
         self._fit = (constants or constants_of(self.wafer.name)).decode
         self._link_latency_us = link_latency_us
         self._derive_times()
@@ -178,11 +172,8 @@ class WaferCost:
         mac_us = wafer.cycles_to_us(fit.mac / layer_cores)
         allreduce_us = wafer.cycles_to_us(fit.allreduce + fit.hop * region_side)
         num_moe = model.moe.num_layers if model.moe else 0
-        num_allreduces = (
-            ALLREDUCES_DENSE * (model.num_layers - num_moe)
-            + ALLREDUCES_MOE * num_moe
-            + ALLREDUCES_HEAD
-        )
+        num_allreduces = ALLREDUCES_DENSE * (model.num_layers - num_moe) + ALLREDUCES_HEAD
+        num_allreduces += ALLREDUCES_MOE * num_moe
         fixed_tokens, context_fraction = self._span
         # Vector starts, as in `kernels.Tiling.vectors_per_row`: what bounds the WSE-2.
         start_us = wafer.cycles_to_us(fit.start / region_side)
@@ -214,10 +205,7 @@ class WaferCost:
         self._occupancy_passes = (draft.draft_tokens + 1) / model.num_layers / draft.tokens_per_pass
 
     def full_speed_seqs(self, context_tokens: int) -> int:
-        """Sequences of a context that all run at full speed: bounded by pipeline and KV cache.
-
-        0 where the KV cache does not hold even one.
-        """
+        """Sequences of a context that all run at full speed; 0 where not even one fits."""
         block = self.limits.kv_block_tokens
         blocks_each = -(-max(context_tokens, 1) // block)
         fit = self.limits.kv_capacity_tokens // block // blocks_each
@@ -234,10 +222,8 @@ class WaferCost:
         be, cannot tell.
         """
         step_us = self.step_us(StepShape(num_seqs, round(num_seqs * context_tokens)))
-        unused_tokens = max(0.0, self._window_tokens - context_tokens)
-        return 1e6 / (
-            step_us - unused_tokens * self._unused_token_us * self._decode_factor(num_seqs)
-        )
+        unused_us = max(0.0, self._window_tokens - context_tokens) * self._unused_token_us
+        return 1e6 / (step_us - unused_us * self._decode_factor(num_seqs))
 
     def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
         """Energy of one output token, all systems at rated power, shared by the sequences."""
@@ -245,11 +231,7 @@ class WaferCost:
         return self.wafer.power_w * self.num_wafers / system_tokens_per_s
 
     def _decode_factor(self, num_seqs: int) -> float:
-        """Passes' worth of time that one output token of each of `num_seqs` sequences takes.
-
-        The first term is the latency of a pass with its draft in tow, the second the pipeline's
-        occupancy.
-        """
+        """Passes that one output token of each takes: a draft's latency, or the full pipeline."""
         return max(self._latency_passes, num_seqs * self._occupancy_passes)
 
     def step_us(self, shape: StepShape) -> float:

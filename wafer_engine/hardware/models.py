@@ -129,13 +129,11 @@ class ModelShape(msgspec.Struct, frozen=True):
         return sliding * self.sliding_window_tokens, 1.0 - sliding
 
 
+# column -> field of `Experts`
 _EXPERTS = {
-    "num_experts": "num_experts",
-    "top_k": "top_k",
-    "expert_ffn": "ffn",
-    "shared_ffn": "shared_ffn",
+    "num_experts": "num_experts", "top_k": "top_k", "expert_ffn": "ffn", "shared_ffn": "shared_ffn",
     "moe_layers": "num_layers",
-}
+}  # fmt: skip
 
 
 def _shape(row: Mapping[str, str]) -> ModelShape:
@@ -165,26 +163,20 @@ def _read_shapes() -> dict[str, ModelShape]:
 MODELS = _read_shapes()
 
 # Public models that are known by name but not modelled, and why.
-_DIMENSIONS_UNKNOWN = "its dimensions are not published"
-_HYBRID = "most of its layers are no attention layers"
+_UNPUBLISHED = ("GPT-5.3-Codex-Spark", "GPT-5.6-Sol", "Gemma-4-31B", "Qwen-3.8-27B")
+_HYBRIDS = ("Qwen3-Next-80B-A3B", "Kimi-Linear-48B-A3B")
 NOT_MODELLED = {
-    "GPT-5.3-Codex-Spark": _DIMENSIONS_UNKNOWN,
-    "GPT-5.6-Sol": _DIMENSIONS_UNKNOWN,
-    "Gemma-4-31B": _DIMENSIONS_UNKNOWN,
-    "Qwen-3.8-27B": _DIMENSIONS_UNKNOWN,
-    "Qwen3-Next-80B-A3B": _HYBRID,
-    "Kimi-Linear-48B-A3B": _HYBRID,
+    **dict.fromkeys(_UNPUBLISHED, "its dimensions are not published"),
+    **dict.fromkeys(_HYBRIDS, "most of its layers are no attention layers"),
 }
 
 # What people add to a model's name without changing its shape: tuning, precision, file format.
-_ADDED = frozenset(
-    (
-        *("meta", "hf", "instruct", "it", "chat", "base", "thinking", "preview", "latest", "turbo"),
-        *("fast", "dynamic", "quantized", "quant", "awq", "gptq", "gguf", "4bit", "8bit"),
-        *("fp4", "nvfp4", "mxfp4", "fp8", "fp16", "bf16", "int4", "int8", "w4a16", "w8a8", "w8a16"),
-        *("4k", "8k", "16k", "32k", "64k", "128k", "1m"),
-    )
-)
+_ADDED = frozenset((
+    "meta", "hf", "instruct", "it", "chat", "base", "thinking", "preview", "latest", "turbo",
+    "fast", "dynamic", "quantized", "quant", "awq", "gptq", "gguf", "4bit", "8bit", "fp4", "nvfp4",
+    "mxfp4", "fp8", "fp16", "bf16", "int4", "int8", "w4a16", "w8a8", "w8a16", "4k", "8k", "16k",
+    "32k", "64k", "128k", "1m",
+))  # fmt: skip
 _RELEASE = re.compile(r"v0\.\d|\d{4}|\d{8}|q\d(?:-\w+)?")  # v0.3, 2507, 20250528, q4
 
 

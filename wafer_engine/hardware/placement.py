@@ -80,15 +80,11 @@ def parts_of(
     per_layer_kv = model.kv_bytes_per_token(kv_bits) / model.num_layers
     tables = model.head_params + model.embedding_params
     layer_bytes = (model.num_params - tables) * weight_bits / 8 / model.num_layers
-    layers = [
-        ModelPart(f"layer {number}", layer_bytes, per_layer_kv)
-        for number in range(1, model.num_layers + 1)
-    ]
+    names = [f"layer {number}" for number in range(1, model.num_layers + 1)]
+    layers = [ModelPart(name, layer_bytes, per_layer_kv) for name in names]
     table_bytes = model.head_params * weight_bits / 8
-    ends = [ModelPart("head", table_bytes, 0.0)]
-    if model.embedding_params:
-        return [ModelPart("embedding", table_bytes, 0.0), *layers, *ends]
-    return [*layers, *ends]
+    first = [ModelPart("embedding", table_bytes, 0.0)] if model.embedding_params else []
+    return [*first, *layers, ModelPart("head", table_bytes, 0.0)]
 
 
 def place(
@@ -145,9 +141,16 @@ def _place_on(
 ) -> Placement:
     """Lay the parts out on so many wafers; raises as `place` does."""
     usable = _usable_bytes(wafer, wafer.fabric_width * wafer.fabric_height)
-    cuts = _balanced_cuts(needs, num_wafers)
-    _check_fits(model, wafer, needs, cuts, usable)
-    groups = [parts[first:last] for first, last in itertools.pairwise(cuts)]
+    cuts = list(itertools.pairwise(_balanced_cuts(needs, num_wafers)))
+    excess = max(sum(needs[first:last]) - usable for first, last in cuts)
+    if excess > 0:
+        total, have = sum(needs), usable * num_wafers
+        raise PlacementError(
+            f"{model.name} needs {total / 1e9:.1f} GB, {num_wafers} x {wafer.name} have "
+            f"{have / 1e9:.1f} GB usable: {max(total - have, excess) / 1e9:.1f} GB too little"
+            + ("" if total > have else " on the fullest one, as layers are not cut")
+        )
+    groups = [parts[first:last] for first, last in cuts]
     capacity = min(_room_tokens(group, usable) for group in groups)
     regions, capacity = _best_tiling(groups, wafer, capacity)
     if capacity < 0:
@@ -209,25 +212,6 @@ def _balanced_cuts(needs: Sequence[float], num_wafers: int) -> list[int]:
     return cuts[::-1]
 
 
-def _check_fits(
-    model: ModelShape,
-    wafer: WaferSpec,
-    needs: Sequence[float],
-    cuts: Sequence[int],
-    usable: float,
-) -> None:
-    excess = [sum(needs[first:last]) - usable for first, last in itertools.pairwise(cuts)]
-    if max(excess) <= 0:
-        return
-    total, have = sum(needs), usable * len(excess)
-    short = max(total - have, max(excess))
-    raise PlacementError(
-        f"{model.name} needs {total / 1e9:.1f} GB, {len(excess)} x {wafer.name} have "
-        f"{have / 1e9:.1f} GB usable: {short / 1e9:.1f} GB too little"
-        + ("" if total > have else " on the fullest one, as layers are not cut")
-    )
-
-
 def _room_tokens(group: Sequence[ModelPart], usable: float) -> int:
     """Tokens of KV that fit beside a wafer's weights."""
     per_token = sum(part.kv_bytes_per_token for part in group)
@@ -275,13 +259,10 @@ def _tile_wafer(
 ) -> list[Region]:
     """Cut one wafer into near-square rectangles, areas in proportion to what they hold."""
     needs = [part.weight_bytes + part.kv_bytes_per_token * kv_tokens for part in group]
-    strips = _strip_count(len(group), wafer)
-    cuts = _balanced_cuts(needs, strips)
-    heights = _shares(
-        [sum(needs[first:last]) for first, last in itertools.pairwise(cuts)], wafer.fabric_height
-    )
+    cuts = list(itertools.pairwise(_balanced_cuts(needs, _strip_count(len(group), wafer))))
+    heights = _shares([sum(needs[first:last]) for first, last in cuts], wafer.fabric_height)
     regions, y = [], 0
-    for (first, last), height in zip(itertools.pairwise(cuts), heights, strict=True):
+    for (first, last), height in zip(cuts, heights, strict=True):
         x = 0
         widths = _shares(needs[first:last], wafer.fabric_width)
         for part, width in zip(group[first:last], widths, strict=True):

@@ -13,7 +13,6 @@ import msgspec
 from wafer_engine.hardware.constants import (
     DecodeConstants,
     GemmConstants,
-    GemvConstants,
     PipelineGemvConstants,
     PrefillConstants,
     WaferConstants,
@@ -86,7 +85,7 @@ def prefill_layer_cycles(tiling: Tiling, fit: PrefillConstants) -> float:
     )
 
 
-def gemv_cycles(tile_length: float, side: int, fit: GemvConstants) -> float:
+def gemv_cycles(tile_length: float, side: int, fit: DecodeConstants) -> float:
     """Count a square mesh GEMV: a local product, then a two-level allreduce.
 
     Args:

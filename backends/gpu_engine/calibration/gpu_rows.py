@@ -106,9 +106,8 @@ class GpuRows:
             raise NotModelledError(
                 f"{count} GPUs are not tp x pp = {tp} x {pp}: give the row of one replica"
             )
-        dp, expert_parallel = 1, False
-        if model.moe is not None and _MOE_DP in row.get("note", "") and tp > 1:
-            tp, dp, expert_parallel = 1, tp, True
+        expert_parallel = model.moe is not None and _MOE_DP in row.get("note", "") and tp > 1
+        tp, dp = (1, tp) if expert_parallel else (tp, 1)
         if layer_split and count > 1:
             pp = count
         engine = self._engines.get(engine_file(row))
@@ -150,9 +149,8 @@ class GpuRows:
         if num_seqs < 1:
             raise NotModelledError(f"the KV cache holds {held:.1f} requests of this length")
         prefill = num_seqs * prompt / output
-        step_us = cost.step_us_of(
-            num_seqs, num_seqs * (prompt + output / 2), prefill, prefill * (prompt + 1) / 2
-        )
+        context = num_seqs * (prompt + output / 2)
+        step_us = cost.step_us_of(num_seqs, context, prefill, prefill * (prompt + 1) / 2)
         tokens_per_s = num_seqs / step_us * 1e6
         if row["metric"] == "request_throughput":
             return tokens_per_s / output
@@ -170,11 +168,8 @@ class GpuRows:
         num_seqs = num_requests(row)
         cost = self.cost(row, max_num_seqs=num_seqs)
         # A batch of known size keeps nothing in reserve: all that weights and buffers leave is its.
-        _check_kv(
-            num_seqs,
-            prompt + output,
-            int(cost.limits.kv_capacity_tokens / cost.engine.memory_fraction),
-        )
+        capacity_tokens = int(cost.limits.kv_capacity_tokens / cost.engine.memory_fraction)
+        _check_kv(num_seqs, prompt + output, capacity_tokens)
         tokens = num_seqs * prompt
         prefill_us = cost.step_us_of(0, 0, tokens, tokens * (prompt + 1) / 2)
         decode_us = cost.step_us_of(num_seqs, num_seqs * (prompt + output / 2), 0, 0)
@@ -292,8 +287,7 @@ def group_of(row: Row) -> tuple[str, float | None]:
         return "trtllm 0.17 offline", OFFLINE_BAR
     if source != "trt10":
         return f"{source} {metric}", None
-    hopper = row.get("hardware", "").startswith("H")
-    if not hopper:
+    if not row.get("hardware", "").startswith("H"):
         return "trtllm 1.0 B200 fp4", None
     try:
         dense = find_model(row.get("model", "")).moe is None
@@ -312,9 +306,7 @@ def _metric_of(row: Row, times: list[RequestTimes]) -> float:
 
 
 def _per_gpu(row: Row, tokens_per_s: float) -> float:
-    if not row["metric"].endswith("_per_gpu"):
-        return tokens_per_s
-    return tokens_per_s / whole(row, "count", 1)
+    return tokens_per_s / (whole(row, "count", 1) if row["metric"].endswith("_per_gpu") else 1)
 
 
 def _lengths(row: Row) -> tuple[float, float]:

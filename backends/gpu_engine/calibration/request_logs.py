@@ -102,14 +102,9 @@ def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
     """Read what the server did, or None where the log does not say."""
     if any(not row.get("first_token_s") or not row.get("last_token_s") for row in rows):
         return None
-    return [
-        RequestTimes(
-            request,
-            round(_number(row, "first_token_s", MAX_LOG_S) * 1e6),
-            round(_number(row, "last_token_s", MAX_LOG_S) * 1e6),
-        )
-        for row, request in zip(rows, requests_of(rows), strict=True)
-    ]
+    columns = ("first_token_s", "last_token_s")
+    times_us = [[round(_number(row, name, MAX_LOG_S) * 1e6) for name in columns] for row in rows]
+    return [RequestTimes(one, *both) for one, both in zip(requests_of(rows), times_us, strict=True)]
 
 
 def replay_log(rows: Sequence[Row], times: Sequence[RequestTimes]) -> list[dict[str, str]]:

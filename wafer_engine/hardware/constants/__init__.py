@@ -13,10 +13,10 @@ Constants = TypeVar("Constants", bound=msgspec.Struct)
 
 
 class DecodeConstants(msgspec.Struct, frozen=True):
-    """One transformer layer, one token, on a P x P grid; all in cycles."""
+    """One token's transformer layer, or one mesh GEMV, on a P x P grid; all in cycles."""
 
     mac: float = 0.0  # per multiply-accumulate of one core
-    start: float = 0.0  # per vector instruction started
+    start: float = 0.0  # per vector instruction started: in a GEMV, per input of a core's tile
     allreduce: float = 0.0  # per two-level allreduce, whatever its length
     hop: float = 0.0  # per allreduce and grid row
     rows: tuple[str, ...] = ()
@@ -30,16 +30,6 @@ class PrefillConstants(msgspec.Struct, frozen=True):
     vector: float = 0.0  # per compute-shift step and tile row or column: norms, rotations, copies
     step: float = 0.0  # per compute-shift step of each of the nine products
     lanes: int = 1  # vector lengths round up to a multiple of this
-    rows: tuple[str, ...] = ()
-
-
-class GemvConstants(msgspec.Struct, frozen=True):
-    """One mesh GEMV on a P x P grid; all in cycles."""
-
-    mac: float = 0.0  # per multiply-accumulate of one core
-    start: float = 0.0  # per input element of a core's tile
-    allreduce: float = 0.0
-    hop: float = 0.0  # per grid row
     rows: tuple[str, ...] = ()
 
 
@@ -75,7 +65,7 @@ class WaferConstants(msgspec.Struct, frozen=True, kw_only=True):
     generation: str
     decode: DecodeConstants = DecodeConstants()
     prefill: PrefillConstants = PrefillConstants()
-    gemv: GemvConstants | None = None
+    gemv: DecodeConstants | None = None
     gemm: GemmConstants | None = None
     summa: GemmConstants | None = None  # the vendor library's GEMM, for comparison
     pipeline_gemv: PipelineGemvConstants | None = None
