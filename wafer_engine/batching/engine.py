@@ -30,10 +30,10 @@ class EngineOutput(msgspec.Struct, gc=False):
     those after it are summed up to one row, stamped with the last one's time.
     """
 
-    sequence_ids: list[int]
-    num_tokens: list[int]
-    at_us: list[int]
-    finished: list[bool]  # whether that was its last token
+    sequence_ids: list[int] = []
+    num_tokens: list[int] = []
+    at_us: list[int] = []
+    finished: list[bool] = []  # whether that was its last token
 
     def append(self, sequence_id: int, num_tokens: int, at_us: int, finished: bool) -> None:
         self.sequence_ids.append(sequence_id)
@@ -68,7 +68,7 @@ class Engine:
         self._scheduler = Scheduler(cost.limits)
         self._sequences: dict[int, Sequence] = {}  # until their finish is fetched
         self._arriving: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, it)
-        self._output = _empty_output()  # rows not yet fetched
+        self._output = EngineOutput()  # rows not yet fetched
         # The present is `origin + offset`: whole microseconds and their fraction, so that long runs
         # of short steps lose no precision however large the clock's reading is.
         self._origin_us = 0
@@ -124,7 +124,7 @@ class Engine:
         tokens are in a later row. That spares the caller looking at every sequence each time.
         """
         self._catch_up(now_us)
-        output, self._output = self._output, _empty_output()
+        output, self._output = self._output, EngineOutput()
         for sequence_id, finished in zip(output.sequence_ids, output.finished, strict=True):
             if finished:
                 del self._sequences[sequence_id]
@@ -280,12 +280,7 @@ class Engine:
                     output.append(sequence.id, num_tokens, self._last_step_us, False)
 
     def _drop_rows(self, sequence_id: int) -> None:
-        rows, self._output = self._output, _empty_output()
-        columns = zip(rows.sequence_ids, rows.num_tokens, rows.at_us, rows.finished, strict=True)
-        for row in columns:
+        rows, self._output = self._output, EngineOutput()
+        for row in zip(rows.sequence_ids, rows.num_tokens, rows.at_us, rows.finished, strict=True):
             if row[0] != sequence_id:
                 self._output.append(*row)
-
-
-def _empty_output() -> EngineOutput:
-    return EngineOutput([], [], [], [])

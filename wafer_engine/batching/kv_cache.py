@@ -135,8 +135,10 @@ class KvCache:
                 self.unpin(kept)
                 kept = known
                 continue
-            if not self._make_entry_room():
-                break
+            if len(self._kept) >= self._max_kept:
+                if not self._evictable:
+                    break
+                self._evict_one()
             kept = self._add(prefix_hash, min(entry_tokens, num_tokens), kept)
         self.live_blocks -= self._full_blocks(kept) - shared
         return kept
@@ -153,14 +155,6 @@ class KvCache:
         self.kept_blocks += num_tokens // self.block_tokens - self._full_blocks(kept)
         kept.num_blocks += num_tokens // self.block_tokens - self._full_blocks(kept)
         kept.num_tokens = num_tokens
-
-    def _make_entry_room(self) -> bool:
-        if len(self._kept) < self._max_kept:
-            return True
-        if not self._evictable:
-            return False
-        self._evict_one()
-        return True
 
     def _evict_one(self) -> None:
         _, kept = self._evictable.popitem(last=False)

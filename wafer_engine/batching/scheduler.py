@@ -119,7 +119,8 @@ class Scheduler:
         self.num_generated_tokens += self.batch.num_seqs * num_steps
         finished = self.batch.advance(num_steps)
         for sequence in finished:
-            self._finish_decode(sequence)
+            self._release(sequence, finished=True)
+            sequence.status = SequenceStatus.FINISHED
         started = []
         for sequence, num_tokens in step.chunks:
             if sequence.status is not SequenceStatus.PREFILLING:
@@ -257,22 +258,15 @@ class Scheduler:
         sequence.status = SequenceStatus.FINISHED
         return True
 
-    def _finish_decode(self, sequence: Sequence) -> None:
-        kv_tokens = self.batch.kv_tokens(sequence)
-        self.batch.remove(sequence)
-        self._release_kv(sequence, kv_tokens, finished=True)
-        del self.running[sequence.id]
-        sequence.status = SequenceStatus.FINISHED
-
-    def _release(self, sequence: Sequence) -> None:
-        """Take a sequence off the running ones before it is finished."""
+    def _release(self, sequence: Sequence, *, finished: bool = False) -> None:
+        """Take a sequence off the running ones."""
         if sequence.status is SequenceStatus.DECODING:
             kv_tokens = self.batch.kv_tokens(sequence)
             self.batch.remove(sequence)
         else:
             kv_tokens = sequence.prefill_tokens  # its blocks were taken at admission
             del self._prefilling[sequence.id]
-        self._release_kv(sequence, kv_tokens, finished=False)
+        self._release_kv(sequence, kv_tokens, finished=finished)
         del self.running[sequence.id]
 
     def _release_kv(self, sequence: Sequence, kv_tokens: int, *, finished: bool) -> None:

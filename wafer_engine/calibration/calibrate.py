@@ -63,10 +63,7 @@ _NETWORK_US = 40_000.0  # published with the rows: 30-50 ms one way
 
 
 def calibrate(rows: Sequence[Row]) -> dict[str, WaferConstants | ServiceConstants]:
-    """Fit everything to the rows given: both generations, then the service on top.
-
-    Returns:
-        The constants by the names of their files: `wse2`, `wse3`, `service`.
+    """Fit everything to the rows given, by file names: both generations, the service on top.
 
     Raises:
         ValueError: A group of constants has no rows at all.
@@ -151,11 +148,10 @@ def _kinds_of(speeds: Sequence[Row], predictor: WaferRows) -> dict[str, list[Row
     for row in speeds:
         if predictor.predict(row).value is None:
             continue
+        cost = predictor.service_cost(row)
         if row.get("note", "").startswith(LAUNCH_DATE):
             kinds["launch"].append(row)
-            continue
-        cost = predictor.service_cost(row)
-        if cost.speculation.draft_tokens:
+        elif cost.speculation.draft_tokens:
             kinds["moe" if cost.model.moe else "dense"].append(row)
     return kinds
 
@@ -184,7 +180,7 @@ def leave_models_out(rows: Sequence[Row]) -> list[LeftOut]:
     kinds = _kinds_of(speeds, WaferRows())
     left_out = []
     for kind in ("dense", "moe"):
-        for shape in dict.fromkeys(_dimensions(row) for row in kinds[kind]):
+        for shape in dict.fromkeys(map(_dimensions, kinds[kind])):
             others = [row for row in kinds[kind] if _dimensions(row) != shape]
             if not others:
                 continue

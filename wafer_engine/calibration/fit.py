@@ -62,20 +62,16 @@ def row_errors(predict: Callable[[Row], Prediction], rows: Sequence[Row]) -> Vec
 
 def write_constants(folder: Path, fitted: Mapping[str, msgspec.Struct]) -> list[Path]:
     """Write one JSON file per set of constants into a folder."""
-    paths = []
     for name, constants in fitted.items():
-        path = folder / f"{name}.json"
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(constants), indent=2) + b"\n")
-        paths.append(path)
-    return paths
+        text = msgspec.json.format(msgspec.json.encode(constants), indent=2)
+        (folder / f"{name}.json").write_bytes(text + b"\n")
+    return [folder / f"{name}.json" for name in fitted]
 
 
 def fit_positive(
-    log_errors: Callable[[Vector], Vector],
-    start: Vector,
-    difference: float = 1e-5,
+    log_errors: Callable[[Vector], Vector], start: Vector, difference: float = 1e-5
 ) -> Vector:
-    """Find positive constants that make log errors small.
+    """Find positive constants, in the order of `start`, that make log errors small.
 
     Levenberg-Marquardt on the constants' logarithms, with a soft-L1 loss: an error far above
     `SOFT_SCALE` pulls by its size, not by its square.
@@ -85,16 +81,14 @@ def fit_positive(
         start: First guess, all above zero.
         difference: Step of the finite differences, in log space; wider for errors that jump, as a
             scheduler's do.
-
-    Returns:
-        The constants, in the order of `start`.
     """
     x = np.log(np.asarray(start, dtype=np.float64))
     damping = 1e-2
     errors = log_errors(np.exp(x))
     loss = soft_l1(errors)
     for _ in range(_MAX_STEPS):
-        jacobian = _jacobian(log_errors, x, errors, difference)
+        moved = (log_errors(np.exp(x + difference * unit)) for unit in np.eye(len(x)))
+        jacobian = np.stack([(there - errors) / difference for there in moved], axis=1)
         weights = 1.0 / np.sqrt(1.0 + (errors / SOFT_SCALE) ** 2)
         normal = jacobian.T @ (weights[:, None] * jacobian)
         gradient = jacobian.T @ (weights * errors)
@@ -118,14 +112,3 @@ def fit_positive(
 def soft_l1(errors: Vector) -> float:
     """Sum losses that grow by the square below `SOFT_SCALE` and by the size above it."""
     return float(np.sum(np.sqrt(1.0 + (errors / SOFT_SCALE) ** 2) - 1.0))
-
-
-def _jacobian(
-    log_errors: Callable[[Vector], Vector], x: Vector, errors: Vector, difference: float
-) -> npt.NDArray[np.float64]:
-    columns = []
-    for index in range(len(x)):
-        moved = x.copy()
-        moved[index] += difference
-        columns.append((log_errors(np.exp(moved)) - errors) / difference)
-    return np.stack(columns, axis=1)

@@ -93,11 +93,6 @@ class ModelShape(msgspec.Struct, frozen=True):
         return (routed * self.moe.num_layers + self.ffn * dense_layers) / self.num_layers
 
     @property
-    def attention_width(self) -> int:
-        """Query heads times head size: values in one token's queries."""
-        return self.num_heads * self.head_dim
-
-    @property
     def attention_macs_per_pair(self) -> int:
         """Multiply-accumulates of one layer for one (query, key) pair: scores, then values.
 
@@ -105,7 +100,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         """
         if self.latent_kv:
             return self.num_heads * (2 * self.latent_kv - 64)
-        return 2 * self.attention_width
+        return 2 * self.num_heads * self.head_dim
 
     def kv_bytes_per_token(self, kv_bits: float = 16.0) -> float:
         """KV cache of one token over all layers, in bytes; sliding layers count in full."""

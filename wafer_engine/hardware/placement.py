@@ -186,8 +186,7 @@ def _fewest_wafers(needs: Sequence[float], usable: float) -> int:
 def _balanced_cuts(needs: Sequence[float], num_wafers: int) -> list[int]:
     """Cut the parts into consecutive groups whose fullest is as empty as can be.
 
-    Returns:
-        `num_wafers + 1` indices; group w is parts[cuts[w]:cuts[w + 1]], never empty.
+    Group w is parts[cuts[w]:cuts[w + 1]], never empty.
     """
     count = len(needs)
     if num_wafers > count:
@@ -231,11 +230,8 @@ def _best_tiling(
 
     def tiling(percent: int) -> tuple[list[Region], int]:
         wanted_tokens = room_tokens * percent // 100
-        regions = [
-            region
-            for number, group in enumerate(groups)
-            for region in _tile_wafer(group, number, wafer, wanted_tokens)
-        ]
+        tiled = (_tile_wafer(part, i, wafer, wanted_tokens) for i, part in enumerate(groups))
+        regions = list(itertools.chain.from_iterable(tiled))
         return regions, min(_region_tokens(region, wafer) for region in regions)
 
     return max((tiling(percent) for percent in range(100, 79, -2)), key=lambda tiled: tiled[1])

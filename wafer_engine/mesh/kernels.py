@@ -14,7 +14,6 @@ from wafer_engine.hardware.constants import (
     DecodeConstants,
     GemmConstants,
     PipelineGemvConstants,
-    PrefillConstants,
     WaferConstants,
 )
 from wafer_engine.hardware.models import ModelShape
@@ -51,11 +50,7 @@ class Tiling(msgspec.Struct, frozen=True):
     @property
     def tiles(self) -> tuple[float, float, float]:
         """Per-core tile lengths of hidden, tokens and FFN."""
-        return (
-            self.pad_hidden / self.side,
-            self.pad_tokens / self.side,
-            self.pad_ffn / self.side,
-        )
+        return self.pad_hidden / self.side, self.pad_tokens / self.side, self.pad_ffn / self.side
 
 
 def tile(model: ModelShape, tokens: float, side: int) -> Tiling:
@@ -74,22 +69,10 @@ def decode_layer_cycles(tiling: Tiling, fit: DecodeConstants) -> float:
     )
 
 
-def prefill_layer_cycles(tiling: Tiling, fit: PrefillConstants) -> float:
-    """Count one layer for a whole prompt: P compute-shift steps in each product."""
-    rows = math.ceil(tiling.pad_tokens / tiling.side)
-    padded_rows = math.ceil(rows / fit.lanes) * fit.lanes
-    return tiling.side * (
-        tiling.macs_per_row * (fit.mac * padded_rows + fit.start)
-        + fit.vector * tiling.vectors_per_row
-        + fit.step * PRODUCTS_PER_LAYER
-    )
-
-
 def gemv_cycles(tile_length: float, side: int, fit: DecodeConstants) -> float:
     """Count a square mesh GEMV: a local product, then a two-level allreduce.
 
-    Args:
-        tile_length: Elements of the vector on one core; the core's matrix tile is its square.
+    A core has `tile_length` elements of the vector, and a matrix tile of its square.
     """
     local = fit.mac * tile_length * tile_length + fit.start * tile_length
     return local + fit.allreduce + fit.hop * side
@@ -117,9 +100,15 @@ def decode_tokens_per_s(
 def prefill_us(
     model: ModelShape, tiling: Tiling, wafer: WaferSpec, constants: WaferConstants
 ) -> float:
-    """Time to prefill one prompt, all layers, in microseconds."""
-    cycles = model.num_layers * prefill_layer_cycles(tiling, constants.prefill)
-    return wafer.cycles_to_us(cycles)
+    """Time to prefill one prompt, in microseconds: P compute-shift steps in each product."""
+    fit = constants.prefill
+    padded_rows = math.ceil(math.ceil(tiling.pad_tokens / tiling.side) / fit.lanes) * fit.lanes
+    layer_cycles = tiling.side * (
+        tiling.macs_per_row * (fit.mac * padded_rows + fit.start)
+        + fit.vector * tiling.vectors_per_row
+        + fit.step * PRODUCTS_PER_LAYER
+    )
+    return wafer.cycles_to_us(model.num_layers * layer_cycles)
 
 
 def request_us(

@@ -95,12 +95,8 @@ class Mesh:
         ends at once; the middles form the next level's groups; the last one sends the result back
         along the whole line.
 
-        Args:
-            tiles: Shape (side, side, ...).
-            along: The index that is summed over.
-
-        Returns:
-            Shape (side, ...): the result, indexed by the other direction, on all PEs of its line.
+        Tiles of shape (side, side, ...), summed over the index `along`, give (side, ...): the
+        result, indexed by the other direction, on all PEs of its line.
         """
         line = tiles if along == "rows" else tiles.swapaxes(0, 1)
         words = int(np.prod(tiles.shape[2:], dtype=np.int64))
@@ -221,9 +217,8 @@ class ShiftedCache:
         assert not self.num_tokens, "a prompt comes first"
         self.num_tokens = num_tokens
         numbers = iter(range(num_tokens))
-        self.rows = [
-            [next(numbers) for _ in range(self._share(row))] for row in range(self._mesh.side)
-        ]
+        shares = map(self._share, range(self._mesh.side))
+        self.rows = [[next(numbers) for _ in range(share)] for share in shares]
 
     def _share(self, row: int) -> int:
         """Tokens a row may hold: even shares, one more in the earlier rows where it must be."""
