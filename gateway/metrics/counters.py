@@ -136,15 +136,13 @@ class Counters(Collector):
             if metric.read is not None:
                 for values, value in metric.read(self.reports).items():
                     family.add_metric(values, float(value))  # it may be a bool
-            else:
-                self._add_counted(family, metric)
+                yield family
+                continue
+            by_name = self.histograms if metric.kind == "histogram" else self.counts
+            series: Series[Any] = by_name[metric.name]
+            for values, counter in tuple(series.items()):
+                family.add_metric(values, *counter.sample())
+            for values, created_s in tuple(series.created_s.items()):
+                named = dict(zip(labels, values, strict=True))
+                family.add_sample(f"{family.name}_created", named, created_s)
             yield family
-
-    def _add_counted(self, family: Any, metric: Metric) -> None:
-        by_name = self.histograms if metric.kind == "histogram" else self.counts
-        series: Series[Any] = by_name[metric.name]
-        for values, counter in tuple(series.items()):
-            family.add_metric(values, *counter.sample())
-        for values, created_s in tuple(series.created_s.items()):
-            labels = {label.name: value for label, value in zip(metric.labels, values, strict=True)}
-            family.add_sample(f"{family.name}_created", labels, created_s)

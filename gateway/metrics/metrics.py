@@ -36,10 +36,9 @@ LAG_INTERVAL_S = 0.25  # between two looks at the event loop's lag
 
 
 class Metrics(Counters):
-    """The process's metrics, methods to report with, and `render` for the scrape.
+    """The process's metrics; all of it belongs to the event loop's thread.
 
-    What takes no working out needs no method: it is counted by its name. Not thread-safe on
-    purpose: all of it belongs to the event loop's thread.
+    What takes no working out needs no method: it is counted by its name.
     """
 
     def __init__(
@@ -50,13 +49,7 @@ class Metrics(Counters):
         experience: Experience | None = None,
         ledger_report: Callable[[], LedgerReport] = LedgerReport,
     ) -> None:
-        """Registers everything.
-
-        Args:
-            version: The gateway's version, for `lanewise_build_info`.
-            backends: Gives a snapshot of every backend; called once per scrape, on the loop.
-            experience: Read at each scrape, as is what comes next.
-        """
+        """`backends` gives a snapshot of each; it and the rest are read at each scrape."""
         ours = (metric for metric in METRICS if metric.owner == "gateway")
         super().__init__(ours, Reports(version=version), time.time)
         self.registry = prometheus_client.CollectorRegistry()

@@ -1,6 +1,7 @@
 """What the metrics' table is made of: metrics, panels and rows, and how a panel draws."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -74,9 +75,8 @@ class Row:
     def __init__(self, title: str, *members: Panel | Metric) -> None:
         self.title = title
         self.panels = tuple(member for member in members if isinstance(member, Panel))
-        self.metrics: tuple[Metric, ...] = ()
-        for member in members:
-            self.metrics += member.metrics if isinstance(member, Panel) else (member,)
+        each = (m.metrics if isinstance(m, Panel) else (m,) for m in members)
+        self.metrics = tuple(chain.from_iterable(each))
 
 
 def _rate_of(metric: str, *by: str) -> str:

@@ -11,7 +11,7 @@ from gateway.metrics import labels as by
 from gateway.metrics.record import Label, Metric, Panel, Row, line, over, quantile, quantiles, rate
 from gateway.metrics.reports import per_backend, per_label, per_model, single
 
-VLLM = (by.MODEL_NAME, by.ENGINE)
+VLLM = (Label("model_name"), Label("engine"))  # as vLLM calls them
 
 
 def _kv_usage(stats: BackendStats) -> float:
@@ -52,7 +52,7 @@ TASKS = Row("Tasks",
             (by.ROUTE, by.MODEL, by.TOKEN_TYPE), rate("model", "type"))),
     Panel("Version", "short", "Processes by version.",
         Metric("lanewise_build_info", "gauge", "The gateway that answers.",
-            (by.VERSION,), over("count", "version"),
+            (Label("version"),), over("count", "version"),
             read=per_label(lambda reports: {reports.version: 1}), merge="max"),
         is_stat=True),
 )
@@ -163,7 +163,7 @@ POOLS = Row("Pools",
             rate("group", "tier", "result", "limit", "mode"))),
     Panel("Calls to the pools", "s", "95th percentile.",
         Metric("lanewise_ratelimit_redis_seconds", "histogram", "One call to the pools.",
-            (by.POOL_CALL, by.CALL_STATUS), quantile(0.95, "op", "status"), REDIS_S)),
+            (by.POOL_CALL, Label("status", ("ok", "error"))), quantile(0.95, "op", "status"), REDIS_S)),
     Panel("Reserved and settled tokens", "short", "Reserved now, and charged per second.",
         Metric("lanewise_ratelimit_reserved_tokens", "gauge",
             "Tokens reserved by this process and not settled yet.",
@@ -237,7 +237,7 @@ POOLS = Row("Pools",
     Panel("Capacity moves", "short",
         "Steps of the limit, and tasks refused for want of capacity, per second.",
         Metric("lanewise_capacity_steps_total", "counter", "Moves of the limit.",
-            (by.GROUP, by.DIRECTION), rate("group", "direction"),
+            (by.GROUP, Label("direction", ("up", "down"))), rate("group", "direction"),
             starts_at_zero=True, has_created=True),
         Metric("lanewise_capacity_shed_total", "counter",
             "Tasks refused since their group of engines, or their tenant's share of it, was full.",
@@ -326,7 +326,7 @@ BACKENDS = Row("Backends",
             read=per_backend(lambda stats: stats.num_warming)),
         Metric("lanewise_warm_ups_total", "counter",
             "Warm-ups that ended, by how far the backend was ready then.",
-            (by.BACKEND, by.WARM_STATE),
+            (by.BACKEND, Label("state")),
             rate("backend", "state", legend="{{backend}}: {{state}}", or_zero=True),
             has_created=True),
         Metric("lanewise_warm_up_tokens_total", "counter",

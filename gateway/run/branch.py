@@ -4,23 +4,16 @@ An edge: it calls other edges.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
-from backends.contract import (
-    NO_USAGE,
-    BackendError,
-    Delta,
-    Finish,
-    FinishReason,
-    Generation,
-    Usage,
-)
+from backends.contract import NO_USAGE, BackendError, Delta, Finish, FinishReason, Generation, Usage
 from gateway.run.side_reservations import PendingReservation, Settle
 from gateway.wire.routing import RoutedGeneration, RoutedVariations
-from router.strategies.actions import StartBranch
 from router.strategies.breadth import Vary
+from router.strategies.part_requests import TaskPart
 from router.strategies.subtasks import Subtask
 
 
@@ -41,60 +34,44 @@ class TokenTimes(msgspec.Struct):
     last_at_us: int
     seen_us: int = 0  # by the gateway's clock
 
-    def tpot_us(self, usage: Usage) -> float | None:
-        """Mean time between its tokens; None with fewer than two."""
-        if usage.num_output_tokens < 2:
-            return None
-        return (self.last_at_us - self.first_at_us) / (usage.num_output_tokens - 1)
 
-
+@dataclass(slots=True, eq=False)
 class Branch:
     """One generation of a run, and its sink."""
 
-    __slots__ = (
-        *("_run", "backend", "backend_index", "cancelled", "failed", "generation", "gives_way"),
-        *("num_prompt_tokens", "num_streamed_tokens", "number", "own_reservation", "part"),
-        *("pending", "settle", "started_us", "times", "usage"),
-    )
-
-    def __init__(self, run: Listener, start: StartBranch, backend: str, started_us: int) -> None:
-        self._run = run
-        self.number = start.branch
-        self.part = start.part
-        self.backend_index = start.backend_index
-        self.backend = backend  # changes with a failover
-        self.own_reservation = start.own_reservation
-        self.started_us = started_us
-        self.generation: Generation | None = None  # None: not started, or refused
-        self.pending: PendingReservation | None = None  # its own, until it is decided
-        self.settle: Settle | None = None  # its own reservation, once it has that
-        self.usage: Usage | None = None  # once it is over
-        self.times: TokenTimes | None = None  # once it has a token
-        self.num_prompt_tokens = 0
-        self.num_streamed_tokens = 0
-        self.cancelled = False
-        self.failed = False
-        self.gives_way = False  # cancelled by its strategy, not from outside
+    run: Listener
+    number: int
+    backend_index: int
+    part: TaskPart
+    own_reservation: bool
+    backend: str  # changes with a failover
+    started_us: int
+    generation: Generation | None = None  # None: not started, or refused
+    pending: PendingReservation | None = None  # its own, until it is decided
+    settle: Settle | None = None  # its own reservation, once it has that
+    usage: Usage | None = None  # once it is over
+    times: TokenTimes | None = None  # once it has a token
+    num_prompt_tokens: int = 0
+    num_streamed_tokens: int = 0
+    cancelled: bool = False
+    failed: bool = False
+    gives_way: bool = False  # cancelled by its strategy, not from outside
 
     def push(self, delta: Delta) -> None:
         try:
-            self._run.on_delta(self, delta)
+            self.run.on_delta(self, delta)
         except Exception as error:  # a fault in one response must not reach its engine
-            self._run.break_off(error)
+            self.run.break_off(error)
 
     def finish(self, finish: Finish) -> None:
         try:
-            self._run.on_finish(self, finish)
+            self.run.on_finish(self, finish)
         except Exception as error:
-            self._run.break_off(error)
+            self.run.break_off(error)
 
     def fail(self, error: BackendError, at_us: int) -> None:
         """End it: its backend does not take it, or the pools."""
         self.finish(Finish(FinishReason.ERROR, NO_USAGE, at_us, error))
-
-    def break_off(self, error: Exception) -> None:
-        """End the whole run for a fault of ours."""
-        self._run.break_off(error)
 
     def cancel(self) -> None:
         """Stop the generation now; harmless once it is over."""
@@ -119,7 +96,10 @@ class Branch:
     @property
     def tpot_us(self) -> float | None:
         """Mean time between its tokens; None with fewer than two."""
-        return None if self.times is None else self.times.tpot_us(self.usage or NO_USAGE)
+        num_tokens = 0 if self.usage is None else self.usage.num_output_tokens
+        if self.times is None or num_tokens < 2:
+            return None
+        return (self.times.last_at_us - self.times.first_at_us) / (num_tokens - 1)
 
     @property
     def waits(self) -> bool:
@@ -157,10 +137,7 @@ class Branches(dict[int, Branch]):
         return totals
 
     def own_usages(self) -> list[Usage]:
-        """What was used so far of the task's own reservation, by backend index.
-
-        What is cached is known only of branches that are over.
-        """
+        """What was used so far of the task's own reservation, by backend index."""
         totals = [NO_USAGE] * len(self.backends)
         for branch in self.values():
             if not branch.own_reservation:

@@ -82,8 +82,34 @@ class SideReservations:
         """
         pending = PendingReservation()
         demand = Demand(group, self._cost(group, expected))
-        call = self._take(name, pending, demand, used, granted, refused)
-        self._keep(self._gw.spawn(call))
+
+        async def taken() -> None:
+            try:
+                grant = await self._admitted(name, pending, demand)
+            except ProtocolError as error:
+                refused(error)
+                return
+            except PoolsUnavailable as error:
+                message = f"the rate-limit pools are away: {error}"
+                refused(ProtocolError("server_is_overloaded", message))
+                return
+            except Exception:
+                logger.exception("a part of task %s could not be reserved for", self._task.id)
+                refused(ProtocolError("server_error", "the gateway failed"))
+                return
+            gw = self._gw
+            if grant.reservation is None:
+                refused(self._refusal(group, grant))
+                return
+            tier = self._task.tenant.tier
+            gw.metrics.ratelimit(group=group, tier=tier, result="admit", mode=grant.mode)
+            gw.metrics.reserved((demand,))
+            gw.live[grant.reservation.id] = Live(
+                grant.reservation, self._job, lambda: {group: self._cost(group, used())}
+            )
+            granted(partial(self._settle, grant.reservation))
+
+        self._keep(self._gw.spawn(taken()))
         return pending
 
     def _settle(self, reservation: Reservation, usage: Usage) -> None:
@@ -95,40 +121,6 @@ class SideReservations:
         """Wait until nothing is under way; cancelling the wait cancels nothing else."""
         while self._under_way:
             await asyncio.wait(self._under_way)
-
-    async def _take(
-        self,
-        name: str,
-        pending: PendingReservation,
-        demand: Demand,
-        used: Callable[[], Usage],
-        granted: Callable[[Settle], None],
-        refused: Callable[[ProtocolError], None],
-    ) -> None:
-        try:
-            grant = await self._admitted(name, pending, demand)
-        except ProtocolError as error:
-            refused(error)
-            return
-        except PoolsUnavailable as error:
-            message = f"the rate-limit pools are away: {error}"
-            refused(ProtocolError("server_is_overloaded", message))
-            return
-        except Exception:
-            logger.exception("a part of task %s could not be reserved for", self._task.id)
-            refused(ProtocolError("server_error", "the gateway failed"))
-            return
-        gw, group = self._gw, demand.group
-        if grant.reservation is None:
-            refused(self._refusal(group, grant))
-            return
-        tier = self._task.tenant.tier
-        gw.metrics.ratelimit(group=group, tier=tier, result="admit", mode=grant.mode)
-        gw.metrics.reserved((demand,))
-        gw.live[grant.reservation.id] = Live(
-            grant.reservation, self._job, lambda: {group: self._cost(group, used())}
-        )
-        granted(partial(self._settle, grant.reservation))
 
     async def _admitted(self, name: str, pending: PendingReservation, demand: Demand) -> Grant:
         """What the pools say, now or after waiting.

@@ -101,7 +101,7 @@ class BranchStarter:
             try:
                 self._generate(branch, request)
             except Exception as error:
-                branch.break_off(error)
+                branch.run.break_off(error)
 
         def refused(error: ProtocolError) -> None:
             if branch.usage is None:

@@ -105,27 +105,23 @@ def conversation_state(
     recent = list(islice(reversed(items), MAX_ITEMS))  # newest first
     since_prompt = list(takewhile(lambda entry: not is_user(entry), recent))
     answers_tools = is_tool_output(recent[0])
-    signs: list[str] = []
-    evidence = 0.0
+    signs: list[tuple[float, str]] = []  # evidence, and what it is
     dissatisfied = goes_on = False
     if answers_tools:
         reports = [entry for entry in since_prompt if is_tool_output(entry)][:MAX_REPORTS]
         num_failing = sum(map(_fails, reports)) if _fails(reports[0]) else 0
         if num_failing:
-            signs.append(f"{num_failing} of the last {len(reports)} tool outputs report failures")
-            evidence += FAILING * num_failing
+            words = f"{num_failing} of the last {len(reports)} tool outputs report failures"
+            signs.append((FAILING * num_failing, words))
         num_grown = sum(entry.num_tokens for entry in since_prompt)
         if num_grown >= GROWN_TOKENS:
-            signs.append(f"{num_grown} tokens since the ask")
-            evidence += GROWTH
+            signs.append((GROWTH, f"{num_grown} tokens since the ask"))
     elif is_user(recent[0]):
         prompt, *earlier = (_text(entry) for entry in recent if is_user(entry))
         if any(_same(prompt, other) for other in earlier):
-            signs.append("the same ask again")
-            evidence += REPEATED
+            signs.append((REPEATED, "the same ask again"))
         if earlier and any(complaint in prompt.lower() for complaint in _COMPLAINTS):
-            signs.append("a complaint about the last answer")
-            evidence += COMPLAINT
+            signs.append((COMPLAINT, "a complaint about the last answer"))
         dissatisfied = bool(signs)
         goes_on = bool(earlier) and len(_words(prompt)) < MIN_PROMPT_WORDS
     brought = takewhile(lambda entry: is_user(entry) or is_tool_output(entry), recent)
@@ -136,8 +132,8 @@ def conversation_state(
             num_prompt_tokens - sum(entry.num_tokens for entry in brought),
         ),
         answers_tools=answers_tools,
-        evidence=evidence,
-        signs=tuple(signs),
+        evidence=sum((size for size, _ in signs), 0.0),
+        signs=tuple(words for _, words in signs),
         dissatisfied=dissatisfied,
         goes_on=goes_on,
     )

@@ -30,7 +30,7 @@ from backends.contract import (
     Usage,
 )
 from router.strategies.actions import DEEP, FAST, Action, Phase, StartBranch
-from router.strategies.items import joined, text_of
+from router.strategies.items import text_of
 from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import ADDED_TOKENS, TaskPart, behind, in_words
 from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at_most, reading
@@ -115,7 +115,9 @@ class Breadth(Machine):
                 self._said[branch].clear()  # half an answer, never seen
         elif self._speaker != branch and self._said[branch]:
             self._ready.append(branch)
-        return self._go_on(branch)
+        actions = self._next_speaker() if self._speaker in (None, branch) else []
+        all_over = all(self._is_over(number) for number in range(self._judge))
+        return actions + self._conclude() if all_over else actions
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
         running = [number for number in range(self._judge) if not self._is_over(number)]
@@ -139,12 +141,6 @@ class Breadth(Machine):
     def may_start(self, backend_index: int) -> bool:
         return backend_index == DEEP and self._judged and not self._concluded
 
-    def _go_on(self, ended: int) -> list[Action]:
-        """A variation is over: show the next, and conclude after the last."""
-        actions = self._next_speaker() if self._speaker in (None, ended) else []
-        all_over = all(self._is_over(number) for number in range(self._judge))
-        return actions + self._conclude() if all_over else actions
-
     def _next_speaker(self) -> list[Action]:
         """Show what has ended meanwhile, whole; then let one of those under way stream."""
         actions: list[Action] = []
@@ -162,7 +158,7 @@ class Breadth(Machine):
         phase: Phase = "commentary" if self._judged else "final_answer"
         new = self._said[number][self._num_shown[number] :]
         self._num_shown[number] += len(new)
-        return [self._items.forward(number, delta, phase) for delta in joined(new)]
+        return self._forward_held(number, new, phase)
 
     def _conclude(self) -> list[Action]:
         """All variations are over."""

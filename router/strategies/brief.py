@@ -11,7 +11,6 @@ If the deep engine fails before a word of it was seen, the fast one is asked for
 from backends.contract import Delta, DeltaKind, Finish, FinishReason, GenerateRequest, Usage
 from router.strategies.actions import DEEP, FAST, Action, StartBranch
 from router.strategies.hedge import Hedge
-from router.strategies.items import joined
 from router.strategies.machine import NOBODY, Machine
 from router.strategies.part_requests import ADDED_TOKENS, TaskPart, in_words, shows_commentary
 from router.strategies.record import StrategyOptions, StrategyRecord, Usages, at_most, reading
@@ -89,9 +88,7 @@ class Brief(Machine):
         deep = self._finishes.get(DEEP)
         if deep is not None and deep.reason is FinishReason.ERROR:
             return self._replace()
-        actions: list[Action] = [
-            self._items.forward(DEEP, delta, "final_answer") for delta in joined(self._held)
-        ]
+        actions = self._forward_held(DEEP, self._held, "final_answer")
         self._held.clear()
         return actions if deep is None else actions + self._conclude()
 
@@ -115,7 +112,7 @@ class Brief(Machine):
 def _machine(_options: StrategyOptions, request: GenerateRequest) -> Machine:
     if shows_commentary(request):
         return Brief()
-    return Hedge(after_us=None, own_reservation=False)  # nothing is said before the deep answer
+    return Hedge(after_us=None)  # nothing is said before the deep answer
 
 
 def _usage(_options: StrategyOptions, once: Usage) -> Usages:

@@ -26,14 +26,10 @@ class HedgeOptions(StrategyOptions, frozen=True, kw_only=True):
 class Hedge(Machine):
     """The deep answer, unless it keeps one waiting."""
 
-    def __init__(self, after_us: int | None, *, own_reservation: bool = True) -> None:
-        """`after_us`: how long to wait for the deep engine; None: until it fails.
-
-        `own_reservation`: the task itself has reserved nothing of the fast engine.
-        """
+    def __init__(self, after_us: int | None) -> None:
+        """`after_us`: how long deep may be silent. None: until it fails; fast is reserved then."""
         super().__init__()
         self._after_us = after_us
-        self._own_reservation = own_reservation
         self._begun = {DEEP}
         self._winner: int | None = None  # the branch whose token came first
 
@@ -59,13 +55,13 @@ class Hedge(Machine):
         return [*rival, *self._end(finish, replaceable=self._winner != branch)]
 
     def may_start(self, backend_index: int) -> bool:
-        return backend_index == FAST and not self._own_reservation and FAST not in self._begun
+        return backend_index == FAST and self._after_us is None and FAST not in self._begun
 
     def _join(self) -> list[Action]:
         if FAST in self._begun:
             return []
         self._begun.add(FAST)
-        return [StartBranch(FAST, FAST, own_reservation=self._own_reservation)]
+        return [StartBranch(FAST, FAST, own_reservation=self._after_us is not None)]
 
     def _win(self, branch: int) -> list[Action]:
         self._winner = branch

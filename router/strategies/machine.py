@@ -1,8 +1,8 @@
 """A strategy at work: deltas and finishes of its branches come in, actions go out."""
 
 from backends.contract import Delta, Finish, FinishReason, Usage
-from router.strategies.actions import Action, CancelBranch, EndRun, WakeAt
-from router.strategies.items import Items
+from router.strategies.actions import Action, CancelBranch, EndRun, Phase, WakeAt
+from router.strategies.items import Items, joined
 
 # Ours: how long a helping engine may be silent before the answer goes on without it. Far above any
 # wait between two tokens of an engine that works, far below an upstream's own time limits.
@@ -70,6 +70,9 @@ class Machine:
     def _cancel(self, branch: int, *, is_silent: bool = False) -> CancelBranch:
         self._cancelled.add(branch)
         return CancelBranch(branch, is_silent)
+
+    def _forward_held(self, branch: int, held: list[Delta], phase: Phase) -> list[Action]:
+        return [self._items.forward(branch, delta, phase) for delta in joined(held)]
 
     def _end(self, answer: Finish, *, replaceable: bool) -> list[Action]:
         """End as `answer` finished, or as another branch that may stand in for its failure."""

@@ -9,7 +9,6 @@ if both fail, or if the answer itself broke off in the middle.
 
 from backends.contract import Delta, Finish, FinishReason
 from router.strategies.actions import DEEP, FAST, Action, StartBranch
-from router.strategies.items import joined
 from router.strategies.machine import Machine
 from router.strategies.record import StrategyOptions, StrategyRecord
 
@@ -41,12 +40,8 @@ class Race(Machine):
         return self._conclude(finish)
 
     def _release(self, branch: int) -> list[Action]:
-        held = self._held[branch]
-        actions: list[Action] = [
-            self._items.forward(branch, delta, "final_answer") for delta in joined(held)
-        ]
-        self._held[0].clear()
-        self._held[1].clear()
+        actions = self._forward_held(branch, self._held[branch], "final_answer")
+        self._held[branch].clear()
         return actions
 
     def _conclude(self, finish: Finish) -> list[Action]:

@@ -451,9 +451,12 @@ async def test_a_finish_after_the_wait_was_cancelled_is_harmless() -> None:
 @pytest.mark.parametrize(
     ("num_output_tokens", "tpot_us"), [(0, None), (1, None), (2, 90.0), (10, 10.0)]
 )
-def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
-    usage = Usage(num_output_tokens=num_output_tokens)
-    assert TokenTimes(10, 100, 5).tpot_us(usage) == tpot_us
+async def test_tpot(num_output_tokens: int, tpot_us: float | None) -> None:
+    stage = Stage(None)
+    stage.start()
+    branch = stage.run.branches[0]
+    branch.times, branch.usage = TokenTimes(10, 100, 5), Usage(num_output_tokens=num_output_tokens)
+    assert branch.tpot_us == tpot_us
 
 
 async def test_a_fault_of_ours_ends_its_run_and_spares_the_engine() -> None:
