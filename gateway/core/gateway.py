@@ -28,9 +28,9 @@ from gateway.transport.outbox import Outbox
 from gateway.wire.sealing import Seals, make_seals
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.learn.experience import Experience
+from router.pools.capped_pools import TaskPools
 from router.pools.cost import Weights
 from router.pools.pools import Reservation
-from router.pools.task_pools import TaskPools
 
 
 @dataclass(slots=True)

@@ -9,8 +9,7 @@ from router.classify.task import Route
 from router.decide.decision import Reason
 from router.learn.drift import SIGNALS, Sign
 from router.learn.pending_outcomes import OutcomeSource
-from router.pools.pools import GROUPS, PoolsMode, Shed, Unit
-from router.pools.report import PoolCall
+from router.pools.pools import GROUPS, PoolCall, PoolsMode, Shed, Unit
 from router.strategies.table import STRATEGIES
 
 Outcome = Literal["ok", "rate_limited", "shed", "timeout", "error", "cancelled", "invalid"]

@@ -24,8 +24,7 @@ from gateway.store.reports import LedgerReport, Recorded
 from router.classify.task import Route
 from router.learn.experience import Experience
 from router.learn.report import learning_report
-from router.pools.pools import Demand, PoolsMode, Unit
-from router.pools.report import PoolCall, PoolsReport
+from router.pools.pools import Demand, PoolCall, PoolsMode, PoolsReport, Unit
 from router.strategies.table import STRATEGIES
 
 CONTENT_TYPE = prometheus_client.exposition.CONTENT_TYPE_LATEST

@@ -8,7 +8,7 @@ from backends.contract import BackendStats
 from gateway.store.reports import LedgerReport
 from router.learn.experience import Experience
 from router.learn.report import LearningReport, learning_report
-from router.pools.report import PoolsReport
+from router.pools.pools import PoolsReport
 
 
 class WorkersReport(msgspec.Struct, frozen=True):

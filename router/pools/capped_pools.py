@@ -7,7 +7,7 @@ An edge: it calls other edges.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -21,13 +21,12 @@ FULL_WAIT_US = 1_000_000  # nobody knows when a slot falls free
 
 
 class CappedPools:
-    """Satisfies `TaskPools`. It closes neither its pools nor its leases."""
+    """`FailoverPools`' methods, as whoever runs tasks calls them. It closes nothing."""
 
     def __init__(self, pools: FailoverPools, ceiling_leases: CeilingLeases) -> None:
         self._pools = pools
         self._ceiling_leases = ceiling_leases
-        # Reservation id -> groups of which it has a slot.
-        self._slots: dict[str, frozenset[BackendGroup]] = {}
+        self._slots: dict[str, frozenset[BackendGroup]] = {}  # by reservation id
 
     @property
     def mode(self) -> PoolsMode:
@@ -88,3 +87,6 @@ class CappedPools:
         ceiling = self._ceiling_leases.ceiling(group)
         balances = (Balance(group, "concurrent", ceiling, 0, 0),)
         return Grant(None, None, balances, FULL_WAIT_US, (group, "concurrent"))
+
+
+TaskPools: TypeAlias = FailoverPools | CappedPools  # as whoever runs tasks uses them

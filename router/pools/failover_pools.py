@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,11 +29,19 @@ from router.classify.task import Tenant
 from router.pools.breaker import Breaker
 from router.pools.heartbeat import Pulse
 from router.pools.local_pools import LocalPools, OnBlind, WhenAway
-from router.pools.pools import Balance, Demand, Grant, PoolsMode, Reservation
+from router.pools.pools import (
+    Balance,
+    Demand,
+    Grant,
+    PoolCall,
+    PoolsMode,
+    PoolsReport,
+    Reservation,
+)
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
-from router.pools.report import PoolCall, PoolsReport
 
 logger = logging.getLogger("lanewise")
+Answer = TypeVar("Answer")
 
 MAX_CHARGE_AGE_US = 60_000_000  # a settlement older than that finds its pool full anyway
 MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond them the oldest is charged to none
@@ -58,7 +66,7 @@ class _Unsettled(msgspec.Struct):
 
 
 class FailoverPools:
-    """Satisfies `TaskPools`. Calls are for one event loop; cancelling one undoes nothing."""
+    """See the module. Calls are for one event loop; cancelling one undoes nothing."""
 
     def __init__(
         self,
@@ -78,7 +86,7 @@ class FailoverPools:
         Args:
             redis: The shared pools. Closed with this.
             clock_us: Monotonic.
-            wall_us: Unix time, whose days a daily budget follows; None: `clock_us` says it too.
+            wall_us: Unix time, whose days a daily budget follows; None: the same as `clock_us`.
             beat: Says that this gateway lives, and hears how many do; None: it is the only one.
             when_away: What each group does without Redis; one not named goes on locally.
             on_blind: Whether to go on alone if Redis has never answered.
@@ -149,13 +157,11 @@ class FailoverPools:
         """
         if not self._breaker.is_closed:
             return self._reserve_locally(tenant, reservation_id, ranked_demands)
-        started_us = self._clock_us()
+        sent = self._redis.reserve_first(tenant, reservation_id, ranked_demands)
         try:
-            grant = await self._redis.reserve_first(tenant, reservation_id, ranked_demands)
-        except PoolsUnavailable as error:
-            self._failed("admit", started_us, error)
+            grant = await self._noted("admit", sent, self._clock_us())
+        except PoolsUnavailable:
             return self._reserve_locally(tenant, reservation_id, ranked_demands)
-        self._answered("admit", started_us)
         self._local.note(tenant.id, grant.balances, self._wall_us())
         if grant.reservation is not None:
             self._hold(tenant, grant.reservation, is_local=False)
@@ -164,9 +170,9 @@ class FailoverPools:
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
     ) -> Coroutine[Any, Any, None]:
-        """Give the slots back and charge actual tokens; a group not named used none.
+        """Release the slots and charge actual tokens; a group not named used none.
 
-        What Redis is told is sent when this is called; what it returns must be awaited, and then
+        The call to Redis is sent when this is called; what it returns must be awaited, and then
         Redis has answered. It never fails: what Redis does not hear now it hears when it is back.
         """
         held = self._held.pop(reservation.id, None)
@@ -187,30 +193,20 @@ class FailoverPools:
 
     async def _settled(self, entry: _Unsettled, sent: Coroutine[Any, Any, Any] | None) -> None:
         try:
-            await self._charged_or_put_off(entry, sent)
-        finally:
-            self._on_settled(entry.held.reservation)
-
-    async def _charged_or_put_off(
-        self, entry: _Unsettled, sent: Coroutine[Any, Any, Any] | None
-    ) -> None:
-        if sent is None:
-            self._put_off(entry)
-            return
-        started_us = entry.ended_us
-        try:
-            await sent
-        except PoolsUnavailable as error:
-            self._failed("settle", started_us, error)
+            if sent is None:
+                self._put_off(entry)
+            else:
+                await self._noted("settle", sent, entry.ended_us)
+        except PoolsUnavailable:
             self._put_off(entry)
         except asyncio.CancelledError:
             self._put_off(entry)  # settling twice is harmless
             raise
-        else:
-            self._answered("settle", started_us)
+        finally:
+            self._on_settled(entry.held.reservation)
 
     async def extend(self, reservation: Reservation) -> Reservation:
-        """Hold what `extended` added, or give back what `shrunk` left out.
+        """Hold what `extended` added, or release what `shrunk` left out.
 
         Returns what is held now. That is what it was before where Redis is away, and still both
         where it gave no answer: then extend it again.
@@ -230,13 +226,10 @@ class FailoverPools:
         if not self._breaker.is_closed:
             return known
         held.reservation = reservation
-        started_us = self._clock_us()
         try:
-            await self._redis.extend(reservation)
-        except PoolsUnavailable as error:
-            self._failed("extend", started_us, error)
+            await self._noted("extend", self._redis.extend(reservation), self._clock_us())
+        except PoolsUnavailable:
             return reservation
-        self._answered("extend", started_us)
         if held.reservation is reservation:
             held.reservation = certain
             if reservation.released and reservation.id in self._held:
@@ -254,20 +247,16 @@ class FailoverPools:
         held = [held.reservation for held in self._held.values() if held.in_redis]
         if not held or not self._breaker.is_closed:
             return
-        started_us = self._clock_us()
         try:
-            renewal = await self._redis.renew(held)
-        except PoolsUnavailable as error:
-            self._failed("renew", started_us, error)
-        else:
-            self._answered("renew", started_us)
-            if renewal.num_anew:
-                logger.warning(
-                    "%d of %d leases were gone and have been taken anew: renewals came too late, "
-                    "Redis lost its last writes, or its clock stepped forward",
-                    renewal.num_anew,
-                    len(held),
-                )
+            renewal = await self._noted("renew", self._redis.renew(held), self._clock_us())
+        except PoolsUnavailable:
+            return
+        if renewal.num_anew:
+            logger.warning(
+                "%d of %d leases were gone and have been taken anew: renewals came too late, "
+                "Redis lost its last writes, or its clock stepped forward",
+                *(renewal.num_anew, len(held)),
+            )
 
     async def reap(self) -> int:
         """Release what crashed gateways held; returns how many leases. Call it twice a second."""
@@ -298,9 +287,9 @@ class FailoverPools:
     # -- what the gateway does again and again -------------------------------------------------
 
     async def check(self) -> None:
-        """Look whether Redis answers; go back to it once it has, twice. Call it after `pause_us`.
+        """Look whether Redis answers; return to it once it has, twice. Call it after `pause_us`.
 
-        Cancelling is safe: what was not said yet is said next time.
+        Cancelling is safe: what was not sent yet is sent next time.
         """
         started_us = self._clock_us()
         try:
@@ -373,29 +362,19 @@ class FailoverPools:
         return grant
 
     def _hold(self, tenant: Tenant, reservation: Reservation, *, is_local: bool) -> None:
-        name = reservation.id
-        if name not in self._held:
-            self._held[name] = held = _Held(
-                tenant,
-                reservation,
-                is_local=is_local,
-                in_redis=not is_local,
-                counted=reservation,
-            )
-            self._local.hold(reservation)
-            if is_local:
-                self._unadopted[name] = held
+        if reservation.id in self._held:
+            return
+        held = _Held(tenant, reservation, is_local, not is_local, reservation)
+        self._held[reservation.id] = held
+        self._local.hold(reservation)
+        if is_local:
+            self._unadopted[reservation.id] = held
 
     def _put_off(self, entry: _Unsettled) -> None:
         if len(self._unsettled) >= MAX_UNSETTLED:
             self._unsettled.popleft()
             self._num_uncharged += 1
         self._unsettled.append(entry)
-
-    async def _adopt_live(self, held: _Held) -> None:
-        """Adopt it unless it was settled meanwhile: what is settled must not come back."""
-        if held.reservation.id in self._held:
-            await self._adopt(held)
 
     async def _adopt(self, held: _Held) -> None:
         if held.reservation.former is not None:
@@ -413,9 +392,14 @@ class FailoverPools:
 
     async def _bring_up_to_date(self, held: Iterable[_Held]) -> None:
         """Adopt these, then charge what waits; a failure leaves the rest for the next time."""
+
+        async def adopt_live(each: _Held) -> None:
+            if each.reservation.id in self._held:  # what is settled must not come back
+                await self._adopt(each)
+
         adopted = list(held)
         for start in range(0, len(adopted), MAX_AT_ONCE):
-            await _all(self._adopt_live(each) for each in adopted[start : start + MAX_AT_ONCE])
+            await _all(adopt_live(each) for each in adopted[start : start + MAX_AT_ONCE])
         await self._charge_unsettled()
 
     async def _charge_unsettled(self) -> None:
@@ -443,17 +427,23 @@ class FailoverPools:
         self._num_recoveries += 1
         logger.info("Redis answers again: tasks meet the shared pools")
 
-    def _answered(self, call: PoolCall, started_us: int) -> None:
+    async def _noted(
+        self, call: PoolCall, sent: Coroutine[Any, Any, Answer], started_us: int
+    ) -> Answer:
+        """The answer to a call; the breaker and the metrics hear whether it came."""
+        try:
+            answer = await sent
+        except PoolsUnavailable as error:
+            now_us = self._clock_us()
+            self._on_call(call, False, now_us - started_us)
+            if self._breaker.failed(started_us, now_us):
+                self._say_away(error)
+                self._on_report(self.report)
+            raise
         now_us = self._clock_us()
         self._breaker.succeeded(started_us, now_us)
         self._on_call(call, True, now_us - started_us)
-
-    def _failed(self, call: PoolCall, started_us: int, error: PoolsUnavailable) -> None:
-        now_us = self._clock_us()
-        self._on_call(call, False, now_us - started_us)
-        if self._breaker.failed(started_us, now_us):
-            self._say_away(error)
-            self._on_report(self.report)
+        return answer
 
     def _say_away(self, error: PoolsUnavailable) -> None:
         logger.warning("Redis does not answer, so this gateway limits tasks by itself: %s", error)

@@ -3,25 +3,22 @@ half of every tenant's limits, so that together they stay within them without as
 
 Half, because some of what the limits allow may have been used just before, and because the number
 of gateways is what it was when Redis last said. A limit that leaves less than one to a gateway
-leaves one. Places are counted from all that this process runs, whoever granted it.
+leaves one. Slots are counted from all that this process runs, whoever granted it.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar
 
-import msgspec
-
 from backends.contract import BackendGroup
 from router.classify.task import GroupLimits, Tenant
 from router.pools import bucket
 from router.pools.pools import (
-    UNITS,
     Balance,
     Demand,
     Grant,
     Reservation,
-    Unit,
-    group_balances,
+    all_balances,
+    first_fitting,
     lease_of,
 )
 
@@ -38,24 +35,18 @@ MAX_TENANTS = 10_000  # remembered; the one that came first is forgotten first
 _Kept = TypeVar("_Kept")
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """A tenant's pools as Redis last told them."""
-
-    balances: tuple[Balance, ...]
-    at_us: int
-
-
 class LocalPools:
     """See the module. `now_us` is Unix time, so that days end when they do."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, dict[BackendGroup, bucket.BucketState]] = {}
-        self._known: dict[str, _Known] = {}
+        # A tenant's pools as Redis last reported them, and when.
+        self._known: dict[str, tuple[tuple[Balance, ...], int]] = {}
         self._held: dict[tuple[str, BackendGroup], int] = {}
 
     def note(self, tenant_id: str, balances: tuple[Balance, ...], now_us: int) -> None:
         """Remember what Redis said last: local pools begin there, not full."""
-        _remember(self._known, tenant_id, _Known(balances, now_us))
+        _remember(self._known, tenant_id, (balances, now_us))
 
     def forget_rates(self) -> None:
         """Redis is back: the next time it is away, begin at what it will have said by then."""
@@ -68,7 +59,7 @@ class LocalPools:
             self._held[key] = self._held.get(key, 0) + 1
 
     def release(self, reservation: Reservation) -> None:
-        """Give its slots back."""
+        """Count its slots no longer."""
         for demand in reservation.demands:
             key = reservation.tenant_id, demand.group
             self._held[key] -= 1
@@ -95,40 +86,30 @@ class LocalPools:
         holds what is granted.
         """
         states, limits = self._at(tenant, when_away, num_gateways, now_us)
-        soonest: tuple[int, tuple[BackendGroup, Unit] | None] | None = None
-        single = any(len(demands) == 1 and demands[0].group in limits for demands in ranked_demands)
-        for index, demands in enumerate(ranked_demands):
-            closed = any(demand.group not in limits for demand in demands)
-            if closed or (single and len(demands) > 1):
-                continue
-            wait_ms, limited_by = self._tightest(demands, states, limits)
-            if wait_ms == 0:
-                for demand in demands:
-                    bucket.reserve(states[demand.group], limits[demand.group], demand.tokens)
-                reservation = Reservation(
-                    id=reservation_id,
-                    tenant_id=tenant.id,
-                    demands=demands,
-                    lease=lease_of(reservation_id, demands),
-                    expires_us=0,  # Redis knows nothing of it yet
-                )
-                return Grant(
-                    index=index,
-                    reservation=reservation,
-                    balances=_balances(states, limits),
-                    mode="degraded",
-                )
-            if soonest is None or wait_ms < soonest[0]:
-                soonest = wait_ms, limited_by
-        if soonest is None:
+        possible = [
+            (index, demands)
+            for index, demands in enumerate(ranked_demands)
+            if all(demand.group in limits for demand in demands)
+        ]
+        if any(len(demands) == 1 for _, demands in possible):
+            possible = [(index, demands) for index, demands in possible if len(demands) == 1]
+        if not possible:
             return None
-        wait_ms, limited_by = soonest
+        index, (wait_ms, limited_by) = first_fitting(possible, states, limits)
+        reservation = None
+        if index is not None:
+            demands = ranked_demands[index]
+            for demand in demands:
+                bucket.reserve(states[demand.group], limits[demand.group], demand.tokens)
+            lease = lease_of(reservation_id, demands)
+            # Redis knows nothing of it yet: it does not expire.
+            reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_us=0)
         return Grant(
-            index=None,
-            reservation=None,
-            balances=_balances(states, limits),
-            wait_us=wait_ms * 1_000,
-            limited_by=limited_by,
+            index,
+            reservation,
+            all_balances(states, limits),
+            wait_ms * 1_000,
+            limited_by,
             mode="degraded",
         )
 
@@ -190,11 +171,9 @@ class LocalPools:
     ) -> bucket.BucketState:
         """A bucket with our part of what the whole one holds by now, as far as is known."""
         state = bucket.new_state(here, now_us // 1_000)
-        known = self._known.get(tenant_id)
-        if known is None:
-            return state
-        elapsed_ms = max(0, now_us - known.at_us) // 1_000
-        for balance in known.balances:
+        balances, noted_us = self._known.get(tenant_id, ((), now_us))
+        elapsed_ms = max(0, now_us - noted_us) // 1_000
+        for balance in balances:
             if balance.group != group or balance.unit == "concurrent":
                 continue
             if balance.unit == "tokens_day":
@@ -210,21 +189,6 @@ class LocalPools:
             elif balance.unit == "tokens":
                 state.tokens_level = min(state.tokens_level, part)
         return state
-
-    def _tightest(
-        self,
-        demands: tuple[Demand, ...],
-        states: Mapping[BackendGroup, bucket.BucketState],
-        limits: Mapping[BackendGroup, GroupLimits],
-    ) -> tuple[int, tuple[BackendGroup, Unit] | None]:
-        longest_ms: int = 0
-        tightest: tuple[BackendGroup, Unit] | None = None
-        for demand in demands:
-            waits = bucket.waits_ms(states[demand.group], limits[demand.group], demand.tokens)
-            for unit, wait_ms in zip(UNITS, waits, strict=True):
-                if wait_ms > longest_ms:
-                    longest_ms, tightest = wait_ms, (demand.group, unit)
-        return longest_ms, tightest
 
 
 def local_limits(
@@ -243,16 +207,6 @@ def local_limits(
         tokens_per_min=rates[1],
         max_concurrent=part(limits.max_concurrent),
         tokens_per_day=None if limits.tokens_per_day is None else part(limits.tokens_per_day),
-    )
-
-
-def _balances(
-    states: Mapping[BackendGroup, bucket.BucketState], limits: Mapping[BackendGroup, GroupLimits]
-) -> tuple[Balance, ...]:
-    return tuple(
-        balance
-        for group, group_limits in limits.items()
-        for balance in group_balances(group, states[group], group_limits)
     )
 
 

@@ -1,11 +1,10 @@
-"""Pools: what limits a tenant, what a task asks of them, and what it was granted.
+"""Pools: what limits a tenant, what a task demands of them, and what it was granted.
 
 Each tenant has pools per group of backends: requests per minute, tokens per minute, tasks at once,
 and tokens per day. `reserve_first` takes what the first ranked route that fits demands, all of it
-or nothing; `extend` takes more for a task that outgrows it, or gives back what it holds of a group
-that it is through with; `settle` puts the real usage in its place. A reservation is a lease: a
-gateway renews it while the task lives, and if the gateway dies the lease runs out and everything
-comes back.
+or nothing; `extend` takes more for a task that outgrows it, or releases a group that has done its
+part; `settle` puts the real usage in its place. A reservation is a lease: a gateway renews it while
+the task lives, and if the gateway dies the lease runs out and everything comes back.
 
 `MemoryPools` keeps them in a dict, for tests and back-tests on virtual time. `RedisPools` has the
 same methods, awaited, for production.
@@ -13,8 +12,10 @@ same methods, awaited, for production.
 
 import heapq
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from operator import itemgetter
 from typing import Literal
 
 import msgspec
@@ -26,6 +27,7 @@ from router.pools import bucket
 Unit = Literal["requests", "tokens", "concurrent", "tokens_day"]
 Shed = Literal["capacity", "share"]  # the group takes no more at all, or no more of this tenant
 PoolsMode = Literal["redis", "degraded"]  # the shared pools, or this process's own
+PoolCall = Literal["admit", "extend", "settle", "renew"]  # to Redis
 Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that sets it
 
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
@@ -33,7 +35,7 @@ UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent", "tokens_day")
 BUDGET_US = 50_000  # one attempt of a call to shared pools; two are made at most
 LEASE_US = 30_000_000  # three renewals' worth: one lost renewal must not cost a live task its slot
 _LEASE = re.compile(r".*\|(-?\d+)\|(-?\d+)", re.DOTALL)
-MAX_REAPED = 8  # expired leases one call gives back on its way, so that its work stays bounded
+MAX_REAPED = 8  # expired leases one call releases on its way, so that its work stays bounded
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -74,7 +76,7 @@ class Grant(msgspec.Struct, frozen=True):
     balances: tuple[Balance, ...]  # all pools of the tenant, after the call
     wait_us: int = 0  # refused: until the soonest of the ranked demands would fit
     limited_by: tuple[BackendGroup, Unit] | None = None  # refused: the pool that sets `wait_us`
-    num_reaped: int = 0  # expired leases this call gave back: their gateways crashed
+    num_reaped: int = 0  # expired leases this call released: their gateways crashed
     mode: PoolsMode = "redis"  # whose pools these were
     shed: Shed | None = None  # refused by no pool, but since the group of engines is full
 
@@ -83,7 +85,17 @@ class Renewal(msgspec.Struct, frozen=True):
     """What `renew` found of the leases it was given."""
 
     num_held: int
-    num_anew: int  # given back too early, and taken anew
+    num_anew: int  # released too early, and taken anew
+
+
+class PoolsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How the pools stand, for metrics."""
+
+    mode: PoolsMode
+    num_gateways: int  # that live, this one included, as Redis last said
+    num_unsettled: int  # settlements that wait for Redis
+    num_uncharged: int  # settlements given up since start
+    num_recoveries: int  # returns to Redis since start
 
 
 def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
@@ -91,8 +103,8 @@ def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
 
     `2:id|fast tokens|deep tokens`, -1 for a group that is not part of it; the same for a repeated
     call, so that it is charged once. `pools.lua` reads and writes the same. Whatever a later
-    version puts before the first `|`, every lease ends in the two numbers: a release that does not
-    know the rest still gives slots and tokens back.
+    version puts before the first `|`, every lease ends in the two numbers: a version of Lanewise
+    that does not know the rest still releases slots and tokens.
     """
     fast = deep = -1
     for demand in demands:
@@ -134,7 +146,7 @@ def extended(reservation: Reservation, tokens: Mapping[BackendGroup, int]) -> Re
 def shrunk(reservation: Reservation, used_tokens: Mapping[BackendGroup, int]) -> Reservation:
     """The reservation as it is to become by `extend`: without these groups, which are charged.
 
-    As with `extended`. At least one group must be left: to give back all of it, settle it.
+    As with `extended`. At least one group must be left: to release all of it, settle it.
     """
     assert reservation.former is None, "the extension before has no answer yet"
     demands = tuple(demand for demand in reservation.demands if demand.group not in used_tokens)
@@ -206,12 +218,49 @@ def balances_from(
     return (*balances, Balance(group, "tokens_day", per_day, left, day_left_ms * 1_000))
 
 
+Buckets = Mapping[BackendGroup, bucket.BucketState]
+Limits = Mapping[BackendGroup, GroupLimits]
+
+
+def first_fitting(
+    ranked: Iterable[tuple[int, tuple[Demand, ...]]], buckets: Buckets, limits: Limits
+) -> tuple[int | None, Waits]:
+    """The index given to the first demands that fit; else None, and the shortest wait."""
+    waits: list[Waits] = []
+    for index, demands in ranked:
+        longest = max(
+            (
+                (wait_ms, (demand.group, unit))
+                for demand in demands
+                for unit, wait_ms in zip(
+                    UNITS,
+                    bucket.waits_ms(buckets[demand.group], limits[demand.group], demand.tokens),
+                    strict=True,
+                )
+            ),
+            key=itemgetter(0),
+        )
+        if longest[0] == 0:
+            return index, (0, None)
+        waits.append(longest)
+    return None, min(waits, key=itemgetter(0))
+
+
+def all_balances(buckets: Buckets, limits: Limits) -> tuple[Balance, ...]:
+    """The balances of every group that has limits, refilled before."""
+    return tuple(
+        balance
+        for group, group_limits in limits.items()
+        for balance in group_balances(group, buckets[group], group_limits)
+    )
+
+
 class MemoryPools:
     """All tenants' pools in this process. `now_us` is whatever clock the caller keeps."""
 
     def __init__(self, lease_us: int = LEASE_US) -> None:
         self._lease_ms = lease_us // 1_000
-        self._tenants: dict[str, _TenantPools] = {}
+        self._tenants: defaultdict[str, _TenantPools] = defaultdict(_TenantPools)
 
     def reserve_first(
         self,
@@ -224,67 +273,69 @@ class MemoryPools:
 
         The same reservation id with the same demands gets the same reservation again.
         """
-        now_ms = now_us // 1_000
-        pools = self._at(tenant, now_ms)
-        num_reaped = pools.reap(now_ms, MAX_REAPED)
+        pools = self._at(tenant.id, now_us, tenant.limits)
+        num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
         index, (wait_ms, limited_by) = pools.find(reservation_id, ranked_demands)
         if index is None:
             return Grant(None, None, pools.balances(), wait_ms * 1_000, limited_by, num_reaped)
         demands = ranked_demands[index]
         lease = lease_of(reservation_id, demands)
-        if lease not in pools.expiry_ms:
-            pools.reserve(demands)
-            pools.hold(lease, now_ms + self._lease_ms)
-        expires_us = pools.expiry_ms[lease] * 1_000
-        reservation = Reservation(reservation_id, tenant.id, demands, lease, expires_us)
-        return Grant(index, reservation, pools.balances(), num_reaped=num_reaped)
+        reservation = Reservation(reservation_id, tenant.id, demands, lease, 0)
+        return self._granted(pools, index, reservation, now_us, num_reaped)
 
     def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> Grant:
         """Take what a reservation that was granted elsewhere holds, whether it fits or not.
 
         One that is held already is left as it is, so adopting twice is harmless.
         """
-        now_ms = now_us // 1_000
-        pools = self._at(tenant, now_ms)
-        num_reaped = pools.reap(now_ms, MAX_REAPED)
+        pools = self._at(tenant.id, now_us, tenant.limits)
+        num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
+        return self._granted(pools, 0, reservation, now_us, num_reaped)
+
+    def _granted(
+        self,
+        pools: "_TenantPools",
+        index: int,
+        reservation: Reservation,
+        now_us: int,
+        num_reaped: int,
+    ) -> Grant:
         if reservation.lease not in pools.expiry_ms:
-            pools.reserve(reservation.demands)
-            pools.hold(reservation.lease, now_ms + self._lease_ms)
+            pools.take(bucket.reserve, reservation.demands)
+            self._hold(pools, reservation.lease, now_us)
         expires_us = pools.expiry_ms[reservation.lease] * 1_000
-        adopted = msgspec.structs.replace(reservation, expires_us=expires_us)
-        return Grant(0, adopted, pools.balances(), num_reaped=num_reaped)
+        granted = msgspec.structs.replace(reservation, expires_us=expires_us)
+        return Grant(index, granted, pools.balances(), num_reaped=num_reaped)
 
     def extend(self, reservation: Reservation, now_us: int) -> bool:
         """Hold what `extended` added, in debt if it does not fit; the lease runs from now again.
 
-        Of one made by `shrunk`, give back what it leaves out, and charge that. A reservation that
+        Of one made by `shrunk`, release what it leaves out, and charge that. A reservation that
         was settled, has expired or was forgotten is left alone (False).
         """
-        now_ms = now_us // 1_000
-        pools = self._tenants[reservation.tenant_id]
-        pools.load({}, now_ms)
+        pools = self._at(reservation.tenant_id, now_us)
         former = reservation.former
         if former is not None and pools.expiry_ms.pop(former, None) is not None:
             held = parse_lease(former)
             assert held is not None, "only leases of ours are held"
             for demand in reservation.demands:
-                pools.extend(demand.group, demand.tokens - held.pop(demand.group))
+                more_tokens = demand.tokens - held.pop(demand.group)
+                pools.change(bucket.extend, demand.group, more_tokens)
             pools.settle(held, dict(reservation.released))
         elif reservation.lease not in pools.expiry_ms:
             return False
-        pools.hold(reservation.lease, now_ms + self._lease_ms)
+        self._hold(pools, reservation.lease, now_us)
         return True
 
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
     ) -> bool:
-        """Give the slots back and charge actual tokens; a group not named used none.
+        """Release the slots and charge actual tokens; a group not named used none.
 
         A reservation that was settled or has expired is left alone (False): settling twice is
         harmless.
         """
-        pools = self._tenants[reservation.tenant_id]
-        pools.load({}, now_us // 1_000)
+        pools = self._at(reservation.tenant_id, now_us)
         for lease in (reservation.lease, reservation.former):
             if lease is not None and pools.expiry_ms.pop(lease, None) is not None:
                 pools.release(lease, actual_tokens)
@@ -292,47 +343,46 @@ class MemoryPools:
         return False
 
     def renew(self, reservations: Iterable[Reservation], now_us: int) -> Renewal:
-        """Let these leases run from now again; one that was given back too early is taken anew.
+        """Let these leases run from now again; one that was released too early is taken anew.
 
         Not without the pools it was taken from: then Redis was started again, see `adopt`.
         """
-        now_ms = now_us // 1_000
         num_held = num_anew = 0
         for reservation in reservations:
-            pools = self._tenants.setdefault(reservation.tenant_id, _TenantPools())
-            pools.load({}, now_ms)
+            pools = self._at(reservation.tenant_id, now_us)
             if reservation.lease in pools.expiry_ms:
                 num_held += 1
             elif pools.has(reservation.demands):
                 num_anew += 1
-                pools.adopt(reservation.demands)
+                pools.take(bucket.adopt, reservation.demands)
             else:
                 continue
-            pools.hold(reservation.lease, now_ms + self._lease_ms)
+            self._hold(pools, reservation.lease, now_us)
         return Renewal(num_held, num_anew)
 
     def balances(self, tenant: Tenant, now_us: int) -> tuple[Balance, ...]:
         """The tenant's pools as they stand."""
-        pools = self._at(tenant, now_us // 1_000)
+        pools = self._at(tenant.id, now_us, tenant.limits)
         pools.reap(now_us // 1_000, MAX_REAPED)
         return pools.balances()
 
     def reap(self, tenant_id: str, most: int, now_us: int) -> int:
-        """Give back what expired leases of a tenant hold, at most so many; returns how many."""
-        pools = self._tenants.setdefault(tenant_id, _TenantPools())
-        pools.load({}, now_us // 1_000)
-        return pools.reap(now_us // 1_000, most)
+        """Release what expired leases of a tenant hold, at most so many; returns how many."""
+        return self._at(tenant_id, now_us).reap(now_us // 1_000, most)
 
-    def _at(self, tenant: Tenant, now_ms: int) -> "_TenantPools":
-        pools = self._tenants.setdefault(tenant.id, _TenantPools())
-        pools.load(tenant.limits, now_ms)
+    def _at(self, tenant_id: str, now_us: int, limits: Limits | None = None) -> "_TenantPools":
+        pools = self._tenants[tenant_id]
+        pools.load(limits or {}, now_us // 1_000)
         return pools
+
+    def _hold(self, pools: "_TenantPools", lease: str, now_us: int) -> None:
+        pools.hold(lease, now_us // 1_000 + self._lease_ms)
 
 
 class _TenantPools:
     """One tenant's buckets and leases. As in `pools.lua`: `load`, then change what was loaded.
 
-    What is loaded is kept only where something was taken or given back, where limits changed, and
+    What is loaded is kept only where something was taken or released, where limits changed, and
     where the clock stepped back; a refill alone is exact and can be done again.
     """
 
@@ -345,7 +395,7 @@ class _TenantPools:
         self.expiry_ms: dict[str, int] = {}  # lease -> when it expires
         self._by_expiry: list[tuple[int, str]] = []  # heap; entries of renewed leases are stale
 
-    def load(self, limits: Mapping[BackendGroup, GroupLimits], now_ms: int) -> None:
+    def load(self, limits: Limits, now_ms: int) -> None:
         """Bring the buckets to now, then to these limits: a level above a new one comes down."""
         for group, kept in self._kept.items():
             state = self._states[group] = copy(kept)
@@ -365,8 +415,17 @@ class _TenantPools:
     def _keep(self, group: BackendGroup) -> None:
         self._kept[group] = copy(self._states[group])
 
+    def change(self, how: Callable[..., None], group: BackendGroup, *tokens: int) -> None:
+        """Change a bucket by one of `bucket`'s functions."""
+        how(self._states[group], self._limits[group], *tokens)
+        self._keep(group)
+
+    def take(self, how: Callable[..., None], demands: tuple[Demand, ...]) -> None:
+        for demand in demands:
+            self.change(how, demand.group, demand.tokens)
+
     def reap(self, now_ms: int, most: int) -> int:
-        """Return what expired leases hold, soonest first; at most `most` of them."""
+        """Release what expired leases hold, soonest first; at most `most` of them."""
         num_reaped = 0
         while self._by_expiry and self._by_expiry[0][0] <= now_ms and num_reaped < most:
             expires_ms, lease = heapq.heappop(self._by_expiry)
@@ -383,43 +442,10 @@ class _TenantPools:
         for index, demands in enumerate(ranked_demands):
             if lease_of(reservation_id, demands) in self.expiry_ms:
                 return index, (0, None)
-        soonest: Waits | None = None
-        for index, demands in enumerate(ranked_demands):
-            wait_ms, pool = self._tightest(demands)
-            if wait_ms == 0:
-                return index, (0, None)
-            if soonest is None or wait_ms < soonest[0]:
-                soonest = wait_ms, pool
-        assert soonest is not None, "nothing was demanded"
-        return None, soonest
-
-    def _tightest(self, demands: tuple[Demand, ...]) -> Waits:
-        longest_ms: int = 0
-        tightest: tuple[BackendGroup, Unit] | None = None
-        for demand in demands:
-            state, limits = self._states[demand.group], self._limits[demand.group]
-            waits = bucket.waits_ms(state, limits, demand.tokens)
-            for unit, wait_ms in zip(UNITS, waits, strict=True):
-                if wait_ms > longest_ms:
-                    longest_ms, tightest = wait_ms, (demand.group, unit)
-        return longest_ms, tightest
-
-    def reserve(self, demands: tuple[Demand, ...]) -> None:
-        for demand in demands:
-            bucket.reserve(self._states[demand.group], self._limits[demand.group], demand.tokens)
-            self._keep(demand.group)
-
-    def adopt(self, demands: tuple[Demand, ...]) -> None:
-        for demand in demands:
-            bucket.adopt(self._states[demand.group], self._limits[demand.group], demand.tokens)
-            self._keep(demand.group)
+        return first_fitting(enumerate(ranked_demands), self._states, self._limits)
 
     def has(self, demands: tuple[Demand, ...]) -> bool:
         return all(demand.group in self._states for demand in demands)
-
-    def extend(self, group: BackendGroup, tokens: int) -> None:
-        bucket.extend(self._states[group], self._limits[group], tokens)
-        self._keep(group)
 
     def release(self, lease: str, actual_tokens: Mapping[BackendGroup, int]) -> None:
         held = parse_lease(lease)
@@ -430,18 +456,12 @@ class _TenantPools:
         self, held: Mapping[BackendGroup, int], actual_tokens: Mapping[BackendGroup, int]
     ) -> None:
         for group, tokens in held.items():
-            state, limits = self._states[group], self._limits[group]
-            bucket.settle(state, limits, tokens, actual_tokens.get(group, 0))
-            self._keep(group)
+            self.change(bucket.settle, group, tokens, actual_tokens.get(group, 0))
 
     def hold(self, lease: str, expires_ms: int) -> None:
         self.expiry_ms[lease] = expires_ms
         heapq.heappush(self._by_expiry, (expires_ms, lease))
 
     def balances(self) -> tuple[Balance, ...]:
-        return tuple(
-            balance
-            for group in GROUPS
-            if group in self._states
-            for balance in group_balances(group, self._states[group], self._limits[group])
-        )
+        limits = {group: self._limits[group] for group in GROUPS if group in self._limits}
+        return all_balances(self._states, limits)

@@ -14,9 +14,8 @@ from backends.contract import BackendGroup
 from router.classify.task import Tenant
 from router.pools.failover_pools import MAX_CHARGE_AGE_US, FailoverPools
 from router.pools.heartbeat import Pulse
-from router.pools.pools import Demand, Grant, Reservation, shrunk
+from router.pools.pools import Demand, Grant, PoolsReport, Reservation, shrunk
 from router.pools.redis_pools import PoolsUnavailable
-from router.pools.report import PoolsReport
 from tests.unit.gateway.doubles import TENANT, AwaitedPools
 
 FAST = [(Demand(group="fast", tokens=100),)]
