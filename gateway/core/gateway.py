@@ -14,9 +14,7 @@ from backends.contract import Backend, BackendGroup, BackendInfo, BackendStats
 from gateway.access.key_sessions import KeySessions
 from gateway.config.keys import Peppers
 from gateway.core.adaptation import Adaptation
-from gateway.core.detached import DetachedCalls
 from gateway.core.job import Job
-from gateway.core.state import GatewayState
 from gateway.core.waiting_room import WaitingRoom
 from gateway.metrics.metrics import Metrics
 from gateway.store.decision_log import Recorder
@@ -28,9 +26,39 @@ from gateway.transport.outbox import Outbox
 from gateway.wire.sealing import Seals, make_seals
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.learn.experience import Experience
+from router.policy.policy import Policy
 from router.pools.capped_pools import TaskPools
 from router.pools.cost import Weights
 from router.pools.pools import Reservation
+
+
+@dataclass(slots=True)
+class GatewayState:
+    """What changes while a gateway runs: all else is as it was made."""
+
+    policy: Policy  # in force; a task reads it once
+    shadow: Policy | None = None  # decides too, without effect
+    draining: bool = False  # takes nothing new
+    num_tasks: int = 0  # between arrival and terminal event
+
+
+class DetachedCalls:
+    """Calls that must end even if whoever made them is cancelled."""
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run one to its end."""
+        call = asyncio.create_task(coroutine)
+        self._under_way.add(call)
+        call.add_done_callback(self._under_way.discard)
+        return call
+
+    async def settled(self) -> None:
+        """Wait until all have ended."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
 
 
 @dataclass(slots=True)
@@ -112,7 +140,7 @@ class Live:
     reservation: Reservation  # as the latest extension left it
     job: Job
     used: Callable[[], Mapping[BackendGroup, int]]  # weighted tokens so far, by group
-    # Groups that the task is through with, and what it used of them: to be given back now.
+    # Groups that have done their part, and what was used of them: to be released now.
     over: dict[BackendGroup, int] = field(default_factory=dict)
     is_changing: bool = False  # a call about it is under way
     num_events: int = 0  # the writer's, at the last heartbeat

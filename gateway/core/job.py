@@ -1,6 +1,7 @@
 """A response from its request to its settlement: what the session starts and the pipeline runs."""
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 import msgspec
@@ -28,52 +29,39 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     open_calls: tuple[dict[str, str], ...] = ()  # stubs of the outputs that its calls wait for
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One response under way. `stop` is how a steer or a cancel reaches it."""
 
-    def __init__(
-        self,
-        parsed: ParsedCreate,
-        writer: ResponseWriter,
-        tenant: Tenant,
-        *,
-        arrived_us: int,
-        refuse: Callable[[ProtocolError], None],
-        parent: tuple[ContextItem, ...] | None = None,
-        last_backend: str | None = None,
-        lineage: Lineage = Lineage(),  # noqa: B008 - frozen
-        stream_id: str | None = None,
-        on_open: Callable[[], None] | None = None,
-        on_queue_position: Callable[[BackendGroup, QueuePosition], None] | None = None,
-    ) -> None:
-        self.parsed = parsed
-        self.writer = writer
-        self.tenant = tenant
-        self.arrived_us = arrived_us
-        self.refuse = refuse
-        self.parent = parent  # the context it continues; None: to be loaded, or none
-        self.last_backend = last_backend
-        self.lineage = lineage
-        self.stream_id = stream_id
-        self._on_open = on_open  # called once the response has begun
-        self._on_queue_position = on_queue_position if parsed.wants_queue_position else None
-        self.decision: RouteDecision | None = None  # once admitted
-        self.decided: RouteDecision | None = None  # admitted or refused: for the decision log
-        self.records_text = False  # the policy that decided wants the prompt's text in it
-        self.stopped: StopReason | None = None
-        self.delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
-        self.redirect: Redirect | None = None  # how a steer or a cancel reaches one of them
-        self._on_stop: Callable[[], None] | None = None  # set while it waits or generates
+    parsed: ParsedCreate
+    writer: ResponseWriter
+    tenant: Tenant
+    _: KW_ONLY
+    arrived_us: int
+    refuse: Callable[[ProtocolError], None]
+    parent: tuple[ContextItem, ...] | None = None  # what it continues; None: to be loaded, or none
+    last_backend: str | None = None
+    lineage: Lineage = Lineage()  # noqa: RUF009 - frozen
+    stream_id: str | None = None
+    on_open: Callable[[], None] | None = None  # called once the response has begun
+    on_queue_position: Callable[[BackendGroup, QueuePosition], None] | None = None
+    decision: RouteDecision | None = None  # once admitted
+    decided: RouteDecision | None = None  # admitted or refused: for the decision log
+    records_text: bool = False  # the policy that decided wants the prompt's text in it
+    stopped: StopReason | None = None
+    delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
+    redirect: Redirect | None = None  # how a steer or a cancel reaches one of them
+    _on_stop: Callable[[], None] | None = None  # set while it waits or generates
 
     @property
     def wants_queue_position(self) -> bool:
-        """Whether its client asked to be told where it stands while it waits."""
-        return self._on_queue_position is not None
+        """Whether its client wants to know its position in the queue while it waits."""
+        return self.on_queue_position is not None and self.parsed.wants_queue_position
 
     def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
-        """Tell the client where it stands in that group's queue."""
-        if self._on_queue_position is not None:
-            self._on_queue_position(group, position)
+        """Report its position in that group's queue to a client that wants to know it."""
+        if self.on_queue_position is not None and self.parsed.wants_queue_position:
+            self.on_queue_position(group, position)
 
     def wait(self, on_stop: Callable[[], None] | None) -> None:
         """It waits for its turn from now on; None: no longer. A stop that came before counts."""
@@ -83,15 +71,15 @@ class Job:
 
     def begin(self, on_stop: Callable[[], None]) -> None:
         """It generates from now on; a stop that came before takes effect."""
-        if self._on_open is not None:
-            self._on_open()
+        if self.on_open is not None:
+            self.on_open()
         self._on_stop = on_stop
         if self.stopped is not None:
             on_stop()
 
     def over(self) -> None:
         """Nothing reaches it any more: drop what runs it and what it calls, which hold it."""
-        self._on_stop = self.redirect = self._on_open = self._on_queue_position = None
+        self._on_stop = self.redirect = self.on_open = self.on_queue_position = None
         self.refuse = _is_over
 
     def stop(self, reason: StopReason) -> None:

@@ -87,7 +87,7 @@ class _Room:
 
 
 class WaitingRoom:
-    """See the module. Cancelling a call takes its task out; what it got meanwhile is given back."""
+    """See the module. Cancelling a call takes its task out; what it got meanwhile is released."""
 
     def __init__(
         self,
@@ -129,34 +129,19 @@ class WaitingRoom:
         """The task's grant, now or after waiting; or the refusal, with the true wait in it.
 
         Args:
-            tokens: What it asks of the first of the groups.
+            tokens: What it demands of the first of the groups.
             groups: Those that it may go to now, in that order.
             attempt: Tries the pools.
             settle: Releases, with nothing used, what was granted to a task that had gone.
-            visitor: Is told its position, if its client asked for that; a stop ends the waiting.
+            visitor: Hears of its position, if its client wants that; a stop ends the waiting.
 
         Raises:
             ProtocolError: It was stopped, or waited behind others in vain; or `attempt` raised it.
         """
-        made = await self._made(task, tokens, groups, attempt, settle, visitor)
+        made = await self.admit_part(task, tokens, groups, attempt, settle, visitor)
         return made if made.grant.index is not None else self._truthful(task, tokens, made)
 
     async def admit_part(
-        self,
-        part: Task,
-        tokens: int,
-        group: BackendGroup,
-        attempt: Try,
-        settle: Settle,
-        visitor: Visitor,
-    ) -> Attempt:
-        """The same for a part of a task, under an id of its own.
-
-        Nobody comes again for it: a refusal has the pools' wait in it, and takes no turn.
-        """
-        return await self._made(part, tokens, (group,), attempt, settle, visitor)
-
-    async def _made(
         self,
         task: Task,
         tokens: int,
@@ -165,7 +150,10 @@ class WaitingRoom:
         settle: Settle,
         visitor: Visitor | None,
     ) -> Attempt:
-        """The attempt that got in, or the last that did not."""
+        """The same for a part of a task, under an id of its own.
+
+        Nobody comes again for it: a refusal has the pools' wait in it, and takes no turn.
+        """
         room = self._room_before(task, groups)
         first: Attempt | None = None
         wait_us = 0 if room is None else self._may_wait_us(task, room, tokens, None)
@@ -341,7 +329,10 @@ class WaitingRoom:
             room.changed.clear()
             now_us = self._clock_us()
             for waiter in queue.expired(now_us):
-                self._end(room, waiter, None)
+                queue.remove(waiter.id, now_us)
+                outcome = room.entries[waiter.id].outcome
+                if not outcome.done():
+                    outcome.set_result(None)
             turn = queue.next(now_us)
             if turn is not None:
                 await self._try(room, room.entries[turn.id])
@@ -377,12 +368,6 @@ class WaitingRoom:
         if attempt is not None and attempt.grant.reservation is not None:
             self._spawn(entry.settle(attempt.grant.reservation, {}))
 
-    def _end(self, room: _Room, waiter: Waiter, outcome: Attempt | None) -> None:
-        room.queue.remove(waiter.id, self._clock_us())
-        entry = room.entries[waiter.id]
-        if not entry.outcome.done():
-            entry.outcome.set_result(outcome)
-
     async def _sleep(self, room: _Room) -> None:
         wake_us = room.queue.wake_us()
         if wake_us is None:
@@ -397,19 +382,19 @@ class WaitingRoom:
             return
 
     def _report_positions(self, room: _Room, now_us: int, only: _Entry | None = None) -> None:
-        """Tell those who asked where they stand: once when they come, then when it changes."""
+        """Report positions to those who want them: once when they come, then on each change."""
         if only is None:
             if now_us < room.shown_us + POSITIONS_INTERVAL_US:
                 return
             room.shown_us = now_us
         entries = room.entries.values() if only is None else (only,)
-        asking = [
+        wanting = [
             (entry, entry.visitor)
             for entry in entries
             if entry.visitor and entry.visitor.wants_queue_position and not entry.outcome.done()
         ]
-        positions = room.queue.positions(now_us) if asking else {}
-        for entry, visitor in asking:
+        positions = room.queue.positions(now_us) if wanting else {}
+        for entry, visitor in wanting:
             position = positions.get(entry.waiter.id)
             if position is not None and position.position != entry.shown_position:
                 entry.shown_position = position.position

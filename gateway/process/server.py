@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import uvicorn
 import uvloop
@@ -77,6 +77,26 @@ class StandardHeaders:
 class StoppedBySignals(uvicorn.Server):
     """Calls `stop` on SIGTERM and SIGINT, and exits with 0 then."""
 
+    def __init__(self, config: uvicorn.Config, on_serving: Callable[[int], None]) -> None:
+        """`on_serving` is called with the port, once it listens there."""
+        super().__init__(config)
+        self._on_serving = on_serving
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say where it listens once it does: the real port, also where 0 was asked for."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_serving(self.servers[0].sockets[0].getsockname()[1])
+
+    async def run_on(self, listener: socket.socket, keep_alive: KeepAlive) -> int:
+        """Serve until stopped; the process's exit status."""
+        turning = asyncio.create_task(keep_alive.run())
+        try:
+            await self.serve([listener])
+        finally:
+            await cancelled(turning)
+        return 0 if self.started else 1
+
     def stop(self) -> None:
         """Close, and end."""
         self.should_exit = True
@@ -107,14 +127,9 @@ class Server(StoppedBySignals):
         *,
         is_one_of_many: bool = False,
     ) -> None:
-        """
-        Args:
-            on_serving: Told the port, once.
-            is_one_of_many: Others take connections while this one drains.
-        """
-        super().__init__(config)
+        """`is_one_of_many`: others take connections while this one drains."""
+        super().__init__(config, on_serving)
         self._services = made
-        self._on_serving = on_serving
         self._is_one_of_many = is_one_of_many
         self._stopping: asyncio.Task[None] | None = None
 
@@ -142,25 +157,12 @@ class Server(StoppedBySignals):
             await asyncio.sleep(0.01)
         self.should_exit = True
 
-    async def startup(self, sockets: Any = None) -> None:
-        """Say where it listens once it does."""
-        await super().startup(sockets)
-        _tune_gc()
-        if self.started:
-            self._on_serving(_port(self))
-
 
 def _tune_gc() -> None:
     """Leave what is there when serving begins out of every later search for cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, *gc.get_threshold()[1:])
-
-
-def _port(server: uvicorn.Server) -> int:
-    """The real port, also where 0 was asked for."""
-    port: int = server.servers[0].sockets[0].getsockname()[1]
-    return port
 
 
 def greeting(config: Config, port: int) -> str:
@@ -210,12 +212,7 @@ def set_up_logging() -> None:
 
 
 async def _serve(config: Config) -> int:
-    if limits_end_with_process(config):
-        logger.warning(
-            "tenants are configured, but Redis is embedded: limits hold for this process alone and "
-            "end with it; name a server with --redis or LANEWISE_REDIS_URL"
-        )
-    check_tls(config.server)
+    check(config, "process")
     with listen(config.server) as listener:
         async with services(config) as made:
             return await serve_on(
@@ -231,19 +228,18 @@ async def serve_on(
     stop_after: "asyncio.Task[None] | None" = None,
 ) -> int:
     """Serve until stopped, or until `stop_after` ends: then others serve beside this process."""
+
+    def serving(port: int) -> None:
+        _tune_gc()
+        on_serving(port)
+
     keep_alive = KeepAlive(PING_INTERVAL_S)
-    pages = make_app(made)
-    app = WebSocketEndpoints(StandardHeaders(FastRoutes(pages, made)), made)
+    app = WebSocketEndpoints(StandardHeaders(FastRoutes(make_app(made), made)), made)
     config = uvicorn_config(app, made.config.server, keep_alive)
-    server = Server(config, made, on_serving, is_one_of_many=stop_after is not None)
-    turning = asyncio.create_task(keep_alive.run())
+    server = Server(config, made, serving, is_one_of_many=stop_after is not None)
     if stop_after is not None:
         stop_after.add_done_callback(lambda _: server.stop())
-    try:
-        await server.serve([listener])
-    finally:
-        await cancelled(turning)
-    return 0 if server.started else 1
+    return await server.run_on(listener, keep_alive)
 
 
 def limits_end_with_process(config: Config) -> bool:
@@ -276,12 +272,21 @@ def listen(server: ServerConfig, *, is_shared: bool = False) -> socket.socket:
         ) from error
 
 
-def check_tls(server: ServerConfig) -> None:
+def check(config: Config, extent: Literal["process", "machine"]) -> None:
     """Find out before anything is started whether the certificate and its key can be used.
+
+    Warns where the limits hold only for as much as `extent` says.
 
     Raises:
         ConfigError: They cannot.
     """
+    if limits_end_with_process(config):
+        logger.warning(
+            "tenants are configured, but Redis is embedded: limits hold for this %s alone and "
+            "end with it; name a server with --redis or LANEWISE_REDIS_URL",
+            extent,
+        )
+    server = config.server
     if server.tls_cert_path is None:
         return
     try:

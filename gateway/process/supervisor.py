@@ -14,7 +14,7 @@ import logging
 import secrets
 import signal
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from functools import partial
 
 import msgspec
@@ -27,9 +27,9 @@ from gateway.fleet.channel import Answers
 from gateway.fleet.fleet import METRICS, OF_ALL
 from gateway.fleet.wire import Begin
 from gateway.metrics.metric_sums import Snapshot, lasting, merged, rendered, supervised
-from gateway.process.embedded_redis import EmbeddedRedis
+from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.fleet_member import Member, SharedPort
-from gateway.process.server import check_tls, greeting, limits_end_with_process, set_up_logging
+from gateway.process.server import check, greeting, set_up_logging
 from gateway.process.shared_engines import linked, simulated
 from gateway.process.worker import EXIT_CONFIG
 from router.redis.cancelling import cancelled
@@ -54,18 +54,11 @@ def supervise(config: Config) -> int:
 
 
 async def _supervise(config: Config) -> int:
-    check_tls(config.server)
-    if limits_end_with_process(config):
-        logger.warning(
-            "tenants are configured, but Redis is embedded: limits hold for this machine alone and "
-            "end with it; name a server with --redis or LANEWISE_REDIS_URL"
-        )
+    check(config, "machine")
     async with AsyncExitStack() as stack:
-        port = stack.enter_context(SharedPort(config.server))
+        port = stack.enter_context(closing(SharedPort(config.server)))
         if config.redis.url is None:
-            embedded = EmbeddedRedis()
-            stack.push_async_callback(embedded.stop)
-            config = with_redis(config, await embedded.start())
+            config = with_redis(config, await start_embedded_redis(stack))
         supervisor = Supervisor(config, port)
         try:
             return await supervisor.run()
@@ -122,12 +115,8 @@ class Supervisor:
         config = await self._start_engines()
         answers = self._answers()
         for number in range(1, config.server.workers + 1):
-            begin = Begin(
-                msgspec.json.encode(worker_config(config, number)),
-                number,
-                self._port.to_hand_on,
-                "",
-            )
+            own_config = msgspec.json.encode(worker_config(config, number))
+            begin = Begin(own_config, number, self._port.to_hand_on, "")
             worker = Member(f"worker {number}", begin, answers, partial(self._bury, number))
             self._workers.append(worker)
             self._keep(worker)

@@ -13,7 +13,6 @@ import socket
 import sys
 
 import msgspec
-import uvicorn
 import uvloop
 
 from gateway.admin.routes import health_of
@@ -103,29 +102,16 @@ async def _serve_engines(
     backends = make_backends(config.backends)
     keep_alive = KeepAlive(PING_INTERVAL_S)
     host = SharedEngines(backends, begin.key)
-    server = _EngineServer(uvicorn_config(host, config.server, keep_alive), channel)
-    turning = asyncio.create_task(keep_alive.run())
+    server = StoppedBySignals(
+        uvicorn_config(host, config.server, keep_alive), lambda _: channel.send(Serving())
+    )
     listening.add_done_callback(lambda _: server.stop())
     try:
         with _listener(begin, config) as listener:
-            await server.serve([listener])
+            return await server.run_on(listener, keep_alive)
     finally:
-        await cancelled(turning)
         for backend in backends.values():
             await backend.close()
-    return 0 if server.started else 1
-
-
-class _EngineServer(StoppedBySignals):
-    """Says that it serves."""
-
-    def __init__(self, config: uvicorn.Config, channel: Channel) -> None:
-        super().__init__(config)
-        self._channel = channel
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._channel.send(Serving())
 
 
 if __name__ == "__main__":

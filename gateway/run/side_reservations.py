@@ -146,7 +146,7 @@ class SideReservations:
 
         part = part_of(self._task, name, gw.clock_us())
         made = await gw.waiting.admit_part(
-            part, demand.tokens, group, attempt, gw.pools.settle, pending
+            part, demand.tokens, (group,), attempt, gw.pools.settle, pending
         )
         return made.grant
 

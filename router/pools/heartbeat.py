@@ -6,6 +6,7 @@ would fail every task's reservation: a heartbeat is also the probe for whether R
 An edge: it uses Redis.
 """
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -57,12 +58,6 @@ class Heartbeat:
         return Pulse(num_gateways, bool(added))
 
     async def stop(self) -> None:
-        """Take this gateway out of the count at once; without Redis it falls out by itself.
-
-        Raises:
-            PoolsUnavailable: Redis does not answer.
-        """
-        try:
+        """Take this gateway out of the count at once; without Redis it falls out by itself."""
+        with contextlib.suppress(RedisError, OSError):
             await self._redis.zrem(KEY, self._id)
-        except (RedisError, OSError) as error:
-            raise PoolsUnavailable(f"Redis: {type(error).__name__}: {error}") from error

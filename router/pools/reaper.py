@@ -91,7 +91,7 @@ class Reaper:
         self._entering: set[asyncio.Task[None]] = set()
 
     def note(self, tenant_id: str) -> None:
-        """Call it before a lease of this tenant begins: the entry goes ahead on the connection."""
+        """Enter a tenant, before a lease of it begins: the entry goes ahead on the connection."""
         if tenant_id in self._entered_s:
             return
         self._entered_s[tenant_id] = self._now_s()
@@ -133,9 +133,8 @@ class Reaper:
             RedisAway: Redis is away.
         """
         total, num_reaped, next_ms = 0, LEASES_PER_CALL, 0
+        call = reap_call(tenant_id, LEASES_PER_CALL)
         while num_reaped == LEASES_PER_CALL:
-            num_reaped, next_ms = await self._servers.run(
-                _POOLS, reap_call(tenant_id, LEASES_PER_CALL)
-            )
+            num_reaped, next_ms = await self._servers.run(_POOLS, call)
             total += num_reaped
         return total, next_ms

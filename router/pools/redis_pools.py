@@ -1,8 +1,8 @@
 """Pools in Redis: `MemoryPools`' methods, awaited, each one atomic call of `pools.lua`.
 
-Every call raises `PoolsUnavailable` when Redis gives no answer within its budget, twice over; what
-to do then is `failover_pools`' business. Every call is safe to repeat: `reserve` and `adopt`
-replay, the others are idempotent.
+Every call raises `PoolsUnavailable`, when awaited, if Redis gives no answer within its budget,
+twice over; what to do then is `failover_pools`' business. Every call is safe to repeat: `reserve`
+and `adopt` replay, the others are idempotent. What is never settled expires with its lease.
 
 An edge: it uses the event loop.
 """
@@ -23,7 +23,6 @@ from router.pools.script_calls import (
     Arguments,
     adopt_call,
     balances_of,
-    day_tokens_of,
     extend_call,
     grant_of,
     read_call,
@@ -58,9 +57,6 @@ class RedisPools:
         """Reserve the first of the ranked demands that fits, whole, or nothing.
 
         The same reservation id with the same demands gets the same reservation again.
-
-        Raises:
-            PoolsUnavailable: Redis is away. What it may have reserved expires with its lease.
         """
         call = reserve_call(tenant, reservation_id, ranked_demands, self._lease_ms)
         self._reaper.note(tenant.id)
@@ -71,9 +67,6 @@ class RedisPools:
         """Take what a reservation that was granted elsewhere holds, whether it fits or not.
 
         One that is held already is left as it is, so adopting twice is harmless.
-
-        Raises:
-            PoolsUnavailable: Redis is away. Adopt it again; if never settled, its lease expires.
         """
         self._reaper.note(tenant.id)
         reply = await self._call(adopt_call(tenant, reservation, self._lease_ms))
@@ -82,39 +75,29 @@ class RedisPools:
     async def extend(self, reservation: Reservation) -> bool:
         """Hold what `extended` added, in debt if it does not fit; the lease runs from now again.
 
-        Of one made by `shrunk`, give back what it leaves out, and charge that. Safe to repeat, and
-        to be repeated until it has returned once; False if the reservation was settled, has expired
-        or was forgotten.
-
-        Raises:
-            PoolsUnavailable: Redis is away; the reservation is under one of its two leases.
+        Of one made by `shrunk`, release what it leaves out, and charge that. To be repeated until
+        it has returned once: before, either of its two leases may hold. False if the reservation
+        was settled, has expired or was forgotten.
         """
         return bool(await self._call(extend_call(reservation, self._lease_ms)))
 
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
     ) -> Coroutine[Any, Any, int]:
-        """Give the slots back and charge actual tokens; a group not named used none.
+        """Release the slots and charge actual tokens; a group not named used none.
 
         Sent when called, not when awaited: whatever is asked next finds it done. A reservation that
         was settled or has expired is left alone (0, not 1): settling twice is harmless.
-
-        Raises:
-            PoolsUnavailable: Redis is away. Settle again; if never, its lease expires. Raised when
-                awaited.
         """
         return self._call(settle_call(reservation, actual_tokens))
 
     async def renew(self, reservations: Iterable[Reservation]) -> Renewal:
-        """Let these leases run from now again; one that was given back too early is taken anew.
+        """Let these leases run from now again; one that was released too early is taken anew.
 
         Not without the pools it was taken from: then Redis was started again, see `adopt`.
 
         Call it every third of a lease for all tasks in flight: one call per tenant, all batched.
         A reservation whose extension has no answer yet is extended again instead.
-
-        Raises:
-            PoolsUnavailable: Redis is away; call again before the leases run out.
         """
         leases_of: dict[str, list[str]] = defaultdict(list)
         calls: list[Arguments] = []
@@ -122,67 +105,35 @@ class RedisPools:
             self._reaper.note(reservation.tenant_id)
             if reservation.former is not None:
                 calls.append(extend_call(reservation, self._lease_ms))
-                continue
-            leases_of[reservation.tenant_id].append(reservation.lease)
+            else:
+                leases_of[reservation.tenant_id].append(reservation.lease)
         calls += (
-            renew_call(tenant_id, chunk, self._lease_ms)
+            renew_call(tenant_id, leases[start : start + MAX_RENEWED], self._lease_ms)
             for tenant_id, leases in leases_of.items()
-            for chunk in _chunks(leases)
+            for start in range(0, len(leases), MAX_RENEWED)
         )
         replies = await asyncio.gather(*(self._call(call) for call in calls))
         found = [reply for reply in replies if isinstance(reply, list)]
         return Renewal(sum(held for held, _ in found), sum(anew for _, anew in found))
 
-    async def reap_tenant(self, tenant_id: str) -> int:
-        """Release every expired lease of a tenant; returns how many.
-
-        Raises:
-            PoolsUnavailable: Redis is away.
-        """
-        num_reaped, _ = await _answered(self._reaper.reap_tenant(tenant_id))
-        return num_reaped
-
     async def reap(self) -> int:
         """Release what crashed gateways held; returns how many leases. Call it twice a second.
 
         Admissions release a few on their way; this is for tenants that ask for nothing.
-
-        Raises:
-            PoolsUnavailable: Redis is away.
         """
         return await _answered(self._reaper.reap())
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
-        """The tenant's pools as they stand.
-
-        Raises:
-            PoolsUnavailable: Redis is away.
-        """
+        """The tenant's pools as they stand."""
         return balances_of(await self._call(read_call(tenant)))
 
-    async def day_tokens(self, tenant: Tenant) -> dict[BackendGroup, int]:
-        """Weighted tokens charged since midnight UTC, by group.
-
-        Raises:
-            PoolsUnavailable: Redis is away.
-        """
-        return day_tokens_of(await self._call(read_call(tenant)))
-
     async def forget(self, tenant_id: str) -> None:
-        """Delete the pools of a tenant that is no more; what still runs finds nothing to settle.
-
-        Raises:
-            PoolsUnavailable: Redis is away.
-        """
+        """Delete the pools of a tenant that is no more; what still runs finds nothing to settle."""
         keys = tenant_keys(tenant_id)
         await _answered(self._servers.call(keys[0], "DEL", *keys))
 
     async def ping(self) -> None:
-        """Returns if Redis answers within the budget: every master of a Cluster.
-
-        Raises:
-            PoolsUnavailable: It does not.
-        """
+        """Returns if Redis answers within the budget: every master of a Cluster."""
         await _answered(self._servers.ping())
 
     async def close(self) -> None:
@@ -199,8 +150,3 @@ async def _answered(sent: Coroutine[Any, Any, Answer]) -> Answer:
         return await sent
     except RedisAway as error:
         raise PoolsUnavailable(f"Redis: {error}") from error
-
-
-def _chunks(leases: list[str]) -> Iterable[list[str]]:
-    for start in range(0, len(leases), MAX_RENEWED):
-        yield leases[start : start + MAX_RENEWED]

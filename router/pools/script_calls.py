@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
+from typing import Literal
 
 from backends.contract import BackendGroup
 from router.classify.task import TENANT_ID, GroupLimits, Tenant
@@ -27,7 +28,6 @@ NUM_KEYS = 3
 
 Arguments = tuple[str | int, ...]  # three keys, then the script's ARGV
 
-_NO_LIMITS = (-1, -1, -1, -1)
 _STATE_FIELDS = 10
 
 
@@ -47,28 +47,10 @@ def reserve_call(
     ranked_demands: Sequence[tuple[Demand, ...]],
     lease_ms: int,
     now_ms: int = 0,
+    *,
+    operation: Literal["reserve", "adopt"] = "reserve",
 ) -> Arguments:
     """`now_ms` 0 means the server's clock, here and below."""
-    return _take_call("reserve", tenant, reservation_id, ranked_demands, lease_ms, now_ms)
-
-
-def adopt_call(
-    tenant: Tenant, reservation: Reservation, lease_ms: int, now_ms: int = 0
-) -> Arguments:
-    """For what was granted elsewhere."""
-    assert reservation.lease == lease_of(reservation.id, reservation.demands), "one lease format"
-    ranked = [reservation.demands]
-    return _take_call("adopt", tenant, reservation.id, ranked, lease_ms, now_ms)
-
-
-def _take_call(
-    operation: str,
-    tenant: Tenant,
-    reservation_id: str,
-    ranked_demands: Sequence[tuple[Demand, ...]],
-    lease_ms: int,
-    now_ms: int,
-) -> Arguments:
     assert 1 <= len(ranked_demands) <= MAX_RANKED, f"1 to {MAX_RANKED} ranked demands"
     tokens: list[int] = []
     for demands in ranked_demands:
@@ -81,6 +63,15 @@ def _take_call(
         tokens += (fast, deep)
     head = (*tenant_keys(tenant.id), operation, now_ms, lease_ms)
     return (*head, *_limits(tenant), reservation_id, *tokens)
+
+
+def adopt_call(
+    tenant: Tenant, reservation: Reservation, lease_ms: int, now_ms: int = 0
+) -> Arguments:
+    """For what was granted elsewhere."""
+    assert reservation.lease == lease_of(reservation.id, reservation.demands), "one lease format"
+    ranked = [reservation.demands]
+    return reserve_call(tenant, reservation.id, ranked, lease_ms, now_ms, operation="adopt")
 
 
 def extend_call(reservation: Reservation, lease_ms: int, now_ms: int = 0) -> Arguments:
@@ -107,7 +98,7 @@ def renew_call(tenant_id: str, leases: Sequence[str], lease_ms: int, now_ms: int
 
 
 def reap_call(tenant_id: str, most: int, now_ms: int = 0) -> Arguments:
-    """Gives back at most so many expired leases."""
+    """Releases at most so many expired leases."""
     return (*tenant_keys(tenant_id), "reap", now_ms, most)
 
 
@@ -148,21 +139,12 @@ def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
     return balances
 
 
-def day_tokens_of(state: Sequence[int]) -> dict[BackendGroup, int]:
-    """Weighted tokens charged on this UTC day, by group; only groups that have pools."""
-    spent = {
-        group: state[index * _STATE_FIELDS + _STATE_FIELDS - 3]
-        for index, group in enumerate(GROUPS)
-    }
-    return {group: tokens for group, tokens in spent.items() if tokens >= 0}
-
-
 def _limits(tenant: Tenant) -> tuple[int, ...]:
     return (*_group_limits(tenant.limits.get("fast")), *_group_limits(tenant.limits.get("deep")))
 
 
 def _group_limits(limits: GroupLimits | None) -> tuple[int, int, int, int]:
     if limits is None:
-        return _NO_LIMITS
+        return -1, -1, -1, -1
     day = -1 if limits.tokens_per_day is None else limits.tokens_per_day
     return limits.requests_per_min, limits.tokens_per_min, limits.max_concurrent, day

@@ -8,10 +8,8 @@ from backends.contract import (
     BackendError,
     BackendGroup,
 )
-from gateway.core.detached import DetachedCalls
-from gateway.core.gateway import Gateway
+from gateway.core.gateway import DetachedCalls, Gateway, GatewayState
 from gateway.core.job import Ended, Job
-from gateway.core.state import GatewayState
 from gateway.core.waiting_room import WaitingRoom
 from gateway.metrics.metrics import Metrics
 from gateway.store.ledger_entry import LedgerEntry

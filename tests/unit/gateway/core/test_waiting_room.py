@@ -245,7 +245,7 @@ async def test_a_client_that_asked_is_told_its_place() -> None:
         asks = {"queue_events": "true"} if number != 1 else {}
         job = world.job(metadata={"route": "fast"} | asks)
         if number != 1:
-            job._on_queue_position = lambda group, position, number=number: shown.append(  # type: ignore[misc]
+            job.on_queue_position = lambda group, position, number=number: shown.append(  # type: ignore[misc]
                 (f"{group} {number}", position.position)
             )
         tasks.append(asyncio.create_task(handle_task(world.gw, job)))
