@@ -29,7 +29,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     open_calls: tuple[dict[str, str], ...] = ()  # stubs of the outputs that its calls wait for
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Job:
     """One response under way. `stop` is how a steer or a cancel reaches it."""
 
