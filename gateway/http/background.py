@@ -133,15 +133,15 @@ class BackgroundRuns:
         if run is not None and run.running:
             return run.stream.body
         stored = await self._gw.store.load(tenant.id, response_id)
-        if stored is None or not _is_running(stored.response):
-            return stored.response if stored else None
-        if await self._gw.store.runs(tenant.id, response_id):
-            return stored.response
-        # It may have ended between the two questions.
-        stored = await self._gw.store.load(tenant.id, response_id) or stored
-        if not _is_running(stored.response):
-            return stored.response
-        return failed_json(stored.response, _GONE)
+        if stored is None:
+            return None
+        store = self._gw.store
+        if _is_running(stored.response) and not await store.runs(tenant.id, response_id):
+            # It may have ended between the two questions.
+            stored = await store.load(tenant.id, response_id) or stored
+            if _is_running(stored.response):
+                return failed_json(stored.response, _GONE)
+        return stored.response
 
     def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIResponse:
         """Send the events of a run after that number, then those to come.

@@ -231,7 +231,7 @@ class Connection:
             timeout_s = REVOKED_GRACE_S if revoked else self._config.send_timeout_s
             await asyncio.wait((writer,), timeout=timeout_s)
             if not writer.done():
-                self.abort()
+                self._socket.abort()
         writer.cancel()
         await asyncio.gather(writer, return_exceptions=True)
         if self._close_code in _OURS:
@@ -243,11 +243,7 @@ class Connection:
     def _cut(self) -> None:
         """Its reader stalls: keep-alive pings, which wait in the same buffer, would not notice."""
         self._close_code = POLICY
-        self.abort()
-
-    def abort(self) -> None:
-        """Drop the transport with whatever it holds; the reader then sees a disconnect."""
-        self._socket.abort()
+        self._socket.abort()  # the reader then sees a disconnect
 
 
 def _fault_of(reader: "asyncio.Future[None]") -> BaseException | None:

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from backends.contract import TextFormat
 from gateway.wire.errors import ProtocolError, missing_parameter
-from gateway.wire.events import CreateBody, Effort, Metadata, ReasoningParam, ServiceTier, decode
+from gateway.wire.events import CreateBody, Effort, GenerationBody, ReasoningParam, decode
 from gateway.wire.requests import ParsedCreate, parse_create
 
 _encode = msgspec.json.encode
@@ -42,10 +42,9 @@ class _StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
 
 
-class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
+class ChatBody(GenerationBody, frozen=True, kw_only=True):
     """Body of the request; fields that have no meaning here are ignored."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
     messages: Annotated[list[_ChatMessage], Meta(min_length=1)]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
@@ -56,16 +55,9 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
-    parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: Effort | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    metadata: Metadata | None = None
-    service_tier: ServiceTier | None = None
-    prompt_cache_key: str | None = None
     safety_identifier: str | None = None
-    user: str | None = None
 
 
 MAX_STOPS = 4  # OpenAI's limit
@@ -89,21 +81,14 @@ def parse_chat(
         raise ProtocolError("invalid_value", message, param="stop")
     items, json_paths = _input_items(chat.messages)
     create = CreateBody(
-        model=chat.model,
         input=[msgspec.Raw(_encode(item)) for item in items],
         store=False,
         tools=[msgspec.Raw(_encode(_flat_tool(tool))) for tool in chat.tools or ()],
         tool_choice=_flat_choice(chat.tool_choice),
-        parallel_tool_calls=chat.parallel_tool_calls,
         max_output_tokens=chat.max_completion_tokens or chat.max_tokens,
         reasoning=ReasoningParam(chat.reasoning_effort) if chat.reasoning_effort else None,
-        temperature=chat.temperature,
-        top_p=chat.top_p,
-        metadata=chat.metadata,
-        service_tier=chat.service_tier,
-        prompt_cache_key=chat.prompt_cache_key,
         safety_identifier=chat.safety_identifier,
-        user=chat.user,
+        **{name: getattr(chat, name) for name in GenerationBody.__struct_fields__},
     )
     try:
         parsed = parse_create(create, response_id, max_tokens=max_tokens)
@@ -205,22 +190,17 @@ def _flat_choice(choice: Any) -> msgspec.Raw:
 
 
 def _text_format(response_format: dict[str, Any] | None) -> TextFormat:
-    kind = (response_format or {}).get("type", "text")
+    response_format = response_format or {}
+    kind = response_format.get("type", "text")
     if kind == "json_schema":
-        assert response_format is not None
         wrapped = response_format.get("json_schema")
-        schema = wrapped.get("schema") if isinstance(wrapped, dict) else None
+        wrapped = wrapped if isinstance(wrapped, dict) else {}
+        schema, name, strict = map(wrapped.get, ("schema", "name", "strict"))
         if not isinstance(schema, dict):
             message = "Missing required parameter: 'response_format.json_schema.schema'."
             raise ProtocolError("missing_required_parameter", message, param="response_format")
-        assert isinstance(wrapped, dict)
-        name, strict = wrapped.get("name"), wrapped.get("strict")
-        return TextFormat(
-            "json_schema",
-            schema,
-            name if isinstance(name, str) else "answer",
-            strict if isinstance(strict, bool) else None,
-        )
+        name = name if isinstance(name, str) else "answer"
+        return TextFormat("json_schema", schema, name, strict if isinstance(strict, bool) else None)
     if kind not in ("text", "json_object"):
         message = "Invalid 'response_format.type': expected text, json_object or json_schema."
         raise ProtocolError("invalid_value", message, param="response_format.type")

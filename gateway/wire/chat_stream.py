@@ -125,16 +125,6 @@ class ChatStream(ResponseWriter):
             (self._comments if self._is_comment else self._texts).append(text)
             self._chunk({COMMENTARY if self._is_comment else "content": text})
 
-    def end_item(self) -> None:
-        """Nothing marks the end of an item here."""
-        self.flush()
-
-    def update(self, routing: Routing) -> None:
-        """Only the first chunk and the whole answer say it."""
-
-    def send_about(self, event_type: str, fields: bytes) -> None:
-        """Chunks have no such events."""
-
     def _send_heartbeat(self) -> None:
         self._chunk({})
 

@@ -59,10 +59,22 @@ Metadata = Annotated[
 ]
 
 
-class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of `POST /v1/responses`, and of `response.create`; null means the default throughout."""
+class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What the bodies of both protocols have in common; null means the default throughout."""
 
     model: Annotated[str, Meta(min_length=1, max_length=256)]
+    parallel_tool_calls: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    metadata: Metadata | None = None
+    service_tier: ServiceTier | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
+
+
+class CreateBody(GenerationBody, frozen=True, kw_only=True):
+    """Body of `POST /v1/responses`, and of `response.create`."""
+
     input: str | list[msgspec.Raw] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -72,22 +84,15 @@ class CreateBody(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool | None = None
     tools: Annotated[list[msgspec.Raw], Meta(max_length=1024)] | None = None
     tool_choice: msgspec.Raw = NULL
-    parallel_tool_calls: bool | None = None
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     max_tool_calls: Annotated[int, Meta(ge=1)] | None = None
     reasoning: ReasoningParam | None = None
     text: TextParam | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     context_management: Annotated[list[ContextManagement], Meta(max_length=16)] | None = None
-    metadata: Metadata | None = None
-    service_tier: ServiceTier | None = None
-    prompt_cache_key: str | None = None
     prompt_cache_options: CacheOptions | None = None
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
-    user: str | None = None
 
 
 class ResponseCreate(CreateBody, frozen=True, kw_only=True, tag="response.create"):

@@ -6,7 +6,7 @@ and rise by one with each event of this response.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -76,9 +76,13 @@ class ResponseWriter(Protocol):
 
     def flush(self) -> None: ...
 
-    def end_item(self) -> None: ...
+    def end_item(self) -> None:
+        """The item in hand is whole, though the response goes on."""
+        self.flush()
 
-    def update(self, routing: Routing) -> None: ...
+    def update(self, routing: Routing) -> None:
+        """Say what has changed in `routing`, where the protocol has an event for it."""
+        return
 
     def heartbeat(self) -> None:
         """An event for clients that count silence; Codex's idle timer sees only events."""
@@ -87,7 +91,9 @@ class ResponseWriter(Protocol):
 
     def _send_heartbeat(self) -> None: ...
 
-    def send_about(self, event_type: str, fields: bytes) -> None: ...
+    def send_about(self, event_type: str, fields: bytes) -> None:
+        """Send an event about this response, where the protocol has such events."""
+        return
 
     def close_items(self, ending: Ending) -> None: ...
 
@@ -164,10 +170,9 @@ class ResponseStream(ResponseWriter):
         text = "".join(item.pending) if len(item.pending) > 1 else item.pending[0]
         item.pending.clear()
         item.pieces.append(text)
-        self._event(_DELTA_TYPES[item.kind], item.head + _encode(text))
+        self._event(_KINDS[item.kind].delta, item.head + _encode(text))
 
     def end_item(self) -> None:
-        """The item in hand is whole, though the response goes on."""
         if self._item is not None:
             self._close_item("completed")
 
@@ -184,7 +189,6 @@ class ResponseStream(ResponseWriter):
         self._output.append(item)
 
     def update(self, routing: Routing) -> None:
-        """Say what has changed in `routing`: `response.in_progress` again."""
         if self.is_open and not self.ended:
             self.body = self._response("in_progress", routing)
             self._send_heartbeat()
@@ -217,7 +221,6 @@ class ResponseStream(ResponseWriter):
         self._event(self._final, b'"response":' + self.body)
 
     def send_about(self, event_type: str, fields: bytes) -> None:
-        """Send an event about this response; it takes its next number."""
         self._event(event_type, fields)
 
     def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
@@ -239,7 +242,7 @@ class ResponseStream(ResponseWriter):
 
     def _open_item(self, delta: Delta, phase: str | None) -> OpenItem:
         index = len(self._items)
-        item_id = f"{_ID_PREFIXES[delta.kind]}_{self.id.removeprefix('resp_')}{index:04x}"
+        item_id = f"{_KINDS[delta.kind].id_prefix}_{self.id.removeprefix('resp_')}{index:04x}"
         phase = phase or delta.phase or None
         called = (delta.call_id, delta.name, self._namespaces.get(delta.name))
         item = self._item = OpenItem(delta.index, delta.kind, item_id, phase, *called)
@@ -263,23 +266,17 @@ class ResponseStream(ResponseWriter):
         self.flush()
         text = "".join(item.pieces)
         position = item.head.removesuffix(_DELTA)
+        if item.kind is DeltaKind.FUNCTION_CALL:
+            position += b',"name":' + _encode(item.name)
+        if text or item.kind is not DeltaKind.REASONING:
+            kind = _KINDS[item.kind]
+            self._event(kind.done, position + kind.text + _encode(text))
         if item.kind is DeltaKind.TEXT:
-            self._event("response.output_text.done", position + b',"text":' + _encode(text))
             part = b',"part":' + _encode(OutputText("output_text", text))
-            position = position.removesuffix(_LOGPROBS)
-            self._event("response.content_part.done", position + part)
+            self._event("response.content_part.done", position.removesuffix(_LOGPROBS) + part)
         elif item.kind is DeltaKind.REASONING and text:
-            done_text = position + b',"text":' + _encode(text)
-            self._event("response.reasoning_summary_text.done", done_text)
             part = b',"part":' + _encode(SummaryText("summary_text", text))
             self._event("response.reasoning_summary_part.done", position + part)
-        elif item.kind is DeltaKind.FUNCTION_CALL:
-            named = position + b',"name":' + _encode(item.name)
-            arguments = named + b',"arguments":' + _encode(text)
-            self._event("response.function_call_arguments.done", arguments)
-        elif item.kind is DeltaKind.CUSTOM_CALL:
-            done_input = position + b',"input":' + _encode(text)
-            self._event("response.custom_tool_call_input.done", done_input)
         done = _encode(item.output(status, text))
         index = len(self._items)
         self._event("response.output_item.done", b'"output_index":%d,"item":%b' % (index, done))
@@ -319,17 +316,26 @@ class ResponseStream(ResponseWriter):
 
 _DELTA = b',"delta":'
 _LOGPROBS = b',"logprobs":[]'
-_DELTA_TYPES = {
-    DeltaKind.TEXT: "response.output_text.delta",
-    DeltaKind.REASONING: "response.reasoning_summary_text.delta",
-    DeltaKind.FUNCTION_CALL: "response.function_call_arguments.delta",
-    DeltaKind.CUSTOM_CALL: "response.custom_tool_call_input.delta",
-}
-_ID_PREFIXES = {
-    DeltaKind.TEXT: "msg",
-    DeltaKind.REASONING: "rs",
-    DeltaKind.FUNCTION_CALL: "fc",
-    DeltaKind.CUSTOM_CALL: "ctc",
+
+
+class _Kind(NamedTuple):
+    """How items of a kind are written."""
+
+    id_prefix: str
+    delta: str  # the event with more of its text
+    done: str  # the event with all of it
+    text: bytes  # the text's field in that
+
+
+def _kind(id_prefix: str, event: str, field: str) -> _Kind:
+    return _Kind(id_prefix, f"{event}.delta", f"{event}.done", b',"%b":' % field.encode())
+
+
+_KINDS = {
+    DeltaKind.TEXT: _kind("msg", "response.output_text", "text"),
+    DeltaKind.REASONING: _kind("rs", "response.reasoning_summary_text", "text"),
+    DeltaKind.FUNCTION_CALL: _kind("fc", "response.function_call_arguments", "arguments"),
+    DeltaKind.CUSTOM_CALL: _kind("ctc", "response.custom_tool_call_input", "input"),
 }
 
 

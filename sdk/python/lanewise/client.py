@@ -13,7 +13,6 @@ import random
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -67,6 +66,7 @@ MAX_STREAMS = 32  # named streams per connection, docs/protocol.md
 MAX_AGE_S = 55 * 60.0  # then new turns open another socket: servers close theirs after 60 minutes
 OPEN_TIMEOUT_S = 10.0
 MAX_FRAME_BYTES = 64 << 20
+UNREACHABLE = (OSError, InvalidHandshake)  # a TimeoutError is an OSError
 
 
 def connect(
@@ -99,13 +99,13 @@ class Client:
         self._socket: _Socket | None = None  # the one that takes new turns
         self._sockets: set[_Socket] = set()  # with those on which turns still end
         self._opening = asyncio.Lock()
-        self._slots = asyncio.Semaphore(MAX_STREAMS)
+        self.slots = asyncio.Semaphore(MAX_STREAMS)  # of turns that are on a socket
         self._closed = False
 
     async def __aenter__(self) -> Self:
         try:
             await self._open()
-        except (OSError, InvalidHandshake, TimeoutError) as error:
+        except UNREACHABLE as error:
             raise self._unreachable(error) from error
         return self
 
@@ -161,38 +161,34 @@ class Client:
     async def start(self, stream: "Stream") -> None:
         """Send a turn, for the first time or again; returns when it is on a socket or over."""
         async with stream.starting:  # its reader and who steers it may both find it unsent
-            await self._send(stream)
-
-    async def _send(self, stream: "Stream") -> None:
-        turn = stream.turn
-        while stream.socket is None and not turn.over:
-            if turn.again is not None and turn.again.counts:
-                if turn.num_retries >= self._max_retries:
-                    tried = f"{turn.again.why} Gave up after {turn.num_retries} retries."
-                    turn.fail(LanewiseError("connection_lost", tried))
-                    return
-                again_s = turn.again.retry_after_s
-                pause_s = retry_delay_s(turn.num_retries, random.random(), again_s)
-                turn.num_retries += 1
-                await asyncio.sleep(pause_s)
-            await self._slots.acquire()
-            try:
-                socket = await self._open()
-            except (OSError, InvalidHandshake, TimeoutError) as error:
-                self._slots.release()
-                turn.lost(str(self._unreachable(error)))
-            except BaseException:
-                self._slots.release()
-                raise
-            else:
-                await socket.begin(stream)
+            turn = stream.turn
+            while stream.socket is None and not turn.over:
+                if turn.again is not None and turn.again.counts:
+                    if turn.num_retries >= self._max_retries:
+                        tried = f"{turn.again.why} Gave up after {turn.num_retries} retries."
+                        turn.fail(LanewiseError("connection_lost", tried))
+                        return
+                    again_s = turn.again.retry_after_s
+                    pause_s = retry_delay_s(turn.num_retries, random.random(), again_s)
+                    turn.num_retries += 1
+                    await asyncio.sleep(pause_s)
+                await self.slots.acquire()
+                try:
+                    socket = await self._open()
+                except BaseException as error:
+                    self.slots.release()
+                    if not isinstance(error, UNREACHABLE):
+                        raise
+                    turn.lost(str(self._unreachable(error)))
+                else:
+                    await socket.begin(stream)
 
     async def _open(self) -> "_Socket":
         """The socket that takes new turns.
 
         Raises:
             LanewiseError: The key is refused; nothing will change that.
-            OSError, InvalidHandshake, TimeoutError: Nobody answers as a gateway.
+            OSError, InvalidHandshake: Nobody answers as a gateway: `UNREACHABLE`.
         """
         async with self._opening:
             if self._closed:
@@ -229,10 +225,6 @@ class Client:
         """Nothing is left of a socket."""
         self.retired(socket)
         self._sockets.discard(socket)
-
-    def free_slot(self) -> None:
-        """A turn has left its socket."""
-        self._slots.release()
 
 
 class _Socket:
@@ -318,7 +310,7 @@ class _Socket:
 
     def _drop(self, name: str) -> None:
         self._streams.pop(name).socket = None
-        self._client.free_slot()
+        self._client.slots.release()
 
 
 class Stream:
@@ -330,7 +322,7 @@ class Stream:
         self.starting = asyncio.Lock()
         self._client = client
         self._events: deque[Event] = deque()  # text gathers, so it holds an answer at most
-        self._waiters: list[asyncio.Future[None]] = []
+        self._changed = asyncio.Event()  # the next one, of every change
 
     async def __aenter__(self) -> Self:
         try:
@@ -340,12 +332,7 @@ class Stream:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Event]:
@@ -360,7 +347,7 @@ class Stream:
                 raise self.turn.error
             if self.turn.over:
                 return None
-            await (self._client.start(self) if self.socket is None else self._change())
+            await self._progress()
         return self._events.popleft()
 
     async def response(self) -> Response:
@@ -379,13 +366,13 @@ class Stream:
             LanewiseError: The response has ended, or the input is none.
         """
         while self.turn.response_id is None and not self.turn.over:
-            await (self._client.start(self) if self.socket is None else self._change())
+            await self._progress()
         steer = self.turn.steer(subtask or self.turn.response_id or "", input)
         frame = {"type": "response.steer", "previous_response_id": steer.target, "input": input}
         if self.socket is not None:
             await self.socket.send(frame)
         while steer.outcome is None:
-            await self._change()
+            await self._changed.wait()
         if isinstance(steer.outcome, LanewiseError):
             raise steer.outcome
 
@@ -418,16 +405,12 @@ class Stream:
         self._events.extend(self.turn.lost(why))
         self._wake()
 
-    async def _change(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
+    async def _progress(self) -> None:
+        await (self._client.start(self) if self.socket is None else self._changed.wait())
 
     def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 def turn_cancel(turn: Turn, subtask: str | None = None) -> dict[str, Any]:
