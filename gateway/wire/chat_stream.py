@@ -210,19 +210,13 @@ class ChatStream(ResponseWriter):
 
 
 def _usage(usage: Usage) -> Json:
+    cached = {"cached_tokens": usage.num_cached_tokens, "audio_tokens": 0, "cache_write_tokens": 0}
+    reasoning = {"reasoning_tokens": usage.num_reasoning_tokens, "audio_tokens": 0}
+    predicted = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
     return {
         "prompt_tokens": usage.num_input_tokens,
         "completion_tokens": usage.num_output_tokens,
         "total_tokens": usage.num_input_tokens + usage.num_output_tokens,
-        "prompt_tokens_details": {
-            "cached_tokens": usage.num_cached_tokens,
-            "audio_tokens": 0,
-            "cache_write_tokens": 0,
-        },
-        "completion_tokens_details": {
-            "reasoning_tokens": usage.num_reasoning_tokens,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
-        },
+        "prompt_tokens_details": cached,
+        "completion_tokens_details": reasoning | predicted,
     }

@@ -121,16 +121,16 @@ def plan_compaction(
 def plan_whole(task: Task, window_tokens: int) -> Plan:
     """Plan a requested compaction: it folds all but what people and instructions said."""
     items = task.request.items
-    folded = [entry for entry in items if not _is_input(entry)]
-    num_folded = sum(entry.num_tokens for entry in folded)
+    pinned = tuple(filter(_is_input, items))
+    num_folded = sum(entry.num_tokens for entry in items if not _is_input(entry))
     summary_tokens = max(MIN_SUMMARY_TOKENS, min(MAX_SUMMARY_TOKENS, num_folded // SHARE))
     request = _summary_request(task.request, items, summary_tokens, window_tokens)
     return Plan(
         number=num_compactions(items),
         threshold_tokens=0,
         num_tokens=task.request.num_prompt_tokens,
-        request=request if folded else None,
-        pinned=tuple(entry for entry in items if _is_input(entry)),
+        request=request if len(pinned) < len(items) else None,
+        pinned=pinned,
         tail=(),
         covers_all=False,
     )
@@ -211,12 +211,10 @@ def compaction_object(
 
 def skipped_words(skipped: Skipped) -> str:
     """Say in a sentence why a context that is too long was not compacted."""
+    why = "nearly all of it must stay word for word"
     if skipped.state == "limit_reached":
-        return (
-            f"It was not compacted: this conversation has been {skipped.number} times, "
-            "which is the most."
-        )
-    return "It was not compacted: nearly all of it must stay word for word."
+        why = f"this conversation has been {skipped.number} times, which is the most"
+    return f"It was not compacted: {why}."
 
 
 def num_compactions(items: Iterable[ContextItem]) -> int:

@@ -61,9 +61,8 @@ def _num_new_tokens(items: Sequence[ContextItem]) -> int:
     num_tokens = 0
     for entry in reversed(items):
         item = entry.item
-        if isinstance(item, FunctionCall | CustomToolCall | Reasoning | Compaction):
-            break
-        if isinstance(item, Message) and item.role == "assistant":
+        is_answer = isinstance(item, Message) and item.role == "assistant"
+        if is_answer or isinstance(item, FunctionCall | CustomToolCall | Reasoning | Compaction):
             break
         num_tokens += entry.num_tokens
     return num_tokens

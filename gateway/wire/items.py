@@ -98,10 +98,6 @@ class _WireCompaction(msgspec.Struct, frozen=True):
     id: str | None = None
 
 
-class _WireReference(msgspec.Struct, frozen=True):
-    id: str
-
-
 class _WireTool(msgspec.Struct, frozen=True):
     name: str
     description: str | None = None
@@ -164,7 +160,7 @@ def parse_input(
             nested = decode(raw, _WireTools, json_path).tools
             tools.extend(parse_tools(nested, f"{json_path}.tools"))
         elif head.type == "item_reference" or (head.type is None and head.role is None and head.id):
-            items.append(ItemReference(decode(raw, _WireReference, json_path).id))
+            items.append(decode(raw, ItemReference, json_path))
         else:
             item = _parse_item(raw, head.type or "message", json_path)
             if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
@@ -342,23 +338,21 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
     """Read `text.format`: what shape the answer must have."""
     if raw == NULL:
         return TextFormat()
-    json_path = "text.format"
-    wire = decode(raw, _WireFormat, json_path)
+    wire = decode(raw, _WireFormat, "text.format")
     if wire.type == "text":
         return TextFormat()
     if wire.type == "json_object":
         return TextFormat("json_object")
     if wire.type == "json_schema":
         if wire.schema is None:
-            raise missing_parameter(f"{json_path}.schema")
-        check_schema(wire.schema, f"{json_path}.schema")
+            raise missing_parameter("text.format.schema")
+        check_schema(wire.schema, "text.format.schema")
         return TextFormat("json_schema", wire.schema, wire.name or "answer", wire.strict)
-    raise ProtocolError(
-        "invalid_value",
-        f"Invalid '{json_path}.type': expected 'text', 'json_object' or 'json_schema', "
-        f"got '{wire.type[:64]}'.",
-        param=f"{json_path}.type",
+    message = (
+        "Invalid 'text.format.type': expected 'text', 'json_object' or 'json_schema', "
+        f"got '{wire.type[:64]}'."
     )
+    raise ProtocolError("invalid_value", message, param="text.format.type")
 
 
 def wire_item(item: Item, item_id: str) -> dict[str, Any]:
@@ -396,13 +390,10 @@ def _output(item: FunctionCallOutput | CustomToolCallOutput) -> str | list[dict[
 
 def _wire_part(part: Part, text: str) -> dict[str, Any]:
     if isinstance(part, TextPart):
-        found: dict[str, Any] = {"type": text, "text": part.text}
-        if text == "output_text":
-            found |= {"annotations": [], "logprobs": []}
-        return found
+        extra: dict[str, Any] = {"annotations": [], "logprobs": []} if text == "output_text" else {}
+        return {"type": text, "text": part.text, **extra}
     if isinstance(part, RefusalPart):
         return {"type": "refusal", "refusal": part.refusal}
     kind = "input_image" if isinstance(part, ImagePart) else "input_file"
-    fields = msgspec.to_builtins(part)
-    del fields["type"]
+    fields = msgspec.structs.asdict(part)
     return {"type": kind} | {name: value for name, value in fields.items() if value is not None}

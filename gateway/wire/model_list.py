@@ -19,11 +19,7 @@ _BASE_INSTRUCTIONS = (
     "You are a coding agent working in the user's terminal. Read before you change, keep changes "
     "small, run the tests, and say plainly what you did and what you could not do."
 )
-_EFFORTS = (
-    ("low", "Quick"),
-    ("medium", "Balanced"),
-    ("high", "Thorough"),
-)
+_EFFORTS = {"low": "Quick", "medium": "Balanced", "high": "Thorough"}
 
 
 def model_list(backends: Iterable[BackendInfo], policy: Policy, created: int) -> dict[str, Any]:
@@ -70,7 +66,7 @@ def _codex_entry(name: str, text: str, window_tokens: int, priority: int) -> dic
         "display_name": name,
         "description": text,
         "supported_reasoning_levels": [
-            {"effort": effort, "description": label} for effort, label in _EFFORTS
+            {"effort": effort, "description": label} for effort, label in _EFFORTS.items()
         ],
         "default_reasoning_level": "medium",
         "shell_type": "unified_exec",
