@@ -1,7 +1,8 @@
 """The rooms of the house: every package, in import order, and what each may import.
 
 A floor may import the floors to its right, and a room may import the rooms above it on its own
-floor. A room holds the modules of its package and of the packages below it that have no row here.
+floor. A room holds the modules of its package and of the packages below it that have no row here; a
+package right in a floor has one.
 A module named `__main__` stands at the end of its floor: it starts things, and nobody imports it.
 """
 

@@ -26,7 +26,6 @@ import msgspec
 
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
-from router.pools.breaker import Breaker
 from router.pools.heartbeat import Pulse
 from router.pools.local_pools import LocalPools, OnBlind, WhenAway
 from router.pools.pools import (
@@ -38,6 +37,7 @@ from router.pools.pools import (
     PoolsReport,
     Reservation,
 )
+from router.pools.redis_breaker import Breaker
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
 
 logger = logging.getLogger("lanewise")
