@@ -127,13 +127,8 @@ class Run:
 
     def redirect(self, number: int, items: tuple[ContextItem, ...] | None) -> None:
         """Steer one sub-task, or cancel it (None); harmless where it does not run."""
-        machine = self._machine
-        if not isinstance(machine, Delegate) or self._closed:
-            return
-        if items is None:
-            self._act(machine.cancel_delegation(number))
-        else:
-            self._act(machine.steer_delegation(number, items))
+        if isinstance(self._machine, Delegate) and not self._closed:
+            self._act(self._machine.redirect(number, items))
 
     def delegations(self) -> tuple[RoutedDelegation, ...]:
         """The sub-tasks and how they stand; closing the run cancels those under way."""

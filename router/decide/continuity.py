@@ -96,9 +96,7 @@ def conversation_state(
 ) -> ConversationState:
     """Read the state of a conversation off its items.
 
-    Args:
-        holder: The last backend's group.
-        held_tokens: What it holds for certain; where it has answered, the items tell.
+    `held_tokens`: what the holder has for certain; where it has answered, the items say more.
     """
     if len(items) < 2 and not held_tokens:
         return NEW

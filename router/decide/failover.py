@@ -18,11 +18,7 @@ def replacement(
     """The backend to begin again on; None where the failure stands.
 
     A token that was pushed may have been seen, and another engine would not go on from there.
-
-    Args:
-        spares: Of the same group, able to take the task, best first (`RankedRoute.spares`).
-        failed: Backends that failed this task already.
-        healthy: Whether a backend takes new generations now: `spares` are as old as the ranking.
+    `spares` are as old as the ranking; `healthy` says who takes new generations now.
     """
     if has_tokens or not error.retryable:
         return None

@@ -131,22 +131,22 @@ class Delegate(Machine):
 
     # -- the client ------------------------------------------------------------------------
 
-    def cancel_delegation(self, number: int) -> list[Action]:
-        """Stop one sub-task; none where it does not run."""
-        delegation = self._find(number)
+    def redirect(self, number: int, items: tuple[ContextItem, ...] | None) -> list[Action]:
+        """Steer one sub-task, or cancel it (None); harmless where it does not run.
+
+        What a steered one said stays, and it goes on from there.
+        """
+        running = (d for d in self.delegations if d.number == number and d.state == "running")
+        delegation = None if self._ended else next(running, None)
         if delegation is None:
             return []
+        cancel = self._cancel(delegation.branch)
+        if items is not None:
+            said = (*_message(delegation.text), *(entry.item for entry in items))
+            return [cancel, self._begin(delegation, said)]
         delegation.state = "cancelled"
         delegation.note = "The user cancelled this sub-task."
-        return [self._cancel(delegation.branch), *self._delegation_over(delegation)]
-
-    def steer_delegation(self, number: int, items: tuple[ContextItem, ...]) -> list[Action]:
-        """Turn one sub-task elsewhere: what it said stays, and it goes on from there."""
-        delegation = self._find(number)
-        if delegation is None:
-            return []
-        said = (*_message(delegation.text), *(entry.item for entry in items))
-        return [self._cancel(delegation.branch), self._begin(delegation, said)]
+        return [cancel, *self._delegation_over(delegation)]
 
     # -- rounds ----------------------------------------------------------------------------
 
@@ -260,10 +260,6 @@ class Delegate(Machine):
 
     def _of_branch(self, branch: int) -> Delegation:
         return next(d for d in self.delegations if d.branch == branch)
-
-    def _find(self, number: int) -> Delegation | None:
-        running = (d for d in self.delegations if d.number == number and d.state == "running")
-        return None if self._ended else next(running, None)
 
     def _new_branch(self) -> int:
         self._num_branches += 1

@@ -230,12 +230,10 @@ class FairQueue:
         *,
         guess: bool = True,
     ) -> int:
-        """How long one more task of that tenant would wait, as far as can be known.
+        """How long one more task of that tenant would wait, if its own try went as `block` says.
 
-        Args:
-            block: How its own try went.
-            guess: Count what is only likely. Refills are certain, slots only once they were seen;
-                to refuse somebody for a guess would be wrong.
+        Without `guess` only what is certain counts, since nobody is to be refused for a guess:
+        refills are certain, slots once they were seen.
         """
         pause_us = self._pause_us if guess or self._num_pauses >= MIN_PAUSES else 0.0
         own_us = 0

@@ -240,22 +240,22 @@ def test_a_client_steers_one_sub_task() -> None:
     machine = handed_over()
     steer = measure(Message("user", (TextPart("Shorter."),)))
     said = (Message("assistant", (TextPart("x"),)), steer.item)
-    assert in_short(machine.steer_delegation(1, (steer,))) == [
+    assert in_short(machine.redirect(1, (steer,))) == [
         ("cancel", SUB),
         ("begin", 3, Subtask("t", said)),
     ]
     assert machine.on_delta(SUB, delta("tail")) == [], "nothing of what was abandoned is heard"
     assert in_short(machine.on_delta(3, delta("y"))) == [(1, "y", C)]
     assert in_short(machine.on_finish(3, done(1), 1)) == [closing((0, T, "x\n\ny"), branch=4)]
-    assert machine.steer_delegation(1, (steer,)) == [], "it is over"
+    assert machine.redirect(1, (steer,)) == [], "it is over"
 
 
 def test_a_client_cancels_one_sub_task() -> None:
     machine = handed_over()
     note = "The user cancelled this sub-task. Before that, it said:\n\nx"
-    assert in_short(machine.cancel_delegation(1)) == [("cancel", SUB), closing((0, T, note))]
+    assert in_short(machine.redirect(1, None)) == [("cancel", SUB), closing((0, T, note))]
     assert [d.state for d in machine.delegations] == ["cancelled"]
-    assert machine.cancel_delegation(1) == machine.cancel_delegation(9) == []
+    assert machine.redirect(1, None) == machine.redirect(9, None) == []
     assert in_short(machine.on_finish(LAST, done(1), 1)) == [(STOP, 2, 0)]
 
 
