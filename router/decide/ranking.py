@@ -287,11 +287,10 @@ def _blocked(
         for s in stats
         if s.info.group in wish.route.groups and not orders[s.info.group]
     ]
-    for reason in (Reason.FALLBACK, Reason.WINDOW, Reason.IMAGES):
-        if reason in found:
-            return reason
-    missing = [group for group in wish.route.groups if group not in task.tenant.limits]
-    return Reason.ACCESS if missing else Reason.FALLBACK
+    has_access = all(group in task.tenant.limits for group in wish.route.groups)
+    other = Reason.FALLBACK if has_access else Reason.ACCESS
+    obstacles = (Reason.FALLBACK, Reason.WINDOW, Reason.IMAGES)
+    return next((reason for reason in obstacles if reason in found), other)
 
 
 def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:

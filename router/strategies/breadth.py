@@ -123,7 +123,7 @@ class Breadth(Machine):
         running = [number for number in range(self._judge) if not self._is_over(number)]
         if not running:
             return []
-        silent = []
+        silent: list[int] = []
         if self._is_silent():
             # None of them has said anything for so long, which those that had to wait could not.
             silent = [number for number in running if number not in waiting | self._waited]

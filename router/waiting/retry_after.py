@@ -49,7 +49,7 @@ class RetryAfter:
             self._bursts[tenant_id, group] = _Burst(now_us, turn_us, turn_us)
             return least_us
         # At its turn the one before takes all there is, and what this one takes comes after.
-        after_us = burst.last_us + _step_us(grant, tokens)
+        after_us = burst.last_us + _step_us(grant, group, tokens)
         turn_us = max(turn_us, min(after_us, now_us + MAX_TURN_US))
         burst.first_us = min(burst.first_us, turn_us)
         burst.last_us = max(burst.last_us, turn_us)
@@ -73,10 +73,8 @@ class RetryAfter:
             self._bursts.clear()
 
 
-def _step_us(grant: Grant, tokens: int) -> int:
+def _step_us(grant: Grant, group: BackendGroup, tokens: int) -> int:
     """How long until the pools have what this task takes, besides what they must have before."""
-    assert grant.limited_by is not None
-    group, _ = grant.limited_by
     limits = {balance.unit: balance.limit for balance in grant.balances if balance.group == group}
     by_requests_us = -(-60_000_000 // max(1, limits["requests"]))
     by_tokens_us = -(-tokens * 60_000_000 // max(1, limits["tokens"]))
