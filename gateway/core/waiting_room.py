@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -86,34 +86,26 @@ class _Room:
     shown_us: int = 0
 
 
+@dataclass(eq=False)
 class WaitingRoom:
     """See the module. Cancelling a call takes its task out; what it got meanwhile is released."""
 
-    def __init__(
-        self,
-        config: WaitingConfig,
-        *,
-        clock_us: Callable[[], int],
-        policy_wait_ms: Callable[[], Waits],
-        spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
-        metrics: Counters,
-    ) -> None:
-        """Nobody waits yet.
+    config: WaitingConfig
+    _: KW_ONLY
+    clock_us: Callable[[], int]  # monotonic; tasks' arrivals are on it
+    policy_wait_ms: Callable[[], Waits]  # the active policy's longest waits
+    # Runs what must end even if the task that caused it is cancelled.
+    spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+    metrics: Counters
 
-        Args:
-            clock_us: Monotonic; tasks' arrivals are on it.
-            policy_wait_ms: The active policy's longest waits.
-            spawn: Runs what must end even if the task that caused it is cancelled.
-        """
-        self.config = config
-        self._clock_us = clock_us
-        self._policy_wait_ms = policy_wait_ms
-        self._spawn = spawn
-        self._metrics = metrics
-        self._retry_after = RetryAfter()
+    def __post_init__(self) -> None:
+        """Nobody waits yet."""
         self.limiter = ConcurrencyLimiter(self.others_wait)
+        self._retry_after = RetryAfter()
         self._rooms = {
-            group: _Room(group, FairQueue(config.max_waiting, config.max_waiting_per_tenant))
+            group: _Room(
+                group, FairQueue(self.config.max_waiting, self.config.max_waiting_per_tenant)
+            )
             for group in GROUPS
         }
 
@@ -167,7 +159,7 @@ class WaitingRoom:
             wait_us = self._may_wait_us(task, room, tokens, first)
             if not wait_us:
                 return first
-        now_us = self._clock_us()
+        now_us = self.clock_us()
         waiter = Waiter(
             id=task.id,
             tenant_id=task.tenant.id,
@@ -195,7 +187,7 @@ class WaitingRoom:
 
     def released(self, reservation: Reservation) -> None:
         """These slots may let others go on."""
-        now_us = self._clock_us()
+        now_us = self.clock_us()
         for demand in reservation.demands:
             room = self._rooms[demand.group]
             if len(room.queue) and room.queue.released(reservation.tenant_id, now_us):
@@ -215,7 +207,7 @@ class WaitingRoom:
         """The group's capacity may have changed."""
         room = self._rooms[group]
         if len(room.queue):
-            room.queue.hold(self._clock_us())
+            room.queue.hold(self.clock_us())
             room.changed.set()
 
     def refuse_all(self) -> None:
@@ -230,13 +222,11 @@ class WaitingRoom:
                 if not entry.outcome.done():
                     entry.outcome.set_exception(error)
 
-    # -- whether -------------------------------------------------------------------------------
-
     def _room_before(self, task: Task, groups: Iterable[BackendGroup]) -> _Room | None:
         """The queue where tasks of this tenant wait already, or the whole group does."""
         if not any(len(room.queue) for room in self._rooms.values()):
             return None
-        now_us = self._clock_us()
+        now_us = self.clock_us()
         for group in groups:
             queue = self._rooms[group].queue
             if queue.num_waiting(task.tenant.id) or (len(queue) and queue.is_held(now_us)):
@@ -245,8 +235,8 @@ class WaitingRoom:
 
     def _may_wait_us(self, task: Task, room: _Room, tokens: int, first: Attempt | None) -> int:
         """How long it may wait there; 0 if not at all, or surely for less than it would take."""
-        now_us = self._clock_us()
-        longest_us = longest_wait_us(self.config, self._policy_wait_ms(), task, room.group, now_us)
+        now_us = self.clock_us()
+        longest_us = longest_wait_us(self.config, self.policy_wait_ms(), task, room.group, now_us)
         block = None if first is None else block_of(first.grant)
         certain_us = room.queue.expected_us(task.tenant.id, tokens, now_us, block, guess=False)
         if certain_us > longest_us or not room.queue.has_room(task.tenant.id):
@@ -258,7 +248,7 @@ class WaitingRoom:
 
         Both those that wait here, and those that were refused and told to come again.
         """
-        grant, now_us = refused.grant, self._clock_us()
+        grant, now_us = refused.grant, self.clock_us()
         assert grant.limited_by is not None, "a refused grant names its pool"
         queue = self._rooms[grant.limited_by[0]].queue
         wait_us = queue.expected_us(task.tenant.id, tokens, now_us, block_of(grant))
@@ -268,18 +258,16 @@ class WaitingRoom:
     def _note_admitted(self, grant: Grant) -> None:
         if grant.reservation is not None:
             tenant_id, demands = grant.reservation.tenant_id, grant.reservation.demands
-            self._retry_after.admitted(tenant_id, demands, grant.mode, self._clock_us())
+            self._retry_after.admitted(tenant_id, demands, grant.mode, self.clock_us())
 
     def _in_vain(self, room: _Room, tenant_id: str, tokens: int) -> ProtocolError:
-        wait_us = max(1_000_000, room.queue.expected_us(tenant_id, tokens, self._clock_us()))
+        wait_us = max(1_000_000, room.queue.expected_us(tenant_id, tokens, self.clock_us()))
         return ProtocolError(
             "rate_limit_exceeded",
             f"Rate limit reached for the {room.group} engines: earlier tasks of this tenant still "
             f"wait for them. Please try again in {-(-wait_us // 1_000_000)}s.",
             retry_after_us=wait_us,
         )
-
-    # -- waiting -------------------------------------------------------------------------------
 
     async def _stand(self, room: _Room, entry: _Entry) -> Attempt | None:
         """Wait for the outcome; whatever ends it, the task is in no queue afterwards."""
@@ -292,7 +280,7 @@ class WaitingRoom:
         room.entries[waiter.id] = entry
         self._count_waiting(room)
         if room.pump is None or room.pump.done():
-            room.pump = self._spawn(self._serve(room))
+            room.pump = self.spawn(self._serve(room))
         room.changed.set()
         self._report_positions(room, now_us=waiter.joined_us, only=entry)
         if entry.visitor is not None:
@@ -310,16 +298,16 @@ class WaitingRoom:
         finally:
             if entry.visitor is not None:
                 entry.visitor.wait(None)
-            now_us = self._clock_us()
+            now_us = self.clock_us()
             room.queue.remove(waiter.id, now_us)
             del room.entries[waiter.id]
             room.changed.set()
             self._count_waiting(room)
-            waits = self._metrics.histograms["lanewise_admission_wait_seconds"]
+            waits = self.metrics.histograms["lanewise_admission_wait_seconds"]
             waits[room.group, ending].observe((now_us - waiter.joined_us) / 1e6)
 
     def _count_waiting(self, room: _Room) -> None:
-        depth = self._metrics.counts["lanewise_admission_queue_depth"]
+        depth = self.metrics.counts["lanewise_admission_queue_depth"]
         depth[(room.group,)].set(len(room.queue))
 
     async def _serve(self, room: _Room) -> None:
@@ -327,7 +315,7 @@ class WaitingRoom:
         queue = room.queue
         while len(queue):
             room.changed.clear()
-            now_us = self._clock_us()
+            now_us = self.clock_us()
             for waiter in queue.expired(now_us):
                 queue.remove(waiter.id, now_us)
                 outcome = room.entries[waiter.id].outcome
@@ -336,7 +324,7 @@ class WaitingRoom:
             turn = queue.next(now_us)
             if turn is not None:
                 await self._try(room, room.entries[turn.id])
-            self._report_positions(room, self._clock_us())
+            self._report_positions(room, self.clock_us())
             if turn is None:
                 await self._sleep(room)
 
@@ -345,11 +333,11 @@ class WaitingRoom:
         try:
             attempt = await entry.attempt(True)
         except Exception as error:  # its own client hears of it; the others go on waiting
-            room.queue.remove(waiter.id, self._clock_us())
+            room.queue.remove(waiter.id, self.clock_us())
             if not entry.outcome.done():
                 entry.outcome.set_exception(error)
             return
-        grant, now_us = attempt.grant, self._clock_us()
+        grant, now_us = attempt.grant, self.clock_us()
         if grant.reservation is None:
             entry.last = attempt
             if grant.shed == "capacity":
@@ -366,7 +354,7 @@ class WaitingRoom:
 
     def _return(self, entry: _Entry, attempt: Attempt | None) -> None:
         if attempt is not None and attempt.grant.reservation is not None:
-            self._spawn(entry.settle(attempt.grant.reservation, {}))
+            self.spawn(entry.settle(attempt.grant.reservation, {}))
 
     async def _sleep(self, room: _Room) -> None:
         wake_us = room.queue.wake_us()
@@ -375,7 +363,7 @@ class WaitingRoom:
         visitors = (entry.visitor for entry in room.entries.values())
         if any(visitor is not None and visitor.wants_queue_position for visitor in visitors):
             wake_us = min(wake_us, room.shown_us + POSITIONS_INTERVAL_US)
-        timeout_s = max(0.0, (wake_us - self._clock_us()) / 1e6)
+        timeout_s = max(0.0, (wake_us - self.clock_us()) / 1e6)
         try:
             await asyncio.wait_for(room.changed.wait(), timeout_s)
         except TimeoutError:

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from gateway.config.sections import ServerConfig
 from gateway.fleet.channel import Answers, Channel, ChannelClosed, opened
@@ -53,37 +54,23 @@ class SharedPort:
         self._socket.close()
 
 
+@dataclass(eq=False)
 class Member:
     """See the module. `keep_running` is its life; all else may be called from outside of it."""
 
-    def __init__(
-        self,
-        name: str,
-        begin: Begin,
-        answers: Answers,
-        on_end: Callable[[bytes | None], None],
-        *,
-        keeps: socket.socket | None = None,
-    ) -> None:
-        """
-        Args:
-            name: For the log.
-            answers: To what it may ask.
-            on_end: Called after each end with the metrics that it left, if it had time to.
-            keeps: A listening socket to hand on, kept open here.
-        """
-        self.name = name
-        self.has_served = asyncio.Event()
-        self.num_starts = 0
-        self.num_restarts = 0  # after a crash
-        self.exit_status: int | None = None
-        self._begin = begin
-        self._answers = answers
-        self._on_end = on_end
-        self._keeps = keeps
-        self._process: asyncio.subprocess.Process | None = None
-        self._channel: Channel | None = None
-        self._is_stopping = self._is_replaced = False
+    name: str  # for the log
+    begin: Begin
+    answers: Answers  # to what it may ask
+    on_end: Callable[[bytes | None], None]  # after each end, with the metrics that it left, if any
+    keeps: socket.socket | None = None  # a listening socket to hand on, kept open here
+    has_served: asyncio.Event = field(default_factory=asyncio.Event)
+    num_starts: int = 0
+    num_restarts: int = 0  # after a crash
+    exit_status: int | None = None
+    _process: asyncio.subprocess.Process | None = None
+    _channel: Channel | None = None
+    _is_stopping: bool = False
+    _is_replaced: bool = False
 
     @property
     def is_serving(self) -> bool:
@@ -121,8 +108,8 @@ class Member:
         ours, theirs = socket.socketpair()
         with theirs:
             handed_on = [theirs.fileno()]
-            if self._begin.listener is not None:
-                handed_on.append(self._begin.listener)
+            if self.begin.listener is not None:
+                handed_on.append(self.begin.listener)
             self._process = process = await asyncio.create_subprocess_exec(
                 # -P: a folder called "gateway" where it is started must not be taken for ours.
                 *(sys.executable, "-P", "-m", "gateway.process.worker", str(theirs.fileno())),
@@ -131,8 +118,8 @@ class Member:
                 start_new_session=True,  # Ctrl-C is for the supervisor, which hands it on
             )
         self.num_starts += 1
-        self._channel = channel = await opened(ours, self._answers)
-        channel.send(self._begin)
+        self._channel = channel = await opened(ours, self.answers)
+        channel.send(self.begin)
         reading = asyncio.create_task(channel.run())
         greeting = asyncio.create_task(self._note_serving(channel))
         try:
@@ -143,7 +130,7 @@ class Member:
             await asyncio.wait((reading,), timeout=LAST_WORDS_S)
             await cancelled(reading, greeting)
             self._channel = None
-            self._on_end(channel.farewell)
+            self.on_end(channel.farewell)
 
     async def _note_serving(self, channel: Channel) -> None:
         await channel.serving.wait()
@@ -175,8 +162,8 @@ class Member:
         """End it for good: SIGTERM, and SIGKILL after the timeout."""
         self._is_stopping = True
         await self._end(timeout_s)
-        if self._keeps is not None:
-            self._keeps.close()
+        if self.keeps is not None:
+            self.keeps.close()
 
     async def _end(self, timeout_s: float) -> None:
         process = self._process

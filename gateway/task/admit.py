@@ -73,46 +73,22 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
     groups = dict.fromkeys(group for each in ranked for group in each.route.groups)
     made = await gw.waiting.admit(task, asked[0][0].tokens, groups, attempt, gw.pools.settle, job)
     try:
-        return _decided(gw, job, loaded, task, task_class, made, policy)
+        decision = decide(task, task_class, made.ranked, made.grant, policy, gw.weights)
+        decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
+        job.decided, job.records_text = decision, policy.record_text
+        if decision.balances:
+            gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
+        if made.grant.num_reaped:
+            gw.metrics.counts["lanewise_ratelimit_reaped_total"][()].inc(made.grant.num_reaped)
+        if decision.chosen is None or decision.reservation is None:
+            raise _refusal(gw, task, decision, made)
+        admitted = AdmittedTask(loaded, decision, decision.chosen, decision.reservation)
+        _count_admission(gw, task, admitted)
+        return admitted
     except Exception as error:
         if made.grant.reservation is not None and not isinstance(error, ProtocolError):
             gw.spawn(gw.pools.settle(made.grant.reservation, {}))  # a fault of ours holds nothing
         raise
-
-
-def _decided(
-    gw: Gateway,
-    job: Job,
-    loaded: LoadedTask,
-    task: Task,
-    task_class: TaskClass,
-    made: Attempt,
-    policy: Policy,
-) -> AdmittedTask:
-    """What the pools' answer means, noted wherever it counts.
-
-    Raises:
-        ProtocolError: It is a refusal.
-    """
-    ranked, grant = made.ranked, made.grant
-    decision = decide(task, task_class, ranked, grant, policy, gw.weights)
-    decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
-    job.decided = decision
-    job.records_text = policy.record_text
-    if decision.balances:
-        gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
-    if grant.num_reaped:
-        gw.metrics.counts["lanewise_ratelimit_reaped_total"][()].inc(grant.num_reaped)
-    if decision.chosen is None or decision.reservation is None:
-        _count_refusal(gw, task, decision, grant)
-        assert decision.refusal is not None  # exactly one of the two, says RouteDecision
-        headers = rate_limit_headers(
-            decision.balances, ranked[0].route.groups, decision.mode, decision.refusal
-        )
-        raise refused(decision.refusal, headers)
-    admitted = AdmittedTask(loaded, decision, decision.chosen, decision.reservation)
-    _count_admission(gw, task, admitted)
-    return admitted
 
 
 def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
@@ -237,18 +213,23 @@ async def _release(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Deman
         await gw.pools.settle(grant.reservation, {})
 
 
-def _count_refusal(gw: Gateway, task: Task, decision: RouteDecision, grant: Grant) -> None:
+def _refusal(gw: Gateway, task: Task, decision: RouteDecision, made: Attempt) -> ProtocolError:
+    """Count a refusal, and say what the client is to hear of it."""
+    groups, grant = made.ranked[0].route.groups, made.grant
     if grant.shed is not None and grant.limited_by is not None:
         shed = gw.metrics.counts["lanewise_capacity_shed_total"]
         shed[grant.limited_by[0], grant.shed].inc()
-        return
-    gw.metrics.ratelimit(
-        group=decision.ranked[0].route.groups[0],
-        tier=task.tenant.tier,
-        result="reject",
-        mode=decision.mode,
-        limited_by=grant.limited_by[1] if grant.limited_by else None,
-    )
+    else:
+        gw.metrics.ratelimit(
+            group=groups[0],
+            tier=task.tenant.tier,
+            result="reject",
+            mode=decision.mode,
+            limited_by=grant.limited_by[1] if grant.limited_by else None,
+        )
+    refusal = decision.refusal
+    assert refusal is not None  # it or a choice, says RouteDecision
+    return refused(refusal, rate_limit_headers(decision.balances, groups, decision.mode, refusal))
 
 
 def _count_admission(gw: Gateway, task: Task, admitted: AdmittedTask) -> None:

@@ -24,23 +24,18 @@ async def load(gw: Gateway, job: Job, queued_us: int) -> LoadedTask:
     Raises:
         ProtocolError: The parent, or an item it refers to, is not to be found.
     """
-    task = await load_task(gw, job)
-    return LoadedTask(task, _plan_of(gw, job, task), queued_us)
-
-
-def _plan_of(gw: Gateway, job: Job, task: Task) -> Plan | Skipped | None:
-    """What is to be done about its context beforehand."""
-    parsed = job.parsed
+    task, parsed = await load_task(gw, job), job.parsed
+    plan: Plan | Skipped | None = None
     if not parsed.answers:
-        return plan_whole(task, gw.max_context_tokens)
-    if not parsed.compacts or not task.generate:
-        return None
-    return plan_compaction(
-        task,
-        parsed.compact_threshold_tokens,
-        max_compactions=gw.max_compactions,
-        window_tokens=gw.max_context_tokens,
-    )
+        plan = plan_whole(task, gw.max_context_tokens)
+    elif parsed.compacts and task.generate:
+        plan = plan_compaction(
+            task,
+            parsed.compact_threshold_tokens,
+            max_compactions=gw.max_compactions,
+            window_tokens=gw.max_context_tokens,
+        )
+    return LoadedTask(task, plan, queued_us)
 
 
 async def load_task(gw: Gateway, job: Job) -> Task:
@@ -62,8 +57,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
                 "without 'previous_response_id'.",
                 param="previous_response_id",
             )
-        job.parent, job.last_backend = context.items, context.backend
-        job.lineage = context.lineage
+        job.parent, job.last_backend, job.lineage = context.items, context.backend, context.lineage
     parent = job.parent or ()
     own = [await _resolve(gw, job, parent, entry) for entry in job.parsed.input.items]
     num_own_tokens = sum(entry.num_tokens for entry in own if isinstance(entry, ContextItem))

@@ -27,6 +27,10 @@ from router.classify.task import Task
 
 logger = logging.getLogger("lanewise")
 
+_CUT_SHORT: dict[FinishReason, str] = {
+    FinishReason.LENGTH: "max_output_tokens",
+    FinishReason.CONTENT_FILTER: "content_filter",
+}
 _DRAINED = ResponseError(
     "server_error",  # of the codes that a failed response may have, by the SDKs' types
     "The gateway was stopped before the response ended. Connect again and repeat it.",
@@ -45,11 +49,8 @@ def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
         return Ending(status="incomplete", reason=job.stopped, usage=usage)
     if finish.error is not None:
         return _failed(finish.error, usage)
-    if finish.reason is FinishReason.LENGTH:
-        return Ending(status="incomplete", reason="max_output_tokens", usage=usage)
-    if finish.reason is FinishReason.CONTENT_FILTER:
-        return Ending(status="incomplete", reason="content_filter", usage=usage)
-    return Ending(status="completed", usage=usage)
+    reason = _CUT_SHORT.get(finish.reason)
+    return Ending(status="incomplete" if reason else "completed", reason=reason, usage=usage)
 
 
 def _failed(fault: BackendError, usage: Usage) -> Ending:
@@ -75,10 +76,8 @@ def unavailable(fault: BackendError) -> ProtocolError:
 
 def warmed(job: Job, task: Task, num_cached_tokens: int) -> Ending:
     """How a warm-up ends: whether anything could be done or not, its context can be continued."""
-    usage = Usage(
-        num_input_tokens=task.request.num_prompt_tokens,
-        num_cached_tokens=num_cached_tokens,
-    )
+    num_tokens = task.request.num_prompt_tokens
+    usage = Usage(num_input_tokens=num_tokens, num_cached_tokens=num_cached_tokens)
     if job.stopped in ("cancelled", "steered"):
         return Ending(status="incomplete", reason=job.stopped, usage=usage)
     return Ending(status="completed", usage=usage)
@@ -132,9 +131,9 @@ def open_calls(output: tuple[Item, ...]) -> tuple[dict[str, str], ...]:
     """A stub of the output each call of a response waits for."""
     stubs: list[dict[str, str]] = []
     for item in output:
-        if isinstance(item, FunctionCall):
-            kind = {"type": "function_call_output", "call_id": item.call_id, "name": item.name}
-            stubs.append(kind)
-        elif isinstance(item, CustomToolCall):
-            stubs.append({"type": "custom_tool_call_output", "call_id": item.call_id})
+        match item:
+            case FunctionCall(call_id=call_id, name=name):
+                stubs.append({"type": "function_call_output", "call_id": call_id, "name": name})
+            case CustomToolCall(call_id=call_id):
+                stubs.append({"type": "custom_tool_call_output", "call_id": call_id})
     return tuple(stubs)

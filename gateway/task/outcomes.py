@@ -106,7 +106,6 @@ def _decode(body: bytes) -> Feedback:
 
 
 def _success(pending: PendingOutcome, feedback: Feedback) -> dict[BackendGroup, float]:
-    """Success by engine."""
     rating = float(feedback.success) if feedback.rating is None else feedback.rating
     success: dict[BackendGroup, float] = {pending.answered_by: rating}
     if feedback.fast_success is not None:

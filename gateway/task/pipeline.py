@@ -309,8 +309,7 @@ async def _warm_up(gw: Gateway, job: Job, warming_task: WarmingTask) -> EndedTas
     task = admitted.loaded.task
     routing = decided_routing(task, admitted.decision, gw.infos)
     try:
-        model = gw.infos[admitted.chosen.backends[-1]].model
-        job.writer.open(gw.wall_s(), model, routing)
+        job.writer.open(gw.wall_s(), gw.infos[admitted.chosen.backends[-1]].model, routing)
         warming.start()
         job.begin(warming.stop)
         await warming.ended

@@ -137,19 +137,18 @@ class EndedTask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def running(self) -> RunningTask | None:
-        """The stage of that name, if it came so far."""
+        """The stage of that name, if it came so far; as below."""
         return self.reached if isinstance(self.reached, RunningTask) else None
 
     @property
     def admitted(self) -> AdmittedTask | None:
-        """The same."""
         if isinstance(self.reached, RunningTask | WarmingTask):
             return self.reached.admitted
         return self.reached if isinstance(self.reached, AdmittedTask) else None
 
     @property
     def loaded(self) -> LoadedTask | None:
-        """The same."""
         if isinstance(self.reached, LoadedTask):
             return self.reached
-        return self.admitted.loaded if self.admitted is not None else None
+        admitted = self.admitted
+        return None if admitted is None else admitted.loaded

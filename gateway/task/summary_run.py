@@ -12,13 +12,7 @@ from backends.prompt import parts_text
 from gateway.core.gateway import Gateway
 from gateway.metrics.labels import CompactionKind, CompactionOutcome
 from gateway.run.dispatch import Run
-from gateway.wire.compaction import (
-    Plan,
-    Skipped,
-    compacted_task,
-    folded_of,
-    opened_item,
-)
+from gateway.wire.compaction import Plan, Skipped, compacted_task, folded_of, opened_item
 from gateway.wire.errors import ProtocolError
 from gateway.wire.output_items import usage_by_name
 from gateway.wire.requests import ParsedCreate
@@ -131,9 +125,8 @@ class SummaryRun:
         kind: CompactionKind = "automatic" if self._parsed.answers else "requested"
         self._gw.metrics.counts["lanewise_compactions_total"][kind, self._outcome()].inc()
         if self._num_tokens_after is not None:
-            num_before = self.plan.num_tokens
             tokens = self._gw.metrics.histograms["lanewise_compaction_tokens"]
-            tokens[kind, "before"].observe(num_before)
+            tokens[kind, "before"].observe(self.plan.num_tokens)
             tokens[kind, "after"].observe(self._num_tokens_after)
 
     def added_to(self, usages: list[Usage], *, so_far: bool = False) -> list[Usage]:

@@ -16,16 +16,31 @@ from router.record.recording import TaskOutcome, record_of
 
 def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
     """Count a task, enter it into the ledger and log it; exactly once, when all is over."""
-    outcome = _outcome_of(gw, job, ended)
     loaded, admitted, running = ended.loaded, ended.admitted, ended.running
-    first_branch = running.run.shown.first_branch if running is not None else None
+    worked = ended.reached if isinstance(ended.reached, WarmingTask) else running
+    cost = 0
+    if admitted is not None and worked is not None:
+        cost = sum(costs(gw, admitted, worked.usages()).values())
+    branch = running.run.shown.first_branch if running is not None else None
+    first = branch.times if branch is not None else None
+    outcome = TaskOutcome(
+        outcome=ended.outcome,
+        error=ended.error,
+        answered_by=ended.answered_by,
+        queued_us=loaded.queued_us if loaded is not None else None,
+        ttft_us=first.seen_us - job.arrived_us if first is not None else None,
+        tpot_us=branch.tpot_us if branch is not None else None,
+        duration_us=gw.clock_us() - job.arrived_us,
+        usages=worked.usage_by_backend() if worked is not None else {},
+        cost=cost,
+    )
     gw.metrics.task_finished(
         tenant_id=job.tenant.id,
         route=admitted.chosen.route if admitted is not None else None,
         outcome=ended.outcome,
         duration_us=outcome.duration_us,
         usage_by_model=_by_model(gw, outcome.usages),
-        first_model=gw.infos[first_branch.backend].model if first_branch else None,
+        first_model=gw.infos[branch.backend].model if branch is not None else None,
         ttft_us=outcome.ttft_us,
         tpot_us=outcome.tpot_us,
     )
@@ -50,28 +65,6 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
             loaded.task, job.decided, outcome, gw.infos, with_text=with_text, with_shape=with_shape
         )
         gw.recorder.record(line)
-
-
-def _outcome_of(gw: Gateway, job: Job, ended: EndedTask) -> TaskOutcome:
-    duration_us = gw.clock_us() - job.arrived_us
-    loaded, admitted, running = ended.loaded, ended.admitted, ended.running
-    worked = ended.reached if isinstance(ended.reached, WarmingTask) else running
-    first_branch = running.run.shown.first_branch if running is not None else None
-    first = first_branch.times if first_branch is not None else None
-    cost = 0
-    if admitted is not None and worked is not None:
-        cost = sum(costs(gw, admitted, worked.usages()).values())
-    return TaskOutcome(
-        outcome=ended.outcome,
-        error=ended.error,
-        answered_by=ended.answered_by,
-        queued_us=loaded.queued_us if loaded is not None else None,
-        ttft_us=first.seen_us - job.arrived_us if first is not None else None,
-        tpot_us=first_branch.tpot_us if first_branch is not None else None,
-        duration_us=duration_us,
-        usages=worked.usage_by_backend() if worked is not None else {},
-        cost=cost,
-    )
 
 
 def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:

@@ -73,13 +73,12 @@ class Warming:
         self._task = task
         self._balances = balances
         self._timer: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.warm_ups = [WarmUp(self, name) for name in chosen.backends]
 
     def start(self) -> None:
         """Begin on every backend of the route; those that will not are over at once."""
-        self._timer = self._loop.call_later(self._gw.warm_up_timeout_s, self.stop)
+        self._timer = self.ended.get_loop().call_later(self._gw.warm_up_timeout_s, self.stop)
         request = self._task.warm_up_request()
         for warm_up in self.warm_ups:
             hindrance = self._hindrance(warm_up.backend)
@@ -152,12 +151,8 @@ class Warming:
 
     def view(self) -> tuple[RoutedWarmUp, ...]:
         """`routing.warm`: how far each backend is ready."""
+        usages = ((each, each.usage) for each in self.warm_ups)
         return tuple(
-            RoutedWarmUp(
-                warm_up.backend,
-                warm_up.state,
-                warm_up.usage.num_input_tokens,
-                warm_up.usage.num_cached_tokens,
-            )
-            for warm_up in self.warm_ups
+            RoutedWarmUp(each.backend, each.state, used.num_input_tokens, used.num_cached_tokens)
+            for each, used in usages
         )

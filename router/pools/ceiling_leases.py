@@ -66,6 +66,7 @@ _RELEASE = Script("return redis.call('HDEL', KEYS[1], ARGV[1])", 1)
 class _CeilingLease:
     """Of one group's ceiling."""
 
+    group: BackendGroup
     ceiling: int
     slots: int = 0  # ours, as Redis last said
     num_held: int = 0
@@ -111,7 +112,7 @@ class CeilingLeases:
         self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
         self._id = gateway_id
         self._num_calls = 0
-        self._leases = {group: _CeilingLease(ceiling) for group, ceiling in ceilings.items()}
+        self._leases = {group: _CeilingLease(group, ceiling) for group, ceiling in ceilings.items()}
 
     async def take(
         self, groups: Iterable[BackendGroup], *, is_cut_off: bool = False
@@ -125,14 +126,14 @@ class CeilingLeases:
             is_cut_off: Redis is away: nobody is asked, and each gateway has its equal part.
         """
         asked = frozenset(groups)
-        bound = [(group, self._leases[group]) for group in asked if group in self._leases]
-        short = [(group, each) for group, each in bound if not each.has_slot(is_cut_off)]
+        bound = [self._leases[group] for group in asked if group in self._leases]
+        short = [lease for lease in bound if not lease.has_slot(is_cut_off)]
         if short and not is_cut_off:
-            await asyncio.gather(*(self._ask_for_more(group, each) for group, each in short))
-        full = {group for group, each in bound if not each.has_slot(is_cut_off)}
-        for group, each in bound:
-            if group not in full:
-                each.num_held += 1
+            await asyncio.gather(*map(self._ask_for_more, short))
+        full = {lease.group for lease in bound if not lease.has_slot(is_cut_off)}
+        for lease in bound:
+            if lease.group not in full:
+                lease.num_held += 1
         return asked - full
 
     def release(self, groups: Iterable[BackendGroup]) -> None:
@@ -147,7 +148,7 @@ class CeilingLeases:
 
     async def tick(self) -> None:
         """Say that this gateway lives, and even out slots. Call it four times a second."""
-        await asyncio.gather(*(self._ask(group, each) for group, each in self._leases.items()))
+        await asyncio.gather(*map(self._ask, self._leases.values()))
 
     async def close(self) -> None:
         """Release everything at once; without Redis it is free after `ALIVE_MS`."""
@@ -159,29 +160,29 @@ class CeilingLeases:
         finally:
             await self._servers.close()
 
-    async def _ask_for_more(self, group: BackendGroup, each: _CeilingLease) -> None:
-        each.num_short += 1
+    async def _ask_for_more(self, lease: _CeilingLease) -> None:
+        lease.num_short += 1
         try:
-            await self._ask(group, each)
+            await self._ask(lease)
         finally:
-            each.num_short -= 1
+            lease.num_short -= 1
 
-    async def _ask(self, group: BackendGroup, each: _CeilingLease) -> None:
+    async def _ask(self, lease: _CeilingLease) -> None:
         """One call for all who ask at the same time."""
-        if each.asking is None or each.asking.done():
-            each.asking = asyncio.create_task(self._share(group, each))
-        await asyncio.shield(each.asking)
+        if lease.asking is None or lease.asking.done():
+            lease.asking = asyncio.create_task(self._share(lease))
+        await asyncio.shield(lease.asking)
 
-    async def _share(self, group: BackendGroup, each: _CeilingLease) -> None:
+    async def _share(self, lease: _CeilingLease) -> None:
         await asyncio.sleep(0)  # who comes in the same turn is counted in
         self._num_calls += 1
-        wish = (self._id, each.ceiling, each.keep(), each.wanted, ALIVE_MS, self._num_calls)
+        wish = (self._id, lease.ceiling, lease.keep(), lease.wanted, ALIVE_MS, self._num_calls)
         try:
-            answer: list[Any] = await self._servers.run(_SHARE, (_key(group), *wish))
+            answer: list[Any] = await self._servers.run(_SHARE, (_key(lease.group), *wish))
         except RedisAway:
             return  # what we kept is ours at least
-        each.slots, each.num_gateways, is_contended = answer
-        each.is_contended = bool(is_contended)
+        lease.slots, lease.num_gateways, is_contended = answer
+        lease.is_contended = bool(is_contended)
 
 
 def _key(group: BackendGroup) -> str:

@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -65,44 +66,28 @@ class _Unsettled(msgspec.Struct):
     ended_us: int
 
 
+@dataclass(eq=False)
 class FailoverPools:
     """See the module. Calls are for one event loop; cancelling one undoes nothing."""
 
-    def __init__(
-        self,
-        redis: RedisPools,
-        *,
-        clock_us: Callable[[], int],
-        wall_us: Callable[[], int] | None = None,
-        beat: Callable[[], Awaitable[Pulse]] | None = None,
-        when_away: Callable[[], Mapping[BackendGroup, WhenAway]] = dict,
-        on_blind: OnBlind = "closed",
-        on_call: Callable[[PoolCall, bool, int], None] = lambda call, answered, duration_us: None,
-        on_report: Callable[[PoolsReport], None] = lambda report: None,
-        on_settled: Callable[[Reservation], None] = lambda reservation: None,
-    ) -> None:
-        """Asks nobody yet.
+    redis: RedisPools  # the shared pools; closed with this
+    _: KW_ONLY
+    clock_us: Callable[[], int]  # monotonic
+    wall_us: Callable[[], int] | None = None  # Unix time, for daily budgets; None: `clock_us`
+    # Says that this gateway lives, and hears how many do; None: it is the only one.
+    beat: Callable[[], Awaitable[Pulse]] | None = None
+    # What each group does without Redis; one not named goes on locally.
+    when_away: Callable[[], Mapping[BackendGroup, WhenAway]] = dict
+    on_blind: OnBlind = "closed"  # whether to go on alone if Redis has never answered
+    # Hears of each call to Redis: which, whether it was answered, microseconds.
+    on_call: Callable[[PoolCall, bool, int], None] = lambda call, answered, duration_us: None
+    on_report: Callable[[PoolsReport], None] = lambda report: None  # when it may have changed
+    # Hears of each reservation that has released its slots.
+    on_settled: Callable[[Reservation], None] = lambda reservation: None
 
-        Args:
-            redis: The shared pools. Closed with this.
-            clock_us: Monotonic.
-            wall_us: Unix time, whose days a daily budget follows; None: the same as `clock_us`.
-            beat: Says that this gateway lives, and hears how many do; None: it is the only one.
-            when_away: What each group does without Redis; one not named goes on locally.
-            on_blind: Whether to go on alone if Redis has never answered.
-            on_call: Hears of each call to Redis: which, whether it was answered, microseconds.
-            on_report: Hears how things stand, whenever that may have changed.
-            on_settled: Hears of each reservation that has given its slots back.
-        """
-        self._redis = redis
-        self._clock_us = clock_us
-        self._wall_us = wall_us or clock_us
-        self._beat = beat
-        self._when_away = when_away
-        self._on_blind = on_blind
-        self._on_call = on_call
-        self._on_report = on_report
-        self._on_settled = on_settled
+    def __post_init__(self) -> None:
+        """Asks nobody yet."""
+        self._now_us = self.wall_us or self.clock_us
         self._breaker = Breaker()
         self._local = LocalPools()
         self._held: dict[str, _Held] = {}  # by reservation id
@@ -125,7 +110,7 @@ class FailoverPools:
     @property
     def ready(self) -> bool:
         """Whether tasks are taken at all."""
-        return not self.blind or self._on_blind == "local"
+        return not self.blind or self.on_blind == "local"
 
     @property
     def pause_us(self) -> int:
@@ -143,8 +128,6 @@ class FailoverPools:
             num_recoveries=self._num_recoveries,
         )
 
-    # -- what a task calls ---------------------------------------------------------------------
-
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> Grant:
@@ -157,12 +140,12 @@ class FailoverPools:
         """
         if not self._breaker.is_closed:
             return self._reserve_locally(tenant, reservation_id, ranked_demands)
-        sent = self._redis.reserve_first(tenant, reservation_id, ranked_demands)
+        sent = self.redis.reserve_first(tenant, reservation_id, ranked_demands)
         try:
-            grant = await self._noted("admit", sent, self._clock_us())
+            grant = await self._noted("admit", sent, self.clock_us())
         except PoolsUnavailable:
             return self._reserve_locally(tenant, reservation_id, ranked_demands)
-        self._local.note(tenant.id, grant.balances, self._wall_us())
+        self._local.note(tenant.id, grant.balances, self._now_us())
         if grant.reservation is not None:
             self._hold(tenant, grant.reservation, is_local=False)
         return grant
@@ -182,11 +165,11 @@ class FailoverPools:
         self._local.release(held.counted)
         if held.is_local:
             self._local.settle(held.reservation, actual_tokens)
-        entry = _Unsettled(held, dict(actual_tokens), self._clock_us())
+        entry = _Unsettled(held, dict(actual_tokens), self.clock_us())
         sent: Coroutine[Any, Any, Any] | None = None
         if self._breaker.is_closed:
             if held.in_redis:
-                sent = self._redis.settle(held.reservation, entry.used_tokens)
+                sent = self.redis.settle(held.reservation, entry.used_tokens)
             else:
                 sent = self._charge(entry)
         return self._settled(entry, sent)
@@ -203,7 +186,7 @@ class FailoverPools:
             self._put_off(entry)  # settling twice is harmless
             raise
         finally:
-            self._on_settled(entry.held.reservation)
+            self.on_settled(entry.held.reservation)
 
     async def extend(self, reservation: Reservation) -> Reservation:
         """Hold what `extended` added, or release what `shrunk` left out.
@@ -227,7 +210,7 @@ class FailoverPools:
             return known
         held.reservation = reservation
         try:
-            await self._noted("extend", self._redis.extend(reservation), self._clock_us())
+            await self._noted("extend", self.redis.extend(reservation), self.clock_us())
         except PoolsUnavailable:
             return reservation
         if held.reservation is reservation:
@@ -248,7 +231,7 @@ class FailoverPools:
         if not held or not self._breaker.is_closed:
             return
         try:
-            renewal = await self._noted("renew", self._redis.renew(held), self._clock_us())
+            renewal = await self._noted("renew", self.redis.renew(held), self.clock_us())
         except PoolsUnavailable:
             return
         if renewal.num_anew:
@@ -263,7 +246,7 @@ class FailoverPools:
         if not self._breaker.is_closed:
             return 0
         try:
-            return await self._redis.reap()
+            return await self.redis.reap()
         except PoolsUnavailable:
             return 0  # the breaker hears of it from the calls of tasks
 
@@ -275,39 +258,37 @@ class FailoverPools:
         """
         if not self._breaker.is_closed:
             raise PoolsUnavailable("Redis is away, and only it knows the shared pools")
-        return await self._redis.balances(tenant)
+        return await self.redis.balances(tenant)
 
     async def forget(self, tenant_id: str) -> None:
         """Delete the shared pools of a tenant that is no more. Without Redis they are left."""
         try:
-            await self._redis.forget(tenant_id)
+            await self.redis.forget(tenant_id)
         except PoolsUnavailable as error:
             logger.warning("the pools of %s, which is deleted, are left: %s", tenant_id, error)
-
-    # -- what the gateway does again and again -------------------------------------------------
 
     async def check(self) -> None:
         """Look whether Redis answers; return to it once it has, twice. Call it after `pause_us`.
 
         Cancelling is safe: what was not sent yet is sent next time.
         """
-        started_us = self._clock_us()
+        started_us = self.clock_us()
         try:
             is_forgotten = await self._probe()
             if self._breaker.is_closed:
-                self._breaker.succeeded(started_us, self._clock_us())
+                self._breaker.succeeded(started_us, self.clock_us())
                 unknown = self._held if is_forgotten else self._unadopted
                 await self._bring_up_to_date(unknown.values())
             elif self._breaker.probed(good=True):
-                await self._redis.ping()  # over the connection that tasks use
+                await self.redis.ping()  # over the connection that tasks use
                 await self._bring_up_to_date(self._held.values())
                 self._come_back()
         except PoolsUnavailable as error:
             if not self._breaker.is_closed:
                 self._breaker.probed(good=False)
-            elif self._breaker.failed(started_us, self._clock_us()):
+            elif self._breaker.failed(started_us, self.clock_us()):
                 self._say_away(error)
-        self._on_report(self.report)
+        self.on_report(self.report)
 
     async def greet(self) -> None:
         """The first look, before any task: if Redis does not answer, no task need find out."""
@@ -316,7 +297,7 @@ class FailoverPools:
             self._breaker.trip()
             rest = "are limited locally" if self.ready else "are refused with 503"
             logger.warning("Redis has not answered yet: until it does, tasks %s", rest)
-        self._on_report(self.report)
+        self.on_report(self.report)
 
     async def close(self) -> None:
         """Charge what can still be charged, then close the connections."""
@@ -325,16 +306,14 @@ class FailoverPools:
                 await self._charge_unsettled()
             except PoolsUnavailable:
                 logger.warning("%d settlements are left to their leases", len(self._unsettled))
-        await self._redis.close()
-
-    # -- inside --------------------------------------------------------------------------------
+        await self.redis.close()
 
     async def _probe(self) -> bool:
         """Whether Redis answers, and has forgotten what it knew: then it was started again."""
-        if self._beat is None:
-            await self._redis.ping()
+        if self.beat is None:
+            await self.redis.ping()
             return False
-        pulse = await self._beat()
+        pulse = await self.beat()
         self._counts.append(pulse.num_gateways)
         return pulse.is_new
 
@@ -347,9 +326,9 @@ class FailoverPools:
             tenant,
             reservation_id,
             ranked_demands,
-            when_away=self._when_away(),
+            when_away=self.when_away(),
             num_gateways=max(self._counts),
-            now_us=self._wall_us(),
+            now_us=self._now_us(),
         )
         if grant is None:
             groups = sorted({demand.group for demands in ranked_demands for demand in demands})
@@ -378,9 +357,9 @@ class FailoverPools:
 
     async def _adopt(self, held: _Held) -> None:
         if held.reservation.former is not None:
-            await self._redis.extend(held.reservation)  # first to know under which lease it is
+            await self.redis.extend(held.reservation)  # first to know under which lease it is
             held.reservation = msgspec.structs.replace(held.reservation, former=None, released=())
-        await self._redis.adopt(held.tenant, held.reservation)
+        await self.redis.adopt(held.tenant, held.reservation)
         held.in_redis = True
         self._unadopted.pop(held.reservation.id, None)
 
@@ -388,7 +367,7 @@ class FailoverPools:
         """Make Redis know the reservation if it cannot, then settle it there."""
         if not entry.held.in_redis:
             await self._adopt(entry.held)
-        await self._redis.settle(entry.held.reservation, entry.used_tokens)
+        await self.redis.settle(entry.held.reservation, entry.used_tokens)
 
     async def _bring_up_to_date(self, held: Iterable[_Held]) -> None:
         """Adopt these, then charge what waits; a failure leaves the rest for the next time."""
@@ -405,7 +384,7 @@ class FailoverPools:
     async def _charge_unsettled(self) -> None:
         while self._unsettled:
             due = [self._unsettled.popleft() for _ in range(min(MAX_AT_ONCE, len(self._unsettled)))]
-            oldest_us = self._clock_us() - MAX_CHARGE_AGE_US
+            oldest_us = self.clock_us() - MAX_CHARGE_AGE_US
             young = [entry for entry in due if entry.ended_us > oldest_us]
             self._num_uncharged += len(due) - len(young)
             left = set(map(id, young))
@@ -434,15 +413,15 @@ class FailoverPools:
         try:
             answer = await sent
         except PoolsUnavailable as error:
-            now_us = self._clock_us()
-            self._on_call(call, False, now_us - started_us)
+            now_us = self.clock_us()
+            self.on_call(call, False, now_us - started_us)
             if self._breaker.failed(started_us, now_us):
                 self._say_away(error)
-                self._on_report(self.report)
+                self.on_report(self.report)
             raise
-        now_us = self._clock_us()
+        now_us = self.clock_us()
         self._breaker.succeeded(started_us, now_us)
-        self._on_call(call, True, now_us - started_us)
+        self.on_call(call, True, now_us - started_us)
         return answer
 
     def _say_away(self, error: PoolsUnavailable) -> None:
