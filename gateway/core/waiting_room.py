@@ -12,7 +12,7 @@ An edge: it uses the event loop and the log.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from backends.contract import BackendGroup
 from gateway.metrics.counters import Counters
 from gateway.metrics.labels import WaitOutcome
 from gateway.wire.errors import ProtocolError
-from router.classify.task import Task, Tenant
+from router.classify.task import Task
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.decide.decision import RankedRoute
 from router.pools.pools import GROUPS, Demand, Grant, Reservation
@@ -60,16 +60,24 @@ class Visitor(Protocol):
         ...
 
 
+class Admission(msgspec.Struct, frozen=True):
+    """A task that wants in: how to try for it, and who wants to know."""
+
+    task: Task
+    tokens: int  # what it demands of the first of the groups
+    groups: Collection[BackendGroup]  # those that it may go to now, in that order
+    attempt: Try  # tries the pools
+    settle: Settle  # releases, with nothing used, what was granted to a task that had gone
+    visitor: Visitor | None  # hears of its position, if its client wants that; may stop it
+
+
 @dataclass(slots=True)
 class _Entry:
-    """A waiting task: how to try for it, and who wants to know."""
+    """A waiting task."""
 
     waiter: Waiter
-    tenant: Tenant
-    attempt: Try
-    settle: Settle
+    wanted: Admission
     last: Attempt | None  # the latest that failed
-    visitor: Visitor | None
     outcome: "asyncio.Future[Attempt | None]"  # None: it waited in vain
     shown_position: int = 0
 
@@ -109,54 +117,32 @@ class WaitingRoom:
             for group in GROUPS
         }
 
-    async def admit(
-        self,
-        task: Task,
-        tokens: int,
-        groups: Iterable[BackendGroup],
-        attempt: Try,
-        settle: Settle,
-        visitor: Visitor | None,
-    ) -> Attempt:
+    async def admit(self, wanted: Admission) -> Attempt:
         """The task's grant, now or after waiting; or the refusal, with the true wait in it.
-
-        Args:
-            tokens: What it demands of the first of the groups.
-            groups: Those that it may go to now, in that order.
-            attempt: Tries the pools.
-            settle: Releases, with nothing used, what was granted to a task that had gone.
-            visitor: Hears of its position, if its client wants that; a stop ends the waiting.
 
         Raises:
             ProtocolError: It was stopped, or waited behind others in vain; or `attempt` raised it.
         """
-        made = await self.admit_part(task, tokens, groups, attempt, settle, visitor)
-        return made if made.grant.index is not None else self._truthful(task, tokens, made)
+        made = await self.admit_part(wanted)
+        return made if made.grant.index is not None else self._truthful(wanted, made)
 
-    async def admit_part(
-        self,
-        task: Task,
-        tokens: int,
-        groups: Iterable[BackendGroup],
-        attempt: Try,
-        settle: Settle,
-        visitor: Visitor | None,
-    ) -> Attempt:
+    async def admit_part(self, wanted: Admission) -> Attempt:
         """The same for a part of a task, under an id of its own.
 
         Nobody comes again for it: a refusal has the pools' wait in it, and takes no turn.
         """
-        room = self._room_before(task, groups)
+        task = wanted.task
+        room = self._room_before(wanted)
         first: Attempt | None = None
-        wait_us = 0 if room is None else self._may_wait_us(task, room, tokens, None)
+        wait_us = 0 if room is None else self._may_wait_us(wanted, room, None)
         if room is None or not wait_us:
-            first = await attempt(False)
+            first = await wanted.attempt(False)
             if first.grant.index is not None:
                 self._note_admitted(first.grant)
                 return first
             assert first.grant.limited_by is not None, "a refused grant names its pool"
             room = self._rooms[first.grant.limited_by[0]]
-            wait_us = self._may_wait_us(task, room, tokens, first)
+            wait_us = self._may_wait_us(wanted, room, first)
             if not wait_us:
                 return first
         now_us = self.clock_us()
@@ -164,15 +150,15 @@ class WaitingRoom:
             id=task.id,
             tenant_id=task.tenant.id,
             weight=weight_of(self.config, task.tenant.id, task.tenant.tier, task.tenant.weight),
-            tokens=tokens,
+            tokens=wanted.tokens,
             joined_us=now_us,
             until_us=now_us + wait_us,
         )
         outcome: asyncio.Future[Attempt | None] = asyncio.get_running_loop().create_future()
-        entry = _Entry(waiter, task.tenant, attempt, settle, first, visitor, outcome)
+        entry = _Entry(waiter, wanted, first, outcome)
         made = await self._stand(room, entry) or entry.last
         if made is None:
-            raise self._in_vain(room, task.tenant.id, tokens)
+            raise self._in_vain(room, waiter)
         return made
 
     def settled(self, reservation: Reservation) -> None:
@@ -201,7 +187,7 @@ class WaitingRoom:
     def wanting(self, group: BackendGroup) -> Counter[tuple[str, str]]:
         """How many tasks wait for a group, by tenant and tier."""
         entries = self._rooms[group].entries.values()
-        return Counter((entry.tenant.id, entry.tenant.tier) for entry in entries)
+        return Counter((entry.waiter.tenant_id, entry.wanted.task.tenant.tier) for entry in entries)
 
     def look_again(self, group: BackendGroup) -> None:
         """The group's capacity may have changed."""
@@ -222,19 +208,20 @@ class WaitingRoom:
                 if not entry.outcome.done():
                     entry.outcome.set_exception(error)
 
-    def _room_before(self, task: Task, groups: Iterable[BackendGroup]) -> _Room | None:
+    def _room_before(self, wanted: Admission) -> _Room | None:
         """The queue where tasks of this tenant wait already, or the whole group does."""
         if not any(len(room.queue) for room in self._rooms.values()):
             return None
         now_us = self.clock_us()
-        for group in groups:
+        for group in wanted.groups:
             queue = self._rooms[group].queue
-            if queue.num_waiting(task.tenant.id) or (len(queue) and queue.is_held(now_us)):
+            if queue.num_waiting(wanted.task.tenant.id) or (len(queue) and queue.is_held(now_us)):
                 return self._rooms[group]
         return None
 
-    def _may_wait_us(self, task: Task, room: _Room, tokens: int, first: Attempt | None) -> int:
+    def _may_wait_us(self, wanted: Admission, room: _Room, first: Attempt | None) -> int:
         """How long it may wait there; 0 if not at all, or surely for less than it would take."""
+        task, tokens = wanted.task, wanted.tokens
         now_us = self.clock_us()
         longest_us = longest_wait_us(self.config, self.policy_wait_ms(), task, room.group, now_us)
         block = None if first is None else block_of(first.grant)
@@ -243,16 +230,17 @@ class WaitingRoom:
             return 0
         return longest_us
 
-    def _truthful(self, task: Task, tokens: int, refused: Attempt) -> Attempt:
+    def _truthful(self, wanted: Admission, refused: Attempt) -> Attempt:
         """A refusal whose wait counts those of the same tenant that come before.
 
-        Both those that wait here, and those that were refused and told to come again.
+        Both those that wait here, and those that were refused and are to come again.
         """
+        tenant_id, tokens = wanted.task.tenant.id, wanted.tokens
         grant, now_us = refused.grant, self.clock_us()
         assert grant.limited_by is not None, "a refused grant names its pool"
         queue = self._rooms[grant.limited_by[0]].queue
-        wait_us = queue.expected_us(task.tenant.id, tokens, now_us, block_of(grant))
-        wait_us = self._retry_after.wait_us(task.tenant.id, grant, tokens, wait_us, now_us)
+        wait_us = queue.expected_us(tenant_id, tokens, now_us, block_of(grant))
+        wait_us = self._retry_after.wait_us(tenant_id, grant, tokens, wait_us, now_us)
         return Attempt(refused.ranked, msgspec.structs.replace(grant, wait_us=wait_us))
 
     def _note_admitted(self, grant: Grant) -> None:
@@ -260,8 +248,9 @@ class WaitingRoom:
             tenant_id, demands = grant.reservation.tenant_id, grant.reservation.demands
             self._retry_after.admitted(tenant_id, demands, grant.mode, self.clock_us())
 
-    def _in_vain(self, room: _Room, tenant_id: str, tokens: int) -> ProtocolError:
-        wait_us = max(1_000_000, room.queue.expected_us(tenant_id, tokens, self.clock_us()))
+    def _in_vain(self, room: _Room, waiter: Waiter) -> ProtocolError:
+        wait_us = room.queue.expected_us(waiter.tenant_id, waiter.tokens, self.clock_us())
+        wait_us = max(1_000_000, wait_us)
         return ProtocolError(
             "rate_limit_exceeded",
             f"Rate limit reached for the {room.group} engines: earlier tasks of this tenant still "
@@ -283,8 +272,8 @@ class WaitingRoom:
             room.pump = self.spawn(self._serve(room))
         room.changed.set()
         self._report_positions(room, now_us=waiter.joined_us, only=entry)
-        if entry.visitor is not None:
-            entry.visitor.wait(lambda: _stop(outcome))
+        if entry.wanted.visitor is not None:
+            entry.wanted.visitor.wait(lambda: _stop(outcome))
         ending: WaitOutcome = "left"
         try:
             found = await outcome
@@ -296,8 +285,8 @@ class WaitingRoom:
                 self._return(entry, outcome.result())
             raise
         finally:
-            if entry.visitor is not None:
-                entry.visitor.wait(None)
+            if entry.wanted.visitor is not None:
+                entry.wanted.visitor.wait(None)
             now_us = self.clock_us()
             room.queue.remove(waiter.id, now_us)
             del room.entries[waiter.id]
@@ -331,7 +320,7 @@ class WaitingRoom:
     async def _try(self, room: _Room, entry: _Entry) -> None:
         waiter = entry.waiter
         try:
-            attempt = await entry.attempt(True)
+            attempt = await entry.wanted.attempt(True)
         except Exception as error:  # its own client hears of it; the others go on waiting
             room.queue.remove(waiter.id, self.clock_us())
             if not entry.outcome.done():
@@ -354,13 +343,13 @@ class WaitingRoom:
 
     def _return(self, entry: _Entry, attempt: Attempt | None) -> None:
         if attempt is not None and attempt.grant.reservation is not None:
-            self.spawn(entry.settle(attempt.grant.reservation, {}))
+            self.spawn(entry.wanted.settle(attempt.grant.reservation, {}))
 
     async def _sleep(self, room: _Room) -> None:
         wake_us = room.queue.wake_us()
         if wake_us is None:
             return
-        visitors = (entry.visitor for entry in room.entries.values())
+        visitors = (entry.wanted.visitor for entry in room.entries.values())
         if any(visitor is not None and visitor.wants_queue_position for visitor in visitors):
             wake_us = min(wake_us, room.shown_us + POSITIONS_INTERVAL_US)
         timeout_s = max(0.0, (wake_us - self.clock_us()) / 1e6)
@@ -377,9 +366,11 @@ class WaitingRoom:
             room.shown_us = now_us
         entries = room.entries.values() if only is None else (only,)
         wanting = [
-            (entry, entry.visitor)
+            (entry, entry.wanted.visitor)
             for entry in entries
-            if entry.visitor and entry.visitor.wants_queue_position and not entry.outcome.done()
+            if entry.wanted.visitor
+            and entry.wanted.visitor.wants_queue_position
+            and not entry.outcome.done()
         ]
         positions = room.queue.positions(now_us) if wanting else {}
         for entry, visitor in wanting:

@@ -16,7 +16,7 @@ import msgspec
 from backends.contract import BackendGroup, Usage
 from gateway.core.gateway import Gateway, Live
 from gateway.core.job import Job
-from gateway.core.waiting_room import Attempt
+from gateway.core.waiting_room import Admission, Attempt
 from gateway.run.settlement import start_settlement
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Task
@@ -146,7 +146,7 @@ class SideReservations:
 
         part = part_of(self._task, name, gw.clock_us())
         made = await gw.waiting.admit_part(
-            part, demand.tokens, (group,), attempt, gw.pools.settle, pending
+            Admission(part, demand.tokens, (group,), attempt, gw.pools.settle, pending)
         )
         return made.grant
 

@@ -12,7 +12,7 @@ import msgspec
 from backends.contract import BackendStats
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
-from gateway.core.waiting_room import Attempt
+from gateway.core.waiting_room import Admission, Attempt
 from gateway.task.stages import AdmittedTask, LoadedTask
 from gateway.wire.compaction import Plan, Skipped, expected_task, skipped_words
 from gateway.wire.errors import ProtocolError
@@ -34,7 +34,7 @@ logger = logging.getLogger("lanewise")
 async def admit(gw: Gateway, job: Job, loaded: LoadedTask) -> AdmittedTask:
     """Decide where a task runs and reserve for it, and for its compaction where one is planned.
 
-    Where its tenant may, it waits for its pools; `job` is told where it stands, and can end that.
+    Where its tenant may, it waits for its pools; `job` hears of its position, and can end that.
     The caller settles.
 
     Raises:
@@ -71,7 +71,9 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
         return made
 
     groups = dict.fromkeys(group for each in ranked for group in each.route.groups)
-    made = await gw.waiting.admit(task, asked[0][0].tokens, groups, attempt, gw.pools.settle, job)
+    made = await gw.waiting.admit(
+        Admission(task, asked[0][0].tokens, groups, attempt, gw.pools.settle, job)
+    )
     try:
         decision = decide(task, task_class, made.ranked, made.grant, policy, gw.weights)
         decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
