@@ -4,7 +4,7 @@ One queue per group of engines, of this process; `router.waiting.fair_queue` say
 A pump per group tries for whoever is next and sleeps until somebody can be next. Several processes
 have queues of their own and meet at the shared pools: between them it is first come, first served.
 
-A task that may not wait is tried at once, and told how long those before it will still take.
+A task that may not wait is tried at once; its refusal says how long those before it take.
 
 An edge: it uses the event loop and the log.
 """

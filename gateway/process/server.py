@@ -35,13 +35,13 @@ from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
 
-# A message just over the limit is read, so that its true size can be told; one over this is refused
+# A message just over the limit is read, so that its true size can be named; one over this is refused
 # by the size that its frame claims.
 MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
 BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
 KEEP_ALIVE_S = 75  # idle HTTP connections; longer than most clients and balancers keep them
-TERMINAL_TIMEOUT_S = 1.0  # for those that did not end to be told so
+TERMINAL_TIMEOUT_S = 1.0  # for those that did not end to get their terminal event
 CLOSE_TIMEOUT_S = 3  # for connections to say goodbye after the drain
 # New objects until Python looks for cycles among them, 700 by default: fewer than tasks under way
 # hold, so it would look at each of those many times. A look at so many takes about a millisecond.

@@ -1,4 +1,4 @@
-"""`python -m gateway.process.worker FD`: a process of a supervisor, told over a socket what to be.
+"""`python -m gateway.process.worker FD`: a process of a supervisor, which says what it is to be.
 
 A worker is a whole gateway but for what the supervisor has: the embedded Redis, the simulated
 engines, and the sum of all workers' metrics. It ends with its supervisor.

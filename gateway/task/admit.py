@@ -156,7 +156,7 @@ def rank_routes(
 
 
 def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
-    """A refusal as the client is told it."""
+    """A refusal as the client hears of it."""
     return ProtocolError(
         refusal.code,
         refusal.message,

@@ -1,4 +1,4 @@
-"""The end of a response: how it is told, what is stored of it, and which calls it leaves open.
+"""The end of a response: what its client hears, what is stored, and which calls it leaves open.
 
 An edge: it uses the log.
 """
@@ -65,7 +65,7 @@ def _failed(fault: BackendError, usage: Usage) -> Ending:
 
 
 def unavailable(fault: BackendError) -> ProtocolError:
-    """What a client is told where no backend would begin."""
+    """The refusal of a task that no backend would begin."""
     wait_us = max(LEAST_WAIT_US, fault.retry_after_us or 0)
     return ProtocolError(
         "server_is_overloaded",
@@ -91,7 +91,7 @@ def outcome_of(ending: Ending) -> OutcomeLabel:
 
 
 def refusal_outcome(error: ProtocolError) -> OutcomeLabel:
-    """Why a client was told that its task cannot be, in the metrics' words."""
+    """Why a task was refused, in the metrics' words."""
     if error.code == "rate_limit_exceeded":
         return "rate_limited"
     if error.code == "response_cancelled":

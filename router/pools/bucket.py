@@ -66,7 +66,7 @@ def refill(state: BucketState, limits: GroupLimits, now_ms: int) -> None:
     elif today < state.day - 1:
         state.day = today
     if state.num_held == 0:
-        state.held_tokens = 0  # a release that does not count them may have given slots back
+        state.held_tokens = 0  # a release that does not count them may have freed slots
 
 
 def waits_ms(state: BucketState, limits: GroupLimits, tokens: int) -> tuple[int, int, int, int]:

@@ -59,7 +59,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """One pool as it stands: what a client is told in headers."""
+    """One pool as it stands: what a client reads in headers."""
 
     group: BackendGroup
     unit: Unit
@@ -256,7 +256,10 @@ def all_balances(buckets: Buckets, limits: Limits) -> tuple[Balance, ...]:
 
 
 class MemoryPools:
-    """All tenants' pools in this process. `now_us` is whatever clock the caller keeps."""
+    """All tenants' pools in this process. `now_us` is whatever clock the caller keeps.
+
+    What each method promises stands in `RedisPools`.
+    """
 
     def __init__(self, lease_us: int = LEASE_US) -> None:
         self._lease_ms = lease_us // 1_000
@@ -269,10 +272,7 @@ class MemoryPools:
         ranked_demands: Sequence[tuple[Demand, ...]],
         now_us: int,
     ) -> Grant:
-        """Reserve the first of the ranked demands that fits, whole, or nothing.
-
-        The same reservation id with the same demands gets the same reservation again.
-        """
+        """Reserve the first of the ranked demands that fits, whole, or nothing."""
         pools = self._at(tenant.id, now_us, tenant.limits)
         num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
         index, (wait_ms, limited_by) = pools.find(reservation_id, ranked_demands)
@@ -284,10 +284,7 @@ class MemoryPools:
         return self._granted(pools, index, reservation, now_us, num_reaped)
 
     def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> Grant:
-        """Take what a reservation that was granted elsewhere holds, whether it fits or not.
-
-        One that is held already is left as it is, so adopting twice is harmless.
-        """
+        """Take what a reservation that was granted elsewhere holds, whether it fits or not."""
         pools = self._at(tenant.id, now_us, tenant.limits)
         num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
         return self._granted(pools, 0, reservation, now_us, num_reaped)
@@ -308,11 +305,7 @@ class MemoryPools:
         return Grant(index, granted, pools.balances(), num_reaped=num_reaped)
 
     def extend(self, reservation: Reservation, now_us: int) -> bool:
-        """Hold what `extended` added, in debt if it does not fit; the lease runs from now again.
-
-        Of one made by `shrunk`, release what it leaves out, and charge that. A reservation that
-        was settled, has expired or was forgotten is left alone (False).
-        """
+        """Hold what `extended` added, or release and charge what `shrunk` left out."""
         pools = self._at(reservation.tenant_id, now_us)
         former = reservation.former
         if former is not None and pools.expiry_ms.pop(former, None) is not None:
@@ -330,11 +323,7 @@ class MemoryPools:
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
     ) -> bool:
-        """Release the slots and charge actual tokens; a group not named used none.
-
-        A reservation that was settled or has expired is left alone (False): settling twice is
-        harmless.
-        """
+        """Release the slots and charge actual tokens; a group not named used none."""
         pools = self._at(reservation.tenant_id, now_us)
         for lease in (reservation.lease, reservation.former):
             if lease is not None and pools.expiry_ms.pop(lease, None) is not None:
@@ -343,10 +332,7 @@ class MemoryPools:
         return False
 
     def renew(self, reservations: Iterable[Reservation], now_us: int) -> Renewal:
-        """Let these leases run from now again; one that was released too early is taken anew.
-
-        Not without the pools it was taken from: then Redis was started again, see `adopt`.
-        """
+        """Let these leases run from now again; one that was released too early is taken anew."""
         num_held = num_anew = 0
         for reservation in reservations:
             pools = self._at(reservation.tenant_id, now_us)

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.task.pipeline import handle_task
@@ -273,7 +274,7 @@ async def test_a_failing_try_is_its_own_clients_affair() -> None:
     _, two = world.start()
     await world.waits()
     (entry,) = world.gw.waiting._rooms["fast"].entries.values()
-    entry.attempt = broken
+    entry.wanted = msgspec.structs.replace(entry.wanted, attempt=broken)
     _, three = world.start()
     await world.waits(2)
     world.fast.script = ANSWER
