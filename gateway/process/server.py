@@ -35,8 +35,8 @@ from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
 
-# A message just over the limit is read, so that its true size can be named; one over this is refused
-# by the size that its frame claims.
+# A message just over the limit is read, so that its true size can be named; one over this is
+# refused by the size that its frame claims.
 MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
 BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
