@@ -304,10 +304,7 @@ class Session:
             remembered = self._recent.get(target)
             assert remembered is not None  # just remembered
             remembered.steers.extend(active.steers)
-            answered = any(
-                waiting.parsed.body.previous_response_id == target for waiting in stream.waiting
-            )
-            if not answered:
+            if all(each.parsed.body.previous_response_id != target for each in stream.waiting):
                 for steer in active.steers:
                     fields = steer.pending_fields(ended.open_calls)
                     active.writer.send_about("response.steer.pending", fields)
@@ -318,16 +315,14 @@ class Session:
         """The response that goes on where a steered one stopped, with all of its settings."""
         parsed = active.job.parsed
         items = tuple(item for steer in active.steers for item in steer.items)
-        body = msgspec.structs.replace(parsed.body, previous_response_id=parsed.id)
         successor = msgspec.structs.replace(
             parsed,
             id=f"resp_{self._new_id()}",
-            body=body,
+            body=msgspec.structs.replace(parsed.body, previous_response_id=parsed.id),
             input=msgspec.structs.replace(parsed.input, items=items),
             generate=True,
         )
-        stream = self._streams[active.job.stream_id]
-        parent = _remembered(active, ended)
+        stream, parent = self._streams[active.job.stream_id], _remembered(active, ended)
         started = self._activate(stream, successor, active.steers[0].arrived_us, parent)
         started.follows = active
         active.follows = None  # a long chain of them must not keep its beginning
@@ -381,16 +376,12 @@ class Session:
         parsed = waiting.parsed
         parent_id = parsed.body.previous_response_id
         parent = self._recent.get(parent_id) if parent_id is not None else None
-        if parent is None:
-            active = self._activate(stream, parsed, waiting.arrived_us, None)
-            active.num_bytes = waiting.num_bytes
-            return active
-        carried = parent.steers
-        if carried:
+        carried: list[Steer] = []
+        if parent is not None and parent.steers:
+            carried, parent.steers = parent.steers, []
             steered = tuple(item for steer in carried for item in steer.items)
             joined = msgspec.structs.replace(parsed.input, items=steered + parsed.input.items)
             parsed = msgspec.structs.replace(parsed, input=joined)
-            parent.steers = []
         active = self._activate(stream, parsed, waiting.arrived_us, parent)
         active.parent, active.carried = parent, carried
         active.num_bytes += waiting.num_bytes

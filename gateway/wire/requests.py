@@ -162,11 +162,8 @@ def _flag(metadata: dict[str, str], name: str) -> bool | None:
 
 def _bad_hint(name: str, expected: tuple[str, ...], got: str) -> ProtocolError:
     choices = ", ".join(f"'{choice}'" for choice in expected)
-    return ProtocolError(
-        "invalid_value",
-        f"Invalid 'metadata.{name}': expected {choices}, got '{got[:64]}'.",
-        param=f"metadata.{name}",
-    )
+    message = f"Invalid 'metadata.{name}': expected {choices}, got '{got[:64]}'."
+    return ProtocolError("invalid_value", message, param=f"metadata.{name}")
 
 
 def make_task(
@@ -225,9 +222,8 @@ def make_task(
 def _conversation(prompt_cache_key: str | None, items: tuple[ContextItem, ...]) -> str:
     """What all turns of a conversation have in common, however its client sends them: the cache key
     if there is one, else the first thing the user said."""
-    if prompt_cache_key:
-        return prompt_cache_key
-    return next((f"{entry.digest:x}" for entry in items if is_user(entry)), "")
+    first = (f"{entry.digest:x}" for entry in items if is_user(entry))
+    return prompt_cache_key or next(first, "")
 
 
 def _has_image(entry: ContextItem) -> bool:

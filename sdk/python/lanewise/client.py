@@ -155,8 +155,8 @@ class Client:
         **fields: Any,
     ) -> "Stream":
         """As `create`, but event by event; sent when it is first read or entered."""
-        sent = create_fields(route=route, strategy=strategy, deadline_ms=deadline_ms, fields=fields)
-        return Stream(self, Turn(sent, input, after))
+        hints = {"route": route, "strategy": strategy, "deadline_ms": deadline_ms}
+        return Stream(self, Turn(create_fields(hints, fields), input, after))
 
     async def start(self, stream: "Stream") -> None:
         """Send a turn, for the first time or again; returns when it is on a socket or over."""

@@ -259,17 +259,14 @@ class Turn:
 
     def _steered(self, kind: str, event: dict[str, Any]) -> list[Event]:
         target = event["steer"]["previous_response_id"]
-        if kind == "response.steer.accepted":
-            steer = self._unanswered(target)
+        is_refused = kind == "response.steer.failed" and "id" not in event["steer"]
+        if is_refused or kind == "response.steer.accepted":
+            unanswered = (s for s in self._steers if s.outcome is None and s.target == target)
+            steer = next(unanswered, None)
             if steer is not None:
-                steer.outcome = True
-                if steer.target != self.response_id:
-                    self._steers.remove(steer)  # a sub-task's: the response itself goes on
-        elif kind == "response.steer.failed" and "id" not in event["steer"]:
-            steer = self._unanswered(target)
-            if steer is not None:
-                steer.outcome = error_of(event)
-                self._steers.remove(steer)
+                steer.outcome = error_of(event) if is_refused else True
+                if is_refused or target != self.response_id:  # of a sub-task: the response goes on
+                    self._steers.remove(steer)
         elif self._ended is not None and target == self._ended.id:
             ended, self._ended = self._ended, None
             if kind == "response.steer.pending":  # it waits for the outputs of tool calls
@@ -277,9 +274,6 @@ class Turn:
                 return [Done(ended)]
             self.fail(error_of(event))
         return []
-
-    def _unanswered(self, target: str) -> Steer | None:
-        return next((s for s in self._steers if s.outcome is None and s.target == target), None)
 
     def _refused(self, error: LanewiseError) -> list[Event]:
         forgotten = error.code == "previous_response_not_found" and not self._whole
@@ -305,15 +299,8 @@ def as_items(value: str | list[Item]) -> list[Item]:
     return list(value)
 
 
-def create_fields(
-    *,
-    route: str | None,
-    strategy: str | None,
-    deadline_ms: int | None,
-    fields: dict[str, Any],
-) -> dict[str, Any]:
+def create_fields(hints: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """The fields of a `response.create`: hints go where any client can put them, into metadata."""
-    hints = {"route": route, "strategy": strategy, "deadline_ms": deadline_ms}
     metadata = {name: str(value) for name, value in hints.items() if value is not None}
     metadata |= fields.get("metadata") or {}
     return {"model": "auto", **fields} | ({"metadata": metadata} if metadata else {})

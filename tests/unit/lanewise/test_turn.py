@@ -201,10 +201,8 @@ def test_an_event_that_makes_no_sense_ends_the_turn(event: dict[str, Any]) -> No
 
 def test_hints_go_into_metadata() -> None:
     fields = create_fields(
-        route="deep",
-        strategy=None,
-        deadline_ms=2000,
-        fields={"metadata": {"a": "b"}, "store": False},
+        {"route": "deep", "strategy": None, "deadline_ms": 2000},
+        {"metadata": {"a": "b"}, "store": False},
     )
     assert fields == {
         "model": "auto",
