@@ -24,7 +24,6 @@ from gateway.wire.response_json import (
     IncompleteDetails,
     ResponseError,
     ResponseState,
-    response_json,
     start_json,
 )
 from gateway.wire.routing import Routing, Unrouted
@@ -49,12 +48,10 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     def fault(self) -> ProtocolError | None:
         """The error for clients whose answer still can have a status."""
-        error, retry_after_us = self.error, self.retry_after_us
+        error, after_us = self.error, self.retry_after_us
         if error is None:
             return None
-        return ProtocolError(
-            error.code, error.message, param=error.param, retry_after_us=retry_after_us
-        )
+        return ProtocolError(error.code, error.message, param=error.param, retry_after_us=after_us)
 
 
 class ResponseWriter(Protocol):
@@ -311,7 +308,7 @@ class ResponseStream(ResponseWriter):
             usage=response_usage(ending.usage) if ending else None,
             routing=routing,
         )
-        return response_json(self._start, state)
+        return b"%b,%b" % (self._start, _encode(state)[1:])
 
 
 _DELTA = b',"delta":'

@@ -94,6 +94,7 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
     body = parsed.body
     reasoning, text = body.reasoning, body.text
     summary = (reasoning.summary or reasoning.generate_summary) if reasoning else None
+    tier = body.service_tier or "default"
     start = ResponseStart(
         id=parsed.id,
         object="response",
@@ -108,7 +109,7 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
         prompt_cache_key=body.prompt_cache_key,
         reasoning=ReasoningEcho(reasoning.effort if reasoning else None, summary),
         safety_identifier=body.safety_identifier,
-        service_tier=_effective_tier(body.service_tier),
+        service_tier=_TIERS.get(tier, tier),
         store=parsed.store,
         temperature=1.0 if body.temperature is None else body.temperature,
         text=TextEcho(
@@ -127,6 +128,7 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
 
 _PLAIN_TEXT = msgspec.Raw(b'{"type":"text"}')
 _AUTO = msgspec.Raw(b'"auto"')
+_TIERS = {"auto": "default", "fast": "priority"}  # as responses name the tier that was used
 
 
 def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
@@ -140,24 +142,10 @@ def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
         incomplete_details=None,
         usage=None,
     )
-    return response_json(start_json(parsed, created_at), state)
+    return b"%b,%b" % (start_json(parsed, created_at), _encode(state)[1:])
 
 
 def failed_json(response: bytes, error: ResponseError) -> bytes:
     """Rewrite the object of a response that will not end any more, as failed."""
     fields = _decode_fields(response)
-    failed = {"status": "failed", "error": error}
-    return _encode(fields | {name: msgspec.Raw(_encode(value)) for name, value in failed.items()})
-
-
-def response_json(start: bytes, state: ResponseState) -> bytes:
-    """Write the whole object; `start` is of `start_json`."""
-    return b"%b,%b" % (start, _encode(state)[1:])
-
-
-def _effective_tier(asked: str | None) -> str:
-    """Name the tier used as responses do: `fast` is reported as `priority`."""
-    if asked in (None, "auto", "default"):
-        return "default"
-    assert asked is not None
-    return "priority" if asked == "fast" else asked
+    return _encode({**fields, "status": "failed", "error": error})
