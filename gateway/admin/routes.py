@@ -12,8 +12,8 @@ from gateway.admin import keys as key_admin
 from gateway.admin import learning as learning_admin
 from gateway.admin import policies as policy_admin
 from gateway.admin import tenants as tenant_admin
-from gateway.admin.faults import FAULTS
 from gateway.admin.guard import require_admin, services_of
+from gateway.admin.store_errors import STORE_ERRORS
 from gateway.config.version import VERSION
 from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
@@ -135,7 +135,7 @@ ADMIN = Router(
     path="/admin",
     guards=[require_admin],
     route_handlers=HANDLERS,
-    exception_handlers=FAULTS,
+    exception_handlers=STORE_ERRORS,
     tags=["admin"],
     security=[{"AdminKey": []}],
 )

@@ -41,6 +41,6 @@ def _answer_with(
     return lambda request, error: answer_error(translate(error))
 
 
-FAULTS: dict[Any, Any] = {
+STORE_ERRORS: dict[Any, Any] = {
     kind: _answer_with(translate) for kind, translate in _PROTOCOL_ERRORS.items()
 }
