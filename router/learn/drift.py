@@ -1,18 +1,17 @@
-"""Notices when a tenant's traffic is no longer what its decisions rest on.
+"""Detects drift of a tenant's traffic from the data that its decisions are based on.
 
-Three kinds of signs, each an alarm of its own:
+Each of these signs raises an alarm of its own:
 
 - `p_deep` and `shape`: the population stability index (PSI) of the classifier's probability, and
-  of eight numbers about the shape of the prompts, between the reference and the newest prompts. 0
-  is no difference; from 0.2 on it is usually called a shift.
-- `words`: the share of words that the classifier does not know.
+  of eight numbers about the prompts' shape, between the reference and the newest prompts. 0 is no
+  difference; from 0.2 on it is usually called a shift.
+- `words`: the same index of the share of words that the classifier does not know.
 - `failures`: a CUSUM over measured outcomes of the fast engine; it rises while answers fail more
-  often than they used to, and no single bad day makes an alarm.
+  often than they used to, and no single bad day raises an alarm.
 
-The reference is the classifier's training data (`reference.json`, written by `make train`), until
-the tenant's own outcomes count in full; then it is the traffic they were learned from. An alarm
-decides nothing: `tradeoff` widens the band of uncertainty by a bounded step for each, and
-`weighing` prefers deep where the choice is open.
+The reference is the classifier's training data (`reference.json`, written by `make train`) until
+the tenant's own outcomes count in full, and then the traffic that they were learned from. For each
+alarm `tradeoff` widens the band by a bounded step, and `weighing` prefers deep in doubt.
 """
 
 import math
@@ -32,15 +31,15 @@ Sign = Literal["p_deep", "shape", "words", "failures"]
 
 PSI_ALARM, PSI_CLEAR = 0.2, 0.1  # hysteresis: an alarm ends well below where it began
 MIN_SHIFTED = 2  # shapes; one alone is a habit of writing
-HALF = 250  # prompts; compared are the last one and a half times to twice as many
+HALF = 250  # prompts; once there are two halves, the last 250 to 500 are compared
 CHECK_EVERY = 50  # prompts
 NUM_BINS = 10
 _FLOOR = 0.005  # share of an empty bin, so that the index stays finite
 
-CUSUM_SLACK = 0.12  # failures per outcome above the usual that are put up with
+CUSUM_SLACK = 0.12  # failures per outcome above the usual that are tolerated
 CUSUM_ALARM, CUSUM_CLEAR, CUSUM_MAX = 10.0, 1.0, 16.0  # outcomes
-USUAL_MEMORY = 500  # outcomes over which the usual failure rate is known
-MIN_OUTCOMES = 100  # before it is known at all
+USUAL_MEMORY = 500  # outcomes over which the usual failure rate is averaged
+MIN_OUTCOMES = 100  # before it is used
 
 SIGNALS: tuple[str, ...] = ("p_deep", "unknown words", *SHAPE_TRAITS)
 REFERENCE_PATH = WEIGHTS_PATH.with_name("reference.json")
@@ -49,21 +48,21 @@ _KNOWN_WORDS = frozenset(term for term in MODEL.vocabulary if isinstance(term, b
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """Shares of a signal's values between edges: one more than there are edges."""
+    """Holds the shares of a signal's values between edges, one more than there are edges."""
 
     edges: tuple[float, ...]
     shares: tuple[float, ...]
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """What traffic is compared with, by signal."""
+    """Holds the histograms that traffic is compared with, by signal."""
 
     histograms: dict[str, Histogram]
-    weights: str = ""  # hash of those that said `p_deep`
+    weights: str = ""  # hash of the classifier's weights
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """How far the traffic has moved."""
+    """Says how far the traffic has moved."""
 
     psi: dict[str, float] = {}  # by signal
     failures: float = 0.0  # the CUSUM, in outcomes
@@ -73,7 +72,7 @@ class Standing(msgspec.Struct, frozen=True):
 def values_of(
     p_deep: float, reading: Reading, traits: Sequence[float] | Floats
 ) -> tuple[float, ...]:
-    """A prompt's numbers in the order of `SIGNALS`."""
+    """Returns a prompt's numbers in the order of `SIGNALS`."""
     first = len(OPINION_TRAITS)
     shape = map(float, traits[first : first + len(SHAPE_TRAITS)])
     return (p_deep, _unknown_share(reading), *shape)
@@ -81,13 +80,12 @@ def values_of(
 
 @once
 def _unknown_share(reading: Reading) -> float:
-    """How many of the words the classifier does not know."""
     words = reading.words
     return sum(word not in _KNOWN_WORDS for word in words) / len(words) if words else 0.0
 
 
 def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Reference:
-    """The deciles of each signal in rows of `values_of`; few values have fewer bins."""
+    """Computes the deciles of each signal from rows of `values_of`; equal deciles are merged."""
     histograms = {}
     for name, column in zip(SIGNALS, zip(*rows, strict=True), strict=True):
         ordered = sorted(column)
@@ -102,12 +100,12 @@ def make_reference(rows: Sequence[Sequence[float]], weights: str = "") -> Refere
 
 
 def load_reference(path: Path = REFERENCE_PATH) -> Reference:
-    """The reference of a file; without a path, the one that ships with the package."""
+    """Reads a reference, by default the one that ships with the package."""
     return msgspec.json.decode(path.read_bytes(), type=Reference)
 
 
 def psi(usual: Sequence[float], counts: Sequence[int]) -> float:
-    """The population stability index of counts against usual shares, both by bin."""
+    """Computes the population stability index of counts against usual shares, both by bin."""
     total = sum(counts)
     index = 0.0
     for share, count in zip(usual, counts, strict=True):
@@ -117,7 +115,7 @@ def psi(usual: Sequence[float], counts: Sequence[int]) -> float:
 
 
 class Monitor:
-    """One tenant's drift. Takes a prompt in some 5 microseconds; bounded, whatever comes."""
+    """Watches one tenant's drift in bounded memory, at about 5 microseconds per prompt."""
 
     def __init__(self, reference: Reference) -> None:
         self.standing = Standing()
@@ -137,7 +135,7 @@ class Monitor:
         return [[0] * len(histogram.shares) for histogram in self._histograms]
 
     def note(self, values: Sequence[float]) -> None:
-        """Take in a prompt: `values_of` it."""
+        """Counts a prompt by its `values_of`."""
         for histogram, counts, value in zip(self._histograms, self._newer, values, strict=True):
             counts[bisect_right(histogram.edges, value)] += 1
         self._num_newer += 1
@@ -148,7 +146,7 @@ class Monitor:
             self._judge({name: psi(usual.shares, counts) for name, usual, counts in joined})
 
     def note_outcome(self, failure: float) -> None:
-        """Take in a measured outcome of the fast engine: 1 for a failure, 0 for none."""
+        """Counts a measured outcome of the fast engine, from 0 (success) to 1 (failure)."""
         self._num_outcomes += 1
         if self._num_outcomes > MIN_OUTCOMES:
             excess = failure - self._usual_failures - CUSUM_SLACK
@@ -158,7 +156,7 @@ class Monitor:
         self._judge(self.standing.psi)
 
     def settle(self) -> None:
-        """Enough was learned of this traffic: from now on it is the reference, once."""
+        """Makes this traffic the reference, once; called when enough was learned from it."""
         if self._is_own or self._older is None:
             return
         self._is_own = True
@@ -170,13 +168,13 @@ class Monitor:
         self._judge({})
 
     def _joined(self, older: list[list[int]]) -> Iterator[tuple[str, Histogram, list[int]]]:
-        """Each signal, what is usual of it, and the counts of both halves."""
+        """Yields each signal, its reference, and the counts of both halves together."""
         signals = zip(SIGNALS, self._histograms, older, self._newer, strict=True)
         for name, histogram, before, now in signals:
             yield name, histogram, [a + b for a, b in zip(before, now, strict=True)]
 
     def _judge(self, found: dict[str, float]) -> None:
-        """The alarms that stand: raised above their limit, kept until well below it."""
+        """Raises and clears alarms, with hysteresis."""
         stood = self.standing.alarms
         alarms: dict[Sign, str] = {}
 

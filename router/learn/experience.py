@@ -1,7 +1,6 @@
-"""What a gateway process knows from the tasks it ran, and hands to the next decision.
+"""Remembers what a gateway process saw of past tasks, as `Facts` for the next decision.
 
-The edge notes what happened, with its clock's time, and asks for the `Facts` of a task. All of it
-is bounded, and a task is decided as well without any of it, only less informed.
+Everything is bounded in memory and optional: a task can be decided without it.
 """
 
 from collections import Counter, OrderedDict
@@ -25,16 +24,16 @@ from router.learn.pending_outcomes import (
 )
 from router.pools.pools import Balance
 
-MAX_TENANTS = 1_024  # whose pools are remembered
-MAX_LEARNERS = 256  # tenants whose outcomes are at hand; about 100 KB each
+MAX_TENANTS = 1_024  # with balances and monitors
+MAX_LEARNERS = 256  # about 100 KB each
 REFERENCE = load_reference()
-MAX_WARM = 4_096  # prompts known to be held by a backend that has answered nothing of them yet
-STALE_US = 5_000_000  # pools refill; what was left longer ago says nothing
+MAX_WARM = 4_096  # prompts that were warmed up
+STALE_US = 5_000_000  # pools refill, so older balances say nothing
 _NOTHING_NOTED: tuple[int, dict[BackendGroup, float]] = (-STALE_US, {})
 
 
 class Experience:
-    """See the module. Belongs to one event loop."""
+    """Holds one process's knowledge of past tasks; belongs to one event loop."""
 
     def __init__(self) -> None:
         self.backend_speeds = BackendSpeeds()
@@ -42,12 +41,12 @@ class Experience:
         self.learners: OrderedDict[str, GainLearner] = OrderedDict()
         self.num_outcomes: Counter[OutcomeSource] = Counter()  # since start; for metrics
         self.monitors: OrderedDict[str, Monitor] = OrderedDict()
-        # Tenant -> when it was noted, and the share of each group's tightest pool that is left.
+        # Tenant -> time of the note, and the share left in each group's tightest pool.
         self._left: OrderedDict[str, tuple[int, dict[BackendGroup, float]]] = OrderedDict()
         self._warm: OrderedDict[tuple[str, int], str] = OrderedDict()  # tenant, prompt -> backend
 
     def arrival(self, task: Task, stats: Sequence[BackendStats]) -> ConversationState:
-        """Where the task's conversation stands; what it shows of the answer before is learned."""
+        """Returns a new task's conversation state, and learns what it implies of the last one."""
         before = self.pending_outcomes.before(task)
         holder = next((s.info.group for s in stats if s.info.name == task.last_backend), None)
         num_tokens = task.request.num_prompt_tokens
@@ -61,12 +60,12 @@ class Experience:
         return conversation
 
     def holder_of(self, task: Task) -> str | None:
-        """The backend that gave the answer this context ends with, if it is remembered."""
+        """Returns the backend that gave this context's last answer, if it is remembered."""
         before = self.pending_outcomes.before(task)
         return None if before is None else before.backend or None
 
     def warm_for(self, task: Task) -> tuple[str, int] | None:
-        """The backend that was warmed up for this context, and how much of it."""
+        """Returns the backend that was warmed up for this context, and the tokens it holds."""
         for prompt, num_tokens in reversed(task.request.prefix):
             backend = self._warm.get((task.tenant.id, prompt))
             if backend is not None:
@@ -81,7 +80,7 @@ class Experience:
         conversation: ConversationState,
         now_us: int,
     ) -> Facts:
-        """What is known that bears on this task."""
+        """Returns what is known for deciding this task."""
         learner = self.learner(task.tenant.id)
         correction = learner.correction(traits(reading, task_class)) if learner.trust else 0.0
         noted_us, shares_left = self._left.get(task.tenant.id, _NOTHING_NOTED)
@@ -96,7 +95,7 @@ class Experience:
         )
 
     def learner(self, tenant_id: str) -> GainLearner:
-        """What was learned of a tenant's traffic; empty for one not met before."""
+        """Returns a tenant's learner, a new one at its first task."""
         learner = self.learners.get(tenant_id)
         if learner is None:
             learner = self.learners[tenant_id] = GainLearner()
@@ -106,7 +105,7 @@ class Experience:
         return learner
 
     def monitor(self, tenant_id: str) -> Monitor:
-        """The watch over a tenant's traffic."""
+        """Returns a tenant's drift monitor, a new one at its first task."""
         monitor = self.monitors.get(tenant_id)
         if monitor is None:
             monitor = self.monitors[tenant_id] = Monitor(REFERENCE)
@@ -116,7 +115,7 @@ class Experience:
         return monitor
 
     def note_balances(self, tenant_id: str, balances: Iterable[Balance], now_us: int) -> None:
-        """Keep how much of each group's tightest pool a tenant has left."""
+        """Keeps the share that a tenant has left in each group's tightest pool."""
         noted_us, known = self._left.get(tenant_id, _NOTHING_NOTED)
         new: dict[BackendGroup, float] = {}
         for balance in balances:
@@ -138,7 +137,7 @@ class Experience:
         backend: str,
         pinned: bool,
     ) -> PendingOutcome:
-        """Remember a whole answer until its outcome is known."""
+        """Remembers a completed answer until its outcome is known."""
         reading = task.reading
         found = trait_values(reading, task_class)
         monitor = self.monitor(task.tenant.id)
@@ -158,7 +157,7 @@ class Experience:
         return pending
 
     def note_warm(self, task: Task, backend: str) -> None:
-        """Remember which backend holds a warmed-up prompt."""
+        """Remembers which backend holds a warmed-up prompt."""
         if task.request.prefix:
             key = task.tenant.id, task.request.prefix[-1][0]
             self._warm[key] = backend
@@ -169,7 +168,7 @@ class Experience:
     def teach(
         self, pending: PendingOutcome, source: OutcomeSource, success: dict[BackendGroup, float]
     ) -> bool:
-        """Learn an outcome of an answer; feedback replaces a hint. False: it was made long ago."""
+        """Learns an answer's outcome and unlearns an earlier one; False if its traits are old."""
         if not pending.usable:
             return False
         learner = self.learner(pending.tenant_id)

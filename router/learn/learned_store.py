@@ -1,8 +1,8 @@
-"""What tenants' outcomes taught, in Redis: shared by all gateways, and kept when they end.
+"""Stores what tenants' outcomes taught in Redis, where all gateways share it.
 
-Every few seconds, off the path of any task, each gateway adds its tenants' fresh outcomes to what
-is stored and takes over the sum; the order of sums does not matter. A write that another's crossed
-is tried again at the next tick; without Redis the outcomes wait in memory.
+Every few seconds, off the path of any task, each gateway adds its tenants' fresh outcomes to the
+stored sums and adopts the result. A write that conflicts with another gateway's is retried at the
+next tick; while Redis is away, outcomes wait in memory.
 
 Key: `lw1:{tenant}:learned`, msgpack of `Learned`, about 25 KB, or 50 KB after a reset.
 
@@ -25,15 +25,15 @@ from router.learn.learning import NUM_TRAITS, TRAITS_VERSION, Known, merge, noth
 logger = logging.getLogger("lanewise")
 
 TTL_S = 90 * 24 * 3600  # since the last outcome
-MAX_CROSSED = 3  # tries of a write that others' cross
-MAX_PER_TICK = 32  # tenants; the others' turn comes with the next
-VERSION = f"{TRAITS_VERSION}-{MODEL.content_hash[:8]}"  # sums of another cannot be added
+MAX_CROSSED = 3  # attempts at a write that conflicts with others'
+MAX_PER_TICK = 32  # tenants; the others are next
+VERSION = f"{TRAITS_VERSION}-{MODEL.content_hash[:8]}"  # sums of different versions do not add up
 
 _UPPER = np.triu_indices(NUM_TRAITS)
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """One arm's sums; little-endian float32, the upper triangle of the symmetric one."""
+    """Holds one arm's sums as little-endian float32; of `gram` the upper triangle."""
 
     gram: bytes
     moment: bytes
@@ -42,7 +42,7 @@ class Arm(msgspec.Struct, frozen=True):
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """One tenant's record."""
+    """Holds one tenant's record."""
 
     version: str = VERSION
     epoch: int = 0  # resets and restores so far
@@ -51,10 +51,10 @@ class Learned(msgspec.Struct, frozen=True):
 
 
 class LearnedStore:
-    """Each method is a few round trips with the client's timeout; cancelling is safe.
+    """Shares one process's learners through Redis; each call is a few round trips.
 
-    Raises:
-        RedisError: All but `share`: Redis is away, or a write kept being crossed; nothing changed.
+    Cancelling a call is safe. All methods but `share` raise `RedisError`, with nothing changed, if
+    Redis is away or if writes keep conflicting.
     """
 
     def __init__(self, redis: Redis, experience: Experience) -> None:
@@ -63,7 +63,7 @@ class LearnedStore:
         self._away = False
 
     async def share(self) -> None:
-        """Add what is fresh to Redis and take over what all know; never raises for Redis."""
+        """Adds fresh outcomes to Redis and adopts the sums; logs errors of Redis."""
         learners = self._experience.learners.items()
         due = [name for name, known in learners if known.fresh is not None or not known.loaded]
         try:
@@ -77,24 +77,24 @@ class LearnedStore:
             self._away = False
 
     async def refresh(self) -> None:
-        """Have the next `share` read again what other gateways added."""
+        """Makes the next `share` read what other gateways added."""
         for learner in self._experience.learners.values():
             learner.loaded = False
 
     async def load(self, tenant_id: str) -> bool:
-        """Take over what is stored of a tenant; False if nothing is."""
+        """Adopts the stored sums of a tenant; False if there are none."""
         if not TENANT_ID.fullmatch(tenant_id) or not await self._redis.exists(_key(tenant_id)):
             return False
         await self._share(tenant_id)
         return True
 
     async def reset(self, tenant_id: str) -> None:
-        """Back to the prior, on all gateways within their next refresh."""
+        """Returns a tenant to the prior, on all gateways within their next refresh."""
         await self._share(tenant_id)  # so that it is restored
         await self._begin_anew(tenant_id, undo=False)
 
     async def restore(self, tenant_id: str) -> bool:
-        """Undo the last reset; False if there is none to undo."""
+        """Undoes the last reset; False if there is none."""
         return await self._begin_anew(tenant_id, undo=True)
 
     async def _begin_anew(self, tenant_id: str, *, undo: bool) -> bool:
@@ -138,7 +138,7 @@ class LearnedStore:
         learner.adopt(known)
 
     async def _read(self, tenant_id: str) -> tuple[bytes, Learned]:
-        """The record as stored, and read; one of another version counts as none."""
+        """Returns the stored bytes and the record, which is empty if of another version."""
         content: Any = await self._redis.get(_key(tenant_id))
         if content is None:
             return b"", Learned()
@@ -149,7 +149,7 @@ class LearnedStore:
         return content, stored if stored.version == VERSION else Learned(epoch=stored.epoch)
 
     async def _write(self, tenant_id: str, before: bytes, learned: Learned) -> bool:
-        """Replace the record if it is still what was read; whether it was."""
+        """Replaces the record if it is still what was read; returns whether it was."""
         record = msgspec.msgpack.encode(learned)
         key = _key(tenant_id)
         reply: Any = await self._redis.eval(_REPLACE, 1, key, before, record, TTL_S)

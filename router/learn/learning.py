@@ -1,21 +1,18 @@
-"""Learns, per tenant, what a large model gains over a small one, from outcomes of its own traffic.
+"""Learns per tenant, from outcomes, what a large model gains over a small one.
 
-Public data says little about that: whether a small model does depends on the work and on the pair
-of models. So the trained classifier's `p_gain` is only the prior, and a tenant's outcomes move it.
-
-Two arms, `fast` and `deep`, each have a Bayesian linear model (a ridge) of how far the success rate
-of their answers is from what the prior says, over a small vector of `traits` of the prompt. The
+The gain depends on the work and on the pair of models, so the trained classifier's `p_gain` is only
+the prior. Two arms, `fast` and `deep`, each have a Bayesian linear model (a ridge) of how far the
+success rate of their answers is from the prior, over a small vector of `traits` of the prompt. The
 gain is the prior's plus the difference of the two; an outcome teaches the arms that answered.
 
-What keeps it honest:
+Safeguards:
 
-- Below `MIN_OUTCOMES` of either arm the prior rules alone; from there trust grows to one at twice
-  as many, and is taken away while the learned arms clearly predict outcomes worse than the prior.
+- Below `MIN_OUTCOMES` of either arm the prior decides alone; trust grows to one at twice as many,
+  and is withdrawn while the learned arms clearly predict outcomes worse than the prior.
 - A correction is at most `MAX_CORRECTION`, a refit moves the weights by at most `MAX_STEP`, and
   outcomes older than the last `MAX_OUTCOMES` fade.
 - Everything learned is a sum over outcomes: processes can add theirs, and all can be undone.
-
-Nobody's text is kept: of a prompt 77 numbers are, from which it cannot be read.
+- No text is kept: a prompt becomes 77 numbers, from which it cannot be read.
 """
 
 import hashlib
@@ -79,7 +76,7 @@ TRAITS_VERSION = hashlib.sha256(
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What one outcome teaches: how well one or both engines answered a prompt."""
+    """Says how well one or both engines answered a prompt."""
 
     traits: Floats  # shape (NUM_TRAITS,)
     p_gain: float  # the prior's
@@ -87,17 +84,17 @@ class Observation(msgspec.Struct, frozen=True):
     weight: float = 1.0  # 0 to 1: how sure the outcome is
 
     def residuals(self) -> list[tuple[BackendGroup, float]]:
-        """By how much each engine did better than the prior says."""
+        """Returns each engine's success less what the prior expects."""
         success = self.success.items()
         return [(arm, right - usual_success(arm, self.p_gain)) for arm, right in success]
 
 
 class Sums(msgspec.Struct):
-    """What is known of one arm, as sums over its outcomes; float32, as it is stored."""
+    """Holds sums over one arm's outcomes, in float32 as they are stored."""
 
     gram: NDArray[np.float32]  # shape (NUM_TRAITS, NUM_TRAITS)
     moment: NDArray[np.float32]  # shape (NUM_TRAITS,)
-    num_outcomes: float = 0.0  # weighed, the faded ones left out
+    num_outcomes: float = 0.0  # sum of their weights, less what faded
     num_explicit: float = 0.0  # of these, from outcomes as sure as feedback
 
     def add(self, traits: Floats, residual: float, weight: float) -> None:
@@ -116,25 +113,24 @@ class Sums(msgspec.Struct):
             self.num_outcomes = float(MAX_OUTCOMES)
 
     def solution(self) -> Floats:
-        """The ridge's weights."""
+        """Solves for the ridge's weights."""
         regularised = self.gram.astype(np.float64) + _PENALTIES
         return np.linalg.solve(regularised, self.moment).astype(np.float64)
 
 
 _PENALTIES = np.diag([CONSTANT_PENALTY] + [PENALTY] * (NUM_TRAITS - 1))
 
-
 Known = dict[BackendGroup, Sums]
 
 
 def nothing_known() -> Known:
-    """The sums over no outcome of either arm."""
+    """Returns sums over no outcomes."""
     shape = NUM_TRAITS, NUM_TRAITS
     return {arm: Sums(np.zeros(shape, np.float32), np.zeros(shape[0], np.float32)) for arm in ARMS}
 
 
 def merge(known: Known, other: Known) -> None:
-    """Add another's outcomes, then let the oldest fade."""
+    """Adds the outcomes of `other` to `known`, then fades the oldest."""
     for arm, sums in known.items():
         sums.gram += other[arm].gram
         sums.moment += other[arm].moment
@@ -144,17 +140,17 @@ def merge(known: Known, other: Known) -> None:
 
 
 class GainLearner:
-    """One tenant's learned gain. Not shared between threads.
+    """Learns one tenant's gain. Not for use from several threads.
 
-    `known` are all outcomes, `fresh` those not yet shared with other processes (part of `known`).
+    `known` sums all outcomes, `fresh` those of them not yet shared with other processes.
     """
 
     def __init__(self) -> None:
         self.known = nothing_known()
         self.fresh: Known | None = None
         self.weights: dict[BackendGroup, Floats] = {arm: np.zeros(NUM_TRAITS) for arm in ARMS}
-        self.epoch: int | None = None  # how often it began anew; None: not known yet
-        self.loaded = False  # what other processes know is part of it
+        self.epoch: int | None = None  # resets and restores so far; None: not known yet
+        self.loaded = False  # whether `known` includes other processes' outcomes
         self._num_unfitted = 0
         self._lead = 0.0  # squared error of the prior less that of the learned arms: mean,
         self._lead_square = 0.0  # and mean square
@@ -162,12 +158,12 @@ class GainLearner:
 
     @property
     def num_outcomes(self) -> float:
-        """Of the arm that has fewer: a gain needs both."""
+        """Returns the outcomes of the arm that has fewer, since a gain needs both."""
         return min(self.known["fast"].num_outcomes, self.known["deep"].num_outcomes)
 
     @property
     def trust(self) -> float:
-        """0: the prior rules alone; 1: the learned correction counts in full."""
+        """Returns how much the learned correction counts, from 0 to 1."""
         num_outcomes = self.num_outcomes
         if num_outcomes <= MIN_OUTCOMES:
             return 0.0  # as with most tenants
@@ -178,13 +174,13 @@ class GainLearner:
 
     @property
     def explicit(self) -> float:
-        """How much the learned gain counts as it is, 0 to 1: hints never make it count."""
+        """Returns how far the learned gain replaces `p_deep` (0 to 1); hints do not count."""
         num_explicit = max(0.0, min(sums.num_explicit for sums in self.known.values()))
         return self.trust * num_explicit / (num_explicit + HALF_EXPLICIT)
 
     @property
     def distance(self) -> float:
-        """Root mean square of the learned correction over the outcomes seen."""
+        """Returns the root mean square of the learned correction over the outcomes seen."""
         gram = sum((sums.gram for sums in self.known.values()), np.zeros(1, np.float32))
         count = sum(sums.num_outcomes for sums in self.known.values())
         if not count:
@@ -192,7 +188,7 @@ class GainLearner:
         return math.sqrt(max(0.0, float(self._difference @ gram @ self._difference) / count))
 
     def correction(self, traits: Floats) -> float:
-        """What outcomes add to the prior's gain for a prompt with these traits."""
+        """Returns what to add to the prior's gain for a prompt with these traits."""
         trust = self.trust
         if not trust:
             return 0.0
@@ -200,7 +196,7 @@ class GainLearner:
         return trust * max(-MAX_CORRECTION, min(MAX_CORRECTION, moved))
 
     def observe(self, observation: Observation) -> None:
-        """Learn from one outcome."""
+        """Learns from one outcome."""
         for arm, residual in observation.residuals():
             learned = residual - float(observation.traits @ self.weights[arm])
             lead, step = residual**2 - learned**2, observation.weight / ERROR_MEMORY
@@ -212,7 +208,7 @@ class GainLearner:
             self.refit()
 
     def unlearn(self, observation: Observation) -> None:
-        """Take an outcome out again that a surer one replaces."""
+        """Removes an outcome that a surer one replaces."""
         self._add(observation, -observation.weight)
 
     def _add(self, observation: Observation, weight: float) -> None:
@@ -224,7 +220,7 @@ class GainLearner:
             self.fresh[arm].add(observation.traits, residual, weight)
 
     def adopt(self, known: Known) -> None:
-        """Take over what all processes know together; own fresh outcomes must be part of it."""
+        """Adopts the sums of all processes, which must include this one's fresh outcomes."""
         if not self._difference.any():  # nothing of its own yet, so nothing to step from
             fresh = self.fresh
             self.start(known, self.epoch)
@@ -234,7 +230,7 @@ class GainLearner:
         self.refit()
 
     def refit(self) -> None:
-        """Move the weights towards what the outcomes say, by at most `MAX_STEP`."""
+        """Moves the weights towards the solution by at most `MAX_STEP`."""
         self._num_unfitted = 0
         for arm, sums in self.known.items():
             step = sums.solution() - self.weights[arm]
@@ -243,7 +239,7 @@ class GainLearner:
         self._difference = self.weights["deep"] - self.weights["fast"]
 
     def start(self, known: Known, epoch: int | None) -> None:
-        """Begin anew from there: a reset, or the undoing of one. What is fresh is dropped."""
+        """Restarts from `known` after a reset or a restore, dropping fresh outcomes."""
         self.known, self.fresh, self.epoch = known, None, epoch
         self.weights = {arm: sums.solution() for arm, sums in known.items()}
         self._difference = self.weights["deep"] - self.weights["fast"]
@@ -252,18 +248,19 @@ class GainLearner:
 
 
 def usual_success(arm: BackendGroup, p_gain: float) -> float:
-    """How often an engine answers right, by the prior."""
+    """Returns an engine's success rate by the prior."""
     return USUAL_SUCCESS if arm == "deep" else USUAL_SUCCESS - p_gain
 
 
 def traits(reading: Reading, task_class: TaskClass) -> Floats:
-    """`trait_values` as a vector."""
+    """Returns `trait_values` as a vector."""
     return np.array(trait_values(reading, task_class))
 
 
 def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
-    """The traits of a prompt, `NUM_TRAITS` numbers from -3 to 3: the classifier's opinions, the
-    prompt's shape, and a sketch in which each word adds or takes a share in a bucket, by its hash.
+    """Computes the `NUM_TRAITS` traits of a prompt, each from -3 to 3.
+
+    They are the classifier's opinions, the prompt's shape, and the words hashed into buckets.
     """
     shape, sketch = _prompt_traits(reading)
     opinion = [
@@ -278,7 +275,7 @@ def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
 
 @once
 def _prompt_traits(reading: Reading) -> tuple[list[float], list[float]]:
-    """The shape, and the sketch of the words: what no opinion is part of."""
+    """Returns the traits that depend on the prompt alone: shape and hashed words."""
     words, prompt = reading.words, reading.prompt
     num_words, num_bytes = len(words), max(1, len(prompt))
     distinct = dict.fromkeys(words)

@@ -1,15 +1,15 @@
-"""What is remembered of an answer until somebody says, or shows, how good it was.
+"""Remembers answers until it is known how good they were.
 
 An outcome comes from one of these, surest first:
 
-- `feedback`: the client says so. It replaces whatever was inferred before.
-- `escalated`: after an answer of the fast engine the client asks the same of the deep one by name.
-- `retried`: it asks the same again, or complains.
-- `pair`: both engines answered, and the facts in the fast answer (numbers, names, code) stand in
-  the deep one, or do not. Only between real engines: what a simulated one says is made up.
+- `feedback`: the client reports it. It replaces whatever was inferred before.
+- `escalated`: after the fast engine's answer the client requests the deep one by name.
+- `retried`: it sends the same again, or complains.
+- `pair`: both engines answered, and the facts of the fast answer (numbers, names, code) are in the
+  deep one, or are not. Only between real engines: simulated text means nothing.
 - `accepted`: the conversation simply goes on.
 
-All but the first are hints, and weigh accordingly. A task teaches at most once by hints.
+All but the first are hints and have less weight. A task teaches at most once by hints.
 """
 
 import re
@@ -36,14 +36,14 @@ WEIGHTS: dict[OutcomeSource, float] = {
 }
 
 _PACKED = struct.Struct(f"<{NUM_TRAITS}e")
-MAX_PENDING = 8_192  # answers that are remembered; about 500 bytes each
+MAX_PENDING = 8_192  # answers; about 500 bytes each
 MAX_COMPARED_CHARS = 8_192
 MIN_FACTS = 3
-AGREEING, DISAGREEING = 0.8, 0.2  # shares of the fast answer's facts; between them nothing is said
+AGREEING, DISAGREEING = 0.8, 0.2  # shares of the fast answer's facts; between them is no outcome
 
 
 class PendingOutcome(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One answer. Holds numbers about the prompt, and none of its words."""
+    """Describes one answer by numbers about its prompt, without any words."""
 
     tenant_id: str
     answered_by: BackendGroup
@@ -57,23 +57,23 @@ class PendingOutcome(msgspec.Struct, kw_only=True, omit_defaults=True):
     taught: dict[BackendGroup, float] = {}
 
     def observation(self, source: OutcomeSource, success: dict[BackendGroup, float]) -> Observation:
-        """What an outcome of it teaches."""
+        """Returns an outcome of this answer as what the learner takes."""
         vector = np.frombuffer(self.traits, "<f2").astype(np.float64)
         return Observation(vector, self.p_gain, success, WEIGHTS[source])
 
     @property
     def usable(self) -> bool:
-        """Made by this version's traits."""
+        """Returns whether its traits are of this version."""
         return self.version == TRAITS_VERSION and len(self.traits) == 2 * NUM_TRAITS
 
 
 def pack_traits(traits: Sequence[float] | Floats) -> bytes:
-    """As a pending outcome keeps them."""
+    """Packs traits as float16."""
     return _PACKED.pack(*traits)
 
 
 class PendingOutcomes:
-    """One process's, by response id and by the digest of the answer; the oldest go."""
+    """Holds one process's latest answers by response id and by digest."""
 
     def __init__(self, max_pending: int = MAX_PENDING) -> None:
         self._max_pending = max_pending
@@ -81,7 +81,7 @@ class PendingOutcomes:
         self._ids: OrderedDict[tuple[str, int], str] = OrderedDict()
 
     def add(self, response_id: str, pending: PendingOutcome, digest: int | None) -> None:
-        """Remember an answer; `digest`: of its last message, by which a resent context is known."""
+        """Remembers an answer; a resent context is recognised by the `digest` of its message."""
         self._pending[pending.tenant_id, response_id] = pending
         if digest is not None:
             self._ids[pending.tenant_id, digest] = response_id
@@ -90,22 +90,22 @@ class PendingOutcomes:
                 kept.popitem(last=False)
 
     def get(self, tenant_id: str, response_id: str) -> PendingOutcome | None:
-        """The tenant's own pending outcome of that response, if it is remembered."""
+        """Returns a tenant's response, if it is remembered."""
         return self._pending.get((tenant_id, response_id))
 
     def forget(self, tenant_id: str, response_id: str) -> None:
-        """Its client deleted the response."""
+        """Drops a response that its client deleted."""
         self._pending.pop((tenant_id, response_id), None)
 
     def before(self, task: Task) -> PendingOutcome | None:
-        """What waits for the answer that this task follows: the last one in its context."""
+        """Returns the pending outcome of the last answer in a task's context."""
         digest = last_answer(task.request.items)
         response_id = None if digest is None else self._ids.get((task.tenant.id, digest))
         return None if response_id is None else self.get(task.tenant.id, response_id)
 
 
 def last_answer(items: tuple[ContextItem, ...]) -> int | None:
-    """The digest of the last assistant message among the newest few dozen items."""
+    """Returns the digest of the last assistant message among the newest 32 items."""
     for entry in reversed(items[-32:]):
         if isinstance(entry.item, Message) and entry.item.role == "assistant":
             return entry.digest
@@ -115,10 +115,9 @@ def last_answer(items: tuple[ContextItem, ...]) -> int | None:
 def shown(
     pending: PendingOutcome, task: Task, conversation: ConversationState, *, wants_deep: bool
 ) -> tuple[OutcomeSource, float] | None:
-    """What a client's next task shows of the answer before it: source and success, or nothing.
+    """Infers source and success of an answer from the client's next task; None amid tool calls.
 
-    `wants_deep`: it asks for the deep engine by name. In the middle of tool calls a conversation
-    shows nothing.
+    `wants_deep`: the task requests the deep engine by name.
     """
     if conversation.answers_tools or task.num_turns < 2:
         return None
@@ -133,9 +132,9 @@ _FACT = re.compile(r"\d+(?:\.\d+)?|\b\w+[_.()]\w[\w.()]*|`[^`\n]{1,60}`")
 
 
 def agreement(fast: str, deep: str) -> dict[BackendGroup, float] | None:
-    """Whether the facts of the fast answer stand in the deep one; None where that says nothing.
+    """Infers the success of two answers from the fast one's facts in the deep one; None if unclear.
 
-    The deep answer is taken to be as right as it usually is.
+    The deep answer is assumed to be right as often as usual.
     """
     facts = set(_FACT.findall(fast[:MAX_COMPARED_CHARS]))
     if len(facts) < MIN_FACTS:

@@ -1,4 +1,4 @@
-"""How learning and drift stand, for metrics."""
+"""Summarises learning and drift for metrics."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from router.learn.pending_outcomes import OutcomeSource
 
 
 class LearningReport(msgspec.Struct, frozen=True):
-    """A snapshot of what was learned."""
+    """Holds a snapshot of what was learned."""
 
     num_outcomes: Mapping[str, int]  # by source, since start
     num_trusted: int  # tenants whose outcomes move their tasks' routes
@@ -22,10 +22,10 @@ class LearningReport(msgspec.Struct, frozen=True):
 
 
 def learning_report(experience: Experience) -> LearningReport:
-    """Belongs to the event loop, as the experience does."""
+    """Summarises a process's experience; call it in the experience's event loop."""
     trusted = [learner for learner in experience.learners.values() if learner.trust]
     num_alarms: Counter[Sign] = Counter()
-    largest_psi = dict.fromkeys(SIGNALS, 0.0)  # none is there before enough prompts came
+    largest_psi = dict.fromkeys(SIGNALS, 0.0)  # monitors have none before enough prompts came
     for monitor in experience.monitors.values():
         num_alarms.update(monitor.standing.alarms.keys())  # a mapping would bring its values
         for signal, index in monitor.standing.psi.items():

@@ -1,4 +1,4 @@
-"""Whether a decision survives what leaves the prompt the same: typos, politeness, spaces, paste."""
+"""Measures how often typos, politeness, spaces or a paste change the decision on a prompt."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ Change = Callable[[str, np.random.Generator], str]
 
 
 def typo(text: str, rng: np.random.Generator) -> str:
-    """One slip in one word: two letters swapped, or one lost, doubled or hit beside its key."""
+    """Swaps two letters of a word, or drops, doubles or mistypes one."""
     words = text.split(" ")
     able = [at for at, w in enumerate(words) if len(w) >= MIN_WORD_CHARS and w.isalpha()]
     if not able:
@@ -53,19 +53,19 @@ _COURTESIES = (
 
 
 def politeness(text: str, rng: np.random.Generator) -> str:
-    """A courtesy before it, behind it, or both."""
+    """Adds a courtesy before the text, behind it, or both."""
     before, behind = _COURTESIES[int(rng.integers(len(_COURTESIES)))]
     return f"{before}{text}{behind}"
 
 
 def spaces(text: str, rng: np.random.Generator) -> str:
-    """Double spaces, as pasted text has them."""
+    """Doubles all spaces, as in pasted text."""
     return text.replace(" ", "  ")
 
 
 CHANGES: dict[str, Change] = {"a typo": typo, "politeness": politeness, "double spaces": spaces}
 
-# Prompts that stay as small as they are, whatever stands behind them.
+# Prompts that stay trivial whatever is pasted behind them.
 TRIVIAL_PROMPTS = (
     "Fix the typo in the heading",
     "Rename the variable tmp to total",
@@ -81,7 +81,7 @@ MAX_TEXTS = 2_000
 
 
 class Flips(msgspec.Struct, frozen=True):
-    """How often a change of the text changed the decision."""
+    """Counts how often a change of the text changed the decision."""
 
     change: str
     num_texts: int
@@ -89,7 +89,7 @@ class Flips(msgspec.Struct, frozen=True):
 
 
 def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) -> list[Flips]:
-    """How often each of `CHANGES` to each text changes what `decide` says of it."""
+    """Counts for each of `CHANGES` how many texts `decide` decides differently."""
     decided = [decide(text) for text in texts]
     found = []
     for name, change in CHANGES.items():
@@ -100,7 +100,7 @@ def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) 
 
 
 def pasted(texts: Sequence[str], seed: int = SEED) -> list[str]:
-    """Each of `TRIVIAL_PROMPTS` with a long paste of such texts behind it."""
+    """Returns each of `TRIVIAL_PROMPTS` with a long paste of such texts behind it."""
     rng = np.random.default_rng(seed)
     found = []
     for prompt in TRIVIAL_PROMPTS:
@@ -112,5 +112,5 @@ def pasted(texts: Sequence[str], seed: int = SEED) -> list[str]:
 
 
 def sample(texts: Sequence[str]) -> Sequence[str]:
-    """At most `MAX_TEXTS` of them, evenly."""
+    """Takes at most `MAX_TEXTS` of the texts, evenly spaced."""
     return texts[:: max(1, -(-len(texts) // MAX_TEXTS))]

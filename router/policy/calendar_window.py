@@ -1,4 +1,4 @@
-"""Windows of time in a policy: days and hours in a zone, and a first and a last instant."""
+"""Defines a policy's time windows: days and hours in a zone, and a first and last instant."""
 
 import datetime
 import functools
@@ -22,10 +22,10 @@ Instant = Annotated[
 
 
 class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """When a rule holds. All that are given must; hours may run past midnight.
+    """Limits a rule to times for which all given conditions hold.
 
-    A night that began on a day belongs to that day: with `days = ["fri"]`, `from = "22:00"` and
-    `until = "06:00"`, Saturday at 5 is inside.
+    Hours may cross midnight and then belong to the day on which they began: with `days = ["fri"]`,
+    `from = "22:00"` and `until = "06:00"`, Saturday at 5 is inside.
     """
 
     zone: str = "UTC"  # a name of the IANA time zone database
@@ -36,7 +36,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
     before: Instant | None = None  # up to, but not including, this instant
 
     def holds(self, unix_s: float) -> bool:
-        """Whether an instant is inside."""
+        """Returns whether an instant is inside."""
         now = datetime.datetime.fromtimestamp(unix_s, zone_of(self.zone))
         is_early = self.since is not None and now < self.since
         if is_early or (self.before is not None and now >= self.before):
@@ -55,11 +55,7 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"f
 
 @functools.lru_cache(maxsize=64)
 def zone_of(name: str) -> zoneinfo.ZoneInfo:
-    """A time zone by its IANA name.
-
-    Raises:
-        ValueError: There is none of that name, here.
-    """
+    """Returns a time zone by its IANA name; `ValueError` if this machine has none of that name."""
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -1,8 +1,8 @@
-"""Conditions of a policy's rules: a typed tree of tests, compiled once, finite and cheap.
+"""Defines the conditions of a policy's rules: a typed tree of tests, compiled once.
 
-There are no expressions, so nothing can loop, and no regular expressions, so nothing can explode.
-A new test is one field of `When` and one row of `_ACTUAL`; its name says how it compares:
-`..._from` and `..._below` are bounds, a list holds if it has the value, a truth must be equal.
+There are no expressions and no regular expressions, so evaluation is always finite and cheap.
+A new test is one field of `When` and one row of `_ACTUAL`. Its name says how it compares:
+`..._from` and `..._below` are bounds, a list must contain the value, a boolean must be equal.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ NestedWhen = Annotated[tuple["When", ...], Meta(min_length=1)]
 
 
 class Situation(msgspec.Struct, frozen=True, dict=True):
-    """A task as conditions see it; what costs something is found out when first needed."""
+    """Holds what conditions test of a task; expensive parts are computed when first needed."""
 
     task: Task
     task_class: TaskClass
@@ -41,22 +41,22 @@ class Situation(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def words(self) -> list[bytes]:
-        """The prompt's words, in lower case and in order."""
+        """Returns the prompt's words, in lower case and in order."""
         return self.task.reading.words
 
     @cached_property
     def kind(self) -> Kind | None:
-        """The kind of work that the prompt names."""
+        """Returns the kind of work that the prompt names."""
         return kind_of(self.words)
 
     def load(self, group: BackendGroup) -> float | None:
-        """The load of the idlest healthy backend of a group: from 1 on tasks wait."""
+        """Returns the load of a group's least loaded healthy backend, or None without one."""
         stats = [s for s in self.stats if s.info.group == group and s.healthy]
         return min((load_of(s) for s in stats), default=None)
 
 
 def load_of(stats: BackendStats) -> float:
-    """Share of the batch or of the KV cache in use, whichever is larger; 1 and more: tasks wait."""
+    """Returns the used share of batch or KV cache, whichever is larger; tasks wait from 1 on."""
     batch = (stats.num_running + stats.num_waiting) / max(1, stats.max_num_seqs)
     return max(batch, stats.kv_used_tokens / max(1, stats.kv_capacity_tokens))
 
@@ -69,18 +69,18 @@ class When(
     dict=True,  # for what is compiled
     rename={"not_": "not"},
 ):
-    """Conditions on a task. All that are given must hold; without any, it always does."""
+    """Holds conditions on a task; all that are given must hold."""
 
-    # Whose it is, and what is requested.
+    # Tenant and request.
     tenants: Names | None = None
     tiers: Names | None = None
     models: Names | None = None  # as requested: auto, or an alias of the policy
-    metadata: dict[str, Names] | None = None  # the request's: each key has one of the values
+    metadata: dict[str, Names] | None = None  # each key of the request's has one of the values
     reasoning_effort: Names | None = None
     service_tier: Names | None = None
-    deadline_ms_below: Amount | None = None  # the client gave a deadline, and it is shorter
+    deadline_ms_below: Amount | None = None  # does not hold without a deadline
 
-    # What the work is, by the classifier.
+    # The classifier's opinion.
     labels: tuple[Label, ...] | None = None
     p_deep_from: Share | None = None
     p_deep_below: Share | None = None
@@ -88,16 +88,16 @@ class When(
     p_gain_below: Share | None = None
     p_security_from: Share | None = None
     security_sensitive: bool | None = None
-    output_tokens_from: Amount | None = None  # as expected
+    output_tokens_from: Amount | None = None
     output_tokens_below: Amount | None = None
 
-    # What the prompt says: the last user message, not the context before it.
+    # The last user message, not the context before it.
     kinds: tuple[Kind, ...] | None = None
     words: Names | None = None  # any of them; "a phrase", or "begin*"
     ask_tokens_from: Amount | None = None
     ask_tokens_below: Amount | None = None
 
-    # What comes with it.
+    # The context.
     context_tokens_from: Amount | None = None  # the whole prompt
     context_tokens_below: Amount | None = None
     turns_from: Amount | None = None  # user messages so far
@@ -105,8 +105,8 @@ class When(
     has_tools: bool | None = None
     has_images: bool | None = None
 
-    # The engines, and the clock.
-    fast_load_from: Load | None = None  # of the idlest one; from 1 on tasks wait
+    # The engines and the time.
+    fast_load_from: Load | None = None  # see `Situation.load`
     fast_load_below: Load | None = None
     deep_load_from: Load | None = None
     deep_load_below: Load | None = None
@@ -118,24 +118,24 @@ class When(
     not_: "When | None" = None
 
     def holds(self, situation: Situation) -> bool:
-        """Whether every condition does."""
+        """Returns whether every condition holds."""
         for test in self.tests:  # noqa: SIM110 - half the time of all() and a generator
             if not test.holds(situation):
                 return False
         return True
 
     def why_not(self, situation: Situation) -> list[str]:
-        """Each condition that does not hold, in words; empty if all do."""
+        """Describes each condition that does not hold."""
         failed = (test for test in self.tests if not test.holds(situation))
         return [f"{test.text} ({test.seen(situation)})" for test in failed]
 
     @cached_property
     def tests(self) -> "tuple[Test, ...]":
-        """What is given, compiled; made once."""
+        """Compiles the given conditions, once."""
         return tuple(_compiled(self))
 
     def walk(self, path: Path = ()) -> Iterator[tuple[Path, "When"]]:
-        """It and all conditions inside, each with its path in a document; `path` is its own."""
+        """Yields this node, whose path is `path`, and all nested ones with their paths."""
         yield path, self
         for name in ("all", "any"):
             for n, branch in enumerate(getattr(self, name) or ()):
@@ -144,23 +144,23 @@ class When(
             yield from self.not_.walk((*path, "not"))
 
     def size(self) -> tuple[int, int]:
-        """Depth and number of nodes: itself, its tests, and all inside."""
+        """Returns the depth and the number of nodes, tests included."""
         inside = list(self.walk())
         depth = 1 + max(sum(isinstance(step, str) for step in path) for path, _ in inside)
         return depth, sum(1 + len(when.tests) for _, when in inside)
 
 
 class Test(NamedTuple):
-    """One compiled condition."""
+    """Holds one compiled condition."""
 
     text: str  # as in the document: kinds = refactor, fix
     holds: Callable[[Situation], bool]
-    seen: Callable[[Situation], str]  # what the task has instead, in words
+    seen: Callable[[Situation], str]  # describes the task's actual value
 
 
 _Actual = Callable[[Situation], Any]
 
-# Field, without `_from` or `_below` -> what a task has.
+# Field without `_from` or `_below` -> the task's value.
 _ACTUAL: dict[str, _Actual] = {
     "tenants": lambda s: s.task.tenant.id,
     "tiers": lambda s: s.task.tenant.tier,

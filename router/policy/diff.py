@@ -1,4 +1,4 @@
-"""What differs between two policies in what they decide, however their documents are written."""
+"""Compares two policies by their fields, regardless of how their documents are written."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from router.policy.policy import Policy
 
 
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
-    """One field that differs; null: it is not there."""
+    """Holds one field that differs; null means that the field is absent."""
 
     path: str  # rules["deep-canary"].percent
     from_: Any
@@ -17,8 +17,7 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "
 
 
 def policy_changes(old: Policy, new: Policy) -> list[PolicyChange]:
-    """Every field that differs, by path; a rule is known by its name, so moving one is a change of
-    its place alone."""
+    """Lists every field that differs; rules match by name, so a move changes `place` alone."""
     before = dict(_fields(msgspec.to_builtins(old), ""))
     after = dict(_fields(msgspec.to_builtins(new), ""))
     return [
@@ -29,7 +28,6 @@ def policy_changes(old: Policy, new: Policy) -> list[PolicyChange]:
 
 
 def _fields(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Path and value of every leaf that is given."""
     if isinstance(value, dict):
         for key, entry in value.items():
             yield from _fields(entry, f"{path}.{key}" if path else str(key))

@@ -1,7 +1,7 @@
-"""Reads a document (TOML or JSON) as a typed Struct, and says everything that is wrong with it.
+"""Reads a TOML or JSON document as a typed Struct and reports everything that is wrong with it.
 
-A `Problem` says where (file, line, column and path), what was expected, what came, and what may
-have been meant. The types are the only schema: what is checked here follows from them.
+Each `Problem` has a position, the expected and the actual value, and perhaps a suggestion. The
+Struct's types are the only schema.
 """
 
 import difflib
@@ -19,15 +19,15 @@ from msgspec import Meta
 
 from router.policy.positions import Path, Position, Positions, nearest, positions_of
 
-MAX_DEPTH = 24  # of tables and arrays inside each other
-MAX_PROBLEMS = 20  # said at once
+MAX_DEPTH = 24  # of nested tables and arrays
+MAX_PROBLEMS = 20  # in one error
 
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _Document = TypeVar("_Document", bound=msgspec.Struct)
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong, and where."""
+    """Describes one error in a document and its position."""
 
     message: str
     path: str = ""  # rules[2].when.labels
@@ -35,14 +35,14 @@ class Problem(msgspec.Struct, frozen=True):
     column: int | None = None
 
     def text(self, name: str) -> str:
-        """`file:line:column: path: message`, as editors and terminals know it."""
+        """Returns `name:line:column: path: message`, which editors and terminals can link."""
         position = "" if self.line is None else f":{self.line}:{self.column}"
         path = f"{self.path}: " if self.path else ""
         return f"{name}{position}: {path}{self.message}"
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """A problem before its position in the text is looked up."""
+    """Describes an error whose position in the text is not looked up yet."""
 
     path: Path
     message: str
@@ -50,7 +50,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class DocumentError(ValueError):
-    """The document cannot be read as what it should be."""
+    """Reports every problem of a document that does not fit its type."""
 
     def __init__(self, problems: Iterable[Problem], name: str) -> None:
         self.problems = tuple(problems)
@@ -58,28 +58,24 @@ class DocumentError(ValueError):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A well-formed document: its tree, and where everything in it stands."""
+    """Holds a well-formed document's tree and the position of every value in it."""
 
     name: str  # for messages: a file's name
     tree: dict[str, Any]
     positions: Positions
 
     def problem(self, fault: Fault) -> Problem:
-        """A fault with its position."""
+        """Looks up the position of a fault."""
         position = nearest(self.positions, fault.path, key=fault.at_key) or Position(1, 1)
         return Problem(fault.message, path_text(fault.path), *position)
 
     def error(self, faults: Iterable[Fault]) -> DocumentError:
-        """All the faults as one error, in the order of the text."""
+        """Combines faults into one error, in the order of the text."""
         problems = sorted(map(self.problem, faults), key=lambda p: (p.line or 0, p.column or 0))
         return DocumentError(problems[:MAX_PROBLEMS], self.name)
 
     def decode(self, kind: type[_Document]) -> _Document:
-        """The document as a Struct.
-
-        Raises:
-            DocumentError: With all that is wrong, up to `MAX_PROBLEMS`.
-        """
+        """Converts the document to a Struct; `DocumentError` has the first `MAX_PROBLEMS`."""
         faults = list(_faults(self.tree, kind, ()))
         if faults:
             raise self.error(faults)
@@ -90,7 +86,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def read_document(content: bytes, name: str, max_bytes: int) -> Document:
-    """A document from its bytes: JSON if it begins with a brace, which TOML cannot, else TOML.
+    """Reads a document as JSON if it begins with a brace, which TOML cannot, else as TOML.
 
     Raises:
         DocumentError: Too large, not UTF-8, malformed (with line and column), or too deep.
@@ -145,7 +141,7 @@ def _read_json(text: str) -> dict[str, Any]:
 
 
 def path_text(path: Path) -> str:
-    """A path as people write it: `rules[2].when.labels`."""
+    """Formats a path as `rules[2].when.labels`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -158,13 +154,13 @@ def path_text(path: Path) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or nothing where no known word is near."""
+    """Returns `; did you mean 'x'?`, or an empty text if no known word is similar."""
     near = difflib.get_close_matches(word[:64], list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _faults(value: Any, kind: Any, path: Path) -> Iterator[Fault]:
-    """What keeps a tree from being of a type; containers are walked, leaves are converted."""
+    """Finds where a tree violates a type, by walking containers and converting leaves."""
     kind, metas = _plain(kind, value)
     is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
     if is_struct or get_origin(kind) is dict:
@@ -182,7 +178,7 @@ def _faults(value: Any, kind: Any, path: Path) -> Iterator[Fault]:
 
 
 def _plain(kind: Any, value: Any) -> tuple[Any, tuple[Meta, ...]]:
-    """The type without `None` beside it and, for containers, with the bounds around it apart."""
+    """Removes `None` from a union, and separates a container's bounds from its type."""
     if get_origin(kind) in (types.UnionType, Union):
         options = [option for option in get_args(kind) if option is not type(None)]
         if value is not None and len(options) == 1:
@@ -229,7 +225,7 @@ def _map_faults(value: dict[str, Any], kind: Any, path: Path) -> Iterator[Fault]
 
 
 def _leaf_message(value: Any, kind: Any) -> str:
-    """Why a value is not of a type; empty if it is."""
+    """Says why a value does not fit a type; empty if it does."""
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -256,7 +252,7 @@ _WORDS = {
 
 
 def _description(kind: Any) -> str:
-    """How a type's bounds are described to people, where they are."""
+    """Returns the first description among a type's `Meta`s, or an empty text."""
     if get_origin(kind) in (types.UnionType, Union):
         return next(filter(None, map(_description, get_args(kind))), "")
     metas = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
@@ -264,7 +260,7 @@ def _description(kind: Any) -> str:
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
-    """The texts a type allows, where an enumeration, a literal or a `Meta` names them."""
+    """Returns the texts that an enumeration, a literal or a `Meta` allows."""
     if isinstance(kind, type) and issubclass(kind, enum.StrEnum):
         return tuple(member.value for member in kind)
     if get_origin(kind) is Literal:
@@ -274,7 +270,6 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 
 def _seen(value: Any) -> str:
-    """What came, as short text."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):

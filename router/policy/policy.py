@@ -1,6 +1,6 @@
-"""The policy as data: what an admin decides about routes. `ranking.rank` applies it.
+"""Defines the routing policy and reads it from TOML or JSON. `ranking.rank` applies it.
 
-A document is TOML (or JSON of the same shape); `parse_policy` reads and checks it:
+An example (docs/policies.md has every field):
 
     version = "2026-01-15"
     interactive = { route = "fast", fallback = ["deep"] }
@@ -21,8 +21,6 @@ A document is TOML (or JSON of the same shape); `parse_policy` reads and checks 
 
     [tenants.acme]
     strategy = "race"
-
-docs/policies.md has every field.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,8 +45,8 @@ from router.strategies.table import PolicyOptions, StrategyName
 from router.waiting.rules import Waits
 
 MAX_POLICY_BYTES = 262_144
-MAX_RULES = 64  # common ones, and as many of each tenant
-MAX_ALL_RULES = 256  # of a policy with all its tenants: each is a metric label
+MAX_RULES = 64  # of the common ones, and of each tenant's own
+MAX_ALL_RULES = 256  # with all tenants' rules: each is a metric label
 MAX_TENANTS = 256
 MAX_ALIASES = 64
 AUTO = "auto"  # the model that leaves the choice to the router
@@ -64,31 +62,31 @@ TenantId = Annotated[
 
 
 class PolicyError(DocumentError):
-    """The document is no valid policy; its `problems` say where and what to do."""
+    """Reports the problems of a document that is not a valid policy."""
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A route to take, and what to take instead, in order, when it is full or down."""
+    """Names a route, and the routes to try in order when it is full or down."""
 
     route: Route
     strategy: StrategyName | None = None  # PARALLEL only; None: the policy's `strategy`
     fallback: tuple[Route, ...] = ()
-    backends: tuple[Name, ...] = ()  # of a group that has one of these, no others
+    backends: tuple[Name, ...] = ()  # groups with one of these use no others
 
 
 class Rule(Choice, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A choice for the tasks it is meant for."""
+    """Makes a choice for the tasks that meet its conditions."""
 
     name: Name  # a metric label: unique in the document
     description: str = ""
     enabled: bool = True
     when: When = When()
     percent: Annotated[float, Meta(ge=0, le=100)] | None = None  # of conversations: a canary
-    seed: str | None = None  # whose share it is; None: the rule's name
+    seed: str | None = None  # rules of one seed take the same conversations; None: its name
 
 
 class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is different for one tenant; what it leaves out is as for all."""
+    """Overrides a policy's settings for one tenant."""
 
     band: Band | None = None
     tradeoff: Tradeoff | None = None
@@ -103,7 +101,7 @@ class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """What an admin decides about routes. Every default here is the default policy's."""
+    """Holds everything that an admin decides about routes; the defaults are `DEFAULT_POLICY`."""
 
     version: Annotated[str, Meta(max_length=64)] = "default"
     description: str = ""
@@ -137,12 +135,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tenants: dict[TenantId, TenantPolicy] = {}
 
     def choice_of(self, label: Label) -> Choice:
-        """The choice for a class of tasks that no rule took."""
+        """Returns the choice for a class of tasks that no rule took."""
         choice: Choice = getattr(self, label)
         return choice
 
     def for_tenant(self, tenant_id: str) -> "Policy":
-        """The policy as it is for one tenant: its own rules first, its own settings instead."""
+        """Returns the policy with a tenant's own settings, and its own rules first."""
         return self._by_tenant.get(tenant_id, self)
 
     @cached_property
@@ -155,17 +153,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return msgspec.structs.replace(self, **given, tenants={})
 
     def levels(self) -> "Iterator[tuple[Path, Policy | TenantPolicy]]":
-        """What holds for all, then what holds for each tenant, by its path in the document."""
+        """Yields the policy, then each tenant's overrides, with their paths in the document."""
         yield (), self
         yield from ((("tenants", tenant_id), own) for tenant_id, own in self.tenants.items())
 
     def all_rules(self) -> Iterator[tuple[Path, Rule]]:
-        """Every rule with its path in the document, the tenants' included."""
+        """Yields every rule, the tenants' included, with its path in the document."""
         for path, level in self.levels():
             yield from (((*path, "rules", n), rule) for n, rule in enumerate(level.rules))
 
     def all_choices(self) -> Iterator[tuple[Path, Choice]]:
-        """Every choice with its path in the document, rules included."""
+        """Yields every choice, rules included, with its path in the document."""
         yield from self.all_rules()
         for path, level in self.levels():
             for label in ("interactive", "uncertain", "deep"):
@@ -180,10 +178,10 @@ DEFAULT_POLICY = Policy()
 
 
 def parse_policy(content: bytes, name: str = "policy") -> Policy:
-    """A policy from TOML or JSON; what it leaves out is as in the default policy.
+    """Reads a policy from TOML or JSON; missing fields are as in the default policy.
 
     Raises:
-        PolicyError: With all that is wrong, each with line and column; `name` stands before them.
+        PolicyError: With every problem's line and column, each prefixed with `name`.
     """
     try:
         document = read_document(content, name, MAX_POLICY_BYTES)
@@ -197,7 +195,7 @@ def parse_policy(content: bytes, name: str = "policy") -> Policy:
 
 
 def _contradictions(policy: Policy) -> Iterator[Fault]:
-    """What the types cannot see."""
+    """Checks what the types cannot express."""
     yield from _level_faults(policy)
     seen: set[str] = set()
     for path, rule in policy.all_rules():
@@ -262,7 +260,7 @@ def _condition_faults(rule: Rule, path: Path) -> Iterator[Fault]:
 def unknown_policy_names(
     policy: Policy, content: bytes, name: str, *, tenant_ids: Iterable[str], backends: Iterable[str]
 ) -> tuple[Problem, ...]:
-    """Unknown names with their positions in the document that the policy was read from."""
+    """Finds unknown names with their positions in the document that the policy was read from."""
     document = read_document(content, name, MAX_POLICY_BYTES)
     return tuple(map(document.problem, unknown_names(policy, tenant_ids, backends)))
 
@@ -270,7 +268,7 @@ def unknown_policy_names(
 def unknown_names(
     policy: Policy, tenant_ids: Iterable[str], backends: Iterable[str]
 ) -> Iterator[Fault]:
-    """Names that nothing here has: no error, since both come and go, but a likely slip."""
+    """Finds names of no tenant or backend: a likely slip, but no error, as both come and go."""
     known_tenants, known_backends = set(tenant_ids), set(backends)
 
     def unknown(noun: str, name: str, known: set[str]) -> str:

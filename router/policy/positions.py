@@ -1,7 +1,7 @@
-"""Where each value of a TOML or JSON document stands, so that an error can point at it.
+"""Finds the position of each value of a TOML or JSON document, so that an error can point at it.
 
-The parsers of the standard library say what a document holds, not where. The scanner walks a
-document that one of them has accepted already, so it need not check it again.
+The standard library's parsers give no positions. The scanner walks a document that one of them has
+accepted already, so it checks nothing.
 """
 
 import re
@@ -12,21 +12,20 @@ Path = tuple[str | int, ...]  # keys of tables, indices of arrays
 
 
 class Position(NamedTuple):
-    """Line and column, both from 1."""
+    """Holds a line and a column, both counted from 1."""
 
     line: int
     column: int
 
 
 class Entry(NamedTuple):
-    """Where an entry begins: its key (for an array's item: itself) and its value."""
+    """Holds where an entry's key and value begin; the two are equal for an array's item."""
 
     key: Position
     value: Position
 
 
 Positions = dict[Path, Entry]
-
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -40,16 +39,14 @@ _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "e": "\x1b"}
 
 
 def positions_of(text: str) -> Positions:
-    """Where everything stands in a document that `tomllib` (TOML 1.0) or `json` accepts.
-
-    A JSON object reads like an inline table of TOML, with another sign behind its keys.
-    """
+    """Returns all positions in a document that `tomllib` (TOML 1.0) or `json` accepts."""
+    # A JSON object reads like an inline table of TOML, but for the sign behind its keys.
     scanner = _Scanner(text)
     return scanner.scan_json() if text.lstrip().startswith("{") else scanner.scan_toml()
 
 
 class _Scanner:
-    """A cursor over a valid document; each `_take` leaves it behind what it took."""
+    """Moves a cursor over a valid document; each `_take...` method consumes one element."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -77,7 +74,7 @@ class _Scanner:
         self._at = match.end() if match else self._at
 
     def _next(self) -> str:
-        """The next character that means something, which is not taken; empty at the end."""
+        """Skips blanks and comments; returns the next character, which is empty at the end."""
         self._skip(_BLANK)
         return self._text[self._at : self._at + 1]
 
@@ -99,7 +96,7 @@ class _Scanner:
         return path
 
     def _note_parents(self, table: Path, keys: list[str], position: Position) -> Path:
-        """The path that dotted keys name below a table; what they imply begins here, too."""
+        """Returns the path of dotted keys below a table; tables that they imply begin here."""
         path = table
         for number, key in enumerate(keys):
             path = (*path, key)
@@ -163,7 +160,7 @@ class _Scanner:
 
 
 def _unescaped(text: str) -> str:
-    """A string's content as it is meant; JSON's pairs of surrogates are put together."""
+    """Resolves a string's escapes, and JSON's pairs of surrogates."""
 
     def plain(match: re.Match[str]) -> str:
         code = match[1] or match[2]
@@ -176,7 +173,7 @@ def _unescaped(text: str) -> str:
 
 
 def nearest(positions: Positions, path: Path, *, key: bool) -> Position | None:
-    """Where a path stands, or what encloses it; `key`: its key, else its value."""
+    """Returns the position of a path's key or value, or else of what encloses it."""
     for length in range(len(path), 0, -1):
         entry = positions.get(path[:length])
         if entry is not None:

@@ -1,4 +1,4 @@
-"""Which rule of a policy takes a task, and for each other one why it does not."""
+"""Finds the rule of a policy that takes a task, and why each other rule does not."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ from router.policy.policy import Policy, Rule
 
 
 class RuleTrace(msgspec.Struct, frozen=True):
-    """What became of one rule for one task."""
+    """Says whether one rule fired for a task, and if not, why."""
 
     name: str
     fired: bool
-    why: tuple[str, ...] = ()  # what kept it from firing, in words
+    why: tuple[str, ...] = ()  # empty if it fired
 
 
 def first_rule(policy: Policy, situation: Situation) -> Rule | None:
-    """The first rule that takes the task, of a policy as it is for the task's tenant."""
+    """Returns the first rule that takes the task; `policy` is `for_tenant` of its tenant."""
     for rule in policy.rules:
         if rule.enabled and rule.when.holds(situation) and _takes_share(rule, situation.task):
             return rule
@@ -27,7 +27,7 @@ def first_rule(policy: Policy, situation: Situation) -> Rule | None:
 
 
 def trace_rules(policy: Policy, situation: Situation) -> Iterator[RuleTrace]:
-    """Every rule in order: the one that fires, and the reasons of the others."""
+    """Yields a trace of every rule in order, with the reasons of those that do not fire."""
     taken_by: Rule | None = None
     for rule in policy.rules:
         why: list[str] = []
@@ -49,9 +49,9 @@ def _takes_share(rule: Rule, task: Task) -> bool:
 
 
 def share_of(seed: str, task: Task) -> float:
-    """Where a conversation stands between 0 and 1: always the same place for the same seed.
+    """Hashes a conversation and a seed to a number from 0 to 1.
 
-    A canary takes those below its percentage, so a larger one takes all that a smaller one took.
+    A canary takes the tasks below its percentage, so a larger percentage only adds conversations.
     """
     key = f"{seed}\0{task.tenant.id}\0{task.conversation}".encode()
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest()) / 2**64

@@ -1,8 +1,8 @@
-"""Policy versions in Redis: immutable documents, which one is in force, and who changed it when.
+"""Stores policy versions in Redis: immutable documents, which one is active, and an audit log.
 
-A version is a number from 1 and never changes; which one rules is a pointer, moved by
-compare-and-set, so that two admins never undo each other unseen. Version 0 stands for the policy
-that each gateway was configured with. Every change leaves an audit line and is announced.
+Versions are numbered from 1; version 0 stands for each gateway's configured policy. The active
+version is set by compare-and-set, so that two admins never undo each other's change unseen. Every
+change is logged and announced.
 
 An edge: it uses the event loop and Redis.
 """
@@ -21,8 +21,8 @@ from redis.exceptions import RedisError
 from router.policy.policy import Policy, parse_policy
 from router.redis.announcements import announcements
 
-MAX_VERSIONS = 100  # kept; older ones go, but never the active one or its shadow
-MAX_LISTED = 100  # audit lines in one answer
+MAX_VERSIONS = 100  # older ones are deleted, except the active and the shadow version
+MAX_LISTED = 100  # audit lines in one response
 MAX_COMMENT_CHARS = 500
 PUT_ATTEMPTS = 5  # when others store at the same time
 
@@ -32,11 +32,11 @@ _CHANNEL = "lw1:{policy}:changes"
 
 
 class PolicyStoreUnavailable(Exception):  # noqa: N818 - says what is the case
-    """Redis does not answer; nothing is known about the call's effect."""
+    """Redis does not answer; the call may or may not have taken effect."""
 
 
 class PolicyConflict(Exception):  # noqa: N818
-    """Somebody else changed what is in force since the caller looked; `active` is what is now."""
+    """Somebody else activated another version (`active`) since the caller looked."""
 
     def __init__(self, active: int, expected: int) -> None:
         super().__init__(
@@ -47,14 +47,14 @@ class PolicyConflict(Exception):  # noqa: N818
 
 
 class NoSuchVersion(Exception):  # noqa: N818
-    """There is no such version, or it was dropped for being old."""
+    """The version never existed, or was deleted because it was old."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"there is no policy version {version}")
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """One version, without its content."""
+    """Describes one version, without its content."""
 
     version: int
     sha256: str
@@ -68,7 +68,7 @@ _FIELDS = Stored.__struct_fields__[1:]  # of a version's hash, which has the con
 
 
 class State(msgspec.Struct, frozen=True):
-    """What is in force."""
+    """Says which versions are in force."""
 
     last: int = 0  # the highest version there is
     active: int = 0  # 0: each gateway's configured policy
@@ -77,7 +77,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class AuditLine(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
-    """Who changed what, when."""
+    """Records one change and its author."""
 
     at_ms: int  # Unix time
     action: str  # store, activate, rollback, shadow
@@ -88,12 +88,10 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "fro
 
 
 class PolicyStore:
-    """Each call is one or two round trips with the client's timeout; cancelling one is safe, but
-    does not undo it.
+    """Reads and changes the stored policies in one or two round trips per call.
 
-    Raises:
-        PolicyStoreUnavailable: Every method, where Redis does not answer.
-        NoSuchVersion: Every method that is given or needs a version that is not there.
+    Cancelling a call is safe, but may not undo it. Every method raises `PolicyStoreUnavailable`
+    if Redis does not answer, and `NoSuchVersion` for a version that does not exist.
     """
 
     def __init__(self, redis: Redis) -> None:
@@ -101,7 +99,7 @@ class PolicyStore:
         self._script: Any = redis.register_script(_SCRIPT)  # loads itself where it is missing
 
     async def state(self) -> State:
-        """What is in force now."""
+        """Reads which versions are in force."""
         with _as_unavailable():
             found: Any = await self._redis.hmget(_STATE, list(State.__struct_fields__))
         return State(*(int(value or 0) for value in found))
@@ -109,9 +107,9 @@ class PolicyStore:
     async def put(
         self, content: bytes, *, author: str, comment: str = "", floor: int = 0
     ) -> tuple[int, bool]:
-        """Store a document as the next version, above `floor` even if Redis forgot all others.
+        """Stores a document as the next version, above `floor` even if Redis lost all others.
 
-        Returns its number, and whether it is new: the latest version's content is that version.
+        Returns its number and whether it is new: content equal to the latest version's is not.
 
         Raises:
             PolicyError: The document is not valid.
@@ -133,7 +131,7 @@ class PolicyStore:
         raise PolicyStoreUnavailable("others store policies at the same time; try again")
 
     async def load(self, version: int) -> tuple[Stored, bytes]:
-        """A version and its content."""
+        """Reads a version and its content."""
         with _as_unavailable():
             found: Any = await self._redis.hgetall(_key(version))
         if not found:
@@ -141,7 +139,7 @@ class PolicyStore:
         return _stored(version, [found[name.encode()] for name in _FIELDS]), found[b"content"]
 
     async def versions(self) -> list[Stored]:
-        """All versions, the latest first."""
+        """Lists all versions, the latest first."""
         state = await self.state()
         numbers = set(range(max(1, state.last - MAX_VERSIONS + 1), state.last + 1))
         numbers |= {state.active, state.shadow} - {0}
@@ -157,15 +155,15 @@ class PolicyStore:
     async def activate(
         self, version: int, *, expected: int, author: str, comment: str = ""
     ) -> None:
-        """Put a version in force; 0: each gateway's configured policy.
+        """Activates a version (0: each gateway's configured policy).
 
         Raises:
-            PolicyConflict: Another than the expected one is in force.
+            PolicyConflict: The active version is not the expected one.
         """
         await self._activate(version, expected, author, comment, "activate")
 
     async def rollback(self, *, expected: int, author: str, comment: str = "") -> int:
-        """Put the version in force that was before, as `activate` does; returns its number."""
+        """Activates the previous version as `activate` does; returns its number."""
         active = (await self.state()).active
         if active != expected:
             raise PolicyConflict(active, expected)
@@ -189,14 +187,14 @@ class PolicyStore:
             raise PolicyConflict(reply[1], expected)
 
     async def shadow(self, version: int, *, author: str, comment: str = "") -> None:
-        """Let a version decide beside the one in force, without effect; 0: none."""
+        """Lets a version (0: none) decide beside the active one, without effect."""
         with _as_unavailable():
             reply = await self._call("shadow", author, comment, version, 0, version)
         if reply[0] != 1:
             raise NoSuchVersion(version)
 
     async def audit(self, limit: int = MAX_LISTED) -> list[AuditLine]:
-        """The latest changes, the last one first."""
+        """Reads the latest changes, the last one first."""
         with _as_unavailable():
             entries: Any = await self._redis.xrevrange(_AUDIT, count=min(limit, MAX_LISTED))
         return [_audit_line(entry_id, fields) for entry_id, fields in entries]
@@ -215,10 +213,10 @@ class PolicyStore:
 
 
 def read_version(version: int, content: bytes) -> Policy:
-    """A stored document as the policy it is: what it decides is signed with its number.
+    """Parses a stored document and names the policy after its version number.
 
     Raises:
-        PolicyError: It is not valid, here: a newer gateway may have stored it.
+        PolicyError: It is not valid for this gateway; a newer one may have stored it.
     """
     policy = parse_policy(content, f"v{version}")
     return msgspec.structs.replace(policy, version=f"v{version}")

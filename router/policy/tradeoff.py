@@ -1,18 +1,17 @@
-"""Quality, speed and cost as one number: how sure the router must be before it spends, or saves.
+"""Turns a policy's trade-off of quality, speed and cost into a band of `p_deep`.
 
-Three ways to run a task of which the fast engine fails with probability p, in units of what one
-right answer is worth, with the deep engine's extra wait w, and prices f and d of the two engines:
+If the fast engine fails a task with probability p, the deep engine takes the extra wait w, and the
+engines cost f and d, all in units of the worth of one right answer, then
 
     FAST costs p + f      DEEP costs w + d      PARALLEL costs p w + f + d
 
-(with both, whom the fast answer suffices does not wait). PARALLEL is best for p between
+(PARALLEL only waits where the fast answer fails). PARALLEL is best for p between
 
     low = d / (1 - w)     and     high = 1 - f / w
 
-and where low is above high, there is one cut between FAST and DEEP, at w + d - f. So a band of
-uncertainty states prices: a policy names the band that it wants when engines are idle and pools
-full (by `quality`, by a preset, or directly), `prices_of` reads the prices out of it, and `band_at`
-says where the band is when waiting or an engine costs more than that.
+and where low is above high, FAST and DEEP meet at w + d - f. So each band implies prices: a policy
+names its band for idle engines and full pools (by `quality`, by a preset, or directly), `prices_of`
+computes the prices, and `band_at` the band when waiting or an engine costs more.
 """
 
 from bisect import bisect_right
@@ -41,7 +40,7 @@ _MAX_DRIFT_STEPS = 2
 
 
 class Tradeoff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A policy's trade-off. Without `quality` and `preset` the policy's `band` says it directly."""
+    """Sets a policy's trade-off; without `quality` and `preset` the policy's `band` applies."""
 
     quality: Annotated[float, Meta(ge=0, le=1)] | None = None  # 0: cheap and quick; 1: careful
     preset: Preset | None = None  # a quality by name; `quality` goes before
@@ -55,14 +54,14 @@ class Tradeoff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     exploration: Annotated[float, Meta(ge=0, le=MAX_EXPLORATION)] = 0.0
 
     def edges(self, low: float, high: float) -> tuple[float, float]:
-        """The band under usual conditions; `low` and `high` are the policy's own."""
+        """Returns the band under usual conditions; `low` and `high` are the policy's own."""
         if self.quality is not None:
             return band_of(self.quality)
         return (low, high) if self.preset is None else band_of(PRESETS[self.preset])
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """How far things are from usual; all multiples, 1 being usual."""
+    """Holds waiting time and prices as multiples of the usual ones."""
 
     wait: float = 1.0  # of the deep engine's extra wait
     fast_price: float = 1.0  # rises as the tenant's pools run low
@@ -74,7 +73,7 @@ USUAL = Conditions()
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """What a band says things cost, in right answers."""
+    """Holds the prices that a band implies, in right answers."""
 
     wait: float  # for the deep engine rather than the fast one
     fast: float
@@ -82,7 +81,7 @@ class Prices(msgspec.Struct, frozen=True):
 
 
 def band_of(quality: float) -> tuple[float, float]:
-    """The edges of the band for a quality from 0 to 1, linear between the measured points."""
+    """Interpolates the edges of the band for a quality from 0 to 1 between measured points."""
     at = min(
         len(_MEASURED_BANDS) - 1,
         max(1, bisect_right([point[0] for point in _MEASURED_BANDS], quality)),
@@ -94,7 +93,7 @@ def band_of(quality: float) -> tuple[float, float]:
 
 
 def prices_of(low: float, high: float, price_ratio: float) -> Prices | None:
-    """The prices that make this the best band; None if it is open at an end, and has none."""
+    """Computes the prices for which this band is best; None if an edge is at 0 or 1."""
     if low <= 0 or high >= 1:
         return None
     wait = low * price_ratio / (1 - high + low * price_ratio)
@@ -105,7 +104,7 @@ def prices_of(low: float, high: float, price_ratio: float) -> Prices | None:
 def band_at(
     low: float, high: float, price_ratio: float, conditions: Conditions = USUAL
 ) -> tuple[float, float]:
-    """Where the band (low, high) of usual conditions is under these; equal edges: one cut."""
+    """Moves the band of usual conditions to these; equal edges leave no room for PARALLEL."""
     if conditions == USUAL:
         return low, high
     prices = prices_of(low, high, price_ratio)
@@ -123,7 +122,7 @@ def band_at(
 
 
 def scarcity(share_left: float) -> float:
-    """The multiple of an engine's price when so much of the tenant's pool is left: 1 to 4."""
+    """Returns the multiple (1 to 4) of an engine's price for the share left in a pool."""
     return 1 + (MAX_MULTIPLE - 1) * max(0.0, 1 - max(0.0, share_left) / SCARCE_SHARE)
 
 
