@@ -8,6 +8,7 @@ An edge: it calls other edges.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from statistics import median
 
 from backends.contract import BackendGroup, BackendStats
@@ -22,31 +23,26 @@ SAMPLES_KEPT = 32  # times per output token, of the tasks that ended last
 SAMPLE_AGE_US = 10_000_000
 
 
+@dataclass(eq=False)
 class Adaptation:
     """Reads the load and moves the limiter's limits; `tick` once a second."""
 
-    def __init__(
-        self,
-        config: AdaptationConfig,
-        *,
-        waiting: WaitingRoom,
-        stats: Callable[[], Sequence[BackendStats]],
-        clock_us: Callable[[], int],
-        metrics: Counters,
-    ) -> None:
+    config: AdaptationConfig
+    _: KW_ONLY
+    waiting: WaitingRoom
+    stats: Callable[[], Sequence[BackendStats]]
+    clock_us: Callable[[], int]
+    metrics: Counters
+
+    def __post_init__(self) -> None:
         """Sets the first limits at once, so that no burst comes before them."""
-        self._config = config
-        self._limiter = waiting.limiter
-        self._waiting = waiting
-        self._stats = stats
-        self._clock_us = clock_us
-        self._metrics = metrics
+        self._limiter = self.waiting.limiter
         self._capacities: dict[BackendGroup, Capacity] = {}
         self._shares: dict[BackendGroup, dict[str, int]] = {}
         self._token_us: dict[BackendGroup, deque[tuple[int, float]]] = {
-            group: deque(maxlen=SAMPLES_KEPT) for group in config.groups
+            group: deque(maxlen=SAMPLES_KEPT) for group in self.config.groups
         }
-        for group, bounds in config.groups.items():
+        for group, bounds in self.config.groups.items():
             self._capacities[group] = first_capacity(bounds, self._load(group))
             self._apply(group)
 
@@ -54,24 +50,24 @@ class Adaptation:
         """A task ended whose output took that long per token."""
         samples = self._token_us.get(group)
         if samples is not None and token_us is not None:
-            samples.append((self._clock_us(), token_us))
+            samples.append((self.clock_us(), token_us))
 
     async def tick(self) -> None:
         """Move every adaptive group by at most one step."""
-        for group, bounds in self._config.groups.items():
-            direction = step(self._capacities[group], self._load(group), bounds, self._clock_us())
+        for group, bounds in self.config.groups.items():
+            direction = step(self._capacities[group], self._load(group), bounds, self.clock_us())
             if direction != "none":
-                self._metrics.counts["lanewise_capacity_steps_total"][group, direction].inc()
+                self.metrics.counts["lanewise_capacity_steps_total"][group, direction].inc()
             self._apply(group)
-            self._waiting.look_again(group)
+            self.waiting.look_again(group)
 
     def _load(self, group: BackendGroup) -> Load:
-        mine = [stats for stats in self._stats() if stats.info.group == group and stats.healthy]
+        mine = [stats for stats in self.stats() if stats.info.group == group and stats.healthy]
         fullest = max(
             (s.kv_used_tokens / s.kv_capacity_tokens for s in mine if s.kv_capacity_tokens),
             default=0.0,
         )
-        oldest_us = self._clock_us() - SAMPLE_AGE_US
+        oldest_us = self.clock_us() - SAMPLE_AGE_US
         recent = [us for at_us, us in self._token_us.get(group, ()) if at_us >= oldest_us]
         return Load(
             num_in_flight=self._limiter.num_running(group),
@@ -86,13 +82,13 @@ class Adaptation:
     def _apply(self, group: BackendGroup) -> None:
         """Share the group's limit between the tenants that want it now."""
         limit = int(self._capacities[group].limit)
-        demand = self._limiter.running_by_tenant(group) + self._waiting.wanting(group)
+        demand = self._limiter.running_by_tenant(group) + self.waiting.wanting(group)
         claims = {
             name: ShareClaim(
                 demand=count,
-                weight=weight_of(self._waiting.config, name, tier),
-                floor=self._config.floors.get(tier, 0),
-                ceiling=self._config.ceilings.get(tier),
+                weight=weight_of(self.waiting.config, name, tier),
+                floor=self.config.floors.get(tier, 0),
+                ceiling=self.config.ceilings.get(tier),
             )
             for (name, tier), count in demand.items()
         }
@@ -104,5 +100,5 @@ class Adaptation:
         self._shares[group] = shares
         self._limiter.set_limit(group, limit, shares)
         num_running = self._limiter.num_running(group)
-        self._metrics.counts["lanewise_capacity_limit"][(group,)].set(limit)
-        self._metrics.counts["lanewise_capacity_inflight"][(group,)].set(num_running)
+        self.metrics.counts["lanewise_capacity_limit"][(group,)].set(limit)
+        self.metrics.counts["lanewise_capacity_inflight"][(group,)].set(num_running)

@@ -44,27 +44,27 @@ class LinkServer:
     def __init__(self, backend: Backend, socket: AsgiSocket) -> None:
         self._backend = backend
         self._socket = socket
-        self._outbox = Outbox(FlushTimer(0, LONGEST_S))
-        self._steps = StepBuilder()
-        self._generations: dict[int, Generation] = {}
+        self.outbox = Outbox(FlushTimer(0, LONGEST_S))
+        self.steps = StepBuilder()
+        self.generations: dict[int, Generation] = {}
         self._stats_due_us = 0
         self._reported: BackendStats | None = None  # the load, as last reported
 
     async def serve(self) -> None:
         """Run until the gateway goes away; cancelling closes the link."""
         info, stats = self._backend.info, self._backend.stats()
-        self._outbox.send(encode(Hello(VERSION, monotonic_us(), info, stats)))
+        self.outbox.send(encode(Hello(VERSION, monotonic_us(), info, stats)))
         reader = asyncio.ensure_future(self._read())
-        writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
+        writer = asyncio.ensure_future(self.outbox.run(self._write, self._write_now))
         telling = asyncio.create_task(self._tell_of_others())
         try:
             await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
         finally:
             telling.cancel()
-            self._outbox.close()
-            for generation in self._generations.values():
+            self.outbox.close()
+            for generation in self.generations.values():
                 generation.cancel()
-            self._generations.clear()
+            self.generations.clear()
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, telling, return_exceptions=True)
@@ -88,21 +88,21 @@ class LinkServer:
     def _start(self, frame: Start) -> None:
         sink = _Sink(self, frame.key)
         try:
-            if len(self._generations) >= MAX_GENERATIONS or frame.key in self._generations:
+            if len(self.generations) >= MAX_GENERATIONS or frame.key in self.generations:
                 message = f"a link carries {MAX_GENERATIONS} generations under keys of their own"
                 raise BackendError(
                     self._backend.info.name, "server_is_overloaded", message, retryable=True
                 )
-            self._generations[frame.key] = self._backend.start(frame.request, sink)
+            self.generations[frame.key] = self._backend.start(frame.request, sink)
         except BackendError as error:
             sink.finish(Finish(FinishReason.ERROR, Usage(), monotonic_us(), error))
 
     def _cancel(self, frame: Cancel) -> None:
-        generation = self._generations.pop(frame.key, None)
+        generation = self.generations.pop(frame.key, None)
         if generation is not None:
             generation.cancel()
-            self._steps.forget(frame.key)
-            self._outbox.mark(self)
+            self.steps.forget(frame.key)
+            self.outbox.mark(self)
 
     async def _tell_of_others(self) -> None:
         """Report the load that other gateways make, for ever: their steps do not come this way."""
@@ -112,27 +112,16 @@ class LinkServer:
                 self._stats_due_us = 0
                 self.flush()
 
-    def push(self, key: int, delta: Delta) -> None:
-        """Gather a delta for the next frame."""
-        self._steps.add(key, delta)
-        self._outbox.mark(self)
-
-    def finish(self, key: int, finish: Finish) -> None:
-        """Gather an end for the next frame."""
-        self._generations.pop(key, None)
-        self._steps.end(key, finish)
-        self._outbox.mark(self)
-
     def flush(self) -> None:
         """One frame for everything gathered; the load with it now and then, and when at rest."""
         now_us = monotonic_us()
         stats = None
-        if now_us >= self._stats_due_us or not self._generations:
+        if now_us >= self._stats_due_us or not self.generations:
             self._stats_due_us = now_us + STATS_INTERVAL_US
             stats = self._reported = self._backend.stats()
-        step = self._steps.take(stats)
+        step = self.steps.take(stats)
         if step is not None:
-            self._outbox.send(encode(step))
+            self.outbox.send(encode(step))
 
     async def _write(self, frames: list[bytes]) -> None:
         await self._socket.write(frames, binary=True)
@@ -142,7 +131,7 @@ class LinkServer:
 
 
 class _Sink:
-    """A generation's way into the link."""
+    """A generation's way into the link: what it says is gathered for the next frame."""
 
     __slots__ = ("_key", "_link")
 
@@ -151,7 +140,10 @@ class _Sink:
         self._key = key
 
     def push(self, delta: Delta) -> None:
-        self._link.push(self._key, delta)
+        self._link.steps.add(self._key, delta)
+        self._link.outbox.mark(self._link)
 
     def finish(self, finish: Finish) -> None:
-        self._link.finish(self._key, finish)
+        self._link.generations.pop(self._key, None)
+        self._link.steps.end(self._key, finish)
+        self._link.outbox.mark(self._link)

@@ -41,6 +41,7 @@ class SummaryRun:
         self._is_counted = False
         self._said = unheard(parsed)
         self._run = Run(_alone(chosen, self._index), self._said, gw.clock_us)
+        self.stop = self._run.stop  # ends it from outside
 
     def start(self) -> None:
         """Begin the generation; where no backend takes it, `compact` says so."""
@@ -111,10 +112,6 @@ class SummaryRun:
                 f"failed: {self.error}. Shorten it, or send it again."
             )
             raise ProtocolError("context_length_exceeded", message, param="input")
-
-    def stop(self) -> None:
-        """End from outside."""
-        self._run.stop()
 
     def close(self) -> None:
         """Cancel what still generates; what came of it is counted, once."""
