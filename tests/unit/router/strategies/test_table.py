@@ -1,7 +1,7 @@
 """The table of strategies: what each record says, and that nobody else knows one by its name."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[4]
 FLOORS = ("gateway", "router", "backends")
 
 
-def compared_names(source: str) -> Iterator[int]:
+def compared_names(source: str, names: Set[str] = frozenset(STRATEGIES)) -> Iterator[int]:
     """Lines that compare something with a strategy's name, or look one up by it."""
     for node in ast.walk(ast.parse(source)):
         asked: list[ast.expr] = []
@@ -24,19 +24,44 @@ def compared_names(source: str) -> Iterator[int]:
         elif isinstance(node, ast.MatchValue):
             asked = [node.value]
         for expression in asked:
-            parts = getattr(expression, "elts", [expression])
-            if any(isinstance(part, ast.Constant) and part.value in STRATEGIES for part in parts):
+            if names & set(words_in(expression)):
                 yield node.lineno
 
 
+def words_in(expression: ast.expr) -> list[str]:
+    """The string, or the strings of a tuple, list or set."""
+    parts = getattr(expression, "elts", [expression])
+    values = [part.value for part in parts if isinstance(part, ast.Constant)]
+    return [value for value in values if isinstance(value, str)]
+
+
+def names_of_other_things(sources: Iterable[str], names: Set[str]) -> set[str]:
+    """Strategies' names that are words of another closed set, too: a `Literal` with one of them."""
+    literals = [
+        names & set(words_in(node.slice))
+        for source in sources
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "Literal"
+    ]
+    return {name for found in literals if len(found) == 1 for name in found}
+
+
 def test_nobody_compares_with_a_strategys_name() -> None:
+    paths = [path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")]
+    sources = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+    names = STRATEGIES.keys() - names_of_other_things(sources.values(), STRATEGIES.keys())
     found = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for floor in FLOORS
-        for path in (ROOT / floor).rglob("*.py")
-        for line in compared_names(path.read_text())
+        f"{path}:{line}"
+        for path, source in sources.items()
+        for line in compared_names(source, names)
     ]
     assert found == []
+
+
+def test_a_word_of_another_set_is_no_comparison() -> None:
+    one, two = 'script: Literal["race", "x"]', 'how: Literal["race", "brief"]'
+    assert names_of_other_things([one, two], {"race", "brief"}) == {"race"}
+    assert names_of_other_things([two], {"race", "brief"}) == set()
 
 
 @pytest.mark.parametrize(
