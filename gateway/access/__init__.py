@@ -1,4 +1,4 @@
-"""Who may use this gateway: keys, tenants, tiers and admins.
+"""Authentication: keys, tenants, tiers and admins.
 
 A request's headers come in; a `Tenant`, an admin or an error goes out. Read `access.py` first.
 """

@@ -1,4 +1,4 @@
-"""Who may use this gateway, kept up to date: keys, their store, and who works now.
+"""Keeps the keys up to date, and ends the sessions of keys that expire or are revoked.
 
 An edge: it uses the event loop, Redis and the log.
 """
@@ -26,13 +26,13 @@ from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
 
-CHECK_S = 0.5  # between two looks for keys that have expired
+CHECK_S = 0.5  # between two checks for expired keys
 SALT_BYTES = 32
 
 
 @dataclass(slots=True, frozen=True)
 class Access:
-    """What the routes and the admin API need."""
+    """The keys, their store and their peppers, for routes and the admin API."""
 
     keys: Keys
     tenant_store: TenantStore
@@ -43,7 +43,7 @@ class Access:
 async def follow_access(
     redis: Redis, config: Config, key_sessions: KeySessions, wall_s: Callable[[], int]
 ) -> AsyncIterator[Access]:
-    """The keys, followed until the context ends; whoever works under one that ends is ended.
+    """Follows the keys until the context ends, and ends the sessions of keys that end.
 
     Raises:
         ConfigError: The peppers' file cannot be read.
@@ -61,7 +61,7 @@ async def follow_access(
     tenant_store = TenantStore(
         redis, tenant_view, max_stale_s=config.auth.max_stale_s, on_change=check
     )
-    with contextlib.suppress(RedisError, OSError):  # `follow` says so, and goes on trying
+    with contextlib.suppress(RedisError, OSError):  # `follow` logs it and retries
         await tenant_store.refresh()
     followers = [
         asyncio.create_task(tenant_store.follow()),
@@ -102,4 +102,4 @@ async def _store_used(tenant_store: TenantStore, keys: Keys) -> None:
     try:
         await tenant_store.note_used(used_s)
     except (RedisError, OSError):
-        keys.used_s = used_s | keys.used_s  # at the next time
+        keys.used_s = used_s | keys.used_s  # retried the next time

@@ -1,4 +1,4 @@
-"""Admin key -> who administers. The tenants' keys open nothing here."""
+"""Finds the admin of an admin key; tenants' keys are not accepted."""
 
 import hashlib
 import hmac
@@ -14,14 +14,14 @@ from gateway.wire.errors import ProtocolError
 
 
 class Admin(msgspec.Struct, frozen=True):
-    """Who administers: the author of a change is the name of the key that made it."""
+    """An admin, whose name is the author of the changes made with the key."""
 
     name: str
     read_only: bool
 
 
 class AdminKeys:
-    """The known keys as digests; each is compared in constant time, the first match last."""
+    """The known keys' digests, all compared in constant time."""
 
     def __init__(self, keys: Iterable[AdminKeyConfig]) -> None:
         self._admins = [
@@ -30,10 +30,10 @@ class AdminKeys:
         ]
 
     def admin(self, headers: Mapping[str, str], *, writes: bool) -> Admin:
-        """Who sends these headers (names in lower case), and may do so.
+        """Returns the admin who sent these headers (names in lower case).
 
         Raises:
-            ProtocolError: 404 where no key is configured, 401 for a wrong key, 403 for a read-only
+            ProtocolError: 404 if no key is configured, 401 for a wrong key, 403 for a read-only
                 key that `writes`; the message never repeats the key.
         """
         if not self._admins:
@@ -60,7 +60,7 @@ class AdminKeys:
 
 
 def _is_local(host: str) -> bool:
-    """Whether a Host header names this machine: a page that rebinds its own name does not."""
+    """Says whether a Host header names this machine, which a DNS-rebinding page's does not."""
     try:
         return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:

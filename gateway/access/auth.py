@@ -1,4 +1,4 @@
-"""API key -> tenant."""
+"""Finds the tenant of an API key."""
 
 import hashlib
 import hmac
@@ -20,16 +20,16 @@ _INCORRECT = "Incorrect API key. Ask who runs this gateway."
 
 
 def bearer_of(headers: Mapping[str, str]) -> str:
-    """The key of `Authorization: Bearer <key>`; empty where there is none."""
+    """Returns the key of `Authorization: Bearer <key>`, or an empty string."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
 class Keys:
-    """Every key there is: those of the configuration, and those of the tenants in view.
+    """Finds and checks the keys of the configuration and those made at run time.
 
-    Neither kind is kept in clear: a configured key is found by its HMAC under a salt of this
-    process, so that the time of a lookup tells nothing of any key.
+    A configured key is found by its HMAC under a salt of this process, so that the time of a lookup
+    reveals nothing.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class Keys:
         peppers: Peppers = Peppers(),  # noqa: B008 - frozen
         salt: bytes = b"",
     ) -> None:
-        """`salt`: random bytes of this process. Without a view the configuration is all."""
+        """Takes random bytes as `salt`; without a view only configured tenants exist."""
         tenants = tuple(tenants)
         self.tenant_view = tenant_view or TenantsView(config.record() for config in tenants)
-        self.used_s: dict[str, int] = {}  # key id -> last use; who stores it clears
+        self.used_s: dict[str, int] = {}  # key id -> last use; cleared when stored
         self._peppers = peppers
         self._salt = salt
         self._configured: dict[bytes, tuple[str, str]] = {
@@ -52,7 +52,7 @@ class Keys:
         }
 
     def tenant(self, headers: Mapping[str, str], now_s: int) -> Tenant:
-        """Who sends these headers (names in lower case), at this Unix time.
+        """Returns the tenant who sent these headers (names in lower case) at this Unix time.
 
         Raises:
             ProtocolError: `invalid_api_key`, or `server_is_overloaded` while keys in Redis cannot
@@ -70,7 +70,7 @@ class Keys:
             if record is None and not self.tenant_view.is_current:
                 raise _unreadable()
             raise ProtocolError("invalid_api_key", _INCORRECT)
-        assert record is not None  # or it would not have matched
+        assert record is not None  # it matched the key
         refusal = self._refusal(record, now_s)
         if refusal is not None:
             raise refusal
@@ -80,9 +80,9 @@ class Keys:
         return self._named(record.tenant_id, key_id)
 
     def refusal(self, tenant: Tenant, now_s: int) -> ProtocolError | None:
-        """Why who was let in before is no longer; None while its key holds.
+        """Returns why a tenant admitted earlier is refused now; None while its key is valid.
 
-        While Redis is away nobody is put out: a key can be revoked only through it.
+        While Redis is away nobody is refused, since keys are revoked only through it.
         """
         record = self.tenant_view.keys.get(tenant.key_id)
         if record is None:
@@ -91,7 +91,7 @@ class Keys:
         return self._refusal(record, now_s)
 
     def latest(self, tenant: Tenant) -> Tenant:
-        """The tenant with the limits it has now."""
+        """Returns the tenant with its current limits."""
         if self.tenant_view.tenant(tenant.id) is None:
             return tenant
         return self._named(tenant.id, tenant.key_id)
@@ -112,7 +112,7 @@ class Keys:
 
     def _named(self, tenant_id: str, key_id: str) -> Tenant:
         tenant = self.tenant_view.tenant(tenant_id)
-        assert tenant is not None  # asked before
+        assert tenant is not None  # checked by the callers
         return msgspec.structs.replace(tenant, key_id=key_id)
 
     def _digest(self, key: str) -> bytes:

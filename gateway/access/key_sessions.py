@@ -1,4 +1,4 @@
-"""Who works under a key right now, so that a key that ends takes them with it."""
+"""Tracks the sessions of each key, so that they end with their key."""
 
 from collections.abc import Callable
 
@@ -9,13 +9,13 @@ End = Callable[[ProtocolError], None]
 
 
 class KeySessions:
-    """Connections and responses, by their key; each removes itself when it is over."""
+    """The open connections and running responses of each key."""
 
     def __init__(self) -> None:
         self._ends: dict[str, dict[End, Tenant]] = {}
 
     def add(self, tenant: Tenant, end: End) -> Callable[[], None]:
-        """Have `end` called once the tenant's key no longer holds; returns how to take it back."""
+        """Registers `end` to be called when the tenant's key ends; returns its removal."""
         ends = self._ends.setdefault(tenant.key_id, {})
         ends[end] = tenant
 
@@ -27,7 +27,7 @@ class KeySessions:
         return remove
 
     def end_refused(self, refusal: Callable[[Tenant], ProtocolError | None]) -> int:
-        """End everyone whose key is refused; how many there were."""
+        """Ends the sessions of refused keys; returns how many there were."""
         num_ended = 0
         for ends in list(self._ends.values()):
             error = refusal(next(iter(ends.values())))

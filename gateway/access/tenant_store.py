@@ -1,14 +1,13 @@
 """The records of keys, tenants and tiers in Redis, and this process's copy of them.
 
-Every gateway has the whole of them in memory (`TenantsView`; there are at most `MAX_RECORDS`), so
-that no request waits for Redis to learn whose key it has, and those without a key cannot make us
-ask it. A change is published, and the version is looked at twice a second besides, in case a
-message was lost.
+Every gateway has all records in memory (`TenantsView`, at most `MAX_RECORDS`), so that no request
+waits for Redis to check its key. Changes are published, and the version is polled twice a second in
+case a message was lost.
 
-When Redis is away the copy goes on being used for `max_stale_s`. After that keys made at run time
-are answered with 503, never with 401: clients give up for good on that. If Redis comes back without
-records, they were lost and not revoked: the copy is used for as long. Records that somebody makes
-then begin a new epoch, which replaces the copy.
+While Redis is away the copy is used for `max_stale_s`. After that, keys made at run time get 503
+and never 401, on which clients give up for good. If Redis comes back without records, they were
+lost and not revoked, so the copy is used for as long. The next record that is written begins a new
+epoch, which replaces the copy.
 
 An edge: it uses the event loop, Redis and the log.
 """
@@ -34,7 +33,7 @@ logger = logging.getLogger("lanewise")
 POLL_S = 0.5
 MAX_RECORDS = 200_000
 MAX_AUDIT = 10_000
-FLUSH_USED_S = 60.0  # how coarse "last used" is
+FLUSH_USED_S = 60.0  # the resolution of "last used"
 
 _TAG = "lw1:{directory}:"
 _KEYS = [f"{_TAG}{name}" for name in ("records", "changed", "head", "audit", "used")]
@@ -45,7 +44,7 @@ _SCRIPT = resources.files(__package__).joinpath("tenant_store.lua").read_text()
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One record to write: what it must be still, what it is to be; empty means absent."""
+    """Replaces a record if it still is `before`; empty bytes mean that there is none."""
 
     name: str
     before: bytes
@@ -63,7 +62,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantStore:
-    """Keeps a view of the tenants up to date (`follow`) and writes records."""
+    """Keeps a view of the tenants up to date (`follow`), and writes records."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class TenantStore:
         max_stale_s: float,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called whenever the view may say something else than before."""
+        """Calls `on_change` whenever the view may have changed."""
         self._redis = redis
         self._write: Any = redis.register_script(_SCRIPT)
         self._tenant_view = tenant_view
@@ -86,16 +85,16 @@ class TenantStore:
         self._reading = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Take over what changed since the last time; cancelling leaves the copy as it was.
+        """Loads what changed since the last time; cancelling leaves the copy as it was.
 
         Raises:
             RedisError, OSError: Redis does not answer.
         """
-        async with self._reading:  # two at once could apply an older change after a newer one
+        async with self._reading:  # two at once could apply changes in the wrong order
             await self._refresh()
 
     async def _refresh(self) -> None:
-        """Head first: what changes while the rest is read is taken over again the next time."""
+        """Reads the head first, so that changes made meanwhile are read again the next time."""
         head: Any = await self._redis.hmget(_HEAD, "epoch", "v")
         epoch, version = head[0] or b"", int(head[1] or 0)
         if not epoch and self._epoch:
@@ -128,13 +127,12 @@ class TenantStore:
             logger.warning("%s; this process's copy holds for %g s", words, self._max_stale_s)
 
     def _age(self) -> None:
-        """Stop trusting a copy that is too old."""
         now_s = asyncio.get_running_loop().time()
         if self._read_at_s is not None and now_s - self._read_at_s > self._max_stale_s:
             self._tenant_view.is_current = False
 
     async def follow(self) -> None:
-        """Keep the copy up to date for ever; cancel it to stop."""
+        """Keeps the copy up to date until cancelled."""
         async with contextlib.aclosing(announcements(self._redis, _CHANNEL, POLL_S)) as changes:
             async for _ in changes:
                 await self._try_refresh()
@@ -145,15 +143,15 @@ class TenantStore:
         except (RedisError, OSError) as error:
             self._complain(f"keys cannot be read ({type(error).__name__})")
             self._age()
-        except Exception:  # whatever it is, keys must be followed
+        except Exception:  # keys must be followed in any case
             logger.exception("following the keys failed")
             self._age()
 
     async def write(self, changes: Sequence[Change], audit: AuditEntry) -> None:
-        """Write all of them or none, and take them over here. Cancelled, it may be done or not.
+        """Writes all changes or none, and loads them here. If cancelled, either may happen.
 
         Raises:
-            ProtocolError: Somebody else changed one of them meanwhile, there are too many, or
+            ProtocolError: Another admin changed a record meanwhile, there are too many records, or
                 Redis does not answer.
         """
         arguments: list[str | bytes | int] = [secrets.token_hex(8), MAX_RECORDS, _CHANNEL]
@@ -173,7 +171,7 @@ class TenantStore:
         logger.info("%s %s by %s", audit.action, audit.subject, audit.author)
 
     async def catch_up(self) -> None:
-        """`refresh`, for who is about to change what others may just have changed.
+        """Refreshes the copy before a change, for an admin.
 
         Raises:
             ProtocolError: Redis does not answer.
@@ -182,7 +180,7 @@ class TenantStore:
             await self.refresh()
 
     async def note_used(self, used_s: Mapping[str, int]) -> None:
-        """Keep when keys were last used; not of those that have no record any more.
+        """Stores when keys were last used, except for keys that no longer have a record.
 
         Raises:
             RedisError, OSError: Redis does not answer.
@@ -193,7 +191,7 @@ class TenantStore:
             await self._redis.hset(_USED, mapping=times)
 
     async def last_used_s(self, key_ids: Sequence[str]) -> dict[str, int]:
-        """When these keys were last used, to about a minute; absent: never.
+        """Returns when these keys were last used, to about a minute; absent means never.
 
         Raises:
             ProtocolError: Redis does not answer.
@@ -206,7 +204,7 @@ class TenantStore:
         return {key_id: int(used) for key_id, used in times if used is not None}
 
     async def audit(self, count: int) -> list[AuditEntry]:
-        """The latest changes, the newest first.
+        """Returns the latest changes, newest first.
 
         Raises:
             ProtocolError: Redis does not answer.
@@ -227,7 +225,6 @@ def _records(names: Sequence[bytes], found: Sequence[bytes | None]) -> dict[str,
 
 @contextlib.contextmanager
 def _as_protocol_error() -> Iterator[None]:
-    """Tell an admin that Redis does not answer."""
     try:
         yield
     except (RedisError, OSError) as error:

@@ -1,8 +1,7 @@
-"""Who may use the gateway, as this process knows it: tiers, tenants and keys.
+"""This process's view of tiers, tenants and keys: from the configuration, and from Redis.
 
-Some of it stands in the configuration, the rest is a copy of the records in Redis, which
-`gateway.access.tenant_store` keeps up to date. A configured tenant cannot be replaced by a record;
-a tier can, so that limits change without a restart.
+`gateway.access.tenant_store` keeps the records from Redis up to date. A record cannot replace a
+configured tenant, but it can replace a tier, so that limits change without a restart.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,32 +21,32 @@ _DECODERS: dict[str, "msgspec.json.Decoder[KeyRecord | TenantRecord | Tier]"] = 
 
 
 class TenantsView:
-    """The records by their names in Redis: `key:<id>`, `tenant:<id>`, `tier:<name>`."""
+    """Holds the records by their names in Redis: `key:<id>`, `tenant:<id>`, `tier:<name>`."""
 
     def __init__(
         self, configured: Iterable[TenantRecord] = (), tiers: Mapping[str, Tier] | None = None
     ) -> None:
         self.configured = {record.id: record for record in configured}
-        self.is_current = False  # read from Redis, and not too long ago
+        self.is_current = False  # read from Redis lately
         self.keys: dict[str, KeyRecord] = {}
         self._configured_tiers = dict(tiers or {})
         self._tenants: dict[str, TenantRecord] = {}
         self._tiers: dict[str, Tier] = {}
-        self._raw: dict[str, bytes] = {}  # as they stand in Redis, for compare-and-set
+        self._raw: dict[str, bytes] = {}  # for compare-and-set in Redis
         self._resolved: dict[str, Tenant] = {}
 
     @property
     def tiers(self) -> dict[str, Tier]:
-        """All tiers: the configured ones, replaced by records of the same name."""
+        """Returns all tiers; a record wins over a configured tier of the same name."""
         return self._configured_tiers | self._tiers
 
     @property
     def tenants(self) -> dict[str, TenantRecord]:
-        """All tenants: records, replaced by configured ones of the same id."""
+        """Returns all tenants; a configured tenant wins over a record of the same id."""
         return self._tenants | self.configured
 
     def tenant(self, tenant_id: str) -> Tenant | None:
-        """A tenant as the router knows it; None if there is none."""
+        """Returns a tenant with its resolved limits; None if it is unknown."""
         found = self._resolved.get(tenant_id)
         if found is None:
             record = self.configured.get(tenant_id) or self._tenants.get(tenant_id)
@@ -57,24 +56,24 @@ class TenantsView:
         return found
 
     def is_configured_tier(self, name: str) -> bool:
-        """Whether the configuration has a tier of this name, whatever a record says."""
+        """Says whether the configuration has a tier of this name."""
         return name in self._configured_tiers
 
     def keys_of(self, tenant_id: str) -> Iterator[KeyRecord]:
-        """The tenant's keys, also those that hold no longer; configured ones are not among them."""
+        """Yields a tenant's keys made at run time, also those that have ended."""
         return (record for record in self.keys.values() if record.tenant_id == tenant_id)
 
     def raw(self, name: str) -> bytes:
-        """A record as it stands in Redis; empty where there is none."""
+        """Returns a record's bytes in Redis; empty if there is none."""
         return self._raw.get(name, b"")
 
     def replace(self, records: Mapping[str, bytes | None]) -> list[str]:
-        """Take these records instead of all; returns the names of those that make no sense."""
+        """Replaces all records; returns the names of those that cannot be decoded."""
         self.keys, self._tenants, self._tiers, self._raw = {}, {}, {}, {}
         return self.put(records)
 
     def put(self, records: Mapping[str, bytes | None]) -> list[str]:
-        """Take changed records; None: it is gone. Returns the names of those that make no sense."""
+        """Updates records, where None deletes; returns the names that cannot be decoded."""
         self._resolved.clear()
         by_kind: dict[str, dict[str, Any]] = {
             "key": self.keys,

@@ -1,6 +1,6 @@
-"""What every admin route shares: the guard, and changes that say who made them.
+"""What all admin routes share: the guard, and writes with an audit entry.
 
-A route below `/admin` that changes nothing although it is no GET says so: `opt=READS`.
+A route below `/admin` that is no GET but changes nothing has `opt=READS`.
 
 An edge: it calls other edges.
 """
@@ -22,20 +22,20 @@ AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 
 def require_admin(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """Litestar's guard: lets in who has an admin key, and only readers where it may only read."""
+    """Admits requests with an admin key; a read-only key may only read."""
     services: Services = connection.app.state.services
     writes = connection.scope.get("method") != "GET" and not handler.opt.get("reads", False)
     connection.state.admin = services.admin_keys.admin(connection.headers, writes=writes)
 
 
 def admin_of(request: AnyRequest) -> Admin:
-    """Who sends a guarded request."""
+    """Returns the admin who sent a guarded request."""
     admin: Admin = request.state.admin
     return admin
 
 
 def services_of(request: AnyRequest) -> Services:
-    """The parts of the gateway."""
+    """Returns the services of the gateway."""
     services: Services = request.app.state.services
     return services
 
@@ -43,7 +43,7 @@ def services_of(request: AnyRequest) -> Services:
 async def write_records(
     request: AnyRequest, action: str, subject: str, records: Mapping[str, bytes]
 ) -> None:
-    """Put records in the place of those that this process knows; an empty one is deleted."""
+    """Replaces records that are still as this process knows them; empty bytes delete."""
     services = services_of(request)
     known = services.access.keys.tenant_view
     changes = [Change(name, known.raw(name), after) for name, after in records.items()]

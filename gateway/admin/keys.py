@@ -24,9 +24,9 @@ from gateway.http.services import Services
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
 
-MAX_KEYS = 100  # of one tenant that hold
+MAX_KEYS = 100  # active ones of a tenant
 MAX_LISTED = 1_000
-MAX_FORGOTTEN = 100  # dead keys that one new key sweeps out
+MAX_FORGOTTEN = 100  # ended keys deleted with each new key
 DEAD_KEPT_S = 30 * 86_400  # how long a key is listed after it ended
 MAX_LIFE_S = 10 * 365 * 86_400
 
@@ -135,7 +135,7 @@ async def _make(
     *,
     replaces: str | None = None,
 ) -> MadeKey:
-    """Make a key, and write it together with other records."""
+    """Makes a key, and writes it together with other records."""
     services = services_of(request)
     peppers, now_s = services.access.peppers, services.gw.wall_s()
     if peppers.current is None:

@@ -1,6 +1,6 @@
-"""The admin API's view of what outcomes taught: how much, how far from the prior; and the way back.
+"""The admin API's view of what was learned from outcomes, with resets.
 
-Each gateway answers for itself; what is learned is shared by all within seconds.
+Each gateway answers for itself; gateways share what they learn within seconds.
 
 An edge: it uses Redis.
 """
@@ -66,7 +66,7 @@ async def restore_learning(request: AnyRequest, tenant_id: str) -> LearningView:
 
 
 async def _know(services: Services, tenant_id: str) -> None:
-    """Take over what other gateways know.
+    """Loads what other gateways learned.
 
     Raises:
         ProtocolError: Nothing was ever learned of a tenant of that name.

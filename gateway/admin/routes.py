@@ -58,7 +58,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def health_of(services: Services) -> HealthView:
-    """How this process is."""
+    """Returns the health of this process."""
     gw = services.gw
     return HealthView(
         version=VERSION,

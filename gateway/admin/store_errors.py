@@ -1,4 +1,4 @@
-"""What the stores behind the admin API fail with, as its caller is told: one table.
+"""Translates the stores' errors into the admin API's responses, in one table.
 
 An edge: it knows the errors of Redis.
 """

@@ -1,4 +1,4 @@
-"""The admin API from the command line: one HTTP request per call.
+"""Calls the admin API from the command line: one HTTP request per call.
 
 An edge: it uses the operating system.
 """
@@ -21,11 +21,11 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class AdminError(CommandError):
-    """What the gateway refused and why, or that none answers."""
+    """The gateway refused a request, or none answers."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.status = status  # HTTP's; None: nobody answered
+        self.status = status  # HTTP's; None: no response
 
 
 ADMIN_ARGUMENTS = (  # the same for every command that administers
@@ -46,10 +46,10 @@ def ask_admin(
     body: dict[str, Any] | None = None,
     query: dict[str, str] | None = None,
 ) -> Any:
-    """The decoded answer of `/admin/<path>`, whose parts are quoted here.
+    """Requests `/admin/<path>`, quoting the path's parts, and returns the decoded response.
 
     Raises:
-        AdminError: It was refused, or nobody answers.
+        AdminError: The gateway refused, or none answers.
     """
     base = arguments.url or os.environ.get("LANEWISE_URL", DEFAULT_URL)
     admin_key = arguments.admin_key or os.environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY)
@@ -64,7 +64,7 @@ def ask_admin(
             return msgspec.json.decode(answer.read())
     except urllib.error.HTTPError as error:
         raise AdminError(_refusal(error), error.code) from None
-    except (OSError, ValueError) as error:  # the URL is none, nobody listens, or it is no gateway
+    except (OSError, ValueError) as error:  # a bad URL, no listener, or no gateway
         reason = getattr(error, "reason", error)
         raise AdminError(f"no gateway answers at {base}: {reason}") from None
 

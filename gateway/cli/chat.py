@@ -1,4 +1,4 @@
-"""`lanewise chat`: the dialogue of `gateway.cli.chat_state` on a terminal, over one WebSocket.
+"""`lanewise chat`: runs the dialogue of `chat_state` on a terminal, over one WebSocket.
 
 An edge: it uses the event loop, the operating system and the clock.
 """
@@ -31,13 +31,11 @@ HELP = "/fast /deep /parallel: ask for that route; /auto: let the router choose;
 
 
 class ChatError(Exception):
-    """Why there is no conversation: in words for the person at the terminal."""
+    """The conversation cannot begin or go on; the message says why."""
 
 
 def _chat(arguments: argparse.Namespace) -> int:
-    """With a prompt, or with standard input that is not a terminal, one turn: the answer goes to
-    standard output, one line about it to standard error.
-    """
+    """Runs one turn if a prompt is given or piped in, otherwise a dialogue."""
     prompt: str | None = arguments.prompt
     key = arguments.key or os.environ.get("LANEWISE_API_KEY", DEVELOPMENT_KEY)
     if prompt == "-" or (prompt is None and not sys.stdin.isatty()):
@@ -53,7 +51,7 @@ def _chat(arguments: argparse.Namespace) -> int:
 
 
 async def _open(url: str, key: str) -> ClientConnection:
-    """The socket of a gateway whose HTTP address is `url`.
+    """Connects to the gateway whose HTTP address is `url`.
 
     Raises:
         ChatError: It cannot be reached, or refuses the key.
@@ -77,7 +75,7 @@ async def _open(url: str, key: str) -> ClientConnection:
 
 
 async def _take_turn(url: str, key: str, chat: ChatState, prompt: str) -> int:
-    """One turn. Ctrl-C ends the process, and closing the socket ends the generation."""
+    """Runs one turn. Ctrl-C closes the socket, which ends the generation."""
     async with await _open(url, key) as socket:
         step = chat.say(prompt, _now_us())
         while True:
@@ -107,7 +105,7 @@ class _Terminal:
         self._open_line = ""  # printed so far of the last line; shown above the prompt
 
     async def run(self) -> int:
-        """Until /quit or the end of input. Cancelling closes the socket."""
+        """Runs until /quit or the end of input. Cancelling closes the socket."""
         await self._connect()
         session: PromptSession[str] = PromptSession(
             message=lambda: f"{self._open_line}\n> " if self._open_line else "> ",
@@ -121,7 +119,7 @@ class _Terminal:
             with patch_stdout():
                 while True:
                     line = (await session.prompt_async()).strip()
-                    self._open_line = ""  # it stays above the line just typed
+                    self._open_line = ""
                     if line and not await self._take(line):
                         return 0
         except EOFError:
@@ -130,7 +128,7 @@ class _Terminal:
             await self._disconnect()
 
     async def _take(self, line: str) -> bool:
-        """A typed line; false ends the dialogue."""
+        """Handles a typed line; returns false to end the dialogue."""
         command = line.removeprefix("/")
         if not line.startswith("/"):
             await self._connect()
@@ -149,7 +147,7 @@ class _Terminal:
         return True
 
     async def _do(self, step: ChatStep) -> None:
-        """Print and send. A frame that cannot be sent is the reader's to notice."""
+        """Prints and sends; a closed connection is noticed by the reader, not here."""
         self._print(step.text)
         if self._socket is not None:
             with contextlib.suppress(ConnectionClosed):
@@ -157,7 +155,7 @@ class _Terminal:
                     await self._socket.send(json.dumps(frame))
 
     def _print(self, text: str) -> None:
-        """Whole lines scroll up; the last, open one is shown above the prompt until it is whole."""
+        """Prints whole lines; the unfinished last one is shown above the prompt."""
         lines, newline, rest = (self._open_line + text).rpartition("\n")
         if newline:
             print(lines)
@@ -175,7 +173,7 @@ class _Terminal:
             async for frame in socket:
                 await self._do(self._chat.receive(json.loads(frame), _now_us()))
         except ConnectionClosed:
-            pass  # said below, the same as for a clean close
+            pass  # reported below, like a clean close
         self._socket = None
         await self._do(self._chat.lost())
 
@@ -187,7 +185,7 @@ class _Terminal:
             await self._socket.close()
 
     async def _interrupt(self) -> bool:
-        """Ctrl-C: stops the answer; false if there is none."""
+        """Stops the response under way; returns false if there is none."""
         if not self._chat.busy:
             return False
         await self._do(self._chat.cancel())
@@ -195,7 +193,7 @@ class _Terminal:
 
 
 def _bindings(interrupt: Callable[[], Awaitable[bool]]) -> KeyBindings:
-    """Ctrl-C stops the answer, else clears the line, else leaves; Enter and the rest as usual."""
+    """Lets Ctrl-C stop the response, else clear the line, else quit."""
     bindings = KeyBindings()
 
     @bindings.add("c-c")

@@ -1,8 +1,7 @@
-"""A dialogue with the gateway as a state machine: what to send, and what to print.
+"""A dialogue with the gateway as a state machine without I/O: what to send, and what to print.
 
-The terminal feeds it lines and events; it knows neither sockets, nor terminals, nor clocks. It is
-idle, or a response is under way. A line typed while one is under way steers it; should it have
-ended in the meantime, the line becomes the next turn.
+It is idle, or a response is under way. A line typed meanwhile steers that response; if the response
+has ended by then, the line becomes the next turn.
 """
 
 from typing import Any
@@ -18,16 +17,16 @@ _TERMINALS = frozenset({"response.completed", "response.incomplete", "response.f
 
 
 class ChatStep(msgspec.Struct, frozen=True):
-    """What one input leads to."""
+    """The result of one input: text to print and frames to send."""
 
     text: str = ""  # to print as it is
     frames: tuple[Event, ...] = ()  # to send, in order
-    ended: bool = False  # the turn is over; the next line begins another
-    failed: bool = False  # and there was no answer
+    ended: bool = False  # the turn is over
+    failed: bool = False  # the turn ended without an answer
 
 
 class Progress(msgspec.Struct):
-    """What is known of the response under way."""
+    """The state of the response under way."""
 
     asked_us: int
     response_id: str | None = None
@@ -36,27 +35,27 @@ class Progress(msgspec.Struct):
     last_us: int = 0
     steered_us: int = 0  # when its steer was typed
     num_tokens: int = 0  # counted here by the gateway's own rule
-    num_first_tokens: int = 0  # of the first delta: they came before the pace can be seen
+    num_first_tokens: int = 0  # of the first delta, which the pace leaves out
     phase: str | None = None
     at_line_start: bool = True
 
     @property
     def tokens_per_s(self) -> float:
-        """The pace since the first token; 0 until there are two moments to compare."""
+        """The pace since the first token; 0 until a second delta has arrived."""
         if self.first_us is None or self.last_us <= self.first_us:
             return 0.0
         return (self.num_tokens - self.num_first_tokens) * 1e6 / (self.last_us - self.first_us)
 
 
 class ChatState:
-    """One conversation; every turn continues the one before it."""
+    """One conversation, in which every turn continues the previous one."""
 
     def __init__(self, model: str) -> None:
         self.model = model
         self.pinned: str | None = None
         self._previous: str | None = None
         self._progress: Progress | None = None
-        self._steering: str | None = None  # sent, and neither followed up nor refused yet
+        self._steering: str | None = None  # the steer that was sent and not answered yet
 
     @property
     def busy(self) -> bool:
@@ -64,15 +63,15 @@ class ChatState:
         return self._progress is not None
 
     def pin(self, route: str | None) -> None:
-        """Ask for a route from the next turn on; None leaves it to the router."""
+        """Requests a route from the next turn on; None leaves it to the router."""
         self.pinned = route
 
     def restart(self) -> None:
-        """Forget the conversation: the next turn continues nothing."""
+        """Forgets the conversation: the next turn continues nothing."""
         self._previous = None
 
     def say(self, line: str, now_us: int) -> ChatStep:
-        """A line from the user: a turn of its own, or a steer of the one under way."""
+        """Takes a line from the user: a new turn, or a steer of the response under way."""
         progress = self._progress
         if progress is None:
             self._progress = Progress(now_us)
@@ -85,20 +84,20 @@ class ChatState:
         return ChatStep(frames=(frame,))
 
     def cancel(self) -> ChatStep:
-        """Stop the response under way."""
+        """Stops the response under way."""
         if self._progress is None or self._progress.response_id is None:
             return ChatStep()
         frame = {"type": "response.cancel", "response_id": self._progress.response_id}
         return ChatStep(frames=(frame,))
 
     def lost(self) -> ChatStep:
-        """The connection is gone, and with it what was under way."""
+        """Ends the response under way, because the connection is lost."""
         was_busy = self.busy
         self._progress = self._steering = None
         return ChatStep(text="\n(the connection was lost)\n" if was_busy else "", ended=was_busy)
 
     def receive(self, event: Event, now_us: int) -> ChatStep:
-        """An event from the gateway. Those of kinds it does not show are passed over."""
+        """Takes an event from the gateway; ignores kinds that it does not show."""
         progress = self._progress
         if progress is None:
             return ChatStep()
@@ -120,7 +119,7 @@ class ChatState:
         return ChatStep()
 
     def status(self, now_us: int) -> str:
-        """One line for the toolbar: route, pace, and why."""
+        """Returns the toolbar's line: route, pace, and why."""
         pin = f"{self.model}{f' /{self.pinned}' if self.pinned else ''}"
         progress = self._progress
         if progress is None:
@@ -149,7 +148,7 @@ class ChatState:
         return ChatStep(text=_line(progress, f"(redirected: {line})")) if line else ChatStep()
 
     def _steer_failed(self, event: Event, progress: Progress) -> ChatStep:
-        """What was under way goes on unchanged; or it has ended, and the line is the next turn."""
+        """Notes that the response goes on unchanged; if it has ended, sends the line as a turn."""
         line, self._steering = self._steering, None
         if line is None:
             return ChatStep()
@@ -164,14 +163,14 @@ class ChatState:
             self._progress = None
             text = _line(progress, summary(response, progress))
             return ChatStep(text=text, ended=True, failed=response["status"] == "failed")
-        # A successor comes by itself, or the news that the steer failed.
+        # The steered response follows, or `response.steer.failed`.
         text = _line(progress, "")
         self._progress = Progress(progress.steered_us)
         return ChatStep(text=text)
 
 
 def summary(response: dict[str, Any], progress: Progress) -> str:
-    """One line about a response that ended: route, tokens, pace, and why."""
+    """Sums up a response that ended: route, tokens, pace, and why."""
     routing = response.get("routing") or progress.routing
     usage = response.get("usage") or {}
     num_tokens = usage.get("output_tokens", progress.num_tokens)
@@ -190,7 +189,7 @@ def summary(response: dict[str, Any], progress: Progress) -> str:
 
 
 def _heading(item: dict[str, Any], progress: Progress) -> str:
-    """What separates an item from the one before it."""
+    """Returns the text that separates an output item from the previous one."""
     if item["type"] == "reasoning":
         return _line(progress, "(thinking)")
     if item["type"] in ("function_call", "custom_tool_call"):
@@ -213,7 +212,6 @@ def _delta(text: str, progress: Progress, now_us: int) -> ChatStep:
 
 
 def _line(progress: Progress, text: str) -> str:
-    """The text on a line of its own."""
     before = "" if progress.at_line_start else "\n"
     progress.at_line_start = True
     return f"{before}{text}\n" if text else before

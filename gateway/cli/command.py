@@ -1,6 +1,6 @@
-"""A command as a record: an example of it, its arguments, and what it runs or holds.
+"""Describes a command: an example, its arguments, and its function or subcommands.
 
-The module of a command has one as `COMMAND`; its name and its help stand in `main.py`.
+A command's module exports it as `COMMAND`; `main.py` has its name and help text.
 """
 
 import argparse
@@ -14,12 +14,12 @@ Argument: TypeAlias = "Callable[[argparse._ActionsContainer], object]"  # adds i
 
 
 def argument(*names: str, **options: Any) -> Argument:
-    """An argument of a command, written as for `ArgumentParser.add_argument`."""
+    """Describes an argument; takes what `ArgumentParser.add_argument` takes."""
     return lambda parser: parser.add_argument(*names, **options)
 
 
 def one_of(*arguments: Argument, required: bool = False) -> Argument:
-    """Arguments that exclude each other."""
+    """Makes arguments exclude each other."""
 
     def add(parser: "argparse._ActionsContainer") -> None:
         group = parser.add_mutually_exclusive_group(required=required)
@@ -31,21 +31,21 @@ def one_of(*arguments: Argument, required: bool = False) -> Argument:
 
 @dataclass(frozen=True)
 class Command:
-    """A command that runs a function, or one that only holds others."""
+    """A command that runs a function or has subcommands."""
 
     example: str
     arguments: tuple[Argument, ...] = ()
-    run: Run | None = None  # None: it holds others, which `command` adds
+    run: Run | None = None  # None: it has subcommands, which `command` adds
     description: str = ""  # instead of the help that a list of commands shows
-    note: str = ""  # after the example, in the help of this command and of those that it holds
-    shared: tuple[Argument, ...] = ()  # of each command that it holds
-    metavar: str = "COMMAND"  # what those are called
+    note: str = ""  # after the example, in its own help and in its subcommands'
+    shared: tuple[Argument, ...] = ()  # arguments of each subcommand
+    metavar: str = "COMMAND"  # of the subcommands, in the help
     held: "dict[str, tuple[str, Command]]" = field(default_factory=dict)  # name -> help, command
 
     def command(
         self, name: str, text: str, example: str, *arguments: Argument, description: str = ""
     ) -> Callable[[Run], Run]:
-        """Have the decorated function run as a command that this one holds; `text` is its help."""
+        """Makes the decorated function a subcommand; `text` is its help."""
 
         def add(run: Run) -> Run:
             given = (*self.shared, *arguments)
@@ -55,7 +55,7 @@ class Command:
         return add
 
     def add_to(self, commands: Commands, name: str, text: str) -> None:
-        """Add it to a parser's commands; `text` is its help."""
+        """Adds the command to a parser's subcommands; `text` is its help."""
         parser = commands.add_parser(
             name,
             help=text,

@@ -1,8 +1,7 @@
-"""`lanewise engine`: one simulated engine served alone, or asked what it predicts.
+"""`lanewise engine`: serves one simulated engine, or prints what it predicts.
 
-Served alone (`wafer`, `gpu`) it speaks the same Responses and chat-completions API as the gateway,
-since it is the gateway with one backend, and offers that backend to other gateways over the link.
-`predict` and `replay` run the same cost models and the same engine without serving anything.
+`wafer` and `gpu` run a gateway with one backend, which they also offer to other gateways over the
+link. `predict` and `replay` run the same cost models and engine without serving anything.
 
 An edge: it uses the operating system.
 """
@@ -40,7 +39,7 @@ from wafer_engine.batching.speculation import Speculation, asked_speculation
 from wafer_engine.hardware.cost import DEFAULT_MODEL as DEFAULT_WAFER_MODEL
 from wafer_engine.hardware.cost import LINK_LATENCY_US
 
-# An engine alone limits nobody: its own queue does. Bounded, since a pool has to be.
+# Only the engine's own queue shall limit, but a pool must have bounds.
 _UNLIMITED = GroupLimits(
     requests_per_min=1_000_000, tokens_per_min=1_000_000_000, max_concurrent=100_000
 )
@@ -50,7 +49,7 @@ COMMAND = Command("lanewise engine wafer --listen 127.0.0.1:9100", metavar="KIND
 
 
 def _serving(default_shape: str) -> tuple[Argument, ...]:
-    """What both kinds take; those named as the fields of their options are given to them."""
+    """Returns the arguments of both kinds; `_given` passes them on by their names."""
     return (
         argument(
             "--model", default=default_shape, help="a public model shape (default: %(default)s)"
@@ -126,7 +125,7 @@ def _gpu(arguments: argparse.Namespace) -> int:
 
 
 def _given(arguments: argparse.Namespace, options: type[SimulatedOptions]) -> dict[str, Any]:
-    """The options that were given; the model's shape is also its id."""
+    """Returns the arguments that are fields of `options`; `--model` is the shape, too."""
     found = vars(arguments) | {"shape": arguments.model, "speculation": _speculation(arguments)}
     names = options.__struct_fields__
     return {name: found[name] for name in names if found.get(name) is not None}

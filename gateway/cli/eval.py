@@ -1,4 +1,4 @@
-"""`lanewise eval`: how good the classifier is, on labelled records.
+"""`lanewise eval`: measures the classifier on labelled records.
 
 An edge: it calls other edges.
 """

@@ -1,4 +1,4 @@
-"""`lanewise keys`: tenants' keys, over the admin API.
+"""`lanewise keys`: manages tenants' keys over the admin API.
 
 An edge: it calls other edges.
 """
@@ -17,7 +17,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _duration(text: str) -> int:
-    """Seconds from `90s`, `15m`, `12h` or `30d`."""
+    """Parses `90s`, `15m`, `12h` or `30d`, into seconds."""
     found = re.fullmatch(r"(\d+)([smhd])", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a time such as 90s, 15m, 12h or 30d")

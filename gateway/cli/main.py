@@ -1,7 +1,6 @@
-"""The command line: finds the command that is called, and loads it and no other.
+"""The command line: imports the module of the command that is called, and no other.
 
-All of them together take seconds to load; whoever asks for help or lists policies waits for none of
-that. So this is the one place that imports by name (docs/adr/0026-commands-loaded-by-name.md).
+It imports by name, since importing all takes seconds (docs/adr/0026-commands-loaded-by-name.md).
 
 An edge: it uses the operating system.
 """
@@ -30,7 +29,7 @@ COMMANDS = {  # name, which is its module's, too -> help
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `lanewise`; the process's exit status."""
+    """Runs `lanewise` and returns the process's exit status."""
     given = sys.argv[1:] if argv is None else argv
     try:
         arguments = make_parser(given).parse_args(given)
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser for these arguments: whole for the command they call, only named for others."""
+    """Returns a parser with the arguments of the command in `argv`, and the others' names."""
     parser = argparse.ArgumentParser(
         prog="lanewise", description="A gateway for fast and deep models side by side."
     )

@@ -1,4 +1,4 @@
-"""How commands print what they found: as text, as a table, or as JSON with `--json`."""
+"""Prints results: as text, as a table, or as JSON with `--json`."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ Row = dict[str, Any]
 
 
 def show(arguments: argparse.Namespace, answer: Any, text: str, status: int = 0) -> int:
-    """Print an answer's text, or the answer itself; returns the exit status."""
+    """Prints the text, or with `--json` the answer itself, and returns the exit status."""
     print(json.dumps(answer, indent=2) if arguments.json else text, flush=True)
     return status
 
@@ -20,7 +20,7 @@ def show_table(
     columns: tuple[str, ...],
     cells: Callable[[Row], Row] = lambda row: row,
 ) -> int:
-    """Print rows, each a line of its `cells`, under the columns' names."""
+    """Prints rows as a table; `cells` makes a row's values readable."""
     table = [[column.upper().removesuffix("_AT") for column in columns]]
     if not arguments.json:
         table += [[str(row[column]) or "-" for column in columns] for row in map(cells, rows)]

@@ -1,4 +1,4 @@
-"""`lanewise policy`: check, compare, apply and roll back policies, over the admin API.
+"""`lanewise policy`: checks, compares, applies and rolls back policies over the admin API.
 
 An edge: it uses the clock.
 """
@@ -262,7 +262,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _ask(arguments: argparse.Namespace, *path: str, **request: Any) -> Any:
-    """`ask_admin` with the exit statuses of these commands."""
+    """Calls `ask_admin`, with the exit statuses of these commands for errors."""
     try:
         return ask_admin(arguments, *path, **request)
     except AdminError as error:
@@ -290,6 +290,6 @@ def _problem(name: str, problem: dict[str, Any]) -> str:
 
 
 def _warn(arguments: argparse.Namespace, answer: dict[str, Any]) -> None:
-    """Warnings go to standard error, unless they are printed as JSON."""
+    """Prints warnings to standard error, unless they are part of the JSON."""
     for warning in () if arguments.json else answer["warnings"]:
         print(f"warning: {_problem(arguments.file, warning)}", file=sys.stderr)

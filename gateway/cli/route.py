@@ -1,6 +1,4 @@
-"""`lanewise route`: where prompts would go, and why, without running them.
-
-The engines are idle and the pools full.
+"""`lanewise route`: says where prompts would go with idle engines and full pools, and why.
 
 An edge: it uses the event loop, the operating system and the clock.
 """
@@ -50,7 +48,7 @@ def _route(arguments: argparse.Namespace) -> int:
 
 
 def _find_tenant(config: Config, tenant_id: str | None) -> Tenant:
-    """The tenant of this id; without one, the first."""
+    """Finds the tenant; without an id, the first."""
     tenants = {tenant.id: tenant.tenant(config.tiers) for tenant in config.tenants}
     tenant = tenants.get(tenant_id) if tenant_id else next(iter(tenants.values()))
     if tenant is None:
@@ -59,7 +57,7 @@ def _find_tenant(config: Config, tenant_id: str | None) -> Tenant:
 
 
 async def _idle_stats(config: Config) -> list[BackendStats]:
-    """The configured backends as they are when all are up and nothing runs."""
+    """Returns the configured backends' stats as if all were up and idle."""
     backends = make_backends(config.backends)
     try:
         stats = [backend.stats() for backend in backends.values()]
@@ -70,7 +68,7 @@ async def _idle_stats(config: Config) -> list[BackendStats]:
 
 
 async def _decide(config: Config, tenant: Tenant, task: Task) -> tuple[list[str], dict[str, Any]]:
-    """The decision in sentences, and as an object."""
+    """Returns the decision in sentences, and as an object."""
     policy = load_policy(config.policy_path).for_tenant(tenant.id)
     stats = await _idle_stats(config)
     task_class = classify(features(task), policy.band)
@@ -86,7 +84,7 @@ async def _decide(config: Config, tenant: Tenant, task: Task) -> tuple[list[str]
 
 
 def _route_batch(config: Config, path: str, tenant: Tenant, model: str) -> int:
-    """Decide every line of a JSONL file (`-`: standard input); decisions go to standard output."""
+    """Decides every line of a JSONL file (`-`: standard input) to standard output."""
     desk = Desk(
         policy=load_policy(config.policy_path),
         tenant=tenant,

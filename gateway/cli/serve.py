@@ -1,4 +1,4 @@
-"""`lanewise serve`.
+"""`lanewise serve`: runs the gateway, in one process or several.
 
 An edge: it uses the operating system.
 """

@@ -1,4 +1,4 @@
-"""`lanewise tenants`: tenants and their limits, over the admin API.
+"""`lanewise tenants`: manages tenants and their limits over the admin API.
 
 An edge: it calls other edges.
 """
@@ -78,7 +78,7 @@ def _delete(arguments: argparse.Namespace) -> int:
 
 
 def parse_limits(words: Sequence[str]) -> dict[str, dict[str, int | None] | None]:
-    """Group -> limits from `group.limit=n`; `group=tier` is None."""
+    """Parses `group.limit=n` into limits by group; `group=tier` becomes None."""
     limits: dict[str, dict[str, int | None] | None] = {}
     for word in words:
         found = re.fullmatch(r"(\w+)\.(\w+)=(\d+|none)|(\w+)=tier", word)
@@ -93,7 +93,7 @@ def parse_limits(words: Sequence[str]) -> dict[str, dict[str, int | None] | None
 
 
 def limits_in_words(limits: dict[str, dict[str, int | None]]) -> str:
-    """Such as `deep: requests_per_min 10, max_concurrent 1`."""
+    """Writes limits as text, such as `deep: requests_per_min 10, max_concurrent 1`."""
     words = [
         f"{group}: " + ", ".join(f"{name} {n}" for name, n in own.items() if n is not None)
         for group, own in limits.items()
@@ -102,7 +102,7 @@ def limits_in_words(limits: dict[str, dict[str, int | None]]) -> str:
 
 
 def _own(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What a tenant has of its own, as far as it was given."""
+    """Collects the tenant's own settings that the arguments give."""
     own: dict[str, Any] = {}
     if arguments.limit:
         own["limits"] = parse_limits(arguments.limit)

@@ -1,4 +1,4 @@
-"""`lanewise tiers`: tiers of tenants, over the admin API.
+"""`lanewise tiers`: manages tiers of tenants over the admin API.
 
 An edge: it calls other edges.
 """

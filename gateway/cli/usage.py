@@ -1,4 +1,4 @@
-"""`lanewise usage export`: the usage ledger into a file.
+"""`lanewise usage export`: writes the usage ledger to a file.
 
 An edge: it uses the event loop, the operating system and Redis.
 """

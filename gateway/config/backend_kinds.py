@@ -1,4 +1,4 @@
-"""The kinds of backends that a configuration may name: one line each.
+"""Lists the kinds of backends that a configuration may name, one line each.
 
 A kind is a tagged Struct beside its backend, with its options and with `make`.
 
@@ -10,7 +10,7 @@ from backends.simulated.gpu import GpuBackendConfig
 from backends.simulated.wafer import WaferBackendConfig
 from backends.upstream.backend import UpstreamBackendConfig
 
-SimulatedConfig = WaferBackendConfig | GpuBackendConfig  # those that run inside a gateway
+SimulatedConfig = WaferBackendConfig | GpuBackendConfig  # these run inside a gateway
 BackendConfig = SimulatedConfig | LinkBackendConfig | UpstreamBackendConfig
 
 DEFAULT_BACKENDS: tuple[BackendConfig, ...] = (WaferBackendConfig(), GpuBackendConfig())

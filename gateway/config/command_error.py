@@ -1,7 +1,7 @@
-"""What ends a command with a message for whoever typed it."""
+"""The error that ends a command with a message and an exit status."""
 
 
 class CommandError(Exception):
-    """The message says what to do; more would only hide it."""
+    """Ends a command; the message says what to do."""
 
     exit_status = 2  # of the process

@@ -43,7 +43,7 @@ _ADMIN_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole configuration."""
+    """The whole configuration, section by section."""
 
     server: ServerConfig = ServerConfig()
     redis: RedisConfig = RedisConfig()
@@ -73,10 +73,10 @@ def load_config(
     redis_url: str | None = None,
     workers: int | None = None,
 ) -> Config:
-    """The configuration from a file's bytes, the environment and the command line, last one wins.
+    """Reads the configuration from a file's bytes, the environment and arguments; the last wins.
 
     Raises:
-        ConfigError: Naming the field.
+        ConfigError: The message names the field.
     """
     try:
         config = msgspec.toml.decode(toml, type=Config)
@@ -101,7 +101,7 @@ def load_config(
 
 
 def read_config(path: str | Path | None) -> bytes:
-    """The bytes of the file that a command names; none where it names none.
+    """Reads the file; without a path the configuration is empty.
 
     Raises:
         ConfigError: It cannot be read.
@@ -113,10 +113,10 @@ def read_config(path: str | Path | None) -> bytes:
 
 
 def with_environ(config: RedisConfig, environ: Mapping[str, str]) -> RedisConfig:
-    """The budget that the environment names, if it does.
+    """Takes over LANEWISE_REDIS_BUDGET_MS, if it is set.
 
     Raises:
-        ConfigError: It is no such number.
+        ConfigError: It is not a valid number.
     """
     given = environ.get("LANEWISE_REDIS_BUDGET_MS")
     if given is None:
@@ -129,12 +129,12 @@ def with_environ(config: RedisConfig, environ: Mapping[str, str]) -> RedisConfig
 
 
 def check_config(config: Config) -> None:
-    """Check what the types cannot.
+    """Checks what the types cannot.
 
     Raises:
-        ConfigError: Naming the field.
+        ConfigError: The message names the field.
     """
-    port = config.server.port  # the command line's was not decoded, so not checked either
+    port = config.server.port  # the command line's is not checked by decoding
     if not 0 <= port <= MAX_PORT:
         raise ConfigError(f"server.port: expected 0 to {MAX_PORT}, got {port}")
     if not 1 <= config.server.workers <= MAX_WORKERS:
@@ -181,7 +181,7 @@ def _check_unique(section: str, what: str, names: list[str]) -> None:
 
 
 def admin_keys(config: Config) -> tuple[AdminKeyConfig, ...]:
-    """The keys that the admin API takes; none: it is off.
+    """Returns the keys of the admin API, which is off if there are none.
 
     The development admin key works where the development key does, so on loopback only.
     """
@@ -193,13 +193,13 @@ def admin_keys(config: Config) -> tuple[AdminKeyConfig, ...]:
 
 
 def peppers(config: Config, from_file: str | None = None) -> Peppers:
-    """The peppers of keys made at run time; none: no keys can be made.
+    """Returns the peppers of keys made at run time; without any, none can be made.
 
-    The development pepper is for an embedded Redis, which forgets such keys when it ends, and
-    where the development key works, which is on loopback only.
+    The development pepper is for an embedded Redis, which forgets its keys when it ends, and for
+    setups with the development key, which are on loopback only.
 
     Raises:
-        ConfigError: They are not in their form.
+        ConfigError: They cannot be parsed.
     """
     text = from_file if from_file is not None else config.auth.peppers
     in_development = any(DEVELOPMENT_KEY in tenant.keys for tenant in config.tenants)
@@ -212,7 +212,7 @@ def peppers(config: Config, from_file: str | None = None) -> Peppers:
 
 
 def _auth(configured: AuthConfig, environ: Mapping[str, str]) -> AuthConfig:
-    """With the environment's peppers, and its name in keys where the configuration gives none."""
+    """Adds the environment's peppers, and its name unless the configuration gives one."""
     from_environ = environ.get("LANEWISE_KEY_PEPPERS")
     if from_environ:
         configured = msgspec.structs.replace(configured, peppers=from_environ, peppers_path=None)
@@ -223,14 +223,14 @@ def _auth(configured: AuthConfig, environ: Mapping[str, str]) -> AuthConfig:
 
 
 def _admin(configured: AdminConfig, environ: Mapping[str, str]) -> AdminConfig:
-    """With the environment's key, which signs as `environment`."""
+    """Adds the environment's key, whose changes are signed `environment`."""
     key = environ.get("LANEWISE_ADMIN_KEY")
     if not key:
         return configured
     if len(key) < 8:
         raise ConfigError("LANEWISE_ADMIN_KEY: expected at least 8 characters")
     if any(known.key == key for known in configured.keys or ()):
-        return configured  # the same variable names one's key on the command line
+        return configured  # commands read their key from the same variable
     return AdminConfig((*(configured.keys or ()), AdminKeyConfig(name="environment", key=key)))
 
 

@@ -1,10 +1,9 @@
-"""API keys: what one looks like, what is kept of it, and how a presented one is checked.
+"""Makes and checks API keys, and defines the record that is kept of each.
 
 A key is `lanewise_<environment>_<id>_<secret>`. The id is public: it finds the record, and names
-the key in logs, lists and the usage ledger. Of the whole key only an HMAC under a pepper is kept.
-Peppers have versions, so that a new one can be brought in while keys under the old one still hold.
-A fast HMAC is right here, where a password would need a slow hash: nobody guesses a secret of 256
-random bits, and with a slow hash anybody could spend our time.
+the key in logs, lists and the usage ledger. Only an HMAC of the key under a pepper is kept; peppers
+have versions, so that they can be rotated. A fast HMAC suffices, unlike for passwords: nobody
+guesses 256 random bits, and a slow hash would let anybody spend our CPU.
 """
 
 import hashlib
@@ -15,40 +14,40 @@ from typing import Literal
 
 import msgspec
 
-ID_BYTES = 8  # of chance in an id
+ID_BYTES = 8  # random, in an id
 SECRET_BYTES = 32
 MIN_PEPPER_CHARS = 32
 MAX_NAME_CHARS = 100
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_ID_CHARS, _SECRET_CHARS = 11, 43  # what those bytes need in base 62
+_ID_CHARS, _SECRET_CHARS = 11, 43  # of those bytes in base 62
 _KEY = re.compile(
     rf"lanewise_[a-z0-9]{{1,16}}_([0-9A-Za-z]{{{_ID_CHARS}}})_[0-9A-Za-z]{{{_SECRET_CHARS}}}"
 )
 _PEPPER = re.compile(r"([a-z0-9]{1,16}):(\S+)")
 
-# For an embedded Redis, and for setups with the development key: never reachable from elsewhere.
+# For an embedded Redis, and for setups with the development key; both are on loopback only.
 DEVELOPMENT_PEPPERS = "dev:lanewise-development-pepper-not-for-production"
 
 KeyState = Literal["active", "expired", "revoked"]
 
 
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept of a key; times are Unix seconds."""
+    """The record of a key; times are Unix seconds."""
 
     id: str
     tenant_id: str
     digest: str  # hex HMAC-SHA256 of the whole key
     pepper: str  # version of the pepper
     created_s: int
-    created_by: str  # who, by the admin key's name
+    created_by: str  # the admin key's name
     name: str = ""
-    not_after_s: int | None = None  # it holds before this second
+    not_after_s: int | None = None  # it expires at this second
     revoked_s: int | None = None
     replaces: str | None = None  # the id it was rotated from
 
     def state(self, now_s: int) -> KeyState:
-        """Whether it holds now."""
+        """Returns the key's state at this Unix time."""
         if self.revoked_s is not None:
             return "revoked"
         if self.not_after_s is not None and now_s >= self.not_after_s:
@@ -57,17 +56,17 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Peppers(msgspec.Struct, frozen=True):
-    """The peppers by version; the current one is for new keys. None at all: no keys are made."""
+    """The peppers by version; new keys use the current one, and need one."""
 
     by_version: Mapping[str, bytes] = {}
     current: str | None = None
 
 
 def parse_peppers(text: str) -> Peppers:
-    """Peppers from `version:secret`, separated by white space or commas, the current one first.
+    """Parses `version:secret`, separated by white space or commas, the current one first.
 
     Raises:
-        ValueError: What was expected; it never repeats a secret.
+        ValueError: The text is not of that form; the message never repeats a secret.
     """
     by_version: dict[str, bytes] = {}
     for position, word in enumerate(re.split(r"[\s,]+", text.strip()), start=1):
@@ -84,7 +83,7 @@ def parse_peppers(text: str) -> Peppers:
 
 
 def new_key(environment: str, chance: bytes) -> tuple[str, str]:
-    """A key's id and the whole key, from `ID_BYTES + SECRET_BYTES` random bytes."""
+    """Makes a key's id and the key from `ID_BYTES + SECRET_BYTES` random bytes."""
     assert len(chance) == ID_BYTES + SECRET_BYTES
     key_id = _base62(chance[:ID_BYTES], _ID_CHARS)
     secret = _base62(chance[ID_BYTES:], _SECRET_CHARS)
@@ -92,21 +91,20 @@ def new_key(environment: str, chance: bytes) -> tuple[str, str]:
 
 
 def key_id_of(key: str) -> str | None:
-    """The id in a key of ours; None for any other text."""
+    """Returns the id in a key; None if the text is not a key."""
     found = _KEY.fullmatch(key)
     return None if found is None else found[1]
 
 
 def digest_of(key: str, pepper: bytes) -> str:
-    """What is kept of a key."""
+    """Returns the HMAC that is kept of a key."""
     return hmac.new(pepper, key.encode(), hashlib.sha256).hexdigest()
 
 
 def is_key_of(record: KeyRecord | None, key: str, peppers: Peppers) -> bool:
-    """Whether a presented key is the recorded one.
+    """Says whether a presented key is the recorded one.
 
-    It costs one HMAC and one constant-time comparison also where there is no record, so that time
-    does not tell which ids exist.
+    It takes the same time without a record, so that timing does not reveal which ids exist.
     """
     pepper = None if record is None else peppers.by_version.get(record.pepper)
     digest = digest_of(key, pepper or b"nobody's")

@@ -23,11 +23,11 @@ Ceiling = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class ConfigError(CommandError):
-    """What is wrong with the configuration, and what to do about it."""
+    """The configuration is wrong; the message says what to do."""
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the gateway listens, and its bounds per connection."""
+    """The gateway's address, and its limits per connection."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=MAX_PORT)] = 8080
@@ -49,30 +49,30 @@ BudgetMs = Annotated[int, Meta(ge=10, le=5000)]
 
 
 class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the shared state lives; without a URL an embedded Redis is started."""
+    """The Redis of the shared state; without a URL an embedded one is started."""
 
     url: str | None = None
     budget_ms: BudgetMs = BUDGET_US // 1000  # docs/operations.md
-    # What a group does while Redis is away, unless the policy says; those not named: "local".
+    # What a group does while Redis is away, unless the policy says; "local" by default.
     when_away: dict[BackendGroup, WhenAway] = {}
     on_blind: OnBlind = "closed"  # while it has never answered since the start
 
 
 class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long stored responses are kept after they were last used."""
+    """The store of responses, each kept for `ttl_s` after its last use."""
 
     ttl_s: Annotated[int, Meta(ge=1)] = 24 * 3600
 
 
 class ContextConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is done about contexts that grow: docs/context.md."""
+    """The compaction of long contexts (docs/context.md)."""
 
     # Automatic compactions of one conversation; each makes it vaguer. 0: none.
     max_compactions: Annotated[int, Meta(ge=0, le=1000)] = 2
 
 
 class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The decision log: docs/decision-log.md."""
+    """The decision log (docs/decision-log.md)."""
 
     path: str | None = None  # a file of this process's own; None: no log
     max_bytes: Annotated[int, Meta(ge=1 << 16)] = 100 << 20  # then the next file is begun
@@ -80,7 +80,7 @@ class RecordingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdminKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A key to the admin API; `name` signs what is changed with it."""
+    """A key to the admin API; `name` is the author of its changes."""
 
     name: str
     key: Annotated[str, Meta(min_length=8)]
@@ -88,21 +88,19 @@ class AdminKeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who may administer. Without `keys` and `$LANEWISE_ADMIN_KEY` the admin API is off, except
-    that the development key's setup has a development admin key."""
+    """The admin API's keys. Without any the API is off, unless the development key is in use."""
 
     keys: tuple[AdminKeyConfig, ...] | None = None
 
 
 class LedgerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of the usage ledger Redis keeps until it is exported, at some 500 bytes each."""
+    """The size of the usage ledger in Redis, at some 500 bytes per entry."""
 
     max_entries: Annotated[int, Meta(ge=1000, le=10_000_000)] = 100_000
 
 
 class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Keys that are made while the gateway runs. Their peppers: `version:secret`, the current one
-    first, from `$LANEWISE_KEY_PEPPERS` or a file."""
+    """Keys made at run time. Peppers are `version:secret`, the current one first."""
 
     environment: Annotated[str, Meta(pattern="^[a-z0-9]{1,16}$")] = "dev"  # part of every key
     peppers: str | None = None
@@ -111,7 +109,7 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A tenant with its keys. It may use the groups that its tier or `limits` name, no others."""
+    """A tenant with its keys; it may use only groups that its tier or `limits` name."""
 
     id: str
     keys: tuple[Annotated[str, Meta(min_length=8)], ...] = ()
@@ -121,7 +119,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     weight: Weight | None = None  # None: the tier's
 
     def record(self) -> TenantRecord:
-        """The tenant as it would be kept."""
+        """Returns the tenant as a record."""
         return TenantRecord(
             id=self.id,
             tier=self.tier,
@@ -131,11 +129,11 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         )
 
     def tenant(self, tiers: Mapping[str, Tier] = DEFAULT_TIERS) -> Tenant:
-        """The tenant as the router knows it."""
+        """Returns the tenant with its limits resolved."""
         return resolve(self.record(), tiers)
 
 
-# Wide enough that a developer meets them only when testing what they do.
+# Wide enough to be met only by who tests them.
 DEVELOPMENT_TENANT = TenantConfig(
     id="dev",
     keys=(DEVELOPMENT_KEY,),
@@ -148,12 +146,12 @@ DEVELOPMENT_TENANT = TenantConfig(
 
 
 def masked_url(url: str) -> str:
-    """A Redis URL for the log: without user and password, wherever they stand in it."""
+    """Returns a Redis URL without user and password, for logs."""
     return re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"//.*@", "//***@", url))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address; an unknown name counts as public."""
+    """Says whether only this machine reaches the address; an unknown name counts as public."""
     if host == "localhost":
         return True
     try:

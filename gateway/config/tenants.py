@@ -1,4 +1,4 @@
-"""Tiers and tenants: what a tenant may use, from its tier and from what is said of it alone."""
+"""Tiers and tenants: resolves a tenant's limits from its tier's and its own."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
-    """What tenants of a tier share; a group without limits is not theirs to use."""
+    """The limits and weight of a tier; its tenants may not use a group without limits."""
 
     limits: dict[BackendGroup, GroupLimits] = {}
     weight: Weight = 1.0  # share when tenants wait for the same engines
@@ -31,7 +31,7 @@ class TierConfig(Tier, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tenant as it is kept: its tier, and where it differs from it."""
+    """A tenant's tier, and its own limits where they differ."""
 
     id: str
     tier: str
@@ -49,7 +49,7 @@ def _limits(requests_per_min: int, tokens_per_min: int, max_concurrent: int) -> 
     )
 
 
-# Without tiers of its own a configuration has these; the fast engine begins at `pro`.
+# The tiers of a configuration that names none; the fast engine begins at `pro`.
 DEFAULT_TIERS: dict[str, TierConfig] = {
     "free": TierConfig(limits={"deep": _limits(20, 40_000, 2)}),
     "pro": TierConfig(
@@ -63,10 +63,7 @@ DEFAULT_TIERS: dict[str, TierConfig] = {
 
 
 def resolve(record: TenantRecord, tiers: Mapping[str, Tier]) -> Tenant:
-    """The tenant as the router knows it.
-
-    A group whose limits are not whole, because its tier went or changed, is one it may not use.
-    """
+    """Resolves a tenant's limits; a group with incomplete limits is not allowed."""
     tier = tiers.get(record.tier, Tier())
     limits: dict[BackendGroup, GroupLimits] = {}
     for group in (*tier.limits, *(g for g in record.limits if g not in tier.limits)):
@@ -80,7 +77,7 @@ def resolve(record: TenantRecord, tiers: Mapping[str, Tier]) -> Tenant:
 
 
 def fault_of(record: TenantRecord, tiers: Mapping[str, Tier]) -> str | None:
-    """What is wrong with a tenant that is to be kept, and what to do; None if nothing is."""
+    """Returns what is wrong with a tenant, and what to do; None if it is valid."""
     if not TENANT_ID.fullmatch(record.id):
         return f"tenant id {record.id[:80]!r} must be 1 to 64 of a-z, 0-9 and '-'"
     tier = tiers.get(record.tier)
@@ -94,7 +91,7 @@ def fault_of(record: TenantRecord, tiers: Mapping[str, Tier]) -> str | None:
 
 
 def fault_of_tier(name: str, tier: Tier) -> str | None:
-    """What is wrong with a tier that is to be kept; None if nothing is."""
+    """Returns what is wrong with a tier; None if it is valid."""
     if not TIER_NAME.fullmatch(name):
         return f"tier {name[:80]!r} must be 1 to 32 of a-z, 0-9, '_' and '-'"
     for group, limits in tier.limits.items():
@@ -105,7 +102,7 @@ def fault_of_tier(name: str, tier: Tier) -> str | None:
 
 
 def _merged(base: GroupLimits | None, changes: Mapping[str, int | None]) -> GroupLimits | str:
-    """A tier's limits with a tenant's own in their place, or why there are none."""
+    """Merges a tenant's limits into its tier's, or returns why that fails."""
     unknown = sorted(set(changes) - set(GroupLimits.__struct_fields__))
     if unknown:
         known = ", ".join(GroupLimits.__struct_fields__)

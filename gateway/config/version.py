@@ -1,3 +1,3 @@
-"""Which Lanewise this is."""
+"""The version of Lanewise."""
 
 VERSION = "0.1.0"

@@ -1,4 +1,4 @@
-"""The other worker processes of this machine, as one of them sees them.
+"""The channel between the worker processes of this machine, through their supervisor.
 
-Questions go out through the supervisor, and each worker's answer comes back. Read `fleet.py` first.
+Queries go out through the supervisor; each worker's reply comes back. Read `fleet.py` first.
 """

@@ -1,7 +1,6 @@
-"""The line between a supervisor and one of its processes: a socket pair, questions both ways.
+"""The channel between a supervisor and one of its processes: a socket pair, queries both ways.
 
-It ends with either process, however that ends: that is how a worker knows that its supervisor is
-gone, and the other way round.
+It closes when either process ends, which is how the other one notices.
 
 An edge: it uses the event loop, sockets and the log.
 """
@@ -27,7 +26,7 @@ from gateway.fleet.wire import (
 
 logger = logging.getLogger("lanewise")
 
-Answers = Mapping[str, Callable[[], Awaitable[bytes]]]  # by the word that asks
+Answers = Mapping[str, Callable[[], Awaitable[bytes]]]  # by the query's word
 
 
 class ChannelClosed(Exception):  # noqa: N818 - says what is the case
@@ -35,13 +34,13 @@ class ChannelClosed(Exception):  # noqa: N818 - says what is the case
 
 
 class Channel:
-    """One end. `run` reads until the other end closes."""
+    """One end of the channel; `run` reads until the other end closes."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: Answers
     ) -> None:
-        self.serving = asyncio.Event()  # once the other end said so
-        self.farewell: bytes | None = None  # the metrics that it left
+        self.serving = asyncio.Event()  # set when the other end serves
+        self.farewell: bytes | None = None  # the metrics of a worker that ended
         self.answers = answers
         self._reader = reader
         self._writer = writer
@@ -51,12 +50,12 @@ class Channel:
         self._is_over = False
 
     def send(self, frame: Frame) -> None:
-        """Send one; dropped where nobody is left to read it."""
+        """Sends a frame, or drops it if the channel is closed."""
         if not self._writer.is_closing():
             self._writer.write(encoded(frame))
 
     async def leave(self, metrics: bytes) -> None:
-        """Say the last word; returns once it is on its way, or nobody is left to hear it."""
+        """Sends the farewell; returns once it is on its way or the other end is gone."""
         if self._is_over:
             return
         self._writer.transport.set_write_buffer_limits(0)
@@ -65,10 +64,10 @@ class Channel:
             await self._writer.drain()
 
     async def ask(self, word: str, timeout_s: float) -> bytes:
-        """The other end's answer.
+        """Sends a query and returns the reply.
 
         Raises:
-            ChannelClosed: There is none in time.
+            ChannelClosed: There is no reply in time.
         """
         if self._is_over:
             raise ChannelClosed(f"nobody is there to answer {word!r}")
@@ -84,7 +83,7 @@ class Channel:
             del self._asked[number]
 
     async def run(self) -> None:
-        """Take frames until the other end closes; then every question fails."""
+        """Handles frames until the other end closes; then every pending query fails."""
         try:
             while True:
                 self._take(await receive(self._reader))
@@ -116,12 +115,12 @@ class Channel:
     async def _answer(self, ask: Query) -> None:
         try:
             self.send(Reply(ask.id, await self.answers[ask.word]()))
-        except Exception:  # who asked goes on without
+        except Exception:  # the other end goes on without
             logger.exception("%r could not be answered", ask.word)
 
 
 async def receive(reader: asyncio.StreamReader) -> Frame:
-    """The next frame.
+    """Reads the next frame.
 
     Raises:
         ChannelClosed: The other end closed.
@@ -135,12 +134,12 @@ async def receive(reader: asyncio.StreamReader) -> Frame:
 
 
 async def opened(end: socket.socket, answers: Answers) -> Channel:
-    """A channel on one end of a socket pair; `run` is the caller's to start."""
+    """Opens a channel on one end of a socket pair; the caller starts `run`."""
     return Channel(*await asyncio.open_connection(sock=end), answers)
 
 
 async def begun(end: socket.socket) -> tuple[Begin, Channel]:
-    """The worker's end, after its first frame.
+    """Opens the worker's end and reads its first frame.
 
     Raises:
         ChannelClosed: The supervisor is gone already.

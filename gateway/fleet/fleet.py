@@ -1,4 +1,4 @@
-"""The other workers of this machine, as one of them sees them: asked through the supervisor.
+"""Queries the workers of this machine, through their supervisor.
 
 An edge: it calls other edges.
 """
@@ -10,27 +10,27 @@ from gateway.wire.errors import ProtocolError
 
 ASK_TIMEOUT_S = 5.0  # the supervisor waits less for each worker
 METRICS = "metrics of all"
-OF_ALL = {"health": "health of all", "decisions": "decisions of all"}  # what -> what to ask
+OF_ALL = {"health": "health of all", "decisions": "decisions of all"}  # name -> the query's word
 
 
 class Fleet:
-    """One worker's way to all of them, itself included."""
+    """Lets one worker query all workers, itself included."""
 
     def __init__(self, channel: Channel, number: int) -> None:
         self.number = number
         self._channel = channel
 
     async def metrics(self) -> bytes:
-        """The metrics of all, as text.
+        """Returns the metrics of all workers, as text.
 
         Raises:
-            ProtocolError: The supervisor does not answer. The metrics of one worker in place of
-                all would read as a restart.
+            ProtocolError: The supervisor does not answer. One worker's metrics instead of all
+                would look like a restart.
         """
         return await self._ask(METRICS)
 
     async def gather(self, what: str) -> list[bytes]:
-        """What each worker answers to a word of `OF_ALL`; those that do not answer are left out.
+        """Returns the replies to a word of `OF_ALL`, of the workers that answer.
 
         Raises:
             ProtocolError: The supervisor does not answer.

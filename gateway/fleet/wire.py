@@ -1,7 +1,7 @@
-"""What a supervisor and its workers say to each other: msgpack frames, each after its length.
+"""The frames between a supervisor and its workers: msgpack, each after its length.
 
-Either side asks by a word and answers what it is asked; the supervisor begins with `Begin`, a
-worker says `Serving` once it serves, and `Farewell` when it ends as it should.
+The supervisor begins with `Begin`; a worker sends `Serving` once it serves, and `Farewell` when it
+ends normally. Either side may send a `Query`, which the other answers with a `Reply`.
 """
 
 import msgspec
@@ -11,33 +11,33 @@ MAX_FRAME_BYTES = 64 << 20
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
-    """The first frame: what to be."""
+    """Gives a new process its configuration and its role."""
 
     config: bytes  # JSON
     number: int  # 1, 2 and so on; 0: the engines
-    listener: int | None  # a listening socket's file descriptor; None: make one of its own
-    key: str  # to the engines, which are no tenant's
+    listener: int | None  # a listening socket's file descriptor; None: the worker makes one
+    key: str  # to the shared engines
 
 
 class Serving(msgspec.Struct, frozen=True, array_like=True, tag="serving"):
-    """It serves."""
+    """Says that the worker serves."""
 
 
 class Farewell(msgspec.Struct, frozen=True, array_like=True, tag="farewell"):
-    """A worker's last: it ends now."""
+    """Ends a worker's channel, and leaves its metrics."""
 
     metrics: bytes
 
 
 class Query(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """A question, by a word."""
+    """Asks for what a word names."""
 
     id: int
     word: str
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
-    """To the question of that id."""
+    """Answers the query of that id."""
 
     id: int
     body: bytes
@@ -50,12 +50,12 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encoded(frame: Frame) -> bytes:
-    """The frame after its length."""
+    """Encodes a frame, with its length in front."""
     body = _encoder.encode(frame)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def decoded(body: bytes) -> Frame:
-    """A frame without its length."""
+    """Decodes a frame, without its length."""
     frame: Frame = _decoder.decode(body)
     return frame

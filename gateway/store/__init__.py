@@ -1,5 +1,5 @@
 """What outlives a task: stored responses, the usage ledger, the decision log, policies.
 
-Records come in, and are written to Redis or files beside the tasks. Read `response_store.py` and
+Writers that run beside the tasks take records to Redis or files. Read `response_store.py` and
 `ledger.py`.
 """

@@ -1,7 +1,7 @@
-"""Writes the decision log: a thread of its own, so that no disk ever stops a stream.
+"""Writes the decision log in a thread of its own, so that a slow disk never blocks a stream.
 
-Lines wait in a bounded queue; a disk that is too slow loses lines, counted, and nothing else. Files
-are rotated by size: `decisions.jsonl` is the newest, `decisions.jsonl.1` the one before.
+Lines wait in a bounded queue; when it is full, lines are dropped and counted. Files are rotated by
+size: `decisions.jsonl` is the newest, `decisions.jsonl.1` the one before.
 
 An edge: it uses the operating system, threads and the log.
 """
@@ -29,11 +29,11 @@ CLOSE_TIMEOUT_S = 5.0  # for what is queued when the gateway stops
 
 
 class LogInUse(Exception):  # noqa: N818 - says what is the case
-    """Another process writes to that path."""
+    """Another process writes to the path."""
 
 
 class Recorder:
-    """`record` from the event loop; a thread writes. Without a path only the latest are kept."""
+    """Writes decision records to a file, if it has a path, and keeps the latest in memory."""
 
     def __init__(
         self,
@@ -43,10 +43,9 @@ class Recorder:
         keep: int,
         on_recorded: Callable[[Recorded, int], None],
     ) -> None:
-        """
+        """Opens the log: files of `max_bytes`, of which `keep` stay besides the newest.
+
         Args:
-            max_bytes: A file's size before the next one is begun.
-            keep: Files kept besides the newest.
             on_recorded: Counts lines; called from the thread, too.
 
         Raises:
@@ -69,11 +68,11 @@ class Recorder:
 
     @property
     def is_writing(self) -> bool:
-        """Whether there is a log."""
+        """Says whether records are written to a file."""
         return self._thread is not None
 
     def record(self, record: DecisionRecord) -> None:
-        """Keep a record; returns at once, whatever the disk does."""
+        """Takes a record, without waiting for the disk."""
         self.recent.append(record)
         if self._thread is None:
             return
@@ -83,7 +82,7 @@ class Recorder:
             self._on_recorded("dropped", 1)
 
     def close(self) -> None:
-        """Write what is queued and stop; what takes longer than `CLOSE_TIMEOUT_S` is lost."""
+        """Writes what is queued and stops; lines left after `CLOSE_TIMEOUT_S` are lost."""
         if self._thread is None:
             return
         try:
@@ -99,7 +98,7 @@ class Recorder:
         while not ended:
             batch = [self._queue.get()]
             while batch[-1] is not None and len(batch) < MAX_BATCH and not self._queue.empty():
-                batch.append(self._queue.get())  # nobody else takes any
+                batch.append(self._queue.get())  # this thread is the only reader
             ended = batch[-1] is None
             lines = [line for line in batch if line is not None]
             if lines:
@@ -109,7 +108,7 @@ class Recorder:
 
     def _write(self, lines: list[bytes]) -> None:
         try:
-            if self._file.closed:  # it could not be opened again the last time
+            if self._file.closed:  # reopening it failed the last time
                 self._file = _opened(self._path)
             if self._file.tell() >= self._max_bytes:
                 self._rotate()
@@ -124,7 +123,7 @@ class Recorder:
             self._on_recorded("written", len(lines))
 
     def _append(self, content: bytes) -> None:
-        """Write all of it, or take back what was written: no line is left in two."""
+        """Writes all of it, or truncates the file to where it was: no line is left half written."""
         start = self._file.seek(0, io.SEEK_END)
         rest = memoryview(content)
         try:
@@ -146,7 +145,7 @@ class Recorder:
 
 
 def _opened(path: Path) -> io.FileIO:
-    """To append; what tenants do, and may have asked, is for this user alone."""
+    """Opens a file to append, readable by this user alone, since it may hold prompts."""
     return open(path, "ab", buffering=0, opener=partial(os.open, mode=0o600))
 
 
@@ -155,7 +154,7 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 def _lock(path: Path) -> io.BufferedWriter:
-    """Hold the path for this process: two would rotate each other's files away."""
+    """Locks the path, because two processes would rotate each other's files away."""
     held = path.with_name(f"{path.name}.lock").open("wb")
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

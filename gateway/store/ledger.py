@@ -1,13 +1,12 @@
-"""The usage ledger's way into Redis: entries gather, and go out in batches beside the tasks.
+"""Sends the usage ledger's entries to a Redis stream, in batches and beside the tasks.
 
-A batch is numbered and sent until Redis has it; the script appends each number once, so a batch
-that got no answer is sent again without harm. What waits is bounded: when Redis is away for so long
-that `MAX_WAITING` entries wait, later ones are lost, and counted. So is what the stream drops at
-its old end because nobody exported it. A gateway that is killed loses what it had not sent, some
-`FLUSH_S` of work; one that stops sends it first.
+A batch has a number and is retried until Redis has it; the script appends each number once. The
+buffer is bounded: when Redis is away for so long that `MAX_WAITING` entries wait, later ones are
+lost, and counted. Entries that the stream drops because nobody exported them are counted, too. A
+gateway that is killed loses the work of about `FLUSH_S`; one that stops sends it first.
 
-Beside the ledger each tenant has counters of the day, for `GET /v1/usage`. They are approximate: a
-batch that got no answer may count twice.
+Each tenant also has counters of the day, for `GET /v1/usage`. They are approximate: a retried batch
+may count twice.
 
 An edge: it uses the event loop, Redis and the log.
 """
@@ -39,23 +38,23 @@ MAX_BATCH = 500
 MAX_WAITING = 50_000  # some 30 MB
 WRITER_TTL_S = DAY_S
 SPENT_TTL_S = 3 * DAY_S
-CLOSE_S = 3.0  # at the end, without Redis having taken anything
-MAX_CLOSE_WAITS = 5  # of those: whoever stops a gateway does not wait for ever
+CLOSE_S = 3.0  # when stopping, between two looks at whether Redis takes anything
+MAX_CLOSE_WAITS = 5  # of `CLOSE_S`
 
 _SCRIPT = resources.files(__package__).joinpath("ledger.lua").read_text()
 
 
 class Ledger:
-    """`add` is synchronous and never waits; `run` sends what gathers."""
+    """Buffers entries (`add`, which never waits) and sends them (`run`)."""
 
     def __init__(self, redis: Redis, *, max_entries: int) -> None:
-        """`max_entries`: of the stream, beyond which the oldest are dropped."""
+        """Bounds the stream to `max_entries`; beyond that the oldest are dropped."""
         self._redis = redis
         self._append: Any = redis.register_script(_SCRIPT)
         self._max_entries = max_entries
         self._writer = f"lw1:{{ledger}}:w:{secrets.token_hex(8)}"
         self._waiting: deque[bytes] = deque()
-        self._batch: list[bytes] = []  # on its way, until Redis has it
+        self._batch: list[bytes] = []  # sent until Redis has it
         self._number = 1  # the batch's
         self._spent: dict[str, Counter[str]] = {}  # counters' key -> what to add
         self._added = asyncio.Event()
@@ -65,7 +64,7 @@ class Ledger:
 
     @property
     def report(self) -> LedgerReport:
-        """How it stands."""
+        """Returns the counts for metrics."""
         return LedgerReport(
             len(self._waiting) + len(self._batch),
             self._num_entries,
@@ -75,7 +74,7 @@ class Ledger:
         )
 
     def add(self, entry: LedgerEntry) -> None:
-        """Take an entry; it goes out soon."""
+        """Buffers an entry; counts it as lost if the buffer is full."""
         if len(self._waiting) >= MAX_WAITING:
             self._num_lost += 1
             return
@@ -85,7 +84,7 @@ class Ledger:
         self._added.set()
 
     async def run(self) -> None:
-        """Send for ever; cancel it to stop, then `close`."""
+        """Sends until cancelled; call `close` afterwards."""
         while True:
             await self._added.wait()
             await asyncio.sleep(FLUSH_S)
@@ -95,7 +94,7 @@ class Ledger:
                 await asyncio.sleep(RETRY_S)
 
     async def flush(self) -> bool:
-        """Send what waits; whether Redis took it all. Cancelled, it is sent the next time."""
+        """Sends what is buffered; returns whether Redis took it all. Cancelling loses nothing."""
         async with self._sending:
             try:
                 while self._waiting or self._batch:
@@ -116,7 +115,7 @@ class Ledger:
         return True
 
     async def close(self) -> None:
-        """Send the rest for as long as Redis takes some of it; say what could not be sent."""
+        """Sends the rest for as long as Redis takes some of it; logs what is lost."""
         sending = asyncio.create_task(self._send_rest())
         for _ in range(MAX_CLOSE_WAITS):
             number = self._number
@@ -133,7 +132,7 @@ class Ledger:
         await asyncio.wait((sending,), timeout=CLOSE_S)
 
     async def _send_rest(self) -> None:
-        while not await self.flush():  # noqa: ASYNC110 - Redis tells nobody it is back
+        while not await self.flush():  # noqa: ASYNC110 - Redis does not say when it is back
             await asyncio.sleep(FLUSH_S)
 
     async def _send_batch(self) -> None:
@@ -170,7 +169,7 @@ class Ledger:
             raise
 
     async def spent(self, tenant_id: str, now_s: int) -> dict[str, int]:
-        """A tenant's counters of this UTC day.
+        """Returns a tenant's counters of this UTC day.
 
         Raises:
             RedisError, OSError: Redis does not answer.
@@ -181,7 +180,7 @@ class Ledger:
 
 @asynccontextmanager
 async def open_ledger(redis: Redis, config: LedgerConfig) -> AsyncIterator[Ledger]:
-    """A ledger that sends; at the end it sends the rest."""
+    """Opens a ledger whose sender runs until the context ends; then sends the rest."""
     ledger = Ledger(redis, max_entries=config.max_entries)
     sender = asyncio.create_task(ledger.run())
     try:
@@ -192,5 +191,5 @@ async def open_ledger(redis: Redis, config: LedgerConfig) -> AsyncIterator[Ledge
 
 
 def spent_key(tenant_id: str, now_s: int) -> str:
-    """Where a tenant's counters of a day are; days are counted from 1970, in UTC."""
+    """Returns the Redis key of a tenant's counters of a UTC day."""
     return f"lw1:{{{tenant_id}}}:spent:{now_s // DAY_S}"

@@ -1,4 +1,4 @@
-"""The usage ledger's entries: one for each settled task, with a line for each backend it used."""
+"""The usage ledger's entries: one per settled task, with a line per backend."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ DAY_S = 86_400
 
 
 class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task used of one backend."""
+    """A task's usage of one backend."""
 
     backend: str
     group: BackendGroup
@@ -29,7 +29,7 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A settled task; its id makes an entry the same wherever it is seen."""
+    """The usage of a settled task; entries with the same id are the same."""
 
     task_id: str
     tenant_id: str
@@ -55,7 +55,7 @@ def entry_of(
     ended_s: int,
     duration_us: int,
 ) -> LedgerEntry:
-    """The entry of a task. `used` by backend; one of the route that is not in it used nothing."""
+    """Makes a task's entry. `used` is by backend; the route's other backends used nothing."""
     usages = dict.fromkeys(chosen.backends, Usage()) | dict(used)
     lines = tuple(_line(infos[name], usage, weights) for name, usage in usages.items())
     return LedgerEntry(
@@ -85,7 +85,7 @@ def _line(info: BackendInfo, usage: Usage, weights: Weights) -> LedgerLine:
     )
 
 
-# An export's columns, in order. A task has a row for each backend it used.
+# An export's columns, in order; a task has a row per backend.
 COLUMNS: dict[str, type] = {
     **dict.fromkeys(("task_id", "tenant_id", "key_id", "tier", "route", "outcome"), str),
     "ended_at": str,
@@ -99,7 +99,7 @@ COLUMNS: dict[str, type] = {
 
 
 def rows_of(entry: LedgerEntry) -> list[dict[str, str | int | bool]]:
-    """An entry as an export's rows."""
+    """Returns an entry as rows of an export."""
     shared = msgspec.structs.asdict(entry)
     shared["ended_at"] = datetime.fromtimestamp(entry.ended_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return [
@@ -109,7 +109,7 @@ def rows_of(entry: LedgerEntry) -> list[dict[str, str | int | bool]]:
 
 
 def spent_of(entry: LedgerEntry) -> Counter[str]:
-    """What an entry adds to its tenant's counters of the day, in all and by group."""
+    """Returns what an entry adds to its tenant's counters of the day."""
     spent = Counter(tasks=1)
     for line in entry.lines:
         spent["input_tokens"] += line.input_tokens

@@ -1,7 +1,6 @@
-"""A Parquet file being written. It needs pyarrow, which most installations do not have.
+"""Writes a Parquet file with pyarrow, an optional package.
 
-So this imports by name, when a file is begun: pyarrow is an extra, and takes a
-tenth of a second that no other command should wait for.
+It imports by name, when a file is opened, since that takes a tenth of a second.
 
 An edge: it calls other edges.
 """
@@ -19,13 +18,13 @@ class ParquetUnavailable(Exception):  # noqa: N818 - says what is the case, as T
 
 
 class ParquetFile:
-    """Rows go out in row groups; what was not left by the end of the context is no Parquet file."""
+    """Writes rows in row groups; the file is valid only after the context has ended."""
 
     def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
-        """`columns`: name -> str, int or bool.
+        """Opens the file; `columns` maps names to str, int or bool.
 
         Raises:
-            ParquetUnavailable: There is no pyarrow.
+            ParquetUnavailable: Pyarrow is not installed.
         """
         pyarrow = self._pyarrow = _load("pyarrow")
         kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_()}
@@ -46,16 +45,16 @@ class ParquetFile:
         self._writer.close()
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append a row group."""
+        """Appends a row group."""
         if rows:
             self._writer.write_table(self._pyarrow.Table.from_pylist(rows, schema=self._schema))
 
     @staticmethod
     def column(path: Path, name: str) -> list[Any] | None:
-        """What a finished file holds in a column; None if there is no file.
+        """Reads a column of a finished file; returns None if there is no file.
 
         Raises:
-            ParquetUnavailable: There is no pyarrow.
+            ParquetUnavailable: Pyarrow is not installed.
         """
         if not path.exists():
             return None

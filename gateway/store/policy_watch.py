@@ -1,8 +1,8 @@
-"""Keeps a gateway on the policy in force: follows the store, and survives without it.
+"""Keeps a gateway on the active policy by following the policy store.
 
-A change is taken within a moment of its announcement, or at the next poll. Whatever goes wrong (the
-store is away, has lost everything, or holds a document that this gateway cannot read), the last
-good policy stays in force. Each change is one assignment between two tasks: no stream notices.
+A change is loaded when it is announced, or at the next poll. If the store is away, has lost its
+data, or holds a document that this gateway cannot read, the last good policy stays in force. Each
+change is one assignment, which no running stream notices.
 
 An edge: it uses the event loop, the operating system and the log.
 """
@@ -36,7 +36,7 @@ Reload = Literal["ok", "invalid", "unavailable"]
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):
-    """The policies that decide, and the one that only watches."""
+    """The policy that decides and the shadow policy, with their versions."""
 
     policy: Policy
     version: int = 0  # of the store; 0: the configured policy
@@ -46,14 +46,12 @@ class InForce(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _LastGood(msgspec.Struct, frozen=True):
-    """What is kept on disk."""
-
     version: int
-    content: str  # base64: a document's bytes are signed by their hash, so they stay as they are
+    content: str  # base64, since the document's hash is of its exact bytes
 
 
 class PolicyWatch:
-    """Follows the store while `run` runs; `current` is what is in force."""
+    """Follows the policy store; `current` holds the policies in force."""
 
     def __init__(
         self,
@@ -64,7 +62,7 @@ class PolicyWatch:
         on_change: Callable[[InForce], None],
         on_reload: Callable[[Reload], None],
     ) -> None:
-        """`cache`: where the last good policy is kept for a start without the store."""
+        """Keeps the last good policy in `cache`, for a start without the store."""
         self.store = store
         self.current = InForce(policy=configured)
         self.highest = 0  # version ever seen
@@ -76,23 +74,23 @@ class PolicyWatch:
         self._complaint = ""  # logged once, not with every poll
 
     async def start(self) -> None:
-        """Find what is in force; without an answer from the store, the last good policy."""
+        """Loads the policy in force or, if the store does not answer, the last good one."""
         if not await self.refresh() or self._seen.revision == 0:
             await self._restore()
         self._on_change(self.current)
 
     async def run(self) -> None:
-        """Follow the store for ever; cancel it to stop."""
+        """Follows the store until cancelled."""
         async with contextlib.aclosing(self.store.changes(POLL_S)) as changes:
             async for _ in changes:
                 await self.refresh()
 
     async def refresh(self) -> bool:
-        """Take what the store says now; whether it answered with something that can be taken."""
+        """Loads the store's state; returns false if it does not answer or is not valid."""
         try:
             state = await self.store.state()
             self.highest = max(self.highest, state.last)
-            # Revision 0: nobody has changed anything yet, or the store has lost what it knew.
+            # Revision 0: nothing was ever changed, or the store has lost its data.
             if state.revision and _pointers(state) != _pointers(self._seen):
                 await self._take(state)
                 self._seen = state
@@ -106,10 +104,7 @@ class PolicyWatch:
         return True
 
     async def _take(self, state: State) -> None:
-        """Load both versions, then put them in force together.
-
-        They are read in a thread: a document of the largest size takes part of a second.
-        """
+        """Loads both versions, in a thread since parsing may take part of a second."""
         policy, content = self.configured, None
         if state.active:
             _, content = await self.store.load(state.active)
@@ -138,7 +133,7 @@ class PolicyWatch:
             logger.warning("policy %s stays in force: %s", version, complaint)
 
     async def _keep(self, version: int, content: bytes | None) -> None:
-        """Write the last good policy down; a failure costs a start without the store."""
+        """Writes the last good policy to disk; a failure is logged only."""
         if self._cache is None:
             return
         kept = None
@@ -159,7 +154,7 @@ class PolicyWatch:
             policy = read_version(kept.version, base64.b64decode(kept.content, validate=True))
         except FileNotFoundError:
             return
-        except (OSError, ValueError) as error:  # ValueError: not ours, or no valid policy any more
+        except (OSError, ValueError) as error:  # ValueError: damaged, or not a valid policy
             logger.warning("policy_cache %s cannot be used: %s", self._cache, error)
             return
         self.highest = max(self.highest, kept.version)
@@ -168,12 +163,12 @@ class PolicyWatch:
 
 
 def _pointers(state: State) -> tuple[int, int, int]:
-    """What changes with what is in force; a store that forgot may count its revisions anew."""
+    """Returns what to compare: a store that lost its data restarts its revisions."""
     return state.revision, state.active, state.shadow
 
 
 def _write(path: Path, content: bytes | None) -> None:
-    """Replace a file whole, so that a crash leaves the old one or the new one."""
+    """Replaces a file atomically; None deletes it."""
     if content is None:
         path.unlink(missing_ok=True)
         return

@@ -1,4 +1,4 @@
-"""What the store's writers report of themselves, for metrics."""
+"""Reports of the store's writers, from which metrics are made."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ Recorded = Literal["written", "dropped", "failed"]  # what became of a line of t
 
 
 class LedgerReport(msgspec.Struct, frozen=True):
-    """How the usage ledger stands."""
+    """The counts of the usage ledger."""
 
     num_waiting: int = 0  # in this process
     num_entries: int = 0  # in the stream, as last seen

@@ -1,9 +1,8 @@
-"""Stored responses in Redis: what `store: true` keeps, for any socket and for HTTP.
+"""Keeps responses with `store: true` in Redis, for every connection and for HTTP.
 
-One record per response holds its JSON, its own input and output items, and the ids of the stored
-responses it continues. A context is read back in two round trips, however long the chain: the
-record, then its ancestors in one MGET. Keys of one tenant share a hash tag, so that works on a
-Cluster too; a tenant never finds another's responses, since its id is part of the key.
+A response's record holds its JSON, its own input and output items, and its ancestors' ids. A
+context is read in two round trips: the record, then its ancestors in one MGET. A tenant's keys
+share a hash tag, so that MGET works on a Cluster, too; tenants cannot see each other's responses.
 
 Records expire; under memory pressure Redis may drop them earlier (`volatile-lru`). Continuing or
 reading a dropped one answers "not found", and the official clients then resend the full context.
@@ -23,21 +22,21 @@ from backends.contract import ContextItem
 from gateway.wire.errors import ProtocolError
 from gateway.wire.stored_response import Context, Lineage, StoredResponse
 
-# A process says once a second that a background response runs there: ten missed, and it is gone.
+# A process renews its background responses' keys once a second; ten missed, and it is gone.
 RUNS_TTL_S = 10
 
 
 class ResponseStore:
-    """Each method is one or two round trips with the client's timeout.
+    """Stores and loads responses, in one or two round trips per call; cancelling is safe.
 
     Raises:
-        ProtocolError: `server_is_overloaded` where Redis does not answer; cancelling is safe.
+        ProtocolError: `server_is_overloaded` if Redis does not answer.
     """
 
     def __init__(
         self, redis: Redis, ttl_s: int, is_reachable: Callable[[], bool] = lambda: True
     ) -> None:
-        """`is_reachable`: false while it is known that asking would be waiting in vain."""
+        """Keeps responses for `ttl_s`; calls fail at once while `is_reachable()` is false."""
         self._client = redis
         self._is_reachable = is_reachable
         self._ttl_s = ttl_s
@@ -53,7 +52,7 @@ class ResponseStore:
     async def save(
         self, tenant_id: str, response_id: str, stored: StoredResponse, *, only_new: bool = False
     ) -> None:
-        """Keep it, and its ancestors as long; `only_new` leaves an existing record alone."""
+        """Stores a response and renews its ancestors; `only_new` keeps an existing record."""
         record = self._encoder.encode(stored)
         with _UNAVAILABLE:
             pipe = self._redis.pipeline(transaction=False)
@@ -63,7 +62,7 @@ class ResponseStore:
             await pipe.execute()
 
     async def load(self, tenant_id: str, response_id: str) -> StoredResponse | None:
-        """The record, or None."""
+        """Returns the record, or None if there is none."""
         with _UNAVAILABLE:
             found: Any = await self._redis.get(_key(tenant_id, response_id))
         return None if found is None else self._decoder.decode(found)
@@ -71,10 +70,7 @@ class ResponseStore:
     async def note_feedback(
         self, tenant_id: str, response_id: str, feedback: bytes
     ) -> tuple[bool, bytes]:
-        """Keep what a client said of a response, as long as responses are kept.
-
-        The first word stays: returns whether this is it, and what it is.
-        """
+        """Keeps the first feedback on a response; returns whether this is it, and what is kept."""
         key = f"{_key(tenant_id, response_id)}:feedback"
         with _UNAVAILABLE:
             pipe = self._redis.pipeline(transaction=False)
@@ -84,7 +80,7 @@ class ResponseStore:
         return bool(replies[0]), feedback if replies[1] is None else bytes(replies[1])
 
     async def beat(self, tenant_id: str, response_ids: list[str]) -> list[str]:
-        """Say that these responses run in this process; returns those asked to be cancelled."""
+        """Renews the keys of responses that run here; returns those to be cancelled."""
         keys = [_key(tenant_id, response_id) for response_id in response_ids]
         with _UNAVAILABLE:
             pipe = self._redis.pipeline(transaction=False)
@@ -96,23 +92,23 @@ class ResponseStore:
         return [response_id for response_id, flag in asked if flag is not None]
 
     async def runs(self, tenant_id: str, response_id: str) -> bool:
-        """Whether some process has lately said that this response runs there."""
+        """Says whether this response runs in some process."""
         with _UNAVAILABLE:
             return bool(await self._redis.exists(f"{_key(tenant_id, response_id)}:runs"))
 
     async def ask_cancel(self, tenant_id: str, response_id: str) -> None:
-        """Ask whichever process runs this response to stop it."""
+        """Asks the process that runs this response to stop it."""
         with _UNAVAILABLE:
             key = f"{_key(tenant_id, response_id)}:cancel"
             await self._redis.set(key, b"1", ex=RUNS_TTL_S)
 
     async def delete(self, tenant_id: str, response_id: str) -> bool:
-        """Forget it: whether there was one. What continues it can be read, not continued."""
+        """Deletes a response and returns whether it existed; its successors can still be read."""
         with _UNAVAILABLE:
             return bool(await self._redis.delete(_key(tenant_id, response_id)))
 
     async def context(self, tenant_id: str, response_id: str) -> Context | None:
-        """The whole conversation up to and including a response; None if any of it is gone."""
+        """Loads the conversation up to a response; None if any of it is gone."""
         last = await self.load(tenant_id, response_id)
         if last is None or not last.can_continue:
             return None
@@ -126,7 +122,7 @@ class ResponseStore:
         return Context(items, last.backend, lineage)
 
     async def input_items(self, tenant_id: str, response_id: str) -> tuple[ContextItem, ...] | None:
-        """What the model saw as input: ancestors' items, then its own; None if it is not stored."""
+        """Loads the input that the model saw, ancestors first; None if it is not stored."""
         last = await self.load(tenant_id, response_id)
         if last is None:
             return None
@@ -150,7 +146,7 @@ def _key(tenant_id: str, response_id: str) -> str:
 
 
 class _AsProtocolError:
-    """Turns an error of Redis into one that clients know. Made once: each task passes through."""
+    """Turns an error of Redis into a protocol error. Made once, since each task uses it."""
 
     def __enter__(self) -> None:
         pass

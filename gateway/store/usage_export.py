@@ -1,17 +1,16 @@
-"""Drains the usage ledger into a file, each entry exactly once, whatever happens in between.
+"""Drains the usage ledger into a file, each entry exactly once, even if an export is interrupted.
 
-A consumer group hands every entry to one file: the file's consumer. What was handed out and is not
-acknowledged yet is handed to the same file again, never to another. Beside the file a checkpoint
-says how far it is good: the consumer's name, the last batch in it, and its size. A batch goes like
-this, and may be cut anywhere:
+Each file is a consumer of a Redis consumer group, so that an entry goes to one file only. Beside
+the file is a checkpoint with the consumer's name, the last batch's ids and the file's size. A batch
+takes four steps:
 
-1. Redis hands out entries (they are pending for this file now);
+1. Redis delivers entries (they are pending for this file now);
 2. their rows are appended and flushed to the disk;
-3. the checkpoint is replaced by one that counts them, in one rename;
-4. Redis acknowledges and deletes them.
+3. the checkpoint is replaced by one that includes them, in one rename;
+4. the entries are acknowledged and deleted in Redis.
 
-Cut before 3, the file is truncated to its checkpoint and the pending entries come again; cut after
-3, those that the checkpoint counts are only acknowledged. Parquet cannot be appended to: there the
+After a crash before 3, the file is truncated to its checkpoint and the pending entries come again;
+after 3, those in the checkpoint are only acknowledged. Parquet cannot be appended to: there the
 whole file is written under another name, and its rename is step 3.
 
 An edge: it uses the operating system, sockets and Redis.
@@ -38,51 +37,51 @@ from gateway.store.parquet import ParquetFile
 
 GROUP = "export"
 BATCH = 1_000
-NEW = ">"  # to Redis: entries that nobody was handed yet
+NEW = ">"  # to Redis: entries that no consumer has
 
 Row = dict[str, str | int | bool]
-Batch = dict[str, LedgerEntry | None]  # by ids in the stream; None: gone from it
+Batch = dict[str, LedgerEntry | None]  # by ids in the stream; None: dropped from it
 
 
 class ExportError(Exception):
-    """Why nothing can be exported, and what to do."""
+    """The file cannot be used; the message says why, and what to do."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """How far a file is good."""
+    """The part of a file that is complete."""
 
     consumer: str
-    ids: frozenset[str] = frozenset()  # the last batch in it: these alone may be pending still
+    ids: frozenset[str] = frozenset()  # of the last batch, which may still be pending
     size_bytes: int = 0
 
 
 class Summary(msgspec.Struct):
-    """What an export did."""
+    """The result of an export."""
 
     num_entries: int = 0
     num_rows: int = 0
-    num_dropped: int = 0  # handed out, but gone from the stream before they were read
+    num_dropped: int = 0  # dropped from the stream before they were read
     num_elsewhere: int = 0  # pending for other files
     elsewhere: list[str] = []
 
 
 class Source:
-    """The ledger as one consumer sees it."""
+    """Reads the ledger as one consumer of its group."""
 
     def __init__(self, redis: Redis, consumer: str) -> None:
         self._redis = redis
         self.consumer = consumer
 
     async def join(self) -> None:
-        """Make the group if there is none yet."""
+        """Creates the consumer group if there is none."""
         try:
             await self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
         except ResponseError as error:
-            if "BUSYGROUP" not in str(error):  # it is there
+            if "BUSYGROUP" not in str(error):  # it exists
                 raise
 
     async def batches(self, *, with_new: bool = True) -> AsyncIterator[Batch]:
-        """What is pending for this consumer, then what is new, some at a time."""
+        """Yields batches of entries pending for this consumer, then of new ones."""
         after = "0"
         while True:
             found: Any = await self._redis.xreadgroup(
@@ -97,7 +96,7 @@ class Source:
                 after = handed[-1][0].decode() if handed else NEW
 
     async def acknowledge(self, ids: list[str]) -> None:
-        """These are in the file for good: forget them."""
+        """Acknowledges and deletes entries that are safely in the file."""
         pipe = self._redis.pipeline(transaction=True)
         for start in range(0, len(ids), BATCH):
             pipe.xack(STREAM, GROUP, *ids[start : start + BATCH])
@@ -105,7 +104,7 @@ class Source:
         await pipe.execute()
 
     async def adopt(self, other: str) -> None:
-        """Take what is pending for another file, which may have some of it."""
+        """Claims the entries pending for another file, which may already hold some of them."""
         while True:
             found: Any = await self._redis.xpending_range(
                 STREAM, GROUP, min="-", max="+", count=BATCH, consumername=other
@@ -116,7 +115,7 @@ class Source:
             await self._redis.xclaim(STREAM, GROUP, self.consumer, 0, ids, justid=True)
 
     async def finish(self, summary: Summary) -> None:
-        """Leave the group if nothing is pending here; note what is for others."""
+        """Leaves the group if nothing is pending here; notes entries pending for other files."""
         consumers: Any = await self._redis.xinfo_consumers(STREAM, GROUP)
         for consumer in consumers:
             name = consumer["name"].decode()
@@ -133,11 +132,11 @@ def _entry(fields: dict[bytes, bytes] | None) -> LedgerEntry | None:
 
 
 async def export(redis: Redis, out: Path, *, adopt: str | None = None) -> Summary:
-    """Drain the ledger into `out`, a `.csv` that is appended to or a `.parquet` that is new.
+    """Drains the ledger into `out`, a `.csv` that is appended to or a new `.parquet`.
 
     Raises:
-        ExportError: The file cannot be used, and why.
-        OSError, RedisError: It was cut; run it again for the same file.
+        ExportError: The file cannot be used.
+        OSError, RedisError: The export was interrupted; run it again for the same file.
     """
     if out.suffix not in (".csv", ".parquet"):
         raise ExportError(f"--out {out}: expected a file ending in .csv or .parquet")
@@ -157,7 +156,7 @@ async def export(redis: Redis, out: Path, *, adopt: str | None = None) -> Summar
 
 
 def _begin(out: Path, *, may_go_on: bool) -> Checkpoint:
-    """The file's checkpoint, or its first."""
+    """Reads the file's checkpoint, or writes its first."""
     path = _checkpoint_path(out)
     with contextlib.suppress(FileNotFoundError):
         content = path.read_bytes()
@@ -180,7 +179,7 @@ def _begin(out: Path, *, may_go_on: bool) -> Checkpoint:
 async def _export_csv(source: Source, out: Path, checkpoint: Checkpoint, summary: Summary) -> None:
     with out.open("ab") as file:
         size_bytes = file.tell()
-        if size_bytes == 0:  # new, or moved away by who rotates it
+        if size_bytes == 0:  # new, or moved away by log rotation
             checkpoint = msgspec.structs.replace(checkpoint, size_bytes=0)
         if size_bytes < checkpoint.size_bytes:
             raise ExportError(
@@ -215,7 +214,7 @@ async def _export_parquet(source: Source, out: Path, summary: Summary) -> None:
         _sync(partial)
         partial.replace(out)
         _sync(out.parent)
-    else:  # cut between the rename and the end: what is pending was written, unless it was lost
+    else:  # interrupted after the rename: acknowledge the pending entries that it holds
         tasks = set(written)
         async for batch in source.batches(with_new=False):
             ids += [name for name, e in batch.items() if e is None or e.task_id in tasks]
@@ -246,7 +245,7 @@ def _csv_lines(rows: list[Row]) -> bytes:
 
 
 def _write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Replace it whole: a reader finds the old one or the new one, also after a power cut."""
+    """Replaces the checkpoint atomically, even if the power fails."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(msgspec.json.encode(checkpoint))
     _sync(fresh)
@@ -264,7 +263,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """One export per file at a time; the kernel frees it when the process ends."""
+    """Allows one export per file at a time; the kernel releases it if the process dies."""
     path = out.with_name(f".{out.name}.lock")
     with path.open("wb") as lock:
         try:

@@ -1,4 +1,4 @@
-"""A WebSocket as ASGI gives it, with the ways past ASGI to its transport.
+"""An ASGI WebSocket, with direct access to its transport.
 
 An edge: it calls other edges.
 """
@@ -14,7 +14,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class AsgiSocket:
-    """One connection: `accept`, `deny` or `close` comes first."""
+    """One connection; call `accept`, `deny` or `close` first."""
 
     __slots__ = ("_receive", "_send", "abort", "take_by", "write", "write_now")
 
@@ -22,31 +22,31 @@ class AsgiSocket:
         self._receive = receive
         self._send = cast("Callable[[dict[str, Any]], Awaitable[None]]", send)
         state: Mapping[str, Any] = scope["state"]
-        # Each as `SocketProtocol` has it.
+        # These are methods of `SocketProtocol`.
         self.abort: Callable[[], None] = state[ABORT]
         self.write: Callable[..., Awaitable[None]] = state[WRITE]
         self.write_now: Callable[..., bool] = state[WRITE_NOW]
         self.take_by: Callable[[Taker | None], None] = state[TAKE_BY]
 
     async def accept(self, headers: Headers = ()) -> None:
-        """Open the socket, with headers of our own in the answer."""
+        """Accepts the handshake, with headers of ours in the response."""
         await self._receive()  # "websocket.connect"
         await self._send({"type": "websocket.accept", "headers": headers})
 
     async def deny(self, status: int, headers: Headers, body: bytes) -> None:
-        """Answer with HTTP instead (the ASGI extension `websocket.http.response`)."""
+        """Refuses the handshake with an HTTP response."""
         start = {"type": "websocket.http.response.start", "status": status, "headers": headers}
         await self._send(start)
         await self._send({"type": "websocket.http.response.body", "body": body})
 
     async def receive(self) -> dict[str, Any]:
-        """The next message, or the disconnect. Cancelling takes none."""
+        """Returns the next message, or the disconnect. Cancelling loses none."""
         return cast("dict[str, Any]", await self._receive())
 
     async def close(self, code: int = 1000, reason: str = "") -> None:
-        """Say goodbye; before `accept`, turn away with a bare 403.
+        """Closes the socket; before `accept`, refuses it with a bare 403.
 
         Raises:
-            OSError, RuntimeError: It is closed already.
+            OSError, RuntimeError: It is already closed.
         """
         await self._send({"type": "websocket.close", "code": code, "reason": reason})

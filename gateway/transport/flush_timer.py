@@ -1,8 +1,8 @@
-"""When gathered text is flushed: for all connections of the process together.
+"""Flushes buffered text, with one timer for all connections of the process.
 
-Events cost by their number, hardly by their length. So text gathers between two flushes, and the
-pause grows with what a flush costs: with few streams it is a few milliseconds, with a thousand
-fast ones at most `LONGEST_S`. A flush lets other work run every few milliseconds.
+Events cost by their number, hardly by their length. So text is buffered between two flushes, and
+the pause grows with the cost of a flush: a few milliseconds with few streams, at most `LONGEST_S`
+with a thousand fast ones. A flush yields to other work every few milliseconds.
 
 An edge: it uses the event loop and the clock.
 """
@@ -16,31 +16,31 @@ from backends.drive.pacing import pause
 
 INTERVAL_S = 0.008
 LONGEST_S = 0.04  # between two flushes, unless the configured interval is longer
-COST_RATIO = 9  # of the pause to what a flush took: flushes take at most a tenth of the time
-SLICE_S = 0.004  # of a flush, before other work has its turn
+COST_RATIO = 9  # of the pause to the flush, which so takes at most a tenth of the time
+SLICE_S = 0.004  # of a flush, before it yields
 
 
 class Flushing(Protocol):
-    """Something whose text waits to be flushed."""
+    """An object with buffered text to flush."""
 
     def flush_due(self) -> None: ...
 
 
 class FlushTimer:
-    """See the module. Works on the loop that `add` is called in."""
+    """Calls `flush_due` of what was added, on the event loop that `add` is called in."""
 
     def __init__(self, interval_s: float = INTERVAL_S, longest_s: float = LONGEST_S) -> None:
-        """`interval_s`: how long text gathers at least, the first of a response excepted."""
+        """Buffers text for at least `interval_s`, except a response's first."""
         self._interval_s = interval_s
         self._longest_s = max(interval_s, longest_s)
         self._waiting: dict[Flushing, None] = {}  # for the next flush
-        self._current: deque[Flushing] = deque()  # not reached by this one yet
+        self._current: deque[Flushing] = deque()  # not flushed yet by this one
         self._is_scheduled = False
         self._began_s = self._cost_s = 0.0  # of the last flush
         self._next_s = 0.0  # the earliest time of the next
 
     def add(self, flushing: Flushing) -> None:
-        """Include it in the next flush; harmless if it is."""
+        """Adds an object to the next flush; adding it twice is harmless."""
         self._waiting[flushing] = None
         if not self._is_scheduled:
             self._schedule()
@@ -57,7 +57,6 @@ class FlushTimer:
         self._go_on()
 
     def _go_on(self) -> None:
-        """A slice of the flush."""
         began_s = now_s = perf_counter()
         while self._current and now_s - began_s < SLICE_S:
             self._current.popleft().flush_due()

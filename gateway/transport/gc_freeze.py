@@ -1,17 +1,17 @@
-"""Keeps the garbage collector from going through ten thousand idle sockets again and again.
+"""Keeps the garbage collector from scanning ten thousand idle sockets again and again.
 
-A full collection looks at every object that lives, a tenth of a second per million, and nothing
-streams meanwhile. Sockets live for an hour and hold some seventy objects each. So those that are
-open are frozen, a few hundred at a time as they come: the collector leaves them out, and reference
-counts free them when they close. Before that only the youngest objects are searched, in two
-milliseconds: in a storm of reconnects everything else is new, and lives.
+A full collection scans every live object, a tenth of a second per million, and blocks all streams.
+Sockets live for an hour and hold some seventy objects each. So open sockets are frozen, a few
+hundred at a time: the collector skips them, and reference counts free them when they close. Before
+a freeze only the youngest objects are collected, in two milliseconds, since nearly everything that
+is new in a storm of reconnects is alive.
 
-What dies in a cycle after it was frozen is found only when all are thawed, which takes a full
-collection and happens once more sockets are gone than live, and many. Tasks and sockets leave no
-cycles, so that little is lost until then.
+A cycle that becomes garbage after it was frozen is found only when all objects are unfrozen. That
+takes a full collection, and happens once many sockets have closed, and more than are open. Tasks
+and sockets leave no cycles, so little is lost until then.
 
-What closed TLS sockets held is free, but stays with the process: OpenSSL's pieces and uvloop's
-buffers of 256 KiB leave holes in the heap that glibc gives back only when asked (malloc_trim(3)).
+The memory of closed TLS sockets is free, but stays with the process: OpenSSL's allocations and
+uvloop's buffers of 256 KiB leave holes that glibc returns only when asked (malloc_trim(3)).
 
 An edge: it uses the event loop.
 """
@@ -20,30 +20,30 @@ import asyncio
 import ctypes
 import gc
 
-MIN_FREEZE = 200  # sockets; they hold fewer objects than two young generations
+MIN_FREEZE = 200  # sockets; their objects fill less than two young generations
 MIN_THAW = 10_000
-MIN_TRIM = 1_000  # to give back what a thousand TLS sockets held takes 5 to 9 ms
+MIN_TRIM = 1_000  # trimming after a thousand TLS sockets takes 5 to 9 ms
 
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; others have none
 
 
 class SocketAges:
-    """Which step is due, from how many sockets came and went. Pure: the two below act on it."""
+    """Counts sockets to decide which step is due. Pure: the two functions below act on it."""
 
     def __init__(self) -> None:
-        self.age = 0  # of the sockets that open now; a freeze ends it
+        self.age = 0  # the generation of new sockets; each freeze begins another
         self.num_young = 0  # open, and not frozen
         self.num_frozen = 0  # open, and frozen
         self.num_dead = 0  # closed after they were frozen
         self.num_closed = 0  # since the last trim
 
     def opened(self) -> int:
-        """One has; returns its age, to be told when it closes."""
+        """Counts an opened socket; returns its generation, which `closed` takes."""
         self.num_young += 1
         return self.age
 
     def closed(self, age: int) -> None:
-        """One has, that opened in that age."""
+        """Counts a closed socket of that generation."""
         self.num_closed += 1
         if age == self.age:
             self.num_young -= 1
@@ -52,14 +52,14 @@ class SocketAges:
             self.num_dead += 1
 
     def freeze_due(self) -> bool:
-        """Whether it should be done now; it is taken as done."""
+        """Says whether to freeze now; if so, counts it as done."""
         if self.num_young < MIN_FREEZE:
             return False
         self._freeze_all()
         return True
 
     def thaw_due(self) -> bool:
-        """The same of a thaw, which ends with a freeze."""
+        """Says whether to unfreeze now, collect and freeze again; counts it as done."""
         if self.num_dead < max(MIN_THAW, self.num_frozen):
             return False
         self._freeze_all()
@@ -67,7 +67,7 @@ class SocketAges:
         return True
 
     def trim_due(self) -> bool:
-        """The same of giving free memory back."""
+        """Says whether to return free memory now; counts it as done."""
         if self.num_closed < MIN_TRIM:
             return False
         self.num_closed = 0
@@ -80,7 +80,7 @@ class SocketAges:
 
 
 def note_opened(ages: SocketAges) -> int:
-    """A socket has opened; its age. Freezes what lives, if that is due."""
+    """Counts an opened socket and returns its generation; freezes live objects if due."""
     age = ages.opened()
     if ages.freeze_due():
         gc.collect(0)
@@ -89,7 +89,7 @@ def note_opened(ages: SocketAges) -> int:
 
 
 async def thaw_and_trim(ages: SocketAges) -> None:
-    """Now and then: thaw, if that is due, and freeze what is still alive; give memory back."""
+    """Does what is due: unfreezes, collects and freezes again; returns free memory."""
     if ages.thaw_due():
         gc.unfreeze()
         gc.collect()

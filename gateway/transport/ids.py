@@ -1,6 +1,4 @@
-"""Ids that are unique without asking anyone: 48 hex digits of the system's randomness.
-
-It is read by the page, since each reading is a system call.
+"""Makes unique ids: 48 random hex digits, read many at a time since reading is a system call.
 
 An edge: it uses the operating system.
 """
@@ -23,5 +21,5 @@ new_id: Callable[[], str] = _ids().__next__  # for the event loop's thread
 
 
 def request_id_header() -> tuple[bytes, bytes]:
-    """A new one, as every answer has it, and every socket that is let in."""
+    """Makes the request id header of a response or of an accepted socket."""
     return b"x-request-id", f"req_{new_id()}".encode()

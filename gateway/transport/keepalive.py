@@ -1,11 +1,10 @@
-"""What all sockets of a process share: one timer that pings them, and turns in a storm.
+"""Pings all sockets of a process with one timer, and paces accepts and closes in a storm.
 
-A timer of its own for each of ten thousand sockets costs memory, and after a storm of reconnects
-all of them fire together. Here each socket has a slot on a wheel instead, chosen at random.
+A timer for each of ten thousand sockets costs memory, and after a storm of reconnects all of them
+fire together. Here each socket has a random slot on a timer wheel instead.
 
-To let a socket in costs half a millisecond, and to see it off not much less. A thousand of them in
-one turn of the event loop would hold up every stream for that long; so they wait in line, and each
-turn takes only so many that streams hardly notice.
+To accept a socket takes half a millisecond, and to close it not much less. A thousand of them in
+one turn of the event loop would block every stream; so they queue, and each turn takes only a few.
 
 An edge: it uses the event loop, chance and the clock.
 """
@@ -17,19 +16,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-NUM_SLOTS = 200  # on the wheel: at 20 s for a round, a tenth of a second apart
-TURN_S = 0.001  # for what waits in line, per turn of the event loop
+NUM_SLOTS = 200  # on the wheel; a tenth of a second apart if a round takes 20 s
+TURN_S = 0.001  # for queued calls, per turn of the event loop
 
 
 class Pinged(Protocol):
-    """A socket as the wheel sees it."""
+    """A socket that the wheel pings."""
 
     def keep_alive(self) -> None:
-        """Ping, or give up where the last ping has no answer."""
+        """Sends a ping, or closes the socket if the last ping has no pong."""
 
 
 class KeepAlive:
-    """Calls `keep_alive` of each socket once per round."""
+    """Calls each socket's `keep_alive` once per round."""
 
     def __init__(self, round_s: float) -> None:
         self._slots: list[set[Pinged]] = [set() for _ in range(NUM_SLOTS)]
@@ -37,13 +36,13 @@ class KeepAlive:
         self._chaos = random.Random()
 
     def add(self, socket: Pinged) -> set[Pinged]:
-        """Put a socket into a slot; who discards it there takes it off the wheel."""
+        """Puts a socket into a slot; discard it from the slot to remove it."""
         slot = self._chaos.choice(self._slots)
         slot.add(socket)
         return slot
 
     async def run(self) -> None:
-        """Turn for ever; cancel it to stop."""
+        """Turns the wheel until cancelled."""
         while True:
             for slot in self._slots:
                 await asyncio.sleep(self._pause_s)
@@ -52,9 +51,9 @@ class KeepAlive:
 
 
 class AcceptQueue:
-    """Calls that wait their turn: first come, first served, `turn_s` per turn of the event loop.
+    """Runs queued calls in order, for `turn_s` per turn of the event loop.
 
-    It is bounded by who joins: a socket does once when it comes and once when it goes.
+    The queue is bounded by the sockets, each of which joins once to open and once to close.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class AcceptQueue:
         self._is_moving = False
 
     def join(self, call: Callable[[], None]) -> None:
-        """Have it called in this turn of the loop, or in one of the next."""
+        """Queues a call for this turn of the loop or a later one."""
         self._waiting.append(call)
         if not self._is_moving:
             self._is_moving = True

@@ -1,7 +1,7 @@
-"""asyncio's Event and Queue for objects of which there are ten thousand.
+"""Versions of asyncio's Event and Queue that take little memory, for ten thousand connections.
 
-An empty `deque` takes 0.6 KiB, and asyncio keeps one in each Event and three in each Queue, for
-waiters that an idle connection does not have. These make room for waiters when there are any.
+An empty `deque` takes 0.6 KiB; asyncio keeps one in each Event and three in each Queue, even while
+nobody waits. These allocate when somebody does.
 
 An edge: it uses the event loop.
 """
@@ -14,7 +14,7 @@ _Message = TypeVar("_Message")
 
 
 class LightEvent:
-    """An `asyncio.Event` that is small while nobody waits."""
+    """Works like `asyncio.Event`, and is small while nobody waits."""
 
     __slots__ = ("_is_set", "_waiters")
 
@@ -23,13 +23,13 @@ class LightEvent:
         self._waiters: list[asyncio.Future[None]] | None = None
 
     def is_set(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Says whether `wait` would return at once."""
         return self._is_set
 
     def set(self) -> None:
-        """Let everyone go on."""
+        """Wakes all waiters."""
         if self._is_set:
-            return  # then nobody waits
+            return  # nobody waits
         self._is_set = True
         waiters, self._waiters = self._waiters, None
         for waiter in waiters or ():
@@ -37,11 +37,11 @@ class LightEvent:
                 waiter.set_result(None)
 
     def clear(self) -> None:
-        """Who comes now waits."""
+        """Makes later calls of `wait` block."""
         self._is_set = False
 
     async def wait(self) -> None:
-        """Return once it is set, or has been since. Cancelling leaves nothing behind."""
+        """Returns once it is or was set. Cancelling leaves nothing behind."""
         if self._is_set:
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -57,7 +57,7 @@ class LightEvent:
 
 
 class LightQueue(Generic[_Message]):
-    """An `asyncio.Queue` for one reader, small while it is empty; who fills it bounds it."""
+    """Works like an unbounded `asyncio.Queue` for one reader, and is small while empty."""
 
     __slots__ = ("_messages", "_reader")
 
@@ -66,11 +66,11 @@ class LightQueue(Generic[_Message]):
         self._reader: asyncio.Future[None] | None = None
 
     def empty(self) -> bool:
-        """Whether `get` would wait."""
+        """Says whether `get` would wait."""
         return self._messages is None
 
     def put_nowait(self, message: _Message) -> None:
-        """Add one."""
+        """Appends a message, and wakes the reader."""
         if self._messages is None:
             self._messages = deque()
         self._messages.append(message)
@@ -78,7 +78,7 @@ class LightQueue(Generic[_Message]):
             self._reader.set_result(None)
 
     async def get(self) -> _Message:
-        """Take the oldest, or wait for one. Cancelling takes none."""
+        """Takes the oldest message, or waits for one. Cancelling takes none."""
         while self._messages is None:
             self._reader = asyncio.get_running_loop().create_future()
             try:

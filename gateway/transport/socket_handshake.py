@@ -1,11 +1,10 @@
-"""The handshake of a WebSocket as nearly all clients make it, without a second parser.
+"""Handles the WebSocket handshake that nearly all clients make, without a second parser.
 
-uvicorn hands an upgrade's head, parsed already, to `websockets` as bytes again, which parses it
-anew and makes objects of request and answer: a fifth of what it costs to let a socket in. Most
-upgrades ask for nothing but a socket: `plain_key` knows them by their headers (RFC 6455 4.2.1), and
-`answer` is all that is said then (4.2.2). Whatever else comes takes the long way, which also knows
-what to say of mistakes. That way is the plain twin;
-`tests/unit/gateway/transport/test_socket_protocol.py` compares the two.
+uvicorn serializes the parsed head of an upgrade for `websockets`, which parses it again: a fifth of
+the cost of accepting a socket. Most upgrades use no options: `plain_key` recognizes them by their
+headers (RFC 6455 4.2.1), and `answer` makes the whole response (4.2.2). All others, and errors, go
+through `websockets`, the plain twin; `tests/unit/gateway/transport/test_socket_protocol.py`
+compares the two.
 """
 
 import base64
@@ -15,13 +14,13 @@ from collections.abc import Iterable
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-# What `websockets` would take (its `http11`): beyond that it refuses.
+# The limits of `websockets` (its `http11`).
 _MAX_HEADERS = 128
-_MAX_HEAD_BYTES = 8_192  # its limit is for one line
+_MAX_HEAD_BYTES = 8_192  # there it is for one line
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _is_key = re.compile(rb"[A-Za-z0-9+/]{22}==").fullmatch  # 16 bytes in base64
-_TOKENS = frozenset({b"upgrade", b"keep-alive"})  # of "Connection": others are not plain
+_TOKENS = frozenset({b"upgrade", b"keep-alive"})  # of a plain "Connection"
 _DECIDING = frozenset(
     {
         *(b"connection", b"upgrade", b"sec-websocket-key", b"sec-websocket-version"),
@@ -31,11 +30,7 @@ _DECIDING = frozenset(
 
 
 def plain_key(method: bytes, url: bytes, headers: Headers) -> bytes | None:
-    """The key of an upgrade that is plain; None where it is anything else.
-
-    Args:
-        headers: Names in lower case, in the order they came.
-    """
+    """Returns the key of a plain upgrade, or None; the headers' names are in lower case."""
     found: dict[bytes, bytes] = {}
     num_headers = num_bytes = 0
     for name, value in headers:
@@ -56,12 +51,12 @@ def plain_key(method: bytes, url: bytes, headers: Headers) -> bytes | None:
     is_13 = found.pop(b"sec-websocket-version", b"") == b"13"
     if not is_13 or found.pop(b"upgrade", b"").lower() != b"websocket" or not _is_key(key):
         return None
-    found.pop(b"origin", None)  # twice it is a mistake
+    found.pop(b"origin", None)  # it may come once
     return None if found else key
 
 
 def answer(key: bytes, headers: Headers) -> bytes:
-    """The head of the answer that opens the socket, with further headers of ours."""
+    """Returns the response that opens the socket, with further headers of ours."""
     accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
     ours = b"".join(b"%b: %b\r\n" % header for header in headers)
     return (

@@ -1,8 +1,8 @@
-"""uvicorn's WebSocket protocol, made lean, with more ways to its transport.
+"""Makes uvicorn's WebSocket protocol lean, and opens its transport to the gateway.
 
-ASGI sends one message at a time, and each costs a system call: half of the gateway's CPU when a
-thousand streams flush fifty times a second. What one connection has to say at once therefore goes
-out in one `write`; `docs/performance.md` has the figures, of memory too.
+ASGI sends one message per system call: half of the gateway's CPU when a thousand streams flush
+fifty times a second. Here all that a connection sends at once goes out in one `write`;
+`docs/performance.md` has the figures, of memory too.
 
 An edge: it uses the event loop and chance.
 """
@@ -31,21 +31,21 @@ from gateway.transport.socket_frames import BINARY, TEXT, framed
 from gateway.transport.socket_handshake import answer, plain_key
 from gateway.wire.errors import too_large
 
-LINGER_S = 5.0  # to read what a client still sends after its message was refused
-SILENCE_S = 1.0  # after that it sends no more
+LINGER_S = 5.0  # to drain the client's data after its message was refused
+SILENCE_S = 1.0  # without data, after which the client is taken to be done
 
-# Where `scope["state"]` holds each.
+# Keys of `scope["state"]`.
 ABORT, WRITE, WRITE_NOW, TAKE_BY = "abort", "write", "write_now", "take_by"
 
-# Messages that are taken as they come in one turn of the loop; more of them wait in the queue, so
-# that a client that sends a thousand at once holds up nobody.
+# Messages taken directly per turn of the loop; more of them wait in the queue, so that a client
+# that sends a thousand at once does not block the others.
 MAX_TAKEN = 16
 
 Taker = Callable[[str], bool]
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Adds `write_now` to each request's state; upgrades stand in line."""
+    """Adds `write_now` to each request's state, and queues upgrades."""
 
     def __init__(self, line: AcceptQueue, **options: Any) -> None:
         super().__init__(**options)
@@ -55,27 +55,27 @@ class HttpProtocol(HttpToolsProtocol):
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:  # otherwise it is an upgrade
-            # Weakly: the cycle holds the state, and no collector looks.
+            # Weakly: the cycle holds the state, and the collector may have frozen both.
             self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
 
     def handle_websocket_upgrade(self) -> None:
         self._line.join(self._upgrade)
 
     def _upgrade(self) -> None:
-        if self.transport.is_closing():  # it may have gone while it waited
+        if self.transport.is_closing():  # the client went while it waited
             return
         key = plain_key(self.scope["method"].encode(), self.url, self.headers)
         if key is None:
             super().handle_websocket_upgrade()
             made = cast("SocketProtocol", self.transport.get_protocol())
-            if not made.handshake_initiated:  # `websockets` could not read it, and says nothing
+            if not made.handshake_initiated:  # `websockets` could not parse it
                 self.send_400_response("Invalid upgrade request.")
         else:
             self._upgrade_plainly(key)
-        self.parser = None  # type: ignore[assignment]  # its callbacks hold us, and we it
+        self.parser = None  # type: ignore[assignment]  # it was a cycle
 
     def _upgrade_plainly(self, key: bytes) -> None:
-        """What uvicorn's own does, without making bytes of the head again."""
+        """Does what uvicorn does, without serializing the head again."""
         self.connections.discard(self)
         protocol: SocketProtocol = self.ws_protocol_class(  # type: ignore[call-arg, misc, assignment]
             config=self.config, server_state=self.server_state, app_state=self.app_state
@@ -85,10 +85,9 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
-    """Send more of a streamed body, as one chunk, if the transport has room.
+    """Sends more of a streamed body, as one chunk, if the transport has room.
 
-    False, and nothing sent, if it has none, or where this is not how the answer goes: then ASGI's
-    `send` knows what to do.
+    Otherwise, or if the response is not chunked, it returns false: use ASGI's `send` then.
     """
     one = cycle()
     if one is None or one.disconnected or one.response_complete or one.flow.write_paused:
@@ -96,24 +95,21 @@ def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable
     if not (one.response_started and one.chunked_encoding):
         return False
     body = b"".join(pieces)
-    if body:  # an empty chunk would end the answer
+    if body:  # an empty chunk would end the response
         one.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
     return True
 
 
 class SocketProtocol(WebSocketsSansIOProtocol):
-    """Adds `abort`, `write_messages` and `write_now` to the connection's state.
+    """Adds direct writes to the connection's state, and holds little memory while idle."""
 
-    An idle one holds little.
-    """
-
-    _is_silent = False  # since the last look at what comes behind a message that is too large
-    _until_s = 0.0  # how long that is read
+    _is_silent = False  # no data since the last check, after a message that was too large
+    _until_s = 0.0  # until when that data is drained
 
     def __init__(
         self, keep_alive: KeepAlive, line: AcceptQueue, max_message_bytes: int, **options: Any
     ) -> None:
-        """`max_message_bytes`: the limit that clients are told."""
+        """Names `max_message_bytes` in errors; uvicorn enforces it."""
         super().__init__(**options)
         self._max_message_bytes = max_message_bytes
         self.queue = LightQueue()  # type: ignore[assignment]
@@ -124,11 +120,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._taker: Taker | None = None
         self._taken_s = 0.0  # the loop's time of the latest turn in which messages were taken
         self._num_taken = 0  # in that turn
-        self._is_gone = self._is_over = False  # the transport, and what served it
-        self._key: bytes | None = None  # of a plain upgrade that is not answered yet
+        self._is_gone = self._is_over = False  # the transport is closed; the ASGI task has ended
+        self._key: bytes | None = None  # of a plain upgrade that is not accepted yet
 
     def begin(self, http: HttpProtocol, key: bytes) -> None:
-        """Serve a plain upgrade: `connection_made` and `handle_connect` without a second parser."""
+        """Serves a plain upgrade, as `connection_made` and `handle_connect` would."""
         self.transport, self.server, self.client = http.transport, http.server, http.client
         self.scheme = "wss" if http.scheme == "https" else "ws"
         self.connections.add(self)
@@ -167,14 +163,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._show_ways()
 
     def _show_ways(self) -> None:
-        """Past ASGI to the transport."""
         self.scope["state"][ABORT] = self.transport.abort  # even if a stalled reader fills it
         self.scope["state"][WRITE] = self.write_messages
         self.scope["state"][WRITE_NOW] = self.write_now
         self.scope["state"][TAKE_BY] = self.take_by
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.writable.set()  # whoever writes finds out now
+        self.writable.set()  # a waiting writer finds out now
         self.stop_keepalive()
         self.disconnected = True
         self._line.join(partial(self._gone, exc))
@@ -190,24 +185,24 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._part()
 
     def _part(self) -> None:
-        """Once nobody needs them: let go what would hold each other, for no collector looks."""
+        """Breaks reference cycles when all is over, since the collector may skip them."""
         if self._is_gone and (self._is_over or not self.handshake_initiated):
             self.conn.parser.close()
             if self.handshake_initiated:
                 cast("dict[str, Any]", self.scope).clear()
 
     def handle_parser_exception(self) -> None:
-        """A frame that cannot be taken ends the connection; of one too large it is told so before.
+        """Closes the connection; if a message is too large, sends an error first.
 
-        A connection that is closed with bytes unread is reset, and a reset overtakes the words that
-        were to say why. So what the client still sends is dropped, until it is silent.
+        Closing a connection with unread bytes resets it, and the client may lose the error. So the
+        client's further data is read and dropped until it is silent.
         """
         fault = self.conn.parser_exc
         if not (isinstance(fault, PayloadTooBig) and self.handshake_complete):
             super().handle_parser_exception()
             return
         if self.close_sent:
-            self._is_silent = False  # more of it
+            self._is_silent = False
             return
         error = too_large(self._max_message_bytes, (fault.cur_size or 0) + (fault.size or 0))
         self.transport.write(framed(TEXT, [error.event(None)]))
@@ -218,16 +213,16 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._linger()
 
     def _linger(self) -> None:
-        """Close once nothing came since the last look. With its timer set, ASGI's end does not."""
+        """Closes once no data came since the last check; the timer keeps ASGI from closing."""
         if self.loop.time() >= self._until_s:
-            self.transport.abort()  # it may not even have read why
+            self.transport.abort()  # the client still sends
         elif self._is_silent:
             self.transport.close()
         self._is_silent = True
         self.close_timer = self.loop.call_later(SILENCE_S, self._linger)
 
     async def send(self, message: ASGISendEvent) -> None:
-        """See ASGI. Once accepted, what the handshake brought is forgotten: 5 KiB of headers."""
+        """Sends an ASGI message; once accepted, drops 5 KiB of handshake headers."""
         if message["type"] != "websocket.accept":
             await super().send(message)
         elif self._key is not None:
@@ -236,12 +231,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.scope["headers"] = ()
         else:
             await super().send(message)
-            self.request.headers.clear()  # in place: the parser's frame holds it for ever
+            self.request.headers.clear()  # in place: the parser's frame holds it
             self.response.headers.clear()
             self.scope["headers"] = ()
 
     def _open(self, key: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Accept a plain upgrade."""
         if self.disconnected:
             raise ClientDisconnected
         if not self.transport.is_closing():
@@ -251,11 +245,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.start_keepalive()
 
     def take_by(self, taker: Taker | None) -> None:
-        """Hand text messages to this as they come, past queue and task; what it refuses waits."""
+        """Hands text messages to `taker` as they arrive; those that it refuses are queued."""
         self._taker = taker
 
     def send_receive_event_to_app(self) -> None:
-        """A message is whole."""
+        """Hands on a whole message."""
         is_plain = self.curr_msg_data_type == "text" and len(self.frames) == 1
         if is_plain and self._taker is not None and self._may_take():
             try:
@@ -268,7 +262,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
 
     def _may_take(self) -> bool:
-        """Whether a message is the next, and not too many came with it."""
+        """Says whether no message is queued, and not too many came in this turn."""
         if self.close_sent or not self.queue.empty():
             return False
         now_s = self.loop.time()
@@ -278,7 +272,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         return self._num_taken <= MAX_TAKEN
 
     async def write_messages(self, messages: Sequence[bytes], *, binary: bool = False) -> None:
-        """Send whole messages in one write, once the transport has room.
+        """Sends whole messages in one write, once the transport has room.
 
         Raises:
             ConnectionResetError: The peer is gone, or the connection is closing.
@@ -287,10 +281,10 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._write(messages, binary=binary)
 
     def write_now(self, messages: Iterable[bytes], *, binary: bool = False) -> bool:
-        """The same if the transport has room; false, and nothing sent, if it has none.
+        """Sends whole messages if the transport has room; otherwise returns false.
 
         Raises:
-            ConnectionResetError: As there.
+            ConnectionResetError: The peer is gone, or the connection is closing.
         """
         if not self.writable.is_set():
             return False
@@ -307,17 +301,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     # -- pings: uvicorn's own have two timers per socket ----------------------------------------
 
     def start_keepalive(self) -> None:
-        """Once accepted."""
+        """Starts the pings, once accepted."""
         self._slot = self._keep_alive.add(self)
 
     def stop_keepalive(self) -> None:
-        """Harmless where it has not begun, or was stopped."""
+        """Stops the pings, if they have begun."""
         if self._slot is not None:
             self._slot.discard(self)
             self._slot = None
 
     def keep_alive(self) -> None:
-        """Ping; a peer that did not answer the last ping within a round is gone."""
+        """Sends a ping, or times out if the last ping has no pong."""
         if self.close_sent or self.transport.is_closing():
             return
         if self.pending_ping_payload is not None:
@@ -328,6 +322,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
 
     def handle_pong(self, event: Frame) -> None:
-        """Only the answer to the ping under way counts."""
+        """Takes the pong of the pending ping; ignores others."""
         if event.data == self.pending_ping_payload:
             self.pending_ping_payload = None
