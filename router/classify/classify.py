@@ -1,11 +1,10 @@
-"""What kind of work a task is: small and interactive, deep, or uncertain; whether it touches
-security; whether a small model would do; and how long the answer may get.
+"""Classifies a task: interactive, deep or uncertain; whether it touches security; whether a small
+model suffices; and the expected length of the answer.
 
-It looks at the current prompt, not at the whole context (a trivial prompt in front of a long
-context is still trivial), and at no more than the prompt's head and tail, so that the cost is
-bounded at any size. What the words and the shape of the prompt say is the trained `linear_model`'s
-part; what the request says besides them is added from `signals`, as public data has none of it.
-Every part of the sum that counts is reported in words, with its share of all that counted.
+Only the current prompt counts (a trivial prompt with a long context is still trivial), and of it
+only head and tail, so that the cost is bounded. The trained `linear_model` scores the prompt's
+words and shape; `signals` adds the request's other fields, which public data does not have. Every
+signal that counted is reported in words with its share of the sum.
 """
 
 import math
@@ -31,7 +30,7 @@ _WATCHED_WORDS = frozenset(term[0] for term in _STRONG_TERMS) | _BRIEF
 
 
 class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where `p_deep` is too uncertain to decide: from `low` up to, but not including, `high`.
+    """Bounds the `p_deep` of uncertain tasks: from `low` up to, but not including, `high`.
 
     The defaults miss few deep tasks and send about a quarter of all to both engines;
     docs/classifier.md has the measured trade-off.
@@ -39,8 +38,8 @@ class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     low: float = 0.15
     high: float = 0.6
-    # From this `p_security` on a task is security-sensitive: to miss one is dearer than a false
-    # alarm, of which there are 1 or 2 in 100.
+    # The least `p_security` of security-sensitive tasks: a miss is worse than a false alarm, of
+    # which there are 1 or 2 in 100.
     security: float = 0.12
 
 
@@ -48,7 +47,7 @@ DEFAULT_BAND = Band()
 
 
 def features(task: Task) -> Features:
-    """What the classifier looks at. Cost: at most 2 KiB of text are read, whatever came."""
+    """Extracts what the classifier looks at, reading at most 2 KiB of the text."""
     return Features(
         reading=task.reading,
         num_context_tokens=task.request.num_prompt_tokens,
@@ -58,12 +57,12 @@ def features(task: Task) -> Features:
 
 
 def features_of_text(text: str) -> Features:
-    """The features of a prompt about which nothing else is known."""
+    """Returns the features of a prompt without any context or hints."""
     return Features(reading=read(text))
 
 
 class Opinion(msgspec.Struct, frozen=True):
-    """The class of a task, and what it takes to say why."""
+    """Holds the class of a task, and what is needed to explain it."""
 
     task_class: TaskClass  # without signals
     features: Features
@@ -71,7 +70,7 @@ class Opinion(msgspec.Struct, frozen=True):
     strong_terms: list[str]
 
     def signals(self) -> tuple[str, ...]:
-        """Which signals counted, strongest first, each with its log-odds and its share of all."""
+        """Lists the strongest signals, each with its log-odds and its share of all."""
         words = _in_words(self.scores, _shifts(self.features))
         if self.task_class.security_sensitive:
             why = self.strong_terms or [part.name for part in self.scores.parts(SECURITY, 3)[0]]
@@ -82,7 +81,7 @@ class Opinion(msgspec.Struct, frozen=True):
 def classify(
     features: Features, band: Band = DEFAULT_BAND, model: LinearModel = MODEL
 ) -> TaskClass:
-    """The class of a task with these features, with reasons; the policy chooses the band."""
+    """Classifies a task with reasons; the policy chooses the band."""
     opinion = form_opinion(features, band, model)
     return msgspec.structs.replace(opinion.task_class, signals=opinion.signals())
 
@@ -90,7 +89,7 @@ def classify(
 def form_opinion(
     features: Features, band: Band = DEFAULT_BAND, model: LinearModel = MODEL
 ) -> Opinion:
-    """The same without putting the reasons into words, which costs half as much again."""
+    """Classifies a task without the reasons' text, which costs half as much again."""
     scores = model.score(features.reading)
     p_deep = _logistic(scores.deep_log_odds + sum([size for size, _ in _shifts(features)]))
     p_security = _logistic(scores.security_log_odds)
@@ -119,7 +118,7 @@ def form_opinion(
 
 
 def _shifts(features: Features) -> list[tuple[float, str]]:
-    """What the request says besides the prompt: log-odds towards deep, and what it was."""
+    """Lists the request's other signals: log-odds towards deep, and a name."""
     shifts: list[tuple[float, str]] = []
     if features.num_context_tokens > signals.LONG_CONTEXT_TOKENS:
         doublings = math.log2(features.num_context_tokens / signals.LONG_CONTEXT_TOKENS)
@@ -134,7 +133,6 @@ def _shifts(features: Features) -> list[tuple[float, str]]:
 
 
 def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
-    """The largest signals, largest first: what it was, its log-odds, its share of all."""
     parts, everything = scores.parts(DEEP, _NUM_SIGNALS)
     found = [(part.log_odds, part.name) for part in parts]
     if shifts:
@@ -145,7 +143,7 @@ def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
 
 
 def _strong_terms(words: list[bytes]) -> list[str]:
-    """The strong security terms among a prompt's words, as quoted in the explanation."""
+    """Finds the strong security terms among a prompt's words, quoted for the explanation."""
     found = [word for word in words if word in _STRONG_WORDS]
     found += [b" ".join(pair) for pair in pairwise(words) if pair in _STRONG_PAIRS]
     return [f'"{term.decode()}"' for term in dict.fromkeys(found)][:3]
@@ -154,7 +152,7 @@ def _strong_terms(words: list[bytes]) -> list[str]:
 def _expected_output_tokens(
     features: Features, scores: Scores, p_deep: float, is_brief: bool
 ) -> int:
-    """The lane's typical length, moved by what the model makes of the prompt."""
+    """Adjusts the lane's typical length by the model's estimate."""
     ratio = signals.DEEP_OUTPUT_TOKENS / signals.SMALL_OUTPUT_TOKENS
     tokens: float = signals.SMALL_OUTPUT_TOKENS * ratio**p_deep
     tokens *= (scores.output_tokens / signals.TYPICAL_OUTPUT_TOKENS) ** signals.OUTPUT_TRUST
@@ -166,7 +164,7 @@ def _expected_output_tokens(
 
 
 def _logistic(log_odds: float) -> float:
-    """The probability, to four digits."""
+    """Returns the probability, to four digits."""
     if log_odds < -MAX_LOG_ODDS:
         return 0.0
     return int(10_000 / (1 + math.exp(-log_odds)) + 0.5) / 10_000

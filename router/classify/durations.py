@@ -1,10 +1,10 @@
-"""Durations as errors say them."""
+"""Formats durations for error messages."""
 
-LEAST_WAIT_US = 1_000_000  # said where nobody knows how long it will be
+LEAST_WAIT_US = 1_000_000  # where the wait is unknown
 
 
 def in_words(duration_us: int) -> str:
-    """As clients of OpenAI read it: `120ms`, `1.5s`; rounded up, for it is a promise."""
+    """Formats a duration as OpenAI does (`120ms`, `1.5s`), rounded up since clients wait for it."""
     duration_ms = -(-duration_us // 1_000)
     if duration_ms < 1_000:
         return f"{duration_ms}ms"

@@ -1,9 +1,8 @@
-"""What kind of work a prompt is about, by its words: for policies' conditions and for the record.
+"""Names the kind of work that a prompt is about, for policies' conditions and the decision log.
 
-A rule of thumb that people can foresee, not a model: the first word that names a kind of work
-decides ("Refactor the parser and add tests" is a refactoring, "Explain this refactoring" is not).
-Words that only say that something is to be made ("add", "write") leave it to what is made: "add
-unit tests" is about tests.
+A predictable rule, not a model: the first word that names a kind of work decides ("Refactor the
+parser and add tests" is a refactoring, "Explain this refactoring" is not). After words for making
+something ("add", "write") the thing made decides: "add unit tests" is about tests.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-MADE_WITHIN = 4  # words after a making word in which what is made is looked for
+MADE_WITHIN = 4  # words after a making word that may name what is made
 
 # Kind -> the beginnings of its words; English, as public prompts are.
 _STEMS: dict[Kind, tuple[str, ...]] = {
@@ -47,7 +46,7 @@ _STEMS: dict[Kind, tuple[str, ...]] = {
 }
 _MADE: tuple[Kind, ...] = ("test", "document", "design", "optimise", "summarise")
 
-# Words that begin like a stem and mean something else.
+# Words with a stem's beginning and another meaning.
 _OTHER_WORDS = frozenset(
     b"additional additionally address addresses adder portal portals portable portfolio portion "
     b"portrait planet planets plane planes plant plants plain testament testimony testosterone "
@@ -55,7 +54,6 @@ _OTHER_WORDS = frozenset(
 )
 # `port` is a noun more often than not: it is a migration only in front of these.
 _PORT_TO = frozenset(b"to it this the our from".split())
-
 
 # First two letters -> (stem, kind): a word is compared with few stems.
 _TABLE: dict[bytes, list[tuple[bytes, Kind]]] = {}
@@ -65,7 +63,7 @@ for _kind, _stems in _STEMS.items():
 
 
 def kind_of(words: Sequence[bytes]) -> Kind | None:
-    """The kind of work that a prompt's words (lower case, in order) name first; None if none."""
+    """Returns the first kind of work among a prompt's words (lower case, in order)."""
     for index, word in enumerate(words):
         kind = _kind_of_word(word, words[index + 1] if index + 1 < len(words) else b"")
         if kind == "implement":

@@ -1,10 +1,10 @@
-"""The trained classifier at serving time: scores a prompt, and says what counted.
+"""Scores a prompt with the trained classifier, and explains the score.
 
 Four linear heads share one vocabulary and one table of weights: deep work, security, the gain a
 large model brings over a small one, and the length of the answer. A head's score is the sum of the
-weights of the prompt's terms (words and pairs) over the root of their number, plus the same sum of
-the context's words at a small part, plus the prompt's shape; then scaled to log-odds.
-`docs/classifier.md` has the formula and the measured quality.
+weights of the prompt's terms (words and pairs) over the root of their number, plus a small multiple
+of the same sum for the context, plus the prompt's shape, scaled to log-odds. `docs/classifier.md`
+has the formula and the measured quality.
 """
 
 import math
@@ -20,8 +20,8 @@ from router.classify.text_features import DENSE_NAMES, STEM_BYTES, Reading, Term
 
 HEADS = ("deep", "security", "gain", "output")
 DEEP, SECURITY, GAIN, OUTPUT = range(4)
-CONTEXT_SHARE = 0.1  # of a word's weight, when it stands in the context around the prompt
-NUM_SPELLED = 12_000  # most frequent words whose misspellings are recognised
+CONTEXT_SHARE = 0.1  # of a word's weight, in the context around the prompt
+NUM_SPELLED = 12_000  # most frequent words, whose misspellings are recognised
 MAX_LOG2_OUTPUT_TOKENS = 15.0
 
 Weights = NDArray[np.float64]
@@ -29,29 +29,29 @@ Singles = NDArray[np.float32]
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Where weights come from: enough to make them again."""
+    """Records where weights come from, so that they can be made again."""
 
     version: str
     num_records: int
-    records_hash: str  # of the training records, see `training.records.fingerprint`
-    calibration_hash: str  # of the records the probabilities were calibrated on
-    sources: tuple[str, ...]  # of the training records: any other is unseen
+    records_hash: str  # of the training records, by `labelled.fingerprint`
+    calibration_hash: str
+    sources: tuple[str, ...]  # of the training records
     seed: int
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """One signal's part of a score."""
+    """Holds one signal's part of a score."""
 
     log_odds: float
     name: str
 
 
 class LinearModel:
-    """Weights ready for use; immutable.
+    """Holds the weights, immutable and prepared for scoring.
 
     Args:
         vocabulary: Known words, the most frequent first, and pairs.
-        stems: Beginnings of words, for words that are not known.
+        stems: Beginnings of words, for unknown words.
         term_weights: Shape (vocabulary + stems, heads), in that order.
         dense_means: Shape (dense,): the average prompt's shape, against which parts are measured.
         dense_weights: Shape (dense, heads).
@@ -76,15 +76,14 @@ class LinearModel:
         self.term_weights, self.dense_weights = term_weights, dense_weights
         self.dense_means, self.biases, self.scales = dense_means, biases, scales
         self.provenance, self.content_hash = provenance, content_hash
-        # What serving uses has the scales multiplied in, and single precision: it stays in cache.
-        # Behind the terms' rows come those of the shape and of the constant.
+        # The table for serving includes the scales and has single precision, to stay in cache.
+        # After the terms' rows come those of the shape and of the constant.
         slopes, offsets = scales[:, 0], scales[:, 1]
         constant = (biases - dense_means @ dense_weights) * slopes + offsets
         table = np.vstack([term_weights * slopes, dense_weights * slopes, constant])
         self._table = table.astype(np.float32)
         self._shape_rows = list(range(len(term_weights), len(table)))
-        # The average prompt's shape and the constant are no signals: `Scores.parts` leaves them
-        # out.
+        # The average prompt's shape and the constant are no signals for `Scores.parts`.
         usual = np.append(dense_means, 1.0)[:, None] * table[len(term_weights) :]
         self.usual_shape = usual.astype(np.float32)
         rows = list(enumerate(self.vocabulary))
@@ -92,7 +91,7 @@ class LinearModel:
         self._pair_row = {term: row for row, term in rows if isinstance(term, tuple)}
         self._stem_row = {stem: row for row, stem in enumerate(self.stems, start=len(rows))}
         self._spelling = Spelling([*self._word_row][:NUM_SPELLED])
-        self.score = once(self._score)  # all heads' opinions of a prompt
+        self.score = once(self._score)
 
     def _score(self, reading: Reading) -> "Scores":
         words = reading.words
@@ -120,7 +119,7 @@ class LinearModel:
     def _guess(
         self, words: list[bytes], distinct: dict[bytes, None], found: list[int | None]
     ) -> tuple[list[bytes], dict[bytes, None], list[int | None]]:
-        """The same with slips of the pen put right, and stems for what is unknown even then."""
+        """Corrects misspellings, and adds stems for the words that stay unknown."""
         unknown = [word for word, at in zip(distinct, found, strict=True) if at is None]
         slips = self._spelling.slips(unknown)
         if slips:
@@ -131,14 +130,14 @@ class LinearModel:
         return words, distinct, [*found, *map(self._stem_row.get, stems)]
 
     def _context(self, words: list[bytes]) -> Weights:
-        """What the words around the prompt add to each head."""
+        """Scores the words around the prompt."""
         distinct = dict.fromkeys(words)
         rows = [at for at in map(self._word_row.get, distinct) if at is not None]
         sums: Weights = np.add.reduce(self._table.take(rows, axis=0), dtype=np.float64)
         return sums * (CONTEXT_SHARE * term_share(len(distinct)))
 
     def name(self, row: int) -> str:
-        """What a row of the table stands for, quoted."""
+        """Returns the term or stem of a row of the table, quoted."""
         if row >= len(self.vocabulary):
             name = self.stems[row - len(self.vocabulary)] + b"..."
         else:
@@ -148,17 +147,17 @@ class LinearModel:
 
 
 class Scores(msgspec.Struct, eq=False):
-    """What the heads say of one prompt in calibrated log-odds, and why."""
+    """Holds the heads' scores of one prompt, and what explains them."""
 
     deep_log_odds: float
     security_log_odds: float
     gain_log_odds: float  # a large model gets it right, and a small one does not
     output_tokens: float
     summed: tuple[LinearModel, list[int], Singles, Singles, Weights | None]  # for `parts`
-    known_parts: dict[tuple[int, int], tuple[list[Part], float]] = {}  # as asked before
+    known_parts: dict[tuple[int, int], tuple[list[Part], float]] = {}  # cached by arguments
 
     def parts(self, head: int, num_parts: int) -> tuple[list[Part], float]:
-        """The signals that counted most for a head, largest first; and the size of all of them."""
+        """Returns a head's strongest signals, largest first, and the sum of all sizes."""
         known = self.known_parts.get((head, num_parts))
         if known is not None:
             return known
@@ -180,5 +179,5 @@ _SHAPE = (*DENSE_NAMES, "words of the context")
 
 
 def term_share(num_terms: int) -> float:
-    """How much of its weight each of so many terms counts."""
+    """Returns the share of its weight that each of `num_terms` terms counts."""
     return 1 / math.sqrt(num_terms) if num_terms else 0.0

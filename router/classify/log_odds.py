@@ -1,14 +1,14 @@
-"""Probabilities as log-odds, in which independent evidence adds up."""
+"""Converts probabilities to log-odds, in which independent evidence adds up."""
 
 import math
 
 
 def log_odds(probability: float, margin: float) -> float:
-    """The log-odds of a probability that is kept `margin` away from 0 and 1."""
+    """Returns the log-odds of a probability that is kept `margin` away from 0 and 1."""
     bounded = min(1 - margin, max(margin, probability))
     return math.log(bounded / (1 - bounded))
 
 
 def shifted(probability: float, shift: float) -> float:
-    """The probability after its log-odds moved by `shift`."""
+    """Returns the probability whose log-odds are `shift` higher."""
     return 1 / (1 + math.exp(-log_odds(probability, 1e-6) - shift))

@@ -1,11 +1,9 @@
-"""What the classifier knows besides its trained weights: terms that settle a matter alone, and what
-the request says around the prompt (hints, context), of which public data has nothing to train on.
-
-Log-odds are set by hand; a positive number moves towards the deep engine.
+"""Holds the classifier's hand-set signals: decisive terms, and the request's hints and context, for
+which there is no public training data. Positive log-odds move towards the deep engine.
 """
 
-# Each is enough alone to call a task security-sensitive: of 23,000 public texts that are not about
-# security 0.2 % have one, of 1,800 that are, 73 %. One word, or two in a row, in lower case.
+# Each alone makes a task security-sensitive: of 23,000 public texts that are not about security
+# 0.2 % have one, of 1,800 that are, 73 %. One word, or two in a row, in lower case.
 STRONG_SECURITY_TERMS = frozenset(
     {
         *("access control", "after free", "arbitrary code", "attacker", "attackers", "backdoor"),
@@ -44,7 +42,7 @@ SERVICE_TIER: dict[str, float] = {"priority": -0.7, "flex": 0.7}
 # Expected output, geometric between small and deep work (aider turns: median about 350 tokens).
 SMALL_OUTPUT_TOKENS = 300
 DEEP_OUTPUT_TOKENS = 2_000
-TYPICAL_OUTPUT_TOKENS = 150  # what the model says of an average prompt
+TYPICAL_OUTPUT_TOKENS = 150  # the model's estimate for an average prompt
 OUTPUT_TRUST = 0.7  # in the model's ratio to that, as an exponent: lengths transfer badly
 BRIEF_WORDS = frozenset(
     {"brief", "briefly", "liner", "short", "sentence", "summarise", "summarize"}

@@ -1,19 +1,18 @@
-"""Slips of the pen put right: a typo should not change where a task goes."""
+"""Corrects misspelt words, so that a typo does not change where a task goes."""
 
 from collections.abc import Iterable
 from functools import lru_cache
 
-MIN_BYTES, MAX_BYTES = 4, 14  # of a word that may be meant: shorter ones are like too many others
-MAX_TRIES = 4  # words looked at in one text, so that the cost is bounded
-
-MAX_REMEMBERED = 8_192  # unknown words, whatever was found for them
-# How many times rarer than a swap or a doubled letter such slips are taken to be.
+MIN_BYTES, MAX_BYTES = 4, 14  # of a correct word: shorter ones resemble too many others
+MAX_TRIES = 4  # words looked up per text, so that the cost is bounded
+MAX_REMEMBERED = 8_192  # unknown words, corrected or not
+# How many times rarer than a swap or a doubled letter such misspellings are assumed to be.
 OTHER_LETTERS, FAR_KEY, OTHER_FIRST = 4, 32, 16
 _KEY_ROWS = (b"qwertyuiop", b"asdfghjkl", b"zxcvbnm")
 
 
 def _near_keys() -> frozenset[bytes]:
-    """Pairs of letters whose keys touch: beside each other, or in the next row."""
+    """Returns the pairs of letters whose keys touch, in a row or between rows."""
     keys = {
         key: (at + depth / 2, depth)
         for depth, row in enumerate(_KEY_ROWS)
@@ -31,14 +30,13 @@ _NEAR_KEYS = _near_keys()
 
 
 class Spelling:
-    """Frequent words, found by what is left of them with one letter lost.
+    """Indexes frequent words (most frequent first) by what remains with one letter removed.
 
-    A letter added is found by losing it, a letter changed by losing it on both sides, letters that
-    were swapped by their order.
+    So an added letter is found by removing it, a changed one by removing it on both sides, and
+    swapped letters by their sorted order.
     """
 
     def __init__(self, frequent: Iterable[bytes]) -> None:
-        """`frequent`: most frequent first."""
         words = [word for word in frequent if MIN_BYTES <= len(word) <= MAX_BYTES]
         self._rank = {word: rank for rank, word in enumerate(words, start=1)}
         self._near: dict[bytes, tuple[bytes, ...]] = {}  # a word, whole or less a letter
@@ -48,11 +46,11 @@ class Spelling:
                 self._near[key] = (*self._near.get(key, ()), word)
             letters = bytes(sorted(word))
             self._anagrams[letters] = (*self._anagrams.get(letters, ()), word)
-        # The same names and terms come again and again; what they are is looked up once.
+        # The same names and terms come again and again.
         self._likeliest = lru_cache(MAX_REMEMBERED)(self._find)
 
     def slips(self, unknown: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Unknown word -> the frequent word that is surely meant; the first few of them only."""
+        """Maps the first few unknown words to the frequent words that they misspell."""
         slips: dict[bytes, bytes] = {}
         tries = 0
         for word in unknown:
@@ -66,10 +64,7 @@ class Spelling:
         return slips
 
     def _find(self, word: bytes) -> bytes | None:
-        """The likeliest word that is one slip away.
-
-        Frequency falls as one over the rank, and some slips are likelier than others.
-        """
+        """Finds the likeliest word one edit away, assuming frequency to be one over the rank."""
         near = self._near
         found = [*near.get(word, ())]
         for at in range(len(word)):
@@ -88,7 +83,7 @@ class Spelling:
 
 
 def _rarity(written: bytes, right: bytes) -> int:
-    """How much rarer this slip is than the commonest ones."""
+    """Returns how many times rarer a misspelling is than the commonest kinds."""
     of_first = 1 if written[0] == right[0] else OTHER_FIRST
     if set(written) == set(right):
         return of_first
@@ -99,6 +94,6 @@ def _rarity(written: bytes, right: bytes) -> int:
 
 
 def _is_swap(written: bytes, right: bytes) -> bool:
-    """Whether two words of the same letters differ by two neighbours that were swapped."""
+    """Returns whether two words of the same letters differ by two swapped neighbours."""
     differ = [at for at in range(len(written)) if written[at] != right[at]]
     return len(differ) == 2 and differ[1] == differ[0] + 1

@@ -1,4 +1,4 @@
-"""What is to be decided: a task, whose it is, and what was found out about it."""
+"""Defines a task, its tenant, its features and its class."""
 
 import enum
 import re
@@ -15,7 +15,7 @@ Decider = Literal["class", "sticky", "evidence", "deadline", "explore"]  # what 
 
 
 class Route(enum.StrEnum):
-    """Where a task runs: one backend of a group, or one of each."""
+    """Says where a task runs: on one backend of a group, or on one of each."""
 
     FAST = "fast"
     DEEP = "deep"
@@ -23,7 +23,7 @@ class Route(enum.StrEnum):
 
     @property
     def groups(self) -> tuple[BackendGroup, ...]:
-        """The backend groups it needs a backend, and pools, of."""
+        """Returns the groups whose backends and pools the route uses."""
         if self is Route.FAST:
             return ("fast",)
         if self is Route.DEEP:
@@ -32,78 +32,78 @@ class Route(enum.StrEnum):
 
 
 class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant's limits on one group of backends. Tokens are weighted (`router.pools.cost`)."""
+    """Holds a tenant's limits on one group. Tokens are weighted (`router.pools.cost`)."""
 
     requests_per_min: int
     tokens_per_min: int
     max_concurrent: int
-    tokens_per_day: int | None = None  # of the UTC day; None: no such limit
+    tokens_per_day: int | None = None  # of the UTC day
 
 
-# Part of Redis keys, so nothing in it may split one.
+# Part of Redis keys, so it has no separators.
 TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """Who pays: every key belongs to one. `limits` names the groups it may use, and only those."""
+    """Holds who pays for a key's requests; `limits` has the groups that it may use."""
 
     id: str  # matches `TENANT_ID`
     tier: str
     limits: dict[BackendGroup, GroupLimits]
     weight: float = 1.0  # share when tenants wait for the same engines
-    key_id: str = ""  # the key it came with, for the usage ledger
+    key_id: str = ""  # of the request, for the usage ledger
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):
-    """What the client asked of the router, by standard fields and metadata."""
+    """Holds the client's routing hints, from standard fields and metadata."""
 
     model: str = "auto"
     route: Route | None = None  # metadata.route
     strategy: str | None = None  # metadata.strategy
-    strategy_options: dict[str, int | bool] = {}  # by field, of what the strategy leaves open
+    strategy_options: dict[str, int | bool] = {}  # by field
     deadline_us: int | None = None  # metadata.deadline_ms, from arrival
     max_wait_us: int | None = None  # metadata.max_wait_ms, from arrival: for a full pool
     reasoning_effort: str | None = None
     service_tier: str | None = None
-    metadata: dict[str, str] = {}  # as sent, for policies' conditions
+    metadata: dict[str, str] = {}  # for policies' conditions
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One `response.create`, resolved: everything a decision needs."""
+    """Holds one `response.create` with everything that a decision needs."""
 
     id: str  # the response's id
     tenant: Tenant
     request: GenerateRequest
     hints: Hints
-    last_user_message: str  # its text: what is classified, not the whole context
+    last_user_message: str  # the text that is classified
     num_last_message_tokens: int
     num_turns: int  # user messages in the context
     has_images: bool
     last_backend: str | None  # the one that holds the conversation's KV prefix, if known
-    held_tokens: int = 0  # of the context, which it holds whether it answered or was warmed up
+    held_tokens: int = 0  # of the context, in the KV cache of `last_backend`
     arrived_us: int
-    arrived_unix_s: float = 0.0  # the same instant by the wall clock: policies have hours
-    conversation: str = ""  # the same for all its turns: whose share of a canary it is
+    arrived_unix_s: float = 0.0  # the same instant by the wall clock, for time windows
+    conversation: str = ""  # the same for all its turns, for canaries
     generate: bool = True  # false: a warm-up, which produces nothing
     beforehand: Usage = Usage()  # of a generation that prepares the answer, on the same route
 
     @property
     def max_prompt_tokens(self) -> int:
-        """The longest prompt that an engine must take for it."""
+        """Returns the longest prompt that an engine must accept for the task."""
         return max(self.request.num_prompt_tokens, self.beforehand.num_input_tokens)
 
     def warm_up_request(self) -> GenerateRequest:
-        """What a warm-up asks of a backend."""
+        """Returns the request of a warm-up, which generates nothing."""
         return msgspec.structs.replace(self.request, generate=False)
 
     @cached_property
     def reading(self) -> Reading:
-        """The prompt as the classifier, the policy's conditions and the decision log see it."""
+        """Returns the prompt as classifier, conditions and decision log see it."""
         return read(self.last_user_message)
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What the classifier looks at."""
+    """Holds what the classifier looks at."""
 
     reading: Reading  # the prompt's words and shape
     num_context_tokens: int = 0
@@ -112,7 +112,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskClass(msgspec.Struct, frozen=True, kw_only=True):
-    """The classifier's opinion, with its reasons in words."""
+    """Holds the classifier's opinion with its reasons."""
 
     label: Label
     p_deep: float  # 0..1
@@ -120,7 +120,7 @@ class TaskClass(msgspec.Struct, frozen=True, kw_only=True):
     security_sensitive: bool
     expected_output_tokens: int
     p_gain: float = 0.0  # 0..1: a large model gets it right and a small one does not
-    signals: tuple[str, ...]  # which signals counted, strongest first
+    signals: tuple[str, ...]  # strongest first
     decided_by: Decider = "class"
-    because: str = ""  # how the label came about; empty: by `p_deep` and the policy's band alone
-    cautious: bool = False  # drift: rather deep than fast where the choice is open
+    because: str = ""  # empty: `p_deep` and the policy's band decided alone
+    cautious: bool = False  # on drift: prefer deep in doubt

@@ -1,10 +1,9 @@
-"""What the trained classifier sees of a prompt: words, pairs of words, and its shape in numbers.
+"""Extracts the classifier's features of a prompt: words, pairs of words, and shape.
 
-A short text is all prompt. Of a long one only the head and the tail are read, so the cost is
-bounded at any size. If its first or last paragraph begins with a verb that asks (`OPENERS`), that
-paragraph is the prompt and the rest counts for nothing, so that a trivial prompt in front of a long
-paste stays trivial; else both are the prompt, and what is between them hardly counts. Training and
-serving call the same functions, and there is one path for all lengths.
+A short text is all prompt. Of a long one only head and tail are read, so the cost is bounded. If
+its first or last paragraph begins like a request (`OPENERS`), that paragraph is the prompt and the
+rest does not count, so that a trivial prompt before a long paste stays trivial; else both are the
+prompt, and the text between them hardly counts. Training and serving call the same functions.
 """
 
 import re
@@ -17,22 +16,22 @@ import msgspec
 
 HEAD_CHARS, TAIL_CHARS = 1_024, 512  # what is read of a text; more costs time and adds no accuracy
 PROMPT_CHARS = 900  # a text up to this long is all prompt
-LEAD_CHARS, CLOSE_CHARS = 420, 300  # longer: at most this much of its first and last paragraph is
-MAX_SCANNED_CHARS = 2 * (HEAD_CHARS + TAIL_CHARS)  # before double spaces and courtesies are gone
+LEAD_CHARS, CLOSE_CHARS = 420, 300  # at most, of a longer text's first and last paragraph
+MAX_SCANNED_CHARS = 2 * (HEAD_CHARS + TAIL_CHARS)  # with double spaces and courtesies
 MAX_COURTESY_CHARS = 60  # of a greeting, or of thanks
-MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") takes the next one along
-MAX_KEPT, MAX_KEPT_CHARS = 512, 2_048  # texts that are recognised when they come again
-STEM_BYTES = 5  # an unknown word is known by its beginning
-USUAL_LENGTH = 5.0  # log2 of words; of a question with choices, whose length is that of the choices
-MAX_COUNT = 4 * max(PROMPT_CHARS, LEAD_CHARS + CLOSE_CHARS)  # of anything in a prompt: its bytes
+MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") is joined with the next one
+MAX_KEPT, MAX_KEPT_CHARS = 512, 2_048  # cached texts
+STEM_BYTES = 5  # of unknown words
+USUAL_LENGTH = 5.0  # log2 of words; used for multiple choice, whose length is that of the choices
+MAX_COUNT = 4 * max(PROMPT_CHARS, LEAD_CHARS + CLOSE_CHARS)  # bytes of a prompt
 
-# Said or not said, they ask for nothing; without them politeness cannot change a decision.
+# Ignored, so that politeness cannot change a decision.
 COURTESIES = frozenset(
     b"please pls plz kindly thanks thank thx cheers hi hello hey you could would can advance "
     b"appreciate appreciated".split()
 )
 
-# A paragraph that begins like this is the prompt: then the other end of a long text is context.
+# A paragraph that begins like this is the prompt, and the rest of a long text is context.
 OPENERS = frozenset(
     b"add adjust allow analyse analyze answer append apply are audit benchmark bring build bump "
     b"calculate center change check clean compare complete compute convert copy correct count "
@@ -53,9 +52,8 @@ Term = bytes | tuple[bytes, bytes]  # a word, or two neighbours
 
 CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
 
-
-# Byte -> itself in lower case if it belongs to a word, else a space. All of a multi-byte character
-# belongs to a word, so any script has words, if unknown ones.
+# Byte -> itself in lower case if it belongs to a word, else a space. Multi-byte characters belong
+# to words, so any script has words, if unknown ones.
 _WORD_TABLE = bytes(
     ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else byte if byte >= 128 else 32
     for byte in range(256)
@@ -63,31 +61,29 @@ _WORD_TABLE = bytes(
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """A text as the classifier sees it. Only itself is equal to it: what is found out about one is
-    kept by its identity (`once`), and `read` gives a short text that comes again the same one."""
+    """Holds a text as the classifier sees it; compared by identity, for the caches of `once`."""
 
     prompt: bytes  # UTF-8
     words: list[bytes]  # of the prompt: lower case, in order, without courtesies
-    context_words: list[bytes]  # of what was read around it and may belong to it
-    num_chars: int  # of all that counts: the prompt, and the context unless it is known to be one
+    context_words: list[bytes]  # of the text around it
+    num_chars: int  # of the prompt, and of the whole text unless an opener marked the prompt
 
 
 def once(function: Callable[[Reading], _Found]) -> Callable[[Reading], _Found]:
-    """A pure function of a reading that knows its latest results; they are shared.
+    """Caches a pure function of a reading; callers share the results.
 
-    An agent's loop sends one prompt and then the results of twenty calls, and each of those turns
-    is decided by the same words; so are retries.
+    An agent's loop decides on the same words for each of its tool results, as does a retry.
     """
     return lru_cache(MAX_KEPT)(function)
 
 
 def read(text: str) -> Reading:
-    """Find the prompt in a text, and the words. Reads its head and tail, however long it is."""
+    """Finds prompt and words in a text, of which it reads head and tail; caches short texts."""
     return _known_readings(text) if len(text) <= MAX_KEPT_CHARS else _read(text)
 
 
 def forget_readings() -> None:
-    """Read anew from here on, and so find out anew."""
+    """Empties the cache of readings, and so those of `once`."""
     _known_readings.cache_clear()
 
 
@@ -130,7 +126,7 @@ _THANKS_END = ("you", "thanks", "thx", "cheers", "please", "pls", "plz", "advanc
 
 
 def _plain(text: str) -> str:
-    """The text without double spaces, and without a greeting before it or thanks behind it."""
+    """Removes double spaces, a greeting at the start and thanks at the end."""
     text = text.strip()
     while "  " in text:
         text = text.replace("  ", " ")
@@ -147,7 +143,7 @@ def _plain(text: str) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """The first paragraph (or line), what is between, and the last paragraph; bounded."""
+    """Splits into first line, middle and last paragraph, with bounded first and last."""
     lead_end = text.find("\n", MIN_LEAD_CHARS, LEAD_CHARS)
     if lead_end < 0:
         lead_end = text.rfind(" ", MIN_LEAD_CHARS, LEAD_CHARS)
@@ -160,7 +156,7 @@ def _parts(text: str) -> tuple[str, str, str]:
 
 
 def words_of(text: bytes) -> list[bytes]:
-    """The words of a UTF-8 text, in lower case and in order, without courtesies."""
+    """Returns the words of a UTF-8 text, in lower case and in order, without courtesies."""
     words = text.translate(_WORD_TABLE).split()
     if COURTESIES.isdisjoint(words):
         return words
@@ -170,7 +166,7 @@ def words_of(text: bytes) -> list[bytes]:
 
 
 def terms(words: list[bytes]) -> list[Term]:
-    """The distinct words, then the distinct pairs of neighbours, each by first appearance."""
+    """Returns the distinct words, then the distinct pairs of neighbours, by first appearance."""
     return [*dict.fromkeys(words), *dict.fromkeys(pairwise(words))]
 
 
@@ -183,12 +179,12 @@ _LOG2 = tuple(
 
 
 def _log2_of_32nds(count: int) -> float:
-    """log2(1 + count / 32), linear in between: so does one character more change little."""
+    """Interpolates log2(1 + count / 32), so that one more character changes little."""
     whole = min(count >> 5, MAX_COUNT - 1)
     return _LOG2[whole] + (_LOG2[whole + 1] - _LOG2[whole]) * (count & 31) / 32
 
 
-# Counted in the prompt; what it is called when a decision is explained.
+# Counted in the prompt -> its name in explanations.
 MARKS: tuple[tuple[bytes, str], ...] = (
     (b"\n", "lines"),
     (b"`", "inline code"),
@@ -222,7 +218,7 @@ DENSE_NAMES: tuple[str, ...] = SHAPES + tuple(name for _, name in MARKS)
 
 
 def dense(reading: Reading) -> list[float]:
-    """The shape of a prompt: one number from 0 to 16 for each of `DENSE_NAMES`; counts as log2."""
+    """Computes a number from 0 to 16 for each of `DENSE_NAMES`; counts are log2(1 + n)."""
     log2, words, prompt = _LOG2, reading.words, reading.prompt
     num_words = len(words)
     num_bytes = len(prompt)

@@ -1,4 +1,4 @@
-"""The classifier's weights as a file: one .npz, the same bytes for the same weights."""
+"""Reads and writes the classifier's weights as an .npz file, reproducible to the byte."""
 
 import hashlib
 import io
@@ -18,14 +18,11 @@ WEIGHTS_PATH = Path(__file__).parent / "weights" / "classifier.npz"
 
 
 class WeightsError(ValueError):
-    """The file holds no weights that this version can use; the message says why."""
+    """Says why a file holds no weights that this version can use."""
 
 
 def pack(model: LinearModel) -> bytes:
-    """The model as an .npz file.
-
-    Weights are kept in half precision: the file is smaller, and 3 digits are more than they mean.
-    """
+    """Packs a model as an .npz file, term weights in half precision, which is enough."""
     lines = [term if isinstance(term, bytes) else b" ".join(term) for term in model.vocabulary]
     arrays = {
         "format": np.array(FORMAT_VERSION),
@@ -42,10 +39,10 @@ def pack(model: LinearModel) -> bytes:
 
 
 def unpack(content: bytes) -> LinearModel:
-    """The model in an .npz file's bytes.
+    """Reads a model from an .npz file's bytes.
 
     Raises:
-        WeightsError: Not such a file, of another format, or for other features.
+        WeightsError: It is no such file, of another format, or for other features.
     """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -73,7 +70,7 @@ def _unpack(arrays: dict[str, NDArray[np.generic]], content_hash: str) -> Linear
 
 
 def load_model(path: Path = WEIGHTS_PATH) -> LinearModel:
-    """The model of a file; without a path, the one that ships with the package.
+    """Loads a model, by default the one that ships with the package.
 
     Raises:
         WeightsError: As `unpack`, or the file cannot be read.

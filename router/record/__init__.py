@@ -1,4 +1,4 @@
-"""The decision log's format, and reports made from it and from labelled prompts.
+"""Defines the decision log's format, and evaluates classifiers on labelled prompts.
 
 Decisions and labels come in; lines of JSON and tables go out. Read `recording.py` first.
 """

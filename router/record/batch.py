@@ -1,9 +1,7 @@
-"""Many prompts in, one decision each out: JSON lines, for evaluation by others and for planning.
+"""Decides about many prompts offline, from JSON lines to JSON lines.
 
-In, a line: `{"id": str, "text": str}`. Out, in the same order, a line: `id`, `lane` (interactive,
-deep or parallel), `p_deep`, `security`, `p_security`, `p_need_large`, `out_tokens`, `route_us`, and
-besides what `BatchDecision` adds. A line that is no such object, or that the policy refuses, gives
-`{"id": ..., "error": ...}` instead; the others go on.
+Each line `{"id": str, "text": str}` becomes a `BatchDecision`, in the same order, or an error
+`{"id": ..., "error": ...}` if it is malformed or if the policy refuses it.
 
 Each prompt becomes a task like one that a client sends with nothing else, and is classified,
 weighed and ranked as every task is; it is not admitted, so pools neither refuse nor pay.
@@ -66,36 +64,36 @@ def _idle(group: BackendGroup) -> BackendStats:
     )
 
 
-# One engine of each group that takes everything: what remains is the policy's own wish.
+# One engine of each group that takes everything, so that the policy alone decides.
 IDLE = (_idle("fast"), _idle("deep"))
 
 
 class BatchPrompt(msgspec.Struct, frozen=True):
-    """One line in."""
+    """Holds one line of input."""
 
     id: str
     text: str
 
 
 class BatchDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line out."""
+    """Holds one line of output."""
 
     id: str
     lane: Lane
     p_deep: float
     security: bool
     p_security: float
-    p_need_large: float  # that a large model gets it right and a small one does not
+    p_need_large: float  # a large model gets it right and a small one does not
     out_tokens: float
     route_us: float  # reading and classifying the text
-    rank_us: float  # weighing what else is known, and finding the route
+    rank_us: float  # weighing the facts and ranking the routes
     reason: str  # `decision.Reason` of the route
     signals: tuple[str, ...]
-    refused: str | None = None  # what a response would be refused with; the lane is the wished one
+    refused: str | None = None  # the error code of a refusal; the lane is the preferred one
 
 
 class BatchError(msgspec.Struct, frozen=True, kw_only=True):
-    """One line out for a line without a decision."""
+    """Holds one line of output for a line without a decision."""
 
     id: str | None
     error: str
@@ -106,31 +104,31 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
-    """What decisions are made by: the same for every line of a batch."""
+    """Holds what decisions are made by; it is the same for every line of a batch."""
 
     policy: Policy
     tenant: Tenant = ANYONE
     stats: Sequence[BackendStats] = IDLE
     model: LinearModel = MODEL
     hints: Hints = Hints()
-    # What is known besides; without it nothing is, as in a gateway that has run no task yet.
+    # By default nothing is known, as in a gateway that has run no task yet.
     facts: Callable[[Task, TaskClass, Reading], Facts] = lambda *_: NO_FACTS
-    unix_s: float = 0.0  # now, by the wall clock: policies have hours
+    unix_s: float = 0.0  # time of arrival, for policies' time windows
 
     @property
     def own_policy(self) -> Policy:
-        """The policy as it is for the tenant."""
+        """Returns the policy with the tenant's overrides."""
         return self.policy.for_tenant(self.tenant.id)
 
 
 def lone_task(text: str, desk: Desk, name: str = "") -> Task:
-    """The task of a client that sends this text and nothing else."""
+    """Makes the task of a client that sends this text and nothing else."""
     items: tuple[ContextItem, ...] = ()
     max_tokens = max(stats.info.window_tokens for stats in desk.stats)
     try:
         items = (measure(Message("user", (TextPart(text),)), max_tokens),)
         num_tokens = items[0].num_tokens
-    except TooLongError as error:  # it was not counted to its end
+    except TooLongError as error:
         num_tokens = error.num_tokens
     request = GenerateRequest(
         id=name,
@@ -157,7 +155,7 @@ def lone_task(text: str, desk: Desk, name: str = "") -> Task:
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a task would go, and why it would be refused if it would."""
+    """Says where a task would go, and why it would be refused, if it would."""
 
     lane: Lane
     reason: str  # `decision.Reason`
@@ -165,9 +163,9 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wish(task: Task, opinion: Opinion, desk: Desk) -> Wish | Refusal:
-    """The first of the routes that `rank` finds; where it finds none, of those with `IDLE` engines.
+    """Returns the first of the ranked routes, or else of those with `IDLE` engines.
 
-    A refusal where no engine at all would help: the tenant or the model is at fault.
+    A refusal means that no engine could run the task: the tenant or the model is at fault.
     """
     policy, task_class = desk.own_policy, opinion.task_class
     facts = desk.facts(task, task_class, opinion.features.reading)
@@ -184,7 +182,7 @@ def wish(task: Task, opinion: Opinion, desk: Desk) -> Wish | Refusal:
 def decide_prompt(
     prompt: BatchPrompt, desk: Desk, clock_ns: Callable[[], int]
 ) -> BatchDecision | BatchError:
-    """One decision; the monotonic clock is for `route_us` and `rank_us` alone."""
+    """Decides about one prompt; the monotonic clock is for `route_us` and `rank_us` alone."""
     task = lone_task(prompt.text, desk, prompt.id)
     started_ns = clock_ns()
     opinion = form_opinion(features(task), desk.own_policy.band, desk.model)
@@ -211,7 +209,7 @@ def decide_prompt(
 
 
 def decide_line(line: bytes, number: int, desk: Desk, clock_ns: Callable[[], int]) -> bytes:
-    """One line of JSON for one line of JSON, without line breaks; `number` is for the error."""
+    """Decides about one line of JSON, without line breaks; `number` is for error messages."""
     found: BatchDecision | BatchError
     try:
         found = decide_prompt(_PROMPT.decode(line), desk, clock_ns)
@@ -223,7 +221,7 @@ def decide_line(line: bytes, number: int, desk: Desk, clock_ns: Callable[[], int
 def decide_lines(
     lines: Iterable[bytes], desk: Desk, clock_ns: Callable[[], int]
 ) -> Iterator[bytes]:
-    """`decide_line` of each that is not blank, lazily."""
+    """Yields `decide_line` of each line that is not blank."""
     for number, line in enumerate(lines, start=1):
         if not line.isspace() and line:
             yield decide_line(line, number, desk, clock_ns)
@@ -235,7 +233,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def _name_of(line: bytes) -> str | None:
-    """The id of a line that is no prompt, if it has one."""
+    """Returns the id of a malformed line, if it has one."""
     try:
         return _NAMED.decode(line).id
     except _UNREADABLE:

@@ -1,8 +1,7 @@
-"""How good a classifier is, measured on labelled texts: pure functions from labels and scores.
+"""Measures how good a classifier is, from labels and scores.
 
-`docs/classifier.md` says what each number means and which traps it has: above all, that a pooled
-AUC flatters whoever recognises the source of a text, so the mean AUC inside single sources stands
-beside it.
+`docs/classifier.md` explains each number and its traps: above all, that a classifier that merely
+recognises a text's source has a good pooled AUC, and should be judged by the mean AUC in sources.
 """
 
 from collections import defaultdict
@@ -19,10 +18,10 @@ CALIBRATION_BINS = 10
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """Accuracy against the share of calls to the large model, as RouteLLM summarises it.
+    """Summarises accuracy over the share of calls to the large model, as RouteLLM does.
 
-    Quality is the share of the gap between both models' accuracy that is recovered (PGR). A router
-    that chooses at random has an APGR of 0.5 and a CPT(x) of x.
+    Quality is the recovered share of the gap between both models' accuracy (PGR). A router that
+    chooses at random has an APGR of 0.5 and a CPT(x) of x.
     """
 
     num_records: int
@@ -34,7 +33,7 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Flags(msgspec.Struct, frozen=True):
-    """Counts of a yes/no decision."""
+    """Counts a yes/no decision's results."""
 
     hits: int
     false_alarms: int
@@ -55,7 +54,7 @@ class Flags(msgspec.Struct, frozen=True):
 
 
 def auc(positive: Sequence[bool], scores: Sequence[float]) -> float:
-    """How often a positive scores above a negative, ties as half; NaN without one of either."""
+    """Returns how often a positive scores above a negative, ties as half; NaN without both."""
     is_positive = np.asarray(positive, bool)
     num_positive = int(is_positive.sum())
     num_negative = len(is_positive) - num_positive
@@ -69,7 +68,7 @@ def auc(positive: Sequence[bool], scores: Sequence[float]) -> float:
 def auc_within(
     groups: Sequence[Hashable], positive: Sequence[bool], scores: Sequence[float]
 ) -> tuple[float, int]:
-    """The mean AUC inside single groups, and of how many; groups of one kind are left out."""
+    """Returns the mean AUC in single groups and the number of groups with enough of both kinds."""
     members: dict[Hashable, list[tuple[bool, float]]] = defaultdict(list)
     for group, is_positive, score in zip(groups, positive, scores, strict=True):
         members[group].append((is_positive, score))
@@ -84,7 +83,7 @@ def auc_within(
 def calibration_error(
     happened: Sequence[bool], probabilities: Sequence[float], num_bins: int = CALIBRATION_BINS
 ) -> float:
-    """Expected calibration error over bins of equal width; NaN without records."""
+    """Computes the expected calibration error over bins of equal width; NaN without records."""
     if not happened:
         return float("nan")
     events, said = np.asarray(happened, float), np.asarray(probabilities, float)
@@ -94,7 +93,7 @@ def calibration_error(
 
 
 def flags(positive: Sequence[bool], flagged: Sequence[bool]) -> Flags:
-    """Count a yes/no decision against the truth."""
+    """Compares a yes/no decision with the truth."""
     count = list(zip(positive, flagged, strict=True)).count
     pairs = (True, True), (False, True), (True, False), (False, False)
     return Flags(*map(count, pairs))
@@ -103,9 +102,9 @@ def flags(positive: Sequence[bool], flagged: Sequence[bool]) -> Flags:
 def curve(
     small_ok: Sequence[float], large_ok: Sequence[float], scores: Sequence[float]
 ) -> Curve | None:
-    """The curve of a router that sends the highest scores to the large model; None without a gap.
+    """Computes the curve of sending the highest scores to the large model; None without a gap.
 
-    Records of equal score share their outcomes, so that the order of the file says nothing.
+    Records of equal score share their outcomes, so that the order of the file does not matter.
     """
     small, large = np.asarray(small_ok, float), np.asarray(large_ok, float)
     if not len(small) or large.mean() <= small.mean():
@@ -125,7 +124,7 @@ def curve(
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's correlation, ties at their mean rank; NaN if either does not vary."""
+    """Computes Spearman's correlation, ties at their mean rank; NaN if either does not vary."""
     one, other = (_ranks(np.asarray(values, float)) for values in (first, second))
     one, other = one - one.mean(), other - other.mean()
     size = float(np.sqrt((one**2).sum() * (other**2).sum()))

@@ -1,7 +1,6 @@
-"""Reads labelled texts and turns their labels into targets for the classifier's heads.
+"""Reads labelled texts (`docs/classifier.md`) and makes targets for the classifier's heads.
 
-One JSON object a line: `id`, `source`, `text`, `labels`; `docs/classifier.md` lists the labels that
-are read. A record without a head's labels does not train that head.
+A record without a head's labels does not train that head. Each target is a value and its weight.
 """
 
 import gzip
@@ -20,7 +19,7 @@ SMALL_LINES = 30  # as is a change of this size, with half of `MID_FILES`, surel
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One labelled text."""
+    """Holds one labelled text."""
 
     id: str = ""
     source: str = "unknown"
@@ -29,27 +28,27 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> str:
-        """The source, with the languages of one exercise collection taken together."""
+        """Returns the source; the languages of one exercise collection are one group."""
         return "exercism" if self.source.startswith("exercism_") else self.source
 
     @property
     def lane(self) -> str | None:
-        """interactive, deep, parallel, or none given."""
+        """Returns the lane, if the labels have a valid one."""
         lane = self.labels.get("lane")
         return lane if lane in LANES else None
 
     def number(self, label: str) -> float | None:
-        """A label's value; None if it is missing, null, or no number (true and false are 1, 0)."""
+        """Returns a label's value (true and false are 1 and 0); None if it is not a number."""
         value = self.labels.get(label)
         return float(value) if isinstance(value, int | float) else None
 
 
 class RecordError(ValueError):
-    """A line is no record; the message names the file and the line."""
+    """Reports a line that is no record, with its file and number."""
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:
-    """All records of JSONL files, plain or gzipped; a folder stands for the files in it.
+    """Reads all records of JSONL files, plain or gzipped, and of folders of such files.
 
     Raises:
         RecordError: A line is not JSON, or lacks its text.
@@ -72,7 +71,7 @@ def read_records(paths: Iterable[Path]) -> list[Record]:
 
 
 def fingerprint(records: Iterable[Record]) -> str:
-    """A hash of everything that training reads of the records, for the weights' provenance."""
+    """Hashes everything that training reads of the records, for the weights' provenance."""
     digest = hashlib.sha256()
     encoder = msgspec.json.Encoder(order="deterministic")
     for record in records:
@@ -81,16 +80,13 @@ def fingerprint(records: Iterable[Record]) -> str:
 
 
 def log2(value: float) -> float:
-    """log2, linear between powers of two: the same bits on every machine."""
+    """Approximates log2 linearly between powers of two, for the same bits on every machine."""
     half, exponent = math.frexp(value)  # from 0.5 up to 1
     return (exponent - 1) + 2 * half - 1
 
 
 def deep_target(record: Record) -> tuple[float, float] | None:
-    """How likely the work is to be deep, 0 to 1, and how much that counts.
-
-    Changes between small and large have soft labels: a ramp over the logarithm of their size.
-    """
+    """Returns the probability of deep work; for changes of code a ramp over log2 of their size."""
     known = is_deep(record)
     if known is not None:
         return float(known), 1.0
@@ -104,17 +100,17 @@ def deep_target(record: Record) -> tuple[float, float] | None:
 
 
 def security_target(record: Record) -> tuple[float, float] | None:
-    """1 for work that touches security, 0 for work that does not, and how much that counts."""
+    """Returns 1 for work that touches security, and 0 for other work."""
     if record.number("security_path"):
-        return 1.0, 0.5  # measured: at least half of the files; the text need not say so
+        return 1.0, 0.5  # at least half of the changed files; the text may not mention it
     known = is_security(record)
     return None if known is None else (float(known), 1.0)
 
 
 def gain_target(record: Record) -> tuple[float, float] | None:
-    """How much more often large models get it right than small ones, and how much that counts.
+    """Returns how much more often large models get it right than small ones.
 
-    Where panels of models were measured, their rates stand for the pair: one pair alone is noisy.
+    The rates of panels of models go before the outcomes of a single pair, which are noisy.
     """
     for small, large in (("small_rate", "large_rate"), ("small_ok", "large_ok")):
         of_small, of_large = record.number(small), record.number(large)
@@ -124,29 +120,29 @@ def gain_target(record: Record) -> tuple[float, float] | None:
 
 
 def output_target(record: Record) -> tuple[float, float] | None:
-    """log2 of the tokens of an answer that was measured, and how much that counts."""
+    """Returns log2 of a measured answer's tokens."""
     tokens = record.number("out_tokens")
     return (log2(min(tokens, 32_768.0)), 1.0) if tokens is not None and tokens > 0 else None
 
 
 def is_deep(record: Record) -> bool | None:
-    """Whether the record's lane is deep; None without a lane, and for parallel."""
+    """Returns whether the record's lane is deep; None without a lane, and for parallel."""
     return None if record.lane not in ("deep", "interactive") else record.lane == "deep"
 
 
 def is_security(record: Record) -> bool | None:
-    """Whether the record's work touches security; None if nobody said."""
+    """Returns whether the record's work touches security; None without the label."""
     label = record.number("security")
     return None if label is None else label == 1
 
 
 def outcomes(record: Record) -> tuple[float, float] | None:
-    """Whether the small and the large model got it right, 0 to 1; None if not measured."""
+    """Returns how right the small and the large model were, 0 to 1; None if not measured."""
     small, large = record.number("small_ok"), record.number("large_ok")
     return None if small is None or large is None else (small, large)
 
 
 def is_gain(record: Record) -> bool | None:
-    """Whether the large model got it right and the small one did not; None if not measured."""
+    """Returns whether the large model alone got it right; None if not measured."""
     pair = outcomes(record)
     return None if pair is None else pair[1] > pair[0]

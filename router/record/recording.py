@@ -1,8 +1,7 @@
-"""The decision log's format: one line of JSON per task, written when it ends; back-tests read it.
+"""Defines the decision log: one line of JSON per task, written when it ends, for back-tests.
 
-Without the words of anybody: what is recorded of a prompt is its size, its shape in numbers and its
-kind, unless the policy says `record_text`. docs/decision-log.md describes every field; whoever
-changes what one means raises `SCHEMA`.
+Of a prompt, its size, shape and kind are recorded, and its text only if the policy sets
+`record_text`. docs/decision-log.md describes every field; changing a meaning raises `SCHEMA`.
 """
 
 import hashlib
@@ -18,11 +17,11 @@ from router.decide.decision import RouteDecision
 
 SCHEMA = 1
 MAX_TEXT_CHARS = 8_192  # of a prompt, where it is recorded
-MAX_NAME_CHARS = 64  # of what a client may choose freely
+MAX_NAME_CHARS = 64  # of texts that a client may choose freely
 
 
 class RankedRecord(msgspec.Struct, frozen=True):
-    """One route that the task might have taken."""
+    """Records one route that the task might have taken."""
 
     route: str
     strategy: str | None
@@ -31,7 +30,7 @@ class RankedRecord(msgspec.Struct, frozen=True):
 
 
 class ShadowRecord(msgspec.Struct, frozen=True):
-    """What the shadow policy would rather have done."""
+    """Records what the shadow policy would have decided."""
 
     policy: str
     route: str
@@ -40,7 +39,7 @@ class ShadowRecord(msgspec.Struct, frozen=True):
 
 
 class UsageRecord(msgspec.Struct, frozen=True):
-    """What one backend used."""
+    """Records what one backend used."""
 
     backend: str
     model: str
@@ -52,7 +51,7 @@ class UsageRecord(msgspec.Struct, frozen=True):
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A task, what was decided about it, and what came of it; null where it never got so far."""
+    """Records a task, its decision and its outcome; null where it did not get so far."""
 
     schema: int = SCHEMA
     id: str  # the response's
@@ -62,7 +61,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str | None = None  # a hash: the same for all its turns
     policy: str | None = None  # the version that decided: v7, or a configured policy's own name
 
-    # What was asked.
+    # The request.
     model: str
     asked_route: str | None = None
     asked_strategy: str | None = None
@@ -80,7 +79,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[float, ...] = ()  # `router.classify.text_features.DENSE_NAMES`
     text: str | None = None  # the prompt, only where the policy says `record_text`
 
-    # What the classifier made of it.
+    # The classifier's opinion.
     label: str | None = None
     p_deep: float | None = None
     p_gain: float | None = None
@@ -88,7 +87,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     security_sensitive: bool | None = None
     expected_output_tokens: int | None = None
 
-    # What was decided.
+    # The decision.
     ranked: tuple[RankedRecord, ...] = ()
     route: str | None = None  # taken; null: refused
     strategy: str | None = None
@@ -98,7 +97,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     canary: bool = False
     shadow: ShadowRecord | None = None
 
-    # What came of it.
+    # The outcome.
     outcome: str  # as in `lanewise_requests_total`
     error: str | None = None  # the protocol's code
     answered_by: str | None = None
@@ -113,7 +112,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task went, in microseconds; None where it never got so far."""
+    """Describes how a task ended; None where it did not get so far."""
 
     outcome: str
     error: str | None = None
@@ -135,9 +134,9 @@ def record_of(
     with_text: bool = False,
     with_shape: bool = True,
 ) -> DecisionRecord:
-    """The line for a task; without a decision where no route was possible at all.
+    """Makes the record of a task; `decision` is None if no route was possible.
 
-    The shape is more than half of what a record costs, and only a log has a use for it.
+    The shape is more than half of a record's cost, and only a log needs it.
     """
     hints, request = task.hints, task.request
     reading = task.reading
@@ -234,15 +233,15 @@ _DECODER = msgspec.json.Decoder(DecisionRecord)
 
 
 def encode_line(record: DecisionRecord) -> bytes:
-    """A record as its line, newline included."""
+    """Encodes a record as its line, newline included."""
     return _ENCODER.encode(record) + b"\n"
 
 
 def decode_line(line: bytes) -> DecisionRecord:
-    """A record from its line; fields that a later version added are ignored.
+    """Decodes a record from its line, ignoring unknown fields.
 
     Raises:
-        ValueError: It is no line of a decision log, or of a schema that this code does not know.
+        ValueError: It is no line of a decision log, or its schema is newer.
     """
     record = _DECODER.decode(line)
     if record.schema > SCHEMA:

@@ -1,8 +1,7 @@
-"""The evaluation of a classifier on labelled records, as numbers and as text to read.
+"""Reports a classifier's evaluation on labelled records as text.
 
-Every figure stands beside what chance and the length of the text alone achieve, and beside
-published routers where they were measured on the same benchmark. docs/classifier.md has the
-traps.
+Every figure is compared with chance and with the length of the text alone, and with published
+routers that were measured on the same benchmark. docs/classifier.md has the traps.
 """
 
 from collections import Counter, defaultdict
@@ -55,7 +54,7 @@ PUBLISHED: dict[str, tuple[tuple[str, float, float, float], ...]] = {
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A record with what the classifier said of it."""
+    """Holds a record with the classifier's opinion."""
 
     record: Record
     said: TaskClass
@@ -68,7 +67,7 @@ Score = Callable[[Judged], float]
 
 
 def judge(record: Record, desk: Desk) -> Judged:
-    """What is said of a record's text, and where it would go."""
+    """Classifies a record's text and finds where it would go."""
     task = lone_task(record.text, desk)
     opinion = form_opinion(features(task), desk.own_policy.band, desk.model)
     wished = wish(task, opinion, desk)
@@ -78,7 +77,7 @@ def judge(record: Record, desk: Desk) -> Judged:
 
 
 def _with_lanes(judged: Sequence[Judged]) -> Known:
-    """The records with a lane, and whether it is deep."""
+    """Pairs the records that have a lane with whether it is deep."""
     return [(j, deep) for j in judged if (deep := is_deep(j.record)) is not None]
 
 
@@ -95,13 +94,12 @@ def _auc(known: Known, score: Score = _p_deep) -> float:
 
 
 def _auc_within(known: Known, score: Score) -> tuple[float, int]:
-    """The mean AUC inside sources, and of how many."""
     groups, deep = [j.record.group for j, _ in known], [deep for _, deep in known]
     return auc_within(groups, deep, [score(j) for j, _ in known])
 
 
 def report(judged: Sequence[Judged]) -> list[str]:
-    """All that the records say, as lines of text."""
+    """Returns the whole report as lines of text."""
     return [
         *_lane_lines(judged),
         *_security_lines(judged),
@@ -112,7 +110,7 @@ def report(judged: Sequence[Judged]) -> list[str]:
 
 
 def stability_report(records: Sequence[Record], desk: Desk) -> list[str]:
-    """How often the lane changes with what does not change the work, as lines of text."""
+    """Reports how often changes that leave the work the same change the lane."""
 
     def lane(text: str) -> Lane:
         return judge(Record(text=text), desk).lane
@@ -134,7 +132,6 @@ def stability_report(records: Sequence[Record], desk: Desk) -> list[str]:
 
 
 def _lane_lines(judged: Sequence[Judged]) -> list[str]:
-    """Interactive against deep."""
     known = _with_lanes(judged)
     if not known:
         return ["Lanes: no record has one."]
@@ -186,7 +183,7 @@ def _security_lines(judged: Sequence[Judged]) -> list[str]:
 
 
 def _curve_lines(judged: Sequence[Judged]) -> list[str]:
-    """Our curve and that of length alone, of each source and of "all", where outcomes are many."""
+    """Reports our curve and that of length alone for each source with enough outcomes."""
     measured: dict[str, list[tuple[Judged, tuple[float, float]]]] = defaultdict(list)
     for one in judged:
         pair = outcomes(one.record)
@@ -238,7 +235,7 @@ def _output_lines(judged: Sequence[Judged]) -> list[str]:
 
 
 def _confusion_lines(judged: Sequence[Judged]) -> list[str]:
-    """Source by source, where interactive and deep records went."""
+    """Reports for each source where interactive and deep records went."""
     known: dict[str, list[tuple[Judged, bool]]] = defaultdict(list)
     for one, deep in _with_lanes(judged):
         known[one.record.group].append((one, deep))

@@ -1,5 +1,5 @@
-"""Connections to Redis: one server, a Sentinel's master, or a Cluster.
+"""Connects to Redis: to one server, a Sentinel's master, or a Cluster.
 
-Calls come in, and answers come back within a budget or raise an error. Read `servers.py` first;
-`client.py` is for what is not on a task's path.
+Commands go in, and replies come back within a budget or raise an error. Read `servers.py` first;
+`client.py` is for calls off a task's path.
 """

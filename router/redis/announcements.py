@@ -1,4 +1,4 @@
-"""Changes that are announced on a channel of Redis, and found by looking where they are not heard.
+"""Follows announcements of changes on a channel of Redis, with polling as the fallback.
 
 An edge: it uses the event loop and Redis.
 """
@@ -13,12 +13,10 @@ from redis.exceptions import RedisError
 async def announcements(
     redis: "Redis | RedisCluster", channel: str, poll_s: float
 ) -> AsyncGenerator[None]:
-    """Yield at once, at every announcement, and at least every `poll_s` in between.
+    """Yields at once, at every announcement, and at least every `poll_s`; close it to unsubscribe.
 
-    An announcement may get lost, and where subscribing fails none is heard: whoever looks each time
-    finds every change all the same. On a Cluster changes are only found by looking: redis-py's
-    subscriptions there are not to be had before its first command, and do not follow a failover.
-    Close the generator to end the subscription.
+    Announcements may get lost, so callers look for changes at each yield. A Cluster is only polled:
+    redis-py cannot subscribe there before its first command, and does not follow a failover.
     """
     while True:
         if not isinstance(redis, RedisCluster):

@@ -1,4 +1,4 @@
-"""How a task that talks to Redis is stopped for certain.
+"""Cancels tasks that use redis-py.
 
 An edge: it uses the event loop.
 """
@@ -10,10 +10,9 @@ AGAIN_S = 0.1
 
 
 async def cancelled(*loops: "asyncio.Task[Any]") -> None:
-    """Cancel what runs for ever, and return once all of it has ended.
+    """Cancels endless tasks until all of them have ended.
 
-    More than once: redis-py 8.1 can lose a cancellation that comes while a reply does, and then a
-    loop goes on as if nothing had been said.
+    It repeats itself because redis-py 8.1 can lose a cancellation that arrives with a reply.
     """
     left = {loop for loop in loops if not loop.done()}
     while left:

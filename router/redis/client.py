@@ -1,4 +1,4 @@
-"""A redis-py client for what is not on a task's path: stored responses, keys, policies, beats.
+"""Makes redis-py clients for calls off a task's path: stored responses, keys, policies, beats.
 
 An edge: it uses Redis.
 """
@@ -19,9 +19,9 @@ from router.redis.url import RedisTarget, parse_redis_url
 
 
 def redis_client(url: str, *, timeout_s: float) -> Redis:
-    """A client of any target; connects at the first call, does not try again by itself.
+    """Makes a client that connects at its first call and does not retry.
 
-    A Cluster's client has the same methods, where all keys of a call share a slot.
+    All keys of a call to a Cluster must share a slot.
     """
     target = parse_redis_url(url)
     common = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
@@ -49,24 +49,20 @@ def redis_client(url: str, *, timeout_s: float) -> Redis:
 
 @contextlib.contextmanager
 def _as_connection_error() -> Iterator[None]:
-    """A Cluster of which no node answers is away, as one server is.
-
-    redis-py 8.1 raises an exception for it that is none of its `RedisError`s.
-    """
+    """Translates the error for an unreachable Cluster, which is no `RedisError` in redis-py 8.1."""
     try:
         yield
     except (CrossSlotTransactionError, InvalidPipelineStack):
-        raise  # ours
+        raise  # errors of the caller
     except RedisClusterException as error:
         raise RedisConnectionError(str(error)) from error
 
 
 class _Cluster(RedisCluster):
-    """A Cluster's client whose pipelines wait with everything until they are executed.
+    """Makes pipelines that queue nothing before they are executed.
 
-    redis-py 8.1 finds out about the nodes as soon as a pipeline's first command is queued, in a
-    thread and a loop of its own where they are not known, and leaves connections to that loop
-    behind, which fail whoever gets them.
+    When a pipeline's first command is queued and the nodes are unknown, redis-py 8.1 looks them up
+    in a thread with a loop of its own, whose connections stay in the pool and fail later.
     """
 
     async def initialize(self, *arguments: Any, **options: Any) -> RedisCluster:
@@ -86,7 +82,7 @@ class _Cluster(RedisCluster):
 
 
 class _LatePipeline:
-    """Keeps commands; `execute` queues and sends them."""
+    """Keeps commands until `execute` queues and sends them."""
 
     def __init__(self, client: _Cluster, transaction: Any) -> None:
         self._client = client
@@ -101,7 +97,7 @@ class _LatePipeline:
         return keep
 
     async def execute(self, raise_on_error: bool = True) -> Any:
-        """Cancelling may leave commands carried out."""
+        """Sends the commands; cancelling does not undo them."""
         await self._client.initialize()  # returns at once where the nodes are known
         pipe = self._client.real_pipeline(self._transaction)
         for name, arguments, options in self._commands:

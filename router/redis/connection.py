@@ -1,8 +1,8 @@
-"""One connection to one Redis server: calls go out together, answers come back in order.
+"""Pipelines calls over one connection to one Redis server.
 
-The calls of one turn of the loop leave in one write, and none waits for the answers before it. An
-answer that is later than its call's budget ends the connection, for later calls wait behind it: all
-in flight learn of it at once. `servers` knows where to connect to, and what to try again.
+The calls of one turn of the loop share one write, and none waits for earlier replies. A reply later
+than its deadline closes the connection and fails all calls in flight, since replies come in order.
+`servers` decides where to connect and what to retry.
 
 An edge: it uses the event loop.
 """
@@ -14,17 +14,14 @@ from typing import Any, cast
 
 import hiredis
 
-MAX_IN_FLIGHT = 10_000  # calls without an answer; more are refused at once
-GATHER_S = 0.001  # at most this long calls wait for each other while others are in flight
-GRACE_S = 0.002  # a busy loop may notice the time before the answer that is already there
-MAX_PACKED = 16_384  # words that are kept packed: of a call's twenty, two are new
+MAX_IN_FLIGHT = 10_000  # calls without a reply; more are refused at once
+GATHER_S = 0.001  # calls wait at most this long to share a write while others are in flight
+GRACE_S = 0.002  # for a busy loop, whose timer may run before it reads a reply that is there
+MAX_PACKED = 16_384  # cached words: of a call's twenty, two are new
 
 
 def pack(words: tuple[str | int, ...]) -> bytes:
-    """One command in Redis's protocol, as `hiredis.pack_command` makes it, in half the time.
-
-    A tenant's keys and limits are the same in all its calls.
-    """
+    """Encodes a command in half the time of `hiredis.pack_command`: most of its words recur."""
     return b"*%d\r\n%b" % (len(words), b"".join(map(_packed, words)))
 
 
@@ -35,20 +32,20 @@ def _packed(word: str | int) -> bytes:
 
 
 class RedisError(Exception):
-    """What the server answered instead of a result; `code` is its first word."""
+    """The server replied with an error."""
 
     @property
     def code(self) -> str:
-        """`NOSCRIPT`, `MOVED`, `OOM`, ..."""
+        """Returns the error's first word: `NOSCRIPT`, `MOVED`, `OOM`, ..."""
         return str(self).partition(" ")[0]
 
 
 class LinkLost(Exception):  # noqa: N818 - says what is the case
-    """The connection broke or answered too late: a call in flight may have been carried out."""
+    """The connection broke or a reply was late; calls in flight may have taken effect."""
 
 
 class RedisLink(asyncio.Protocol):
-    """Made by `create_connection`. Not for use from other threads."""
+    """Sends calls and matches replies to them. Not for use from other threads."""
 
     def __init__(self) -> None:
         self.is_open = False
@@ -65,13 +62,13 @@ class RedisLink(asyncio.Protocol):
         self._why = "the server closed the connection"
 
     def call(self, command: bytes, deadline_s: float) -> "asyncio.Future[Any]":
-        """Send a packed command; the answer, an error included, is the future's result.
+        """Sends a packed command; the future's result is the reply, `RedisError`s included.
 
-        Cancelling the future takes nothing back. `deadline_s` is by the loop's clock; as calls are
-        answered in order, none counts before those of the calls ahead.
+        Cancelling the future does not undo the call. `deadline_s` is by the loop's clock; it is not
+        checked before the deadlines of earlier calls.
 
         Raises:
-            LinkLost: It is closed, or too much is in flight. From the future: it got lost.
+            LinkLost: The connection is closed or full, or (from the future) it got lost.
         """
         if not self.is_open:
             raise LinkLost(self._why)
@@ -87,7 +84,7 @@ class RedisLink(asyncio.Protocol):
         return answer
 
     def close(self, why: str) -> None:
-        """End the connection; whoever waits hears why."""
+        """Closes the connection, and fails all calls in flight with `LinkLost(why)`."""
         self.is_open = False
         self._why = why
         if self._transport is not None:
@@ -126,7 +123,7 @@ class RedisLink(asyncio.Protocol):
         self.close(self._why if exc is None else f"{type(exc).__name__}: {exc}")
 
     def _flush_soon(self) -> None:
-        """At the end of this turn; when a write has just been made, with the answers to it."""
+        """Flushes at the end of this turn or, soon after a write, with its replies."""
         now_s = self._loop.time()
         if not self._in_flight or now_s - self._flushed_s > GATHER_S:
             self._flushed_s = now_s

@@ -1,17 +1,17 @@
-"""Calls to Redis wherever it is: one server, a Sentinel's master, or the nodes of a Cluster.
+"""Calls Redis on one server, a Sentinel's master, or the nodes of a Cluster.
 
-Every call has a budget for one attempt and makes two at most, the second on a fresh connection to
-wherever the topology then points: a failover that is over costs no call, and one that is not fails
-at once. Only what is safe to repeat may be called: it may have been carried out without an answer.
+Every call has at most two attempts, each with a budget, the second on a fresh connection by the
+current topology: after a failover no call fails, and during one calls fail soon. Calls must be safe
+to repeat, since one without a reply may have taken effect.
 
-What a server answers instead of a result is seen to where something can be done:
+Errors that a server replies with are handled as follows:
 
-    NOSCRIPT                         the script is sent along
-    MOVED                            the node that has the slot now; the map is read anew
-    ASK                              the node that is taking the slot over, this once
-    READONLY, MASTERDOWN, LOADING    no master, or not yet: connect anew, asking Sentinels first
-    CLUSTERDOWN, TRYAGAIN            in between: a pause, then again
-    anything else (OOM, NOPERM)      the call's failure, at once
+    NOSCRIPT                         load the script, then retry
+    MOVED                            retry on the slot's new node; read the slot map again
+    ASK                              retry once on the node that the slot is migrating to
+    READONLY, MASTERDOWN, LOADING    pause, reconnect (to the master that Sentinels name), retry
+    CLUSTERDOWN, TRYAGAIN            pause, then retry
+    anything else (OOM, NOPERM)      fail at once
 
 An edge: it uses the event loop.
 """
@@ -26,10 +26,10 @@ from typing import Any
 from router.redis.connection import LinkLost, RedisError, RedisLink, pack
 from router.redis.url import Address, RedisTarget
 
-MAX_ATTEMPTS = 2  # that may wait for an answer
-MAX_REDIRECTS = 5  # answers that say where or when to ask again
-PAUSE_S = 0.01  # before asking again what is in between
-RECONNECT_PAUSE_S = 0.02  # between two attempts to connect; calls in it fail at once
+MAX_ATTEMPTS = 2  # that wait for a reply
+MAX_REDIRECTS = 5  # replies that say where or when to retry
+PAUSE_S = 0.01  # before a retry during a failover
+RECONNECT_PAUSE_S = 0.02  # between attempts to connect; calls meanwhile fail at once
 NUM_SLOTS = 16_384
 
 _ELSEWHERE = {"READONLY", "MASTERDOWN", "LOADING"}
@@ -37,11 +37,11 @@ _IN_BETWEEN = {"CLUSTERDOWN", "TRYAGAIN", "LOADING"}
 
 
 class RedisAway(Exception):  # noqa: N818 - says what is the case, as TimeoutError does
-    """No answer in time, or an error that nothing can be done about here."""
+    """Redis did not reply in time, or with an error that a retry does not help."""
 
 
 class Script:
-    """A Lua script, called by its digest and sent along where a server does not know it."""
+    """Holds a Lua script, which is called by its digest and loaded where it is missing."""
 
     def __init__(self, source: str, num_keys: int) -> None:
         self.source = source
@@ -51,10 +51,9 @@ class Script:
 
 
 class RedisServers:
-    """See the module. Connects at the first call; for one event loop.
+    """Calls Redis from one event loop; it connects at the first call.
 
-    Raises:
-        RedisAway: Every call, when awaited; nothing is known about its effect.
+    Every awaited call may raise `RedisAway`, and then may or may not have taken effect.
     """
 
     def __init__(self, target: RedisTarget, *, budget_us: int) -> None:
@@ -71,10 +70,10 @@ class RedisServers:
         self._is_closed = False
 
     def run(self, script: Script, arguments: tuple[str | int, ...]) -> Coroutine[Any, Any, Any]:
-        """Call a script that is safe to repeat; its first key says where. To be awaited.
+        """Runs a script with keys, then ARGV, on the first key's server; it must be safe to repeat.
 
-        `arguments` are its keys, then its ARGV. Over an open connection the call is sent before
-        this returns, so its effect comes before that of later calls, whenever it is awaited.
+        Over an open connection the call is sent before this returns, and so takes effect before
+        later calls, whenever it is awaited.
         """
         command = pack(("EVALSHA", script.sha, script.num_keys, *arguments))
         server = self._main
@@ -92,7 +91,7 @@ class RedisServers:
     async def _answer(
         self, sent: "asyncio.Future[Any]", command: bytes, key: str, script: Script
     ) -> Any:
-        """What was sent has this answer; as good as every call goes this way."""
+        """Awaits the reply of a sent call, and retries if that is lost or an error."""
         try:
             reply = await sent
         except LinkLost as error:
@@ -100,11 +99,11 @@ class RedisServers:
         return await self._ask(command, key, script) if isinstance(reply, RedisError) else reply
 
     async def call(self, key: str, *arguments: str | int) -> Any:
-        """Any command on that key that is safe to repeat."""
+        """Runs any command on `key` that is safe to repeat."""
         return await self._ask(pack(arguments), key)
 
     async def ping(self) -> None:
-        """Returns if every server that was in use, or else the first, answers."""
+        """Checks that every server in use replies."""
         now_s = asyncio.get_running_loop().time
         if self._main is None and not any(self._slots):
             await self._map(now_s() + self.budget_s)
@@ -119,7 +118,7 @@ class RedisServers:
                 raise RedisAway(str(reply))
 
     async def close(self) -> None:
-        """Close every connection; what waits fails, and so does what comes later."""
+        """Closes every connection; pending and later calls fail."""
         self._is_closed = True
         if self._mapping is not None:
             self._mapping.cancel()
@@ -127,12 +126,12 @@ class RedisServers:
         servers = {*self._servers.values(), *([self._main] if self._main else [])}
         await asyncio.gather(*(server.close() for server in servers))
 
-    # -- asking again --------------------------------------------------------------------------
+    # -- retries -------------------------------------------------------------------------------
 
     async def _ask(
         self, command: bytes, key: str, script: Script | None = None, lost: LinkLost | None = None
     ) -> Any:
-        """The whole way: find the server, connect, follow what it answers. `lost`: one attempt."""
+        """Finds the server, connects, and follows redirects; `lost` counts as the first attempt."""
         loop = asyncio.get_running_loop()
         reply: object = lost
         num_attempts = 0 if lost is None else 1
@@ -173,14 +172,10 @@ class RedisServers:
             await asyncio.sleep(PAUSE_S)
         raise RedisAway(str(reply))
 
-    # -- where things are ----------------------------------------------------------------------
+    # -- the slot map --------------------------------------------------------------------------
 
     async def _server_for(self, key: str, deadline_s: float, *, is_lost: bool) -> "_Server":
-        """The server of a key; in a Cluster from a new map if the last attempt failed.
-
-        Raises:
-            LinkLost: The map could not be read.
-        """
+        """Returns a key's server, after a lost attempt by a new slot map, or raises `LinkLost`."""
         if self._main is not None:
             return self._main
         slot = slot_of(key)
@@ -195,7 +190,7 @@ class RedisServers:
         return self._servers.setdefault(address, _Server(self, address))
 
     def _map_soon(self) -> "asyncio.Task[None] | None":
-        """Read the map anew, once for all who ask; not again within `RECONNECT_PAUSE_S`."""
+        """Starts to read the slot map, once for all callers and per `RECONNECT_PAUSE_S`."""
         if self._main is not None:
             return None
         loop = asyncio.get_running_loop()
@@ -211,7 +206,7 @@ class RedisServers:
             await asyncio.wait([mapping], timeout=deadline_s - asyncio.get_running_loop().time())
 
     async def _read_map(self) -> None:
-        """Ask every known node at once for the slots; the first whole answer counts."""
+        """Requests the slots from every known node at once, and takes the first result."""
         loop = asyncio.get_running_loop()
         command = pack(("CLUSTER", "SLOTS"))
         known = {*self._servers, *self._target.addresses}
@@ -243,13 +238,13 @@ class RedisServers:
         for address in [a for a, server in self._servers.items() if server not in masters]:
             self._servers.pop(address).disconnect("the Cluster has no such master any more")
 
-    # -- making connections --------------------------------------------------------------------
+    # -- connections ---------------------------------------------------------------------------
 
     async def open_link(self, address: Address | None) -> RedisLink:
-        """A connection that is ready for commands; without an address to the Sentinels' master.
+        """Opens a connection to an address, or without one to the Sentinels' master.
 
         Raises:
-            LinkLost: Nobody is there, or does not let us in.
+            LinkLost: The server is unreachable or refuses the handshake.
         """
         target = self._target
         server = await self._masters_address() if address is None else address
@@ -262,7 +257,7 @@ class RedisServers:
         return link
 
     async def _masters_address(self) -> Address:
-        """What the first Sentinel says that knows; `LinkLost` if none does."""
+        """Returns the first address that a Sentinel replies with, or raises `LinkLost`."""
         asked = [asyncio.ensure_future(self._ask_sentinel(a)) for a in self._target.addresses]
         try:
             for answer in asyncio.as_completed(asked):
@@ -307,7 +302,7 @@ class RedisServers:
         return link
 
     async def _greet(self, link: RedisLink, *command: str | int) -> Any:
-        """One of the first commands on a connection."""
+        """Sends one command of a connection's handshake."""
         deadline_s = asyncio.get_running_loop().time() + self.budget_s
         try:
             reply = await link.call(pack(command), deadline_s)
@@ -321,7 +316,7 @@ class RedisServers:
 
 
 class _Server:
-    """One server, connected to when it is needed."""
+    """Connects to one server when it is needed."""
 
     def __init__(self, servers: RedisServers, address: Address | None) -> None:
         self._servers = servers
@@ -333,12 +328,12 @@ class _Server:
 
     @property
     def link(self) -> RedisLink | None:
-        """The connection, if there is one."""
+        """Returns the connection, if it is open."""
         link = self._link
         return link if link is not None and link.is_open else None
 
     async def ask(self, command: bytes, deadline_s: float, *, is_asking: bool = False) -> Any:
-        """The answer, an error included, or `LinkLost`; connects first if need be."""
+        """Returns the reply, errors included, or raises `LinkLost`; connects first if necessary."""
         link = self.link
         if link is None:
             link = await self._opened(deadline_s)
@@ -352,7 +347,7 @@ class _Server:
         return await link.call(command, by_s)
 
     def disconnect(self, why: str) -> None:
-        """The next call connects anew."""
+        """Closes the connection; the next call opens a new one."""
         if self._link is not None:
             self._link.close(why)
             self._link = None
@@ -364,7 +359,7 @@ class _Server:
         self.disconnect("the pools are closed")
 
     async def _opened(self, deadline_s: float) -> RedisLink:
-        """One attempt for all who wait; they wait no longer than their calls may."""
+        """Shares one attempt to connect among all callers, each within its deadline."""
         loop = asyncio.get_running_loop()
         if self._opening is None or self._opening.done():
             if self._failed_s and loop.time() - self._failed_s < RECONNECT_PAUSE_S:
@@ -387,7 +382,7 @@ class _Server:
 
 
 def slot_of(key: str) -> int:
-    """The key's slot in a Cluster: of its hash tag, if it has one."""
+    """Returns the Cluster's slot of a key, by its hash tag if it has one."""
     first = key.find("{")
     if first >= 0:
         last = key.find("}", first + 1)
@@ -397,7 +392,7 @@ def slot_of(key: str) -> int:
 
 
 def _redirected(reply: RedisError, server: _Server) -> Address:
-    """Where `MOVED slot host:port` points; without a host to the same one's other port."""
+    """Returns the address in `MOVED slot host:port`; an empty host means the same host."""
     host, _, port = str(reply).split(" ")[2].rpartition(":")
     return host or (server.address or ("", 0))[0], int(port)
 

@@ -1,12 +1,12 @@
-"""Where Redis is: one server, a master that Sentinels know, or a Cluster; read from a URL.
+"""Parses the URL of a Redis server, of a master that Sentinels know, or of a Cluster.
 
 redis://user:password@host:port/db            one server; rediss:// the same over TLS
 unix:///path/to/socket?db=1                   one server on this machine
-redis+sentinel://h1:p1,h2:p2/master/db        the master of that name; ask these Sentinels
-redis+cluster://h1:p1,h2:p2                   a Cluster; ask these nodes for the others
+redis+sentinel://h1:p1,h2:p2/master/db        the master of that name, by these Sentinels
+redis+cluster://h1:p1,h2:p2                   a Cluster, by some of its nodes
 
-`rediss+sentinel://` and `rediss+cluster://` speak TLS to all of them. User and password may stand
-in the query too, as may the options below.
+`rediss+sentinel://` and `rediss+cluster://` use TLS for all connections. The query may have the
+options of `RedisTarget`, and user and password, too.
 """
 
 from typing import Literal
@@ -31,12 +31,12 @@ _KINDS: dict[str, tuple[Kind, bool]] = {
 
 
 class RedisTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """What a URL says."""
+    """Holds the parsed URL."""
 
     kind: Kind
-    addresses: tuple[Address, ...]  # the server; or the Sentinels, or nodes, to ask
+    addresses: tuple[Address, ...]  # of the server, the Sentinels, or some of a Cluster's nodes
     is_unix: bool = False
-    master: str = ""  # Sentinel: its name there
+    master: str = ""  # its name at the Sentinels
     db: int = 0
     username: str | None = None
     password: str | None = None
@@ -50,7 +50,7 @@ class RedisTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_redis_url(url: str) -> RedisTarget:
-    """Raises ValueError, whose text quotes nothing that may be a secret."""
+    """Parses a URL; a `ValueError` quotes nothing that may be a secret."""
     parts = urlsplit(url)
     if parts.scheme not in _KINDS:
         raise ValueError(f"the scheme is none of {'://, '.join(_KINDS)}://")

@@ -17,7 +17,7 @@ from router.training.fit import DEFAULT_SEED, fit
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Fit, write, and say what was written."""
+    """Fits the weights and writes them and the drift reference to files."""
     parser = argparse.ArgumentParser(prog="python -m router.training", description=__doc__)
     parser.add_argument("--data", type=Path, nargs="+", required=True)
     parser.add_argument("--calibrate", type=Path, nargs="+", required=True)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reference_file(records: Sequence[Record], model: LinearModel) -> bytes:
-    """What these records look like to the classifier: `router.learn.drift` compares with it."""
+    """Computes the reference that `router.learn.drift` compares traffic with."""
     rows = []
     for record in records:
         seen = features_of_text(record.text)

@@ -1,15 +1,14 @@
-"""From records to a `LinearModel`: features, vocabulary, the four heads, their calibration.
+"""Fits a `LinearModel` to records: features, vocabulary, the four heads, their calibration.
 
-Choices that the measurements in docs/classifier.md led to:
+These choices follow from the measurements in docs/classifier.md:
 
 - A word counts with its stem: rare and unknown words are judged by their beginning.
-- Terms in fewer than three records, or in one source alone, are left out: they would show the
-  source, not the work.
-- Each source has an intercept that is thrown away afterwards, so that the words learn what
-  separates large from small work inside a source; it is penalised, for what separates sources of
-  one kind of work alone is worth learning, too.
-- Commits of middling size take part with soft labels; large sources count less per record.
-- Some short prompts are shown again with a long paste, deep ones as often as interactive ones.
+- Terms in fewer than three records or in only one source are dropped: they identify the source.
+- Each source has an intercept that is dropped after the fit, so that words learn what separates
+  large from small work inside a source. It is penalised, since sources with one kind of work alone
+  teach something, too.
+- Commits of medium size have soft labels; large sources count less per record.
+- Some short prompts are repeated with a long paste, deep ones as often as interactive ones.
 """
 
 from collections import Counter, defaultdict
@@ -44,7 +43,7 @@ from router.training.prompts import SOURCE, with_pastes, written_prompts
 from router.training.solver import Floats, Rows, fit_linear, fit_logistic, fit_scale, total
 
 MODEL_VERSION = "2026.1"
-MIN_RECORDS, MIN_SOURCES = 3, 2  # that a term must stand in
+MIN_RECORDS, MIN_SOURCES = 3, 2  # that a term must be in
 
 Target = Callable[[Record], tuple[float, float] | None]
 
@@ -52,18 +51,18 @@ DEFAULT_SEED = 20_260_115
 
 
 class HeadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one head is fitted. Penalties are of the squared coefficients; see `solver`."""
+    """Says how one head is fitted. Penalties are of the squared coefficients; see `solver`."""
 
     target: Target
     logistic: bool
     term_penalty: float
     dense_penalty: float = 1.0
     with_pastes: bool = False
-    own_intercept: tuple[str, ...] = ()  # sources whose names begin so have an intercept each
+    own_intercept: tuple[str, ...] = ()  # prefixes of sources that have an intercept each
     intercept_penalty: float = 1.0
     source_power: float = 0.5  # a source of n records counts n ** (1 - source_power)
-    # Added to the weight of the length of prose, per spread, after the fit. A prior from elsewhere:
-    # on word problems (GSM8K, 1,307 outcomes) length alone has an APGR of 0.60.
+    # Added after the fit to the weight of the length of prose, per spread: a prior, since on word
+    # problems (GSM8K, 1,307 outcomes) length alone has an APGR of 0.60.
     length_tilt: float = 0.0
 
 
@@ -90,13 +89,13 @@ OPTIONS: dict[str, HeadOptions] = {
     ),
     "output": HeadOptions(target=output_target, logistic=False, term_penalty=4.0),
 }
-MAX_PAIRS = 8_000  # kept after fitting: the others cost lookups and change nothing measurable
-WRITTEN_WEIGHT = 2.0  # of the requests written for training: they are what prompts look like
+MAX_PAIRS = 8_000  # kept after fitting: more cost lookups and change nothing measurable
+WRITTEN_WEIGHT = 2.0  # of the prompts written for training, which are realistic
 BIAS_PENALTY = 1e-3
 
 
 class Example(msgspec.Struct, frozen=True):
-    """A record with what the classifier sees of it."""
+    """Holds a record with its features."""
 
     record: Record
     terms: list[Term]  # of the prompt
@@ -111,9 +110,9 @@ def _example(record: Record) -> Example:
 
 
 def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> LinearModel:
-    """The model of these records; the same records and seed give the same bits.
+    """Fits a model to records and calibrates its probabilities on others (`calibration`).
 
-    On `calibration`, other records, scores are turned into probabilities.
+    The same records and seed give the same bits.
     """
     plain = [*records, *written_prompts(seed)]
     examples = [_example(record) for record in (*plain, *with_pastes(plain, seed))]
@@ -138,7 +137,7 @@ def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> 
 
 
 def _columns(examples: Sequence[Example]) -> dict[Term, int]:
-    """Term -> column; a stem stands as a pair of itself and nothing."""
+    """Maps terms to columns; a stem is a pair of itself and an empty word."""
     num_records: Counter[Term] = Counter()
     sources: dict[Term, set[str]] = defaultdict(set)
     for example in examples:
@@ -168,7 +167,7 @@ def _is_number(term: Term) -> bool:
 
 
 def _design(examples: Sequence[Example], columns: dict[Term, int], scaled: Weights) -> Rows:
-    """Terms, then dense features, then the bias, as one sparse matrix."""
+    """Makes a sparse matrix of terms, then dense features, then the bias."""
     row: list[int] = []
     column: list[int] = []
     value: list[float] = []
@@ -187,7 +186,7 @@ def _design(examples: Sequence[Example], columns: dict[Term, int], scaled: Weigh
 
 
 def _shares(example: Example, columns: dict[Term, int]) -> Iterator[tuple[Term, float]]:
-    """What each term of a record counts; as `LinearModel` has it, with stems of their own."""
+    """Yields each term's value as in `LinearModel`, but with stems as separate terms."""
     known = [word for word in example.context if word in columns]  # unknown ones count for nothing
     of_context = CONTEXT_SHARE * term_share(len(example.context))
     for found, part in ((example.terms, term_share(len(example.terms))), (known, of_context)):
@@ -200,7 +199,7 @@ def _shares(example: Example, columns: dict[Term, int]) -> Iterator[tuple[Term, 
 def _fit_head(
     records: Sequence[Record], design: Rows, num_terms: int, num_plain: int, options: HeadOptions
 ) -> Floats:
-    """Coefficients of terms, dense features and bias."""
+    """Returns the coefficients of terms, dense features and bias."""
     shown = records if options.with_pastes else records[:num_plain]
     goals = {at: goal for at, r in enumerate(shown) if (goal := options.target(r)) is not None}
     groups = [records[at].group for at in goals]
@@ -225,7 +224,7 @@ def _fit_head(
 
 
 def _take(rows: Rows, chosen: list[int]) -> Rows:
-    """Some rows, renumbered."""
+    """Selects rows and renumbers them."""
     number = np.full(rows.shape[0], -1, np.int64)
     number[chosen] = np.arange(len(chosen))
     kept = number[rows.row] >= 0
@@ -238,7 +237,7 @@ def _take(rows: Rows, chosen: list[int]) -> Rows:
 
 
 def _with_intercepts(rows: Rows, groups: list[str], own: list[str]) -> Rows:
-    """The rows with a column of ones for each of the `own` groups."""
+    """Adds a column of ones for each of the `own` groups."""
     first = rows.shape[1]
     column_of = {group: first + n for n, group in enumerate(own)}
     pairs = [(at, column_of[of]) for at, of in enumerate(groups) if of in column_of]
@@ -259,7 +258,7 @@ def _assemble(
     scales: Weights,
     provenance: Provenance,
 ) -> LinearModel:
-    """Fold each stem into the words that have it, and the spreads into the dense weights."""
+    """Adds each stem's weights to its words, and divides the dense weights by the spreads."""
     fitted = np.stack(heads, axis=1)
     num_terms = len(columns)
     pairs = [term for term in columns if isinstance(term, tuple) and term[1]]
@@ -278,7 +277,7 @@ def _assemble(
 
 
 def _weighty(pairs: Sequence[Term], columns: dict[Term, int], fitted: Floats) -> list[Term]:
-    """The `MAX_PAIRS` pairs that matter most to lanes and security, in their order."""
+    """Selects the `MAX_PAIRS` pairs with the largest weights for lanes and security."""
     sizes = np.abs(fitted[[columns[pair] for pair in pairs]][:, [DEEP, SECURITY]])
     sizes = sizes / (sizes.mean(0) + 1e-12)
     kept = np.sort(np.argsort(-(sizes[:, 0] + sizes[:, 1]), kind="stable")[:MAX_PAIRS])
@@ -286,11 +285,11 @@ def _weighty(pairs: Sequence[Term], columns: dict[Term, int], fitted: Floats) ->
 
 
 _NO_SCALES: Weights = np.tile([1.0, 0.0], (len(HEADS), 1))
-_EVENTS = (is_deep, is_security, is_gain)  # what the first heads' probabilities are of
+_EVENTS = (is_deep, is_security, is_gain)  # of the first heads' probabilities
 
 
 def _scales(model: LinearModel, calibration: Sequence[Record]) -> Weights:
-    """Platt scaling of the heads that are probabilities."""
+    """Fits Platt scaling for the heads that are probabilities."""
     said = [model.score(read(record.text)) for record in calibration]
     scores = np.array([(s.deep_log_odds, s.security_log_odds, s.gain_log_odds) for s in said])
     scales = np.array(_NO_SCALES)

@@ -1,6 +1,6 @@
-"""`python -m router.training.leave_out`: how the classifier does on sources it has not seen.
+"""Cross-validates the classifier by source: `python -m router.training.leave_out`.
 
-The sources are dealt to folds by the hash of their name; each fold's records are judged by a model
+Sources are assigned to folds by the hash of their name; each fold's records are judged by a model
 that was fitted on `--data` and calibrated on `--calibrate` without that fold's sources.
 """
 
@@ -20,12 +20,12 @@ NUM_FOLDS = 5
 
 
 def fold_of(record: Record, num_folds: int) -> int:
-    """The fold a record's source belongs to."""
+    """Returns the fold that a record's source belongs to."""
     return hashlib.sha256(record.group.encode()).digest()[0] % num_folds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Fit once for each fold, and print one report over all of them."""
+    """Fits once for each fold, and prints one report over all folds."""
     parser = argparse.ArgumentParser(prog="python -m router.training.leave_out")
     parser.add_argument("--data", type=Path, nargs="+", required=True)
     parser.add_argument("--calibrate", type=Path, nargs="+", required=True)

@@ -1,5 +1,5 @@
-"""Records made for training: requests with lanes, written from the templates in `prompts.toml`, and
-short prompts with a long paste around them, for the lane is the prompt's and not the paste's.
+"""Generates training records: prompts with lanes from the templates in `prompts.toml`, and short
+prompts with a long paste, since the lane is the prompt's and not the paste's.
 """
 
 import re
@@ -13,13 +13,13 @@ import numpy as np
 from router.record.labelled import Record
 
 TEMPLATES_PATH = Path(__file__).with_name("prompts.toml")
-PER_TEMPLATE = 4  # how often each is filled
+PER_TEMPLATE = 4  # prompts
 SOURCE = "written"
 
 NUM_PASTED = 1_500
 MAX_PROMPT_CHARS, MIN_PIECE_CHARS = 300, 200
 MIN_PASTE_CHARS, MAX_PASTE_CHARS = 1_500, 24_000
-BEHIND_SHARE = 0.7  # of the pastes stand behind the prompt, the others before it
+BEHIND_SHARE = 0.7  # of the pastes are behind the prompt, the others before it
 SEPARATORS = ("\n\n", "\n", "\n\n```\n", "\n\nContext:\n")
 
 _KINDS = (  # section, lane, security
@@ -32,7 +32,7 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 def written_prompts(seed: int) -> list[Record]:
-    """Each template filled a few times, without doubles; the same for the same seed."""
+    """Fills each template a few times, without duplicates; the same for the same seed."""
     document = tomllib.loads(TEMPLATES_PATH.read_text())
     slots = {name: _lines(block) for name, block in document["slots"].items()}
     rng = np.random.default_rng(seed)
@@ -53,7 +53,7 @@ def _lines(block: str) -> list[str]:
 
 
 def _fill(template: str, slots: Mapping[str, Sequence[str]], rng: np.random.Generator) -> str:
-    """The template with every slot filled; what fills a slot may have slots itself."""
+    """Fills every slot of a template; fillings may have slots themselves."""
     while slot := _SLOT.search(template):
         filling = slots[slot[1]]
         chosen = filling[int(rng.integers(len(filling)))]
@@ -62,9 +62,7 @@ def _fill(template: str, slots: Mapping[str, Sequence[str]], rng: np.random.Gene
 
 
 def with_pastes(records: Sequence[Record], seed: int) -> list[Record]:
-    """`NUM_PASTED` short prompts with pastes made of the longer texts, as many deep as interactive;
-    none if there are no such prompts.
-    """
+    """Makes `NUM_PASTED` short prompts with pastes of longer texts, half of them deep."""
     short = [record for record in records if len(record.text) <= MAX_PROMPT_CHARS]
     prompts = [[r for r in short if r.lane == lane] for lane in ("interactive", "deep")]
     pieces = [record.text for record in records if len(record.text) > MIN_PIECE_CHARS]

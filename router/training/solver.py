@@ -1,4 +1,4 @@
-"""Regularised linear and logistic regression on sparse rows, the same bits on every machine.
+"""Fits regularised linear and logistic regression on sparse rows, to the same bits everywhere.
 
 Only operations that IEEE 754 defines exactly are used (sums in a fixed order, products, quotients,
 roots; no BLAS, no libm), so that two machines that train on the same records get the same weights.
@@ -16,7 +16,7 @@ _MAX_LOG_ODDS = 30.0  # beyond, a probability is 0 or 1 to 13 digits
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A sparse matrix as triples, ordered by row."""
+    """Holds a sparse matrix as triples, ordered by row."""
 
     row: Ints
     column: Ints
@@ -24,15 +24,15 @@ class Rows(msgspec.Struct, frozen=True):
     shape: tuple[int, int]
 
     def times(self, vector: Floats) -> Floats:
-        """The matrix times a vector of `shape[1]` numbers."""
+        """Multiplies the matrix by a vector of `shape[1]` numbers."""
         return _sums(self.row, self.value * vector[self.column], self.shape[0])
 
     def transposed_times(self, vector: Floats) -> Floats:
-        """The transposed matrix times a vector of `shape[0]` numbers."""
+        """Multiplies the transposed matrix by a vector of `shape[0]` numbers."""
         return _sums(self.column, self.value * vector[self.row], self.shape[1])
 
     def squared(self) -> "Rows":
-        """The matrix with each entry squared."""
+        """Returns the matrix with each entry squared."""
         return Rows(self.row, self.column, self.value * self.value, self.shape)
 
 
@@ -41,12 +41,12 @@ def _sums(index: Ints, values: Floats, count: int) -> Floats:
 
 
 def total(values: Floats) -> float:
-    """The sum in a fixed order; `numpy.sum` may choose its order by the machine."""
+    """Sums in a fixed order; `numpy.sum` may choose its order by the machine."""
     return float(_sums(np.zeros(len(values), np.int64), values, 1)[0])
 
 
 def sigmoid(log_odds: Floats) -> Floats:
-    """1 / (1 + exp(-x)), exact in the sense above; error below 1e-12."""
+    """Computes 1 / (1 + exp(-x)) to the same bits everywhere, with an error below 1e-12."""
     x = -np.clip(log_odds, -_MAX_LOG_ODDS, _MAX_LOG_ODDS)
     power = np.rint(x / _LN2)
     rest = x - power * _LN2
@@ -60,12 +60,9 @@ def sigmoid(log_odds: Floats) -> Floats:
 def fit_logistic(
     rows: Rows, target: Floats, weight: Floats, penalty: Floats, num_steps: int = 10
 ) -> Floats:
-    """Coefficients that minimise weighted log loss plus `penalty / 2` times their squares.
+    """Minimises weighted log loss plus `penalty / 2` times the squared coefficients.
 
-    Args:
-        target: Probabilities, one a row; soft labels are welcome.
-        weight: How much each row counts.
-        penalty: One for each column, above 0.
+    `target` has a probability for each row, and `penalty` a positive number for each column.
     """
     coefficients = np.zeros(rows.shape[1])
     for _ in range(num_steps):
@@ -80,13 +77,13 @@ def fit_logistic(
 
 
 def fit_linear(rows: Rows, target: Floats, weight: Floats, penalty: Floats) -> Floats:
-    """Coefficients of weighted ridge regression; arguments as in `fit_logistic`."""
+    """Fits weighted ridge regression; arguments are as in `fit_logistic`."""
     right = rows.transposed_times(weight * target)
     return _solve(rows, weight, penalty, right, num_steps=120, tolerance=1e-6)
 
 
 def fit_scale(score: Floats, target: Floats, weight: Floats) -> tuple[float, float]:
-    """Platt scaling: (a, b) such that sigmoid(a * score + b) is calibrated on these rows."""
+    """Fits Platt scaling: (a, b) such that sigmoid(a * score + b) is calibrated on these rows."""
     count = len(score)
     row = np.arange(count, dtype=np.int64)
     rows = Rows(
@@ -107,9 +104,8 @@ def _solve(
     num_steps: int = 30,
     tolerance: float = 0.03,
 ) -> Floats:
-    """(rows' diag(curvature) rows + diag(penalty))^-1 right, by preconditioned conjugate gradients.
-
-    Stops at `tolerance` times the first residual, or after `num_steps`.
+    """Solves (rows' diag(curvature) rows + diag(penalty)) x = right by preconditioned conjugate
+    gradients, until `tolerance` times the first residual, or for `num_steps`.
     """
     scale = 1.0 / (rows.squared().transposed_times(curvature) + penalty)
     solution = np.zeros_like(right)
