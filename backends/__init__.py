@@ -1,5 +1,5 @@
-"""A request becomes a stream of deltas: simulated engines, or real servers as upstreams.
+"""Turns a request into a stream of deltas, by simulated engines or by real servers.
 
 A `GenerateRequest` comes in; `Delta`s and one `Finish` are pushed into a `Sink`. Read `contract.py`
-first: every backend keeps it.
+first: every backend implements it.
 """

@@ -1,4 +1,4 @@
-"""What goes into and comes out of any backend.
+"""Defines what every backend receives and returns.
 
 A backend turns a `GenerateRequest` into output items. It pushes `Delta`s and one `Finish` into a
 `Sink`, synchronously: between an engine's step and the socket there is no await and no queue.
@@ -13,19 +13,19 @@ Role = Literal["user", "assistant", "system", "developer"]
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
-    """A piece of text inside a message or a tool's output."""
+    """Holds a piece of text inside a message or a tool's output."""
 
     text: str
 
 
 class RefusalPart(msgspec.Struct, frozen=True, tag="refusal"):
-    """What the assistant declined to do, in its own words."""
+    """Holds the words in which the assistant refused."""
 
     refusal: str
 
 
 class ImagePart(msgspec.Struct, frozen=True, tag="image"):
-    """An image, by address (a data URL included) or by file id; never fetched by us."""
+    """Names an image by URL (a data URL included) or by file id; we never fetch it."""
 
     image_url: str | None = None
     file_id: str | None = None
@@ -33,7 +33,7 @@ class ImagePart(msgspec.Struct, frozen=True, tag="image"):
 
 
 class FilePart(msgspec.Struct, frozen=True, tag="file"):
-    """A file the client attached; passed through to engines that take files."""
+    """Holds a file of the client; it is passed through to engines that take files."""
 
     file_id: str | None = None
     file_url: str | None = None
@@ -45,7 +45,7 @@ Part = TextPart | RefusalPart | ImagePart | FilePart
 
 
 class Message(msgspec.Struct, frozen=True, tag="message"):
-    """One message of the conversation."""
+    """Is one message of the conversation."""
 
     role: Role
     content: tuple[Part, ...]
@@ -54,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, tag="message"):
 
 
 class FunctionCall(msgspec.Struct, frozen=True, tag="function_call"):
-    """The model's call of a client's function."""
+    """Is the model's call of a client's function."""
 
     call_id: str
     name: str
@@ -64,7 +64,7 @@ class FunctionCall(msgspec.Struct, frozen=True, tag="function_call"):
 
 
 class FunctionCallOutput(msgspec.Struct, frozen=True, tag="function_call_output"):
-    """What the client's function answered."""
+    """Holds what the client's function returned."""
 
     call_id: str
     output: tuple[Part, ...]
@@ -72,7 +72,7 @@ class FunctionCallOutput(msgspec.Struct, frozen=True, tag="function_call_output"
 
 
 class CustomToolCall(msgspec.Struct, frozen=True, tag="custom_tool_call"):
-    """The model's call of a free-form tool."""
+    """Is the model's call of a free-form tool."""
 
     call_id: str
     name: str
@@ -81,7 +81,7 @@ class CustomToolCall(msgspec.Struct, frozen=True, tag="custom_tool_call"):
 
 
 class CustomToolCallOutput(msgspec.Struct, frozen=True, tag="custom_tool_call_output"):
-    """What the client's free-form tool answered."""
+    """Holds what the client's free-form tool returned."""
 
     call_id: str
     output: tuple[Part, ...]
@@ -89,7 +89,7 @@ class CustomToolCallOutput(msgspec.Struct, frozen=True, tag="custom_tool_call_ou
 
 
 class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
-    """A reasoning item, replayed by clients as they got it; its encrypted content is opaque."""
+    """Is a reasoning item as the client sends it back; its encrypted content is opaque."""
 
     id: str | None = None
     summary: tuple[str, ...] = ()
@@ -98,12 +98,12 @@ class Reasoning(msgspec.Struct, frozen=True, tag="reasoning"):
 
 
 class Compaction(msgspec.Struct, frozen=True, tag="compaction"):
-    """An earlier part of the conversation, folded by a compaction."""
+    """Stands for an earlier part of the conversation that was compacted."""
 
     encrypted_content: str
     id: str | None = None
-    summary: str | None = None  # what it says, opened; None: another server sealed it
-    number: int = 0  # how many automatic ones its conversation has had by then
+    summary: str | None = None  # the decrypted summary; None if another server encrypted it
+    number: int = 0  # of automatic compactions in the conversation, this one included
 
 
 Item = (
@@ -118,7 +118,7 @@ Item = (
 
 
 class ContextItem(msgspec.Struct, frozen=True):
-    """An item with what is worth computing only once: its size and its identity.
+    """Holds an item with its size and its hash, which are computed only once.
 
     `backends.prompt.measure` makes them; contexts of one conversation share them.
     """
@@ -129,7 +129,7 @@ class ContextItem(msgspec.Struct, frozen=True):
 
 
 class FunctionTool(msgspec.Struct, frozen=True, tag="function"):
-    """A function the client offers; `parameters` is its JSON schema."""
+    """Describes a function of the client; `parameters` is its JSON schema."""
 
     name: str
     description: str = ""
@@ -139,7 +139,7 @@ class FunctionTool(msgspec.Struct, frozen=True, tag="function"):
 
 
 class CustomTool(msgspec.Struct, frozen=True, tag="custom"):
-    """A free-form tool; `format` is its grammar, where the client gave one."""
+    """Describes a free-form tool of the client; `format` is its grammar, if it has one."""
 
     name: str
     description: str = ""
@@ -150,28 +150,28 @@ Tool = FunctionTool | CustomTool
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """Whether the model may, must or must not call a tool, and which (empty `names`: any)."""
+    """Says whether the model may, must or must not call a tool, and which (empty `names`: any)."""
 
     mode: Literal["auto", "none", "required"] = "auto"
     names: tuple[str, ...] = ()
 
 
 class TextFormat(msgspec.Struct, frozen=True):
-    """The form the answer must have; the rest only for `json_schema`."""
+    """Says which format the response must have; the other fields are for `json_schema` only."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     schema: dict[str, Any] | None = None
     name: str = "answer"
-    strict: bool | None = None  # None: whatever the engine does by default
+    strict: bool | None = None  # None: the engine's default
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One generation, whole: a backend needs nothing else.
+    """Holds everything that a backend needs for one generation.
 
     The prompt is `instructions`, then `tools`, then `items`, rendered by `backends.prompt`. A
-    warm-up (`generate` false) only prepares for one like it: the prompt is computed and kept, or as
-    much of that as the backend can do. Nothing is pushed but the `Finish`, whose usage says what of
-    the prompt is held now, and what of that was before. A backend with no slot to spare refuses it.
+    warm-up (`generate` false) computes the prompt and keeps its KV, as far as the backend can. It
+    pushes only a `Finish`, whose usage says how much of the prompt is cached now and how much was
+    cached before. A backend with no free slot refuses it.
     """
 
     id: str
@@ -196,7 +196,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens a generation used; `exact` is false where an upstream was cut before it reported."""
+    """Counts the tokens of a generation; inexact if an upstream was cut off before it reported."""
 
     num_input_tokens: int = 0
     num_cached_tokens: int = 0  # of the input, served from a KV prefix
@@ -216,11 +216,11 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
 
-NO_USAGE = Usage()  # where sums begin
+NO_USAGE = Usage()
 
 
 class DeltaKind(enum.IntEnum):
-    """What kind of output item a delta belongs to."""
+    """Says what kind of output item a delta belongs to."""
 
     TEXT = 0
     REASONING = 1  # a reasoning summary, shown to the client
@@ -229,7 +229,7 @@ class DeltaKind(enum.IntEnum):
 
 
 class Delta(msgspec.Struct, frozen=True, gc=False):
-    """A piece of one output item; holds one token or many.
+    """Holds a piece of one output item: one token or many.
 
     `index` counts the generation's own output items from 0 and never falls; a higher one ends the
     item before it. Deltas of one item share `kind`, `call_id`, `name` and `phase`.
@@ -239,24 +239,24 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     kind: DeltaKind
     text: str  # of the message, the summary, or the call's arguments
     num_tokens: int
-    at_us: int  # the engine's own time of the last token in it
+    at_us: int  # the engine's own time of its last token
     call_id: str = ""  # calls only
     name: str = ""  # calls only
     sealed: str = ""  # reasoning only: its encrypted content, in its last delta
-    phase: str = ""  # messages only: "commentary" or "final_answer", where the engine says which
+    phase: str = ""  # messages only: "commentary" or "final_answer", if the engine says which
 
 
 class FinishReason(enum.StrEnum):
-    """Why a generation ended by itself. A cancelled one does not finish."""
+    """Says why a generation ended by itself; a cancelled one has no finish."""
 
-    STOP = "stop"  # end of the answer, a stop sequence, or its calls
+    STOP = "stop"  # end of the text, a stop sequence, or tool calls
     LENGTH = "length"  # max_output_tokens
     CONTENT_FILTER = "content_filter"
     ERROR = "error"
 
 
 class BackendError(Exception):
-    """The engine or upstream failed; `code` is the protocol's (`server_error`, ...)."""
+    """Says that the engine or upstream failed; `code` is the protocol's (`server_error`, ...)."""
 
     def __init__(
         self,
@@ -268,7 +268,7 @@ class BackendError(Exception):
         param: str | None = None,
         retry_after_us: int | None = None,
     ) -> None:
-        """`param`: the field of the request that it found wrong; the rest is how long to wait."""
+        """`param` names the field of the request that is invalid."""
         super().__init__(backend, code, message)
         self.backend = backend
         self.code = code
@@ -282,7 +282,7 @@ class BackendError(Exception):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The end of a generation: pushed exactly once unless it was cancelled."""
+    """Ends a generation: pushed exactly once unless the generation was cancelled."""
 
     reason: FinishReason
     usage: Usage
@@ -291,7 +291,7 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class Sink(Protocol):
-    """Where a backend pushes. Both methods are synchronous and must not block."""
+    """Receives a backend's output. Both methods are synchronous and must not block."""
 
     def push(self, delta: Delta) -> None: ...
 
@@ -299,10 +299,10 @@ class Sink(Protocol):
 
 
 class Generation(Protocol):
-    """A generation under way."""
+    """Is a generation under way."""
 
     def cancel(self) -> Usage:
-        """Stop now and return what was used; harmless after the end. The sink hears no more."""
+        """Stops now and returns the usage; harmless after the end. The sink is not called again."""
         ...
 
 
@@ -310,7 +310,7 @@ BackendGroup = Literal["fast", "deep"]
 
 
 class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend is; fixed while the process lives."""
+    """Describes a backend; fixed while the process lives."""
 
     name: str  # unique among backends; a metric label
     model: str  # the model id that pins this backend
@@ -322,14 +322,14 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the options of every kind of backend say."""
+    """Holds the options that every kind of backend has."""
 
     model: str  # the id clients pin it by
     window_tokens: int = 131_072  # prompt and output together
     max_output_tokens: int = 32_768
 
     def info(self, name: str, group: BackendGroup, **more: bool) -> BackendInfo:
-        """What a backend with these options is; `more` are flags of `BackendInfo`."""
+        """Describes a backend with these options; `more` are flags of `BackendInfo`."""
         return BackendInfo(
             name=name,
             model=self.model,
@@ -341,33 +341,33 @@ class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot for ranking and metrics."""
+    """Is a snapshot of a backend for ranking and metrics."""
 
     info: BackendInfo
     healthy: bool
     num_running: int
     num_waiting: int
-    num_warming: int = 0  # warm-ups; none of them is running or waiting
+    num_warming: int = 0  # warm-ups, which are neither running nor waiting
     max_num_seqs: int
     kv_used_tokens: int = 0  # by live sequences; kept prefixes can be evicted and do not count
     kv_capacity_tokens: int = 0
     num_generated_tokens: int = 0  # since start
     num_prompt_tokens: int = 0  # since start, cached ones included
     num_cached_tokens: int = 0  # since start
-    ejected: bool = False  # left alone for failures in a row
-    out_us: int = 0  # how long it will take nothing yet; 0: that is not known, or it is up
-    num_continued: int = 0  # requests that brought an upstream only what it did not know
-    num_chains_lost: int = 0  # of those, what the upstream had forgotten: sent whole again
+    ejected: bool = False  # taken out of use after consecutive failures
+    out_us: int = 0  # how long it stays unavailable; 0: unknown, or it is available
+    num_continued: int = 0  # requests that sent an upstream only the items that it lacked
+    num_chains_lost: int = 0  # of those, sent again in full, as the upstream had lost the rest
 
 
 class Backend(Protocol):
-    """Something that generates: a simulated engine, an engine over a link, an upstream."""
+    """Generates: a simulated engine, an engine over a link, or an upstream."""
 
     @property
     def info(self) -> BackendInfo: ...
 
     def start(self, request: GenerateRequest, sink: Sink) -> Generation:
-        """Begin generating; returns at once and pushes from the event loop later, never from here.
+        """Starts to generate and returns at once; pushes come from the event loop, never from here.
 
         Raises:
             BackendError: It cannot take the request (closed, overloaded, too long).
@@ -377,17 +377,17 @@ class Backend(Protocol):
     def stats(self) -> BackendStats: ...
 
     async def close(self) -> None:
-        """Stop everything; generations under way finish with an error first."""
+        """Stops everything; generations under way finish with an error first."""
         ...
 
 
 class BackendKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """How a configuration names a backend: each kind adds its tag, a name and its options."""
+    """Configures a backend: each kind adds its tag, a name and its options."""
 
     def make(self) -> Backend:
-        """The backend; must run inside the event loop.
+        """Makes the backend; must run inside the event loop.
 
         Raises:
-            OSError, ValueError: It cannot be made with these options.
+            OSError, ValueError: The options are invalid, or something they name is not there.
         """
         raise NotImplementedError

@@ -1,12 +1,12 @@
-"""The tool by which an engine that holds a conversation hands a part of its work to another one.
+"""Defines the tool by which an engine delegates a part of its work to another engine.
 
-The gateway offers it, runs it and answers it; clients never see its calls.
+The gateway offers it, runs it and returns its output; clients never see its calls.
 """
 
 from backends.contract import FunctionTool
 
 DELEGATE_TOOL = "lanewise_delegate"
-RUNNING = "running"  # the `status` of an output given while the sub-task is under way
+RUNNING = "running"  # the `status` of the output while the sub-task is under way
 
 DELEGATE = FunctionTool(
     name=DELEGATE_TOOL,

@@ -1,11 +1,10 @@
 """Runs an engine on asyncio: no other code in the data path waits for time to pass.
 
 The driver sleeps until the engine has output, fetches all of it in one call and hands each sequence
-its tokens, synchronously. First tokens and finishes are fetched as soon as they are due; the tokens
-between them wait for the next tick and are handed out together. When that takes long because there
-are many streams, ticks become rarer, down to one in `MAX_TICK_US`. An idle engine costs nothing.
-The driver wakes within microseconds of an event where waking is cheap (`timers`), and within a
-millisecond where it is not.
+its tokens, synchronously. It fetches first tokens and finishes as soon as they are due; the tokens
+between them wait for the next tick. When a tick takes long because there are many streams, ticks
+become rarer, down to one in `MAX_TICK_US`. An idle engine costs nothing. The driver wakes within
+microseconds of an event where precise timers are cheap (`timers`), else within a millisecond.
 
 An edge: it uses the event loop and the clock.
 """
@@ -20,45 +19,45 @@ from backends.drive.timers import LoopTimer, Timer, make_timer
 from wafer_engine.batching.engine import Engine, EngineStats
 from wafer_engine.batching.sequence import Sequence
 
-TICK_US = 4_000  # between two looks at all sequences, while there is load to spare
-MAX_TICK_US = 50_000  # and at most; the bound on how late a token may be handed out
-TICK_COST_RATIO = 4  # a tick is at least so many times what the last one took to hand out
-MAX_REST_US = 1_000  # between two wakings, however much they cost
+TICK_US = 4_000  # the shortest time between two ticks
+MAX_TICK_US = 50_000  # the longest: bounds how late a token may be handed out
+TICK_COST_RATIO = 4  # a tick comes no sooner than so many times the duration of the last one
+MAX_REST_US = 1_000  # the longest pause between two wake-ups
 
 
 class Receiver(Protocol):
-    """Takes a sequence's tokens. Called from the event loop; may cancel any sequence."""
+    """Receives a sequence's tokens. Called from the event loop; may cancel any sequence."""
 
     def advance(self, num_tokens: int, at_us: int) -> None:
-        """Take more tokens, the last of them from that time."""
+        """Takes more tokens; the last of them was generated at `at_us`."""
         ...
 
     def finish(self, at_us: int) -> None:
-        """Take note that all tokens have come out; nothing follows."""
+        """Says that all tokens were delivered; nothing follows."""
         ...
 
     def fail(self, message: str, at_us: int) -> None:
-        """Take note that the driver was closed before the sequence was done; nothing follows."""
+        """Says that the driver was closed before the sequence was done; nothing follows."""
         ...
 
 
 class Driver:
-    """One engine on the running event loop."""
+    """Runs one engine on the running event loop."""
 
     def __init__(self, engine: Engine, *, clock_us: Callable[[], int] | None = None) -> None:
-        """Attach to the running loop; the engine must be new.
+        """Attaches to the running loop; the engine must be new.
 
-        A clock gives whole microseconds that never decrease; without one, it is the system's
-        monotonic clock. The loop's own timers sleep for another clock.
+        `clock_us` must never decrease; without it the driver uses the system's monotonic clock.
+        With another clock it sleeps by the loop's own timers.
         """
         self._engine = engine
         self._clock_us = clock_us or monotonic_us
         self._loop = asyncio.get_running_loop()
         self._receivers: dict[int, Receiver] = {}
         self._timer: Timer = LoopTimer(self._wake) if clock_us else make_timer(self._wake)
-        self._timer_us: int | None = None  # when it is set for
+        self._timer_us: int | None = None
         self._next_tick_us = 0
-        self._rested_us = 0  # the earliest time of the next waking
+        self._rested_us = 0  # the earliest time of the next wake-up
         self._is_open = True
 
     @property
@@ -73,16 +72,16 @@ class Driver:
         return self._engine.stats()
 
     def now_us(self) -> int:
-        """The time by its clock."""
         return self._clock_us()
 
     def submit(self, sequence: Sequence, receiver: Receiver, arrived_us: int | None = None) -> None:
-        """Start a sequence; the receiver is first called from the loop, never from here.
+        """Starts a sequence that arrived at `arrived_us` by the driver's clock; None means now.
 
-        It came at `arrived_us` by the driver's clock, with no other call since; now if None.
+        The receiver is first called from the loop, never from here. No other call may have come
+        since `arrived_us`.
 
         Raises:
-            ValueError: The engine can never hold it.
+            ValueError: The sequence exceeds the engine's KV cache.
         """
         assert self._is_open, "the backend checks"
         self._engine.add(sequence, self._clock_us() if arrived_us is None else arrived_us)
@@ -90,7 +89,7 @@ class Driver:
         self._set_timer()
 
     def cancel(self, sequence_id: int) -> int:
-        """Drop a sequence; its receiver is not called again. Returns the tokens it generated."""
+        """Drops a sequence and returns its generated tokens; its receiver is not called again."""
         if self._receivers.pop(sequence_id, None) is None:
             return 0
         num_generated = self._engine.cancel(sequence_id, self._clock_us())
@@ -98,7 +97,7 @@ class Driver:
         return num_generated
 
     def close(self, message: str) -> None:
-        """Fail every sequence and stop; harmless when repeated."""
+        """Fails every sequence and stops; harmless when repeated."""
         self._is_open = False
         self._timer.close()
         now_us = self._clock_us()
@@ -147,7 +146,7 @@ class Driver:
         )
 
     def _set_timer(self) -> None:
-        """Sleep until the engine's next event, or the next tick if tokens come before that."""
+        """Sleeps until the engine's next event, or until a tick if tokens come before that."""
         wake_us = self._engine.next_event_us()
         token_us = self._engine.next_token_us()
         if wake_us is not None and token_us is not None:
@@ -162,5 +161,5 @@ class Driver:
 
 
 def monotonic_us() -> int:
-    """The system's monotonic clock in whole microseconds."""
+    """Returns the system's monotonic time in whole microseconds."""
     return time.monotonic_ns() // 1000

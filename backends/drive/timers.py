@@ -1,11 +1,10 @@
-"""Calls back after a time: to a few microseconds where the system has timers for that.
+"""Calls back after a delay, to within a few microseconds where the system has such timers.
 
 An event loop counts in milliseconds and rounds up. A first token that is due in 1,700 us would be
-seen after 2 ms or 3, and twice that where the driver wakes twice for it: as long as all of the
-gateway's own work on the task. Linux has timers that are files (timerfd_create(2)), which a loop
-watches like a socket; Python offers them from 3.13 on, so this asks the C library. The plain twin
-is `LoopTimer`, used where there are none; `tests/unit/backends/drive/test_timers.py` holds both to
-the same behaviour.
+seen after 2 or 3 ms, and after twice that if the driver wakes twice for it: as long as all of the
+gateway's own work on the task. Linux has timers that are file descriptors (timerfd_create(2)),
+which a loop watches like a socket; Python offers them from 3.13 on, so this calls the C library.
+The plain twin is `LoopTimer`; `tests/unit/backends/drive/test_timers.py` compares the two.
 
 An edge: it uses the event loop and the operating system.
 """
@@ -16,27 +15,27 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
-LOOP_LEAST_US = 1_000  # what event loops can tell apart; less would spin
+LOOP_LEAST_US = 1_000  # the resolution of event loops; less would spin
 
 # linux/time.h and linux/timerfd.h
 _CLOCK_MONOTONIC = 1
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC  # TFD_NONBLOCK and TFD_CLOEXEC are the same bits
-_COUNT_BYTES = 8  # what is read: how often it has run out
+_COUNT_BYTES = 8  # of a read, which returns how often the timer expired
 
 
 class Timer(Protocol):
     """Calls back once for each `set`, later, from the event loop; never early."""
 
     def set(self, delay_us: int) -> None:
-        """Call back after that time, and not at the one set before. 0 or less: now."""
+        """Schedules the call after that delay, in place of the one before; 0 or less means now."""
         ...
 
     def clear(self) -> None:
-        """Do not call back; harmless when repeated."""
+        """Cancels the call; harmless when repeated."""
         ...
 
     def close(self) -> None:
-        """Clear it for good; harmless when repeated."""
+        """Closes the timer; harmless when repeated."""
         ...
 
 
@@ -62,7 +61,7 @@ class LoopTimer:
 
 
 class _Spec(ctypes.Structure):
-    """struct itimerspec: the interval, which stays 0, and the delay."""
+    """Is struct itimerspec: the interval, which stays 0, and the delay."""
 
     _fields_ = (
         ("interval_s", ctypes.c_long),
@@ -73,10 +72,10 @@ class _Spec(ctypes.Structure):
 
 
 class FineTimer:
-    """Uses a timer of the kernel that the loop watches."""
+    """Uses a kernel timer that the loop watches."""
 
     def __init__(self, call: Callable[[], None]) -> None:
-        """Raises OSError where the system has none, or no file is left."""
+        """Raises OSError if the system has no timerfd, or no file descriptor is left."""
         self._call = call
         self._loop = asyncio.get_running_loop()
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -102,7 +101,7 @@ class FineTimer:
             os.close(self._file)
 
     def _arm(self, delay_ns: int) -> None:
-        """Set it again; that forgets a time that has run out and was not read yet."""
+        """Sets the timer again; this forgets an expiry that was not read yet."""
         if self._is_open:
             self._spec.s, self._spec.ns = divmod(delay_ns, 1_000_000_000)
             self._libc.timerfd_settime(self._file, 0, ctypes.byref(self._spec), None)
@@ -111,12 +110,12 @@ class FineTimer:
         try:
             os.read(self._file, _COUNT_BYTES)
         except BlockingIOError:
-            return  # set anew, or cleared, since the loop saw it run out
+            return  # set again, or cleared, since the loop saw it expire
         self._call()
 
 
 def make_timer(call: Callable[[], None]) -> Timer:
-    """Make the finest timer there is. Must run inside the event loop."""
+    """Makes the most precise timer that the system has. Must run inside the event loop."""
     try:
         return FineTimer(call)
     except OSError:

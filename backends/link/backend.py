@@ -1,7 +1,7 @@
-"""An engine in another process or host as a backend: one persistent WebSocket, a frame per step.
+"""Uses a remote engine as a backend: one persistent WebSocket, one frame per step.
 
-The link is opened when the backend is made and again, with growing pauses, whenever it is lost.
-While it is down the backend takes nothing; generations under way then finish with an error at once.
+The link is opened when the backend is made and reopened, with growing pauses, whenever it is lost.
+While it is down the backend refuses requests, and generations under way fail at once.
 
 An edge: it uses the event loop, chance and the log.
 """
@@ -46,12 +46,12 @@ from backends.net.quick_connection import QuickConnection
 
 logger = logging.getLogger("lanewise")
 
-_KINDS = tuple(DeltaKind)  # by value: a lookup costs a tenth of a call of the enumeration
-MAX_UNSENT_BYTES = 32 << 20  # to the engine; more means that it does not read
+_KINDS = tuple(DeltaKind)  # by value: indexing costs a tenth of calling the enum
+MAX_UNSENT_BYTES = 32 << 20  # to the engine; more means that it has stopped reading
 
 
 class LinkOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the engine listens, and what it is taken for until it says so itself."""
+    """Holds the engine's address, and what is assumed of it until it connects."""
 
     url: str = "ws://127.0.0.1:9100/v1/link"
     key: str = ""  # sent as the bearer key
@@ -67,7 +67,7 @@ class LinkBackend:
     """Satisfies `backends.contract.Backend`."""
 
     def __init__(self, *, name: str, options: LinkOptions) -> None:
-        """Must run inside the event loop; returns before the link is up."""
+        """Starts connecting and returns at once; must run inside the event loop."""
         self._options = options
         self.info = options.info(name, options.group)
         self._stats = BackendStats(  # as the engine last reported
@@ -77,11 +77,11 @@ class LinkBackend:
         self._warming: set[int] = set()  # those of them that are warm-ups
         self._next_key = 1
         self._connection: QuickConnection | None = None  # None while the link is down
-        self._unread: deque[bytes] = deque()  # frames that came together, but for the first
-        self._is_reading = False  # frames, one in each turn of the event loop
-        self._fault: Exception | None = None  # of a frame: no more of them is wanted
-        self._refusal = ""  # why it does not come up, as last logged
-        self._offset_us = 0  # the engine's clock + this = ours
+        self._unread: deque[bytes] = deque()  # frames of one read, all but the first
+        self._is_reading = False  # a frame in each turn of the event loop
+        self._fault: Exception | None = None  # of an invalid frame: later ones are ignored
+        self._refusal = ""  # why it cannot connect, as last logged
+        self._offset_us = 0  # added to the engine's clock gives ours
         self._keeper = asyncio.create_task(self._keep())
 
     def start(self, request: GenerateRequest, sink: Sink) -> "LinkGeneration":
@@ -98,7 +98,7 @@ class LinkBackend:
         return generation
 
     def drop(self, key: int) -> None:
-        """Stop a generation: the engine hears of it within this turn of the event loop."""
+        """Cancels a generation; the frame is sent within this turn of the event loop."""
         self._warming.discard(key)
         connection = self._connection
         if self._generations.pop(key, None) is None or connection is None:
@@ -110,7 +110,7 @@ class LinkBackend:
             connection.send_now(encode(Cancel(key)))
 
     def stats(self) -> BackendStats:
-        """See `Backend.stats`; the engine's load as last reported."""
+        """Returns the engine's load as last reported."""
         num_mine = len(self._generations) - len(self._warming)
         return msgspec.structs.replace(
             self._stats,
@@ -127,7 +127,7 @@ class LinkBackend:
     # -- the connection --------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Keep the link up, for ever; cancelling closes it."""
+        """Keeps the link up until it is cancelled."""
         pause_s = self._options.retry_min_s
         while True:
             try:
@@ -179,13 +179,13 @@ class LinkBackend:
         logger.info("the link to engine %r (%s) is up", self.info.name, self._options.url)
 
     async def _talk(self, connection: QuickConnection) -> None:
-        """Read until the link breaks; what does not come by the quick way comes here."""
+        """Reads until the link breaks; messages that `listen` does not pass on come here."""
         connection.listen(self._arrived, MAX_FRAME_BYTES)
         try:
             async for message in connection:
                 if isinstance(message, bytes):
                     self._take(message)
-                    await asyncio.sleep(0)  # what it brought goes out before the next
+                    await asyncio.sleep(0)  # its output is sent before the next frame is read
         except WebSocketException:
             if self._fault is None:
                 raise
@@ -193,10 +193,10 @@ class LinkBackend:
             raise self._fault
 
     def _arrived(self, contents: list[bytes]) -> None:
-        """Take the first frame at once, those that came with it in later turns of the loop.
+        """Takes the first frame at once and each later one in a turn of the loop of its own.
 
-        So what each brings goes out before the next. Until then nothing more is read, and the
-        engine's end is held back, where rows of one generation become one longer row.
+        So the output of a frame is sent before the next is read. Until then nothing more is read,
+        and the engine's side joins rows of one generation into one longer row.
         """
         self._unread.extend(contents)
         if not self._is_reading:
@@ -215,7 +215,7 @@ class LinkBackend:
             self._connection.transport.resume_reading()
 
     def _take(self, content: bytes) -> None:
-        """One frame; what is none ends the connection, and no frame behind it counts."""
+        """Takes one frame; an invalid one ends the connection, and later frames are ignored."""
         if self._fault is not None or self._connection is None:
             return
         try:
@@ -239,7 +239,7 @@ class LinkBackend:
             strict=True,
         )
         generations, offset_us = self._generations, self._offset_us
-        has_more = bool(step.calls or step.sealed or step.phases)  # few steps do
+        has_more = bool(step.calls or step.sealed or step.phases)  # few steps have any
         for row, (key, index, kind, text, num_tokens, at_us) in enumerate(rows):
             generation = generations.get(key)
             if generation is None:
@@ -259,7 +259,7 @@ class LinkBackend:
                 generation.finish(finish_of(end, self.info.name, self._offset_us))
 
     def _fell(self, what: str, error: Exception) -> None:
-        """A link that was up is lost; one that does not come up says why, once for each reason."""
+        """Logs a link that was lost, or once for each cause why it does not connect."""
         if self._connection is not None:
             self._lost(what, str(error))
             return
@@ -270,9 +270,9 @@ class LinkBackend:
             logger.warning("the link to engine %r (%s) does not come up: %s", name, url, refusal)
 
     def _lost(self, what: str, why: str = "") -> None:
-        """The link is down: whatever was under way ends with an error, now.
+        """Marks the link as down and fails every generation under way.
 
-        Clients hear which engine; the address and the network's words are the operator's.
+        Clients learn which engine; the address and the network's error are for the operator.
         """
         message = f"the link to engine {self.info.name!r} {what}"
         if self._connection is not None:
@@ -280,7 +280,7 @@ class LinkBackend:
             logger.warning("%s (%s): %s; %d generations end", message, url, why or "-", num_ended)
         self._connection = None
         self._unread.clear()
-        # What it was doing is over. Its counts stay: they go on from there if it still lives.
+        # Its load is over; its totals stay, as they go on from there if the engine still lives.
         self._stats = msgspec.structs.replace(
             self._stats, num_running=0, num_waiting=0, num_warming=0, kv_used_tokens=0
         )
@@ -294,14 +294,14 @@ class LinkBackend:
 
 @dataclass(slots=True, eq=False)
 class LinkGeneration:
-    """A generation under way on the other side."""
+    """Is a generation under way on the engine."""
 
     _backend: LinkBackend
     _key: int
     _request: GenerateRequest
     _sink: Sink
     _num_tokens: int = 0
-    _usage: Usage | None = None  # once it has ended
+    _usage: Usage | None = None
 
     def cancel(self) -> Usage:
         if self._usage is None:
@@ -310,7 +310,7 @@ class LinkGeneration:
         return self._usage
 
     def usage(self) -> Usage:
-        """What is known to be used; the engine may have gone a frame further."""
+        """Returns the usage so far; the engine may be one frame ahead."""
         return self._usage or Usage(
             num_input_tokens=self._request.num_prompt_tokens,
             num_output_tokens=self._num_tokens,
@@ -322,7 +322,7 @@ class LinkGeneration:
         self._sink.push(delta)
 
     def finish(self, finish: Finish) -> None:
-        """Hand the end on, once; a sink's fault must not reach the others."""
+        """Passes the finish on, once; an exception of one sink must not reach the others."""
         if self._usage is None:
             self._usage = finish.usage
             try:
@@ -332,7 +332,7 @@ class LinkGeneration:
 
 
 def _refusal_of(error: Exception) -> str:
-    """Why a link does not come up, and what to do; the same words for the same cause."""
+    """Explains why a link does not connect, and what to do; the same words for the same cause."""
     why = str(error)
     match error:
         case InvalidStatus():
@@ -362,7 +362,7 @@ def _report(error: Exception) -> None:
 
 
 class LinkBackendConfig(BackendKind, frozen=True, tag="link"):
-    """An engine in another process or host (`lanewise engine`): a backend of the group it names."""
+    """Configures an engine in another process or host (`lanewise engine`) as a backend."""
 
     name: str = "link"
     options: LinkOptions = LinkOptions()

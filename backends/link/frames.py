@@ -1,8 +1,8 @@
-"""The frames of the engine link: msgpack arrays, one per WebSocket message.
+"""Defines the frames of the engine link: msgpack arrays, one per WebSocket message.
 
-A gateway sends `Start` and `Cancel`; an engine answers with `Hello` once and then with `Step`s. One
-`Step` carries whatever all of the connection's generations got since the one before: columns, not
-an object per token. `VERSION` changes with any of them; a peer of another version is refused.
+A gateway sends `Start` and `Cancel`; an engine sends `Hello` once and then `Step`s. One `Step`
+carries the output of all of the connection's generations since the one before: columns, not an
+object per token. `VERSION` changes with any of them; a peer of another version is refused.
 """
 
 import msgspec
@@ -24,29 +24,29 @@ MAX_FRAME_BYTES = 64 << 20
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """The engine's first frame."""
+    """Is the engine's first frame."""
 
     version: int
-    now_us: int  # of the engine's clock, when it was sent
+    now_us: int  # of the engine's clock, at sending
     info: BackendInfo
     stats: BackendStats
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
-    """Begin a generation; `key` names it on this connection."""
+    """Starts a generation; `key` names it on this connection."""
 
     key: int
     request: GenerateRequest
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
-    """Stop a generation: nothing more comes for its key."""
+    """Cancels a generation: nothing more comes for its key."""
 
     key: int
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
-    """The finish of a generation."""
+    """Finishes a generation."""
 
     key: int
     reason: FinishReason
@@ -58,7 +58,7 @@ class End(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
-    """What came out since the last one: row i of the columns is one delta; ends come after them."""
+    """Holds the output since the last step: row i of the columns is one delta; ends follow them."""
 
     keys: list[int]
     indexes: list[int]
@@ -69,11 +69,11 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     calls: dict[int, tuple[str, str]]  # row -> call_id and name, for calls
     ends: list[End]
     stats: BackendStats | None = None
-    sealed: dict[int, str] = {}  # row -> encrypted content, for reasoning that has any
-    phases: dict[int, str] = {}  # row -> phase, for messages that have one
+    sealed: dict[int, str] = {}  # row -> encrypted content, if its reasoning has any
+    phases: dict[int, str] = {}  # row -> phase, if its message has one
 
     def with_more(self, row: int, delta: Delta) -> Delta:
-        """A row's delta with what few rows have."""
+        """Adds the fields that few rows have to a row's delta."""
         call_id, name = self.calls.get(row, ("", ""))
         return msgspec.structs.replace(
             delta,
@@ -93,15 +93,15 @@ gateway_frames: msgspec.msgpack.Decoder[GatewayFrame] = msgspec.msgpack.Decoder(
 
 
 def encode(frame: EngineFrame | GatewayFrame) -> bytes:
-    """A frame as a binary message."""
+    """Encodes a frame as a binary message."""
     return _encoder.encode(frame)
 
 
 class StepBuilder:
-    """Gathers deltas and ends into the next `Step`.
+    """Collects deltas and ends for the next `Step`.
 
-    Text that joins what its own generation added last becomes one row with it, so a slow reader
-    makes rows longer, not more.
+    Text that continues its generation's last row is appended to it, so a slow reader makes rows
+    longer, not more numerous.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class StepBuilder:
         self._ends: list[End] = []
 
     def add(self, key: int, delta: Delta) -> None:
-        """Append a delta, or join it to the one before."""
+        """Appends a delta, or joins it to the one before."""
         row = self._last_row.get(key)
         if row is not None and (last := self._rows[row][1]).index == delta.index:
             joined = msgspec.structs.replace(
@@ -130,14 +130,14 @@ class StepBuilder:
         self._ends.append(End(key, finish.reason, finish.usage, finish.at_us, *said))
 
     def forget(self, key: int) -> None:
-        """Drop what was gathered for a cancelled generation."""
+        """Drops the rows of a cancelled generation."""
         if key in self._last_row:
             self._rows = [(owner, delta) for owner, delta in self._rows if owner != key]
             self._last_row = {owner: row for row, (owner, _) in enumerate(self._rows)}
         self._ends = [end for end in self._ends if end.key != key]
 
     def take(self, stats: BackendStats | None) -> Step | None:
-        """The step so far; None if there is nothing in it."""
+        """Returns the step so far and begins the next; None if there is nothing in it."""
         if not self._rows and not self._ends and stats is None:
             return None
         rows, ends = self._rows, self._ends
@@ -162,7 +162,7 @@ class StepBuilder:
 
 
 def finish_of(end: End, backend: str, offset_us: int) -> Finish:
-    """An end as the gateway's sinks know it, on the gateway's clock."""
+    """Converts an end to a `Finish` on the gateway's clock."""
     error = None
     if end.reason is FinishReason.ERROR:
         error = BackendError(backend, end.code, end.message, retryable=end.retryable)

@@ -1,5 +1,5 @@
-"""Clients of HTTP and WebSocket servers that hand bytes on as they arrive.
+"""Connects to HTTP and WebSocket servers and passes bytes on as they arrive.
 
-A request goes out; pieces of the answer reach a listener within the read that brought them. Read
-`http_client.py` or `quick_connection.py`.
+A request goes out; each piece of the response reaches a listener within the read that brought it.
+Read `http_client.py` or `quick_connection.py`.
 """

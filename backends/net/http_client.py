@@ -1,7 +1,7 @@
-"""A client of one HTTP/1.1 server, whose answers' bytes go to a taker as they arrive.
+"""Sends requests to one HTTP/1.1 server and passes the response's bytes to a callback at once.
 
-What a read brings is parsed (by httptools, which is Node's parser) and handed on within the same
-turn of the event loop, without a queue or a task. There is no more than an upstream needs: one
+The bytes of a read are parsed (by httptools, which is Node's parser) and passed on within the same
+turn of the event loop, without a queue or a task. The client has only what upstreams need: one
 exchange at a time on a connection; no redirects, cookies, proxies or content codings.
 
 An edge: it uses the event loop and sockets.
@@ -20,12 +20,12 @@ import msgspec
 from aiohappyeyeballs import start_connection
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-Take = Callable[[bytes], bool]  # takes more of an answer's body; true: nothing more is wanted
+Take = Callable[[bytes], bool]  # takes more of a response's body; returns True if it wants no more
 
-MAX_DRY_BYTES = 64 << 10  # an answer's head, above all
-MAX_ERROR_BYTES = 64 << 10  # of the body of an answer other than 200
-ERROR_TIMEOUT_S = 5.0  # to read that
-DRAIN_TIMEOUT_S = 1.0  # for an answer to end of which nothing more is wanted
+MAX_DRY_BYTES = 64 << 10  # without any of a body: mostly a response's head
+MAX_ERROR_BYTES = 64 << 10  # kept of the body of a response other than 200
+ERROR_TIMEOUT_S = 5.0  # to read such a body
+DRAIN_TIMEOUT_S = 1.0  # for the end of a response whose rest is not wanted
 CLOSE_TIMEOUT_S = 1.0
 HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305, 5: the recommended Connection Attempt Delay
 
@@ -33,24 +33,24 @@ OK = 200
 
 
 class BrokenError(Exception):
-    """No answer, or not all of it."""
+    """Says that no response came, or not all of it."""
 
     def __init__(self, message: str, *, begun: bool = False, stale: bool = False) -> None:
         super().__init__(message)
-        self.begun = begun  # an answer's head has come
-        self.stale = stale  # it was a kept connection, on which nothing came
+        self.begun = begun  # the response's head has come
+        self.stale = stale  # the connection was a reused one, and nothing came on it
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """How a request was answered."""
+    """Is the response to a request."""
 
     status: int
-    headers: dict[str, str]  # names in lower case; of several of one name, the last
-    body: bytes  # of a status other than 200, and no more than its beginning
+    headers: dict[str, str]  # names in lower case; of repeated ones the last
+    body: bytes  # its beginning, for a status other than 200
 
 
 class HttpClient:
-    """Connections to one server. Must be made inside the event loop."""
+    """Keeps connections to one server. Must be made inside the event loop."""
 
     def __init__(
         self,
@@ -61,15 +61,15 @@ class HttpClient:
         max_idle_s: float,
         max_idle: int,
     ) -> None:
-        """Keep up to `max_idle` connections for up to `max_idle_s` without use.
+        """Keeps up to `max_idle` connections for up to `max_idle_s` without use.
 
         Args:
-            url: Of the server; paths of requests follow its own.
-            headers: Of every request.
-            connect_timeout_s: For name, connection and TLS together.
+            url: Of the server; requests' paths are appended to its path.
+            headers: Sent with every request.
+            connect_timeout_s: For name resolution, connection and TLS together.
 
         Raises:
-            ValueError: A header that cannot be.
+            ValueError: A header is not one line of ASCII.
         """
         parts = urlsplit(url)
         assert parts.hostname is not None
@@ -92,26 +92,26 @@ class HttpClient:
         self._is_open = True
 
     def head(self, method: str, path: str, headers: dict[str, str]) -> bytes:
-        """What requests begin with that differ in their bodies alone; for `request`.
+        """Encodes what requests have in common but for their bodies; for `request`.
 
         Raises:
-            ValueError: A header that cannot be.
+            ValueError: A header is not one line of ASCII.
         """
         target = quote(self._prefix + path, safe="/%:@!$&'()*+,;=~?")
         first = f"{method} {target} HTTP/1.1\r\n".encode()
         return first + self._headers + _lines(headers) + b"content-length: "
 
     async def request(self, head: bytes, body: bytes, take: Take) -> Answer:
-        """Ask; returns with the answer's end, or once `take` wants no more of it.
+        """Sends a request; returns at the response's end, or once `take` wants no more of it.
 
         Cancelling closes the connection within one turn of the event loop.
 
         Args:
             head: Made by `head`.
-            take: Given the body if the status is 200. What it raises comes out of here.
+            take: Given the body if the status is 200. Its exceptions are raised from here.
 
         Raises:
-            BrokenError: See there.
+            BrokenError: No response came, or not all of it.
         """
         connection = self._kept() or await self._connect()
         answered = connection.begin(b"%b%d\r\n\r\n%b" % (head, len(body), body), take)
@@ -122,10 +122,10 @@ class HttpClient:
                 connection.abort()
 
     async def get(self, path: str, timeout_s: float) -> Answer:
-        """Ask for something whose body does not matter; it is read to its end.
+        """Sends a GET and reads the response's body to its end without keeping it.
 
         Raises:
-            BrokenError: See there.
+            BrokenError: No response came in time, or not all of it.
         """
         head = self.head("GET", path, {"accept": "*/*"})
         try:
@@ -145,7 +145,7 @@ class HttpClient:
             self._idle.pop(0).abort()
 
     async def close(self) -> None:
-        """Close every connection, whatever it carries."""
+        """Closes every connection, the busy ones too."""
         self._is_open = False
         for connection in self._connections:
             connection.abort()
@@ -167,7 +167,7 @@ class HttpClient:
 
     def _kept(self) -> "_Connection | None":
         self.close_idle()
-        while self._idle:  # the newest first, so that the oldest fall idle and go
+        while self._idle:  # the newest first, so that the oldest expire
             connection = self._idle.pop()
             if connection.usable:
                 return connection
@@ -202,7 +202,7 @@ class HttpClient:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. Free -> asked -> head -> body -> free; what is unexpected closes it."""
+    """Is one connection: free, request sent, head, body, free; anything unexpected closes it."""
 
     _transport: asyncio.Transport
 
@@ -210,10 +210,10 @@ class _Connection(asyncio.Protocol):
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []  # of the body, from this read
-        self.on_body = self._pieces.append  # as the parser calls it
+        self.on_body = self._pieces.append
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._timer: asyncio.TimerHandle | None = None
-        self.used_s = 0.0  # when it last fell free
+        self.used_s = 0.0  # when it last became free
         self._is_kept = False
         self._is_asked = False  # an exchange is under way
         self._answered: asyncio.Future[Answer] | None = None
@@ -224,13 +224,12 @@ class _Connection(asyncio.Protocol):
         self._status = 0
         self._headers: dict[str, str] = {}
         self._error_body = b""
-        # Since anything of a body came: heads, chunks' extensions, trailers.
+        # Bytes of heads, chunk extensions and trailers since the last byte of a body.
         self._num_dry_bytes = 0
         self._has_heard = False
         self._has_head = self._is_whole = self._is_reusable = False
 
     def begin(self, request: bytes, take: Take) -> "asyncio.Future[Answer]":
-        """Send a request on a free connection."""
         self._forget_exchange()
         self._is_asked = True
         self._take = take
@@ -243,17 +242,16 @@ class _Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it is still open, as far as we know."""
         return not self._transport.is_closing()
 
     # -- called by the transport -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
         if not self._is_asked or self._parser is None:
-            self.abort()  # nobody asked
+            self.abort()  # there was no request
             return
         self._has_heard = True
         self._num_dry_bytes += len(data)
@@ -283,7 +281,7 @@ class _Connection(asyncio.Protocol):
             else:
                 self._fail(f"the connection broke: {exc or 'closed by the server'}")
         self._is_asked = False
-        self._parser = None  # its callbacks hold us, and no collector looks
+        self._parser = None  # its callbacks refer to this object, and no garbage collection runs
         if self._timer is not None:
             self._timer.cancel()
 
@@ -295,13 +293,13 @@ class _Connection(asyncio.Protocol):
             raise HttpParserError("an answer to nothing")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._has_head:  # behind it a trailer's
+        if not self._has_head:  # later ones are trailers
             self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         self._status = self._parser.get_status_code()
-        if self._status < OK:  # a notice (RFC 9110, 15.2)
+        if self._status < OK:  # an informational response (RFC 9110, 15.2)
             self._headers = {}
             return
         self._has_head = True
@@ -310,12 +308,12 @@ class _Connection(asyncio.Protocol):
             self._wait(ERROR_TIMEOUT_S)
 
     def on_message_complete(self) -> None:
-        self._is_whole = self._has_head  # else it was a notice
+        self._is_whole = self._has_head  # False after an informational response
 
     # -- an exchange's end, exactly once -------------------------------------------------------
 
     def _hand_on(self) -> None:
-        """Give what this read brought of the body to the taker."""
+        """Passes the body's bytes from this read to the callback."""
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         if self._take is None:
@@ -345,7 +343,7 @@ class _Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        # What has not gone out yet of a request would be taken for the next one's.
+        # Unsent bytes of this request would be taken for the next one's.
         is_sent = self._transport.get_write_buffer_size() == 0
         if self._is_reusable and is_sent and self.usable:
             self._is_kept = True
@@ -355,7 +353,6 @@ class _Connection(asyncio.Protocol):
             self.abort()
 
     def _answer(self) -> None:
-        """Let whoever asked go on."""
         self._take = None
         if self._answered is not None and not self._answered.done():
             body = b"" if self._coding() else self._error_body
@@ -380,13 +377,13 @@ class _Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(timeout_s, self._give_up)
 
     def _give_up(self) -> None:
-        """What has come must do."""
+        """Ends the exchange with what has come so far."""
         self._answer()
         self._is_asked = False
         self.abort()
 
     def _coding(self) -> str:
-        """A content coding other than the one that was asked for."""
+        """Returns the content coding if it is not the requested one."""
         coding = self._headers.get("content-encoding", "").lower()
         return "" if coding == "identity" else coding
 

@@ -1,7 +1,7 @@
-"""websockets' client connection, whose plain messages go to a listener as they arrive.
+"""Passes plain messages of a `websockets` connection to a listener as they arrive.
 
-A read from the socket is handed on within the same turn of the event loop, without a queue or a
-task. Handshake, pings, closing and anything unusual stay the library's.
+The bytes of a read are passed on within the same turn of the event loop, without a queue or a task.
+Handshake, pings, closing and anything unusual stay the library's.
 
 An edge: it calls other edges.
 """
@@ -15,19 +15,19 @@ from backends.net.socket_messages import MessageCutter
 
 
 class QuickConnection(ClientConnection):
-    """Give it to `connect` as `create_connection`, then call `listen`.
+    """Is passed to `connect` as `create_connection`; then `listen` is called.
 
-    Whoever listens reads on besides: what the library had to put together itself comes there, and
-    so does the close.
+    The listener's owner also iterates over the connection: messages that the library assembled
+    itself, and the close, come there.
     """
 
     _cutter: MessageCutter | None = None
     _on_messages: Callable[[list[bytes]], None]
 
     def listen(self, on_messages: Callable[[list[bytes]], None], max_bytes: int) -> None:
-        """Hand plain messages to it from now on, as many as came together; it must not raise.
+        """Passes plain messages to `on_messages` from now on, in batches; it must not raise.
 
-        Where the library holds the beginning of a frame already, all stays with the library.
+        If the library has already buffered the beginning of a frame, all messages stay with it.
         """
         self._on_messages = on_messages
         if not self.protocol.reader.buffer:
@@ -35,11 +35,11 @@ class QuickConnection(ClientConnection):
 
     @property
     def unsent_bytes(self) -> int:
-        """What the network has not taken yet; whoever sends looks first."""
+        """Returns how many bytes are still in the send buffer; senders check it first."""
         return self.transport.get_write_buffer_size()
 
     def send_now(self, content: bytes) -> None:
-        """Send a binary message within this turn of the event loop; nothing where it closes."""
+        """Sends a binary message within this turn of the event loop; none while it closes."""
         if self.protocol.state is State.OPEN and not self.transport.is_closing():
             self.protocol.send_binary(content)
             self.send_data()

@@ -1,34 +1,34 @@
-"""Cuts a WebSocket server's bytes into whole plain messages; what is not plain stays as it came.
+"""Cuts a WebSocket server's bytes into whole plain messages, and leaves other frames as they are.
 
 `websockets` takes every frame through a generator, an object, a queue and a task that wakes: some
-ten microseconds, of which an upstream that sends an event per token would cause most of what its
-tokens cost here. An unmasked, unfragmented text or binary frame without extensions, which is all
-that such servers send between pings, needs none of that (RFC 6455 5.2). The plain twin is that
-library; `tests/unit/backends/net/test_socket_messages.py` compares the two.
+ten microseconds, most of what a token costs here when an upstream sends an event for each. An
+unmasked, unfragmented text or binary frame without extensions, which is all that such servers send
+between pings, needs none of that (RFC 6455 5.2). The plain twin is that library;
+`tests/unit/backends/net/test_socket_messages.py` compares the two.
 """
 
 _PLAIN = frozenset({0x81, 0x82})  # FIN with text or binary
 _KNOWN = _PLAIN | {0x88, 0x89, 0x8A}  # close, ping, pong
-_WIDTHS = {126: 2, 127: 8}  # bytes of a longer length; with a mask: none
+_WIDTHS = {126: 2, 127: 8}  # length marker -> bytes of the extended length
 
 
 class MessageCutter:
-    """Feed it what arrives, cut anywhere.
+    """Cuts a stream of bytes, which may arrive in pieces of any size.
 
-    Behind a frame that is neither plain nor control (a fragment, reserved bits, more than
-    `max_bytes`) nothing is cut any more: the rest of the connection is left as it comes.
+    After a frame that is neither plain nor control (fragmented, reserved bits, over `max_bytes`)
+    it stops cutting: the rest of the connection is returned as it comes.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._rest = bytearray()  # of an unfinished frame
-        self._num_needed = 0  # bytes that it must have before a look at it can tell more
+        self._num_needed = 0  # bytes of it that must have come before it is parsed again
         self._cuts = True
 
     def feed(self, arrived: bytes) -> tuple[list[bytes], bytes]:
-        """What is now complete: plain messages' payloads; and other frames, byte for byte.
+        """Returns the payloads of complete plain messages, and the bytes of other frames.
 
-        Control frames may have come between the messages, all others came behind them.
+        Control frames may have come between the messages; all other frames came after them.
         """
         if not self._cuts:
             return [], arrived
