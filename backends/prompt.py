@@ -1,12 +1,12 @@
-"""What a prompt is: how items become text, what they weigh, and how prompts are recognised.
+"""Renders items as text, counts their tokens, and hashes them so that prefixes are recognised.
 
 A prompt is its head (instructions, tools, text format) and then its items. Each item is rendered
 by `render`, counted by the tokenizer and hashed; the hash of the prompt after each item chains the
 hashes before it, so two prompts share a prefix exactly when they share a hash. An engine keeps KV
-by these hashes: a conversation's next turn finds everything up to its last answer.
+by these hashes: a conversation's next turn finds everything up to its last response.
 
-Ids and phases are not part of an item's text: an answer replayed by the client under another id is
-the same prompt. Reasoning is not fed back to the model: it weighs nothing and changes no hash.
+Ids and phases are not part of an item's text: a message that the client sends back under another id
+is the same prompt. Reasoning is not sent back to the model: it has no tokens and changes no hash.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ Prefix = tuple[tuple[int, int], ...]  # (hash of the prompt so far, its tokens),
 
 
 class TooLongError(ValueError):
-    """An item that is larger than it may be; `num_tokens` is at least what it has."""
+    """Says that an item exceeds the limit; `num_tokens` is a lower bound of its tokens."""
 
     def __init__(self, num_tokens: int) -> None:
         super().__init__(f"at least {num_tokens} tokens")
@@ -58,10 +58,10 @@ class TooLongError(ValueError):
 
 
 def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
-    """Size an item and give it its identity; linear in its length, so done once per item.
+    """Counts an item's tokens and hashes it; linear in its length, so done once per item.
 
     Raises:
-        TooLongError: It has more than `max_tokens`; what that costs does not grow with its length.
+        TooLongError: It has more than `max_tokens`; the cost of finding out is bounded.
     """
     if isinstance(item, Reasoning):
         return ContextItem(item, 0, 0)
@@ -79,7 +79,7 @@ def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
 
 
 def digest_of(item: Item) -> int:
-    """An item's identity alone, as `measure` gives it."""
+    """Returns an item's hash alone, as `measure` computes it."""
     return _digest(render(item))
 
 
@@ -89,11 +89,11 @@ def prompt_size(
     text_format: TextFormat,
     items: Iterable[ContextItem],
 ) -> tuple[int, Prefix]:
-    """Add up a prompt.
+    """Adds up the tokens of a prompt.
 
     Returns:
-        Its tokens, and the hash and tokens of the prompt so far at the end of the head and of each
-        item that weighs something. The last entry, if any, is the whole prompt's.
+        The tokens, and the prefix: the hash and tokens of the prompt so far at the end of the head
+        and of each item that has tokens. The last entry, if any, is the whole prompt's.
     """
     num_tokens, chained = _head_size(_render_head(instructions, tools, text_format))
     prefix = [(chained, num_tokens)] if num_tokens else []
@@ -102,14 +102,14 @@ def prompt_size(
 
 
 def end_prefix(prefix: Prefix, items: Iterable[Item]) -> tuple[int, int]:
-    """The prompt's last prefix entry once it has grown by these items, as its next turn has."""
+    """Returns the last prefix entry of the prompt once these items are appended."""
     grown = list(prefix[-1:])
     extend_prefix(grown, map(measure, items))
     return grown[-1] if grown else (0, 0)
 
 
 def extend_prefix(prefix: list[tuple[int, int]], items: Iterable[ContextItem]) -> None:
-    """Append one entry per item that weighs something."""
+    """Appends one entry per item that has tokens."""
     chained, num_tokens = prefix[-1] if prefix else (0, 0)
     for item in items:
         if item.num_tokens:
@@ -119,7 +119,7 @@ def extend_prefix(prefix: list[tuple[int, int]], items: Iterable[ContextItem]) -
 
 
 def render(item: Item) -> str:
-    """An item as the model would read it; equal text is the same item."""
+    """Renders an item as the model reads it; items with equal text are the same."""
     match item:
         case Message(role, content):
             return f"{role}\n{parts_text(content)}"
@@ -137,7 +137,7 @@ def render(item: Item) -> str:
 
 
 def compaction_message(item: Compaction) -> Message | None:
-    """How a model reads a compaction; None where another server sealed it."""
+    """Returns a compaction as the model reads it; None if another server encrypted it."""
     if item.summary is None:
         return None
     text = f"Earlier in this conversation:\n{item.summary}"
@@ -147,7 +147,7 @@ def compaction_message(item: Compaction) -> Message | None:
 def said_item(
     kind: DeltaKind, text: str, call_id: str, name: str, namespace: str | None
 ) -> Item | None:
-    """What a model said, as the next request has it; reasoning is not fed back."""
+    """Converts a model's output to an item of the next request; None for reasoning."""
     match kind:
         case DeltaKind.TEXT:
             return Message("assistant", (TextPart(text),))
@@ -160,7 +160,7 @@ def said_item(
 
 
 def parts_text(parts: Iterable[Part]) -> str:
-    """The text of a message or tool output, attachments named in brackets."""
+    """Returns the text of a message or tool output, with attachments named in brackets."""
     return "\n".join(map(_part_text, parts))
 
 
@@ -178,7 +178,7 @@ def _part_text(part: Part) -> str:
 
 
 def _address(text: str) -> str:
-    """A long address or inline data by its hash: `_attachment_tokens` counts its weight."""
+    """Replaces a long URL or inline data by its hash; `_attachment_tokens` counts its tokens."""
     return text if len(text) <= 200 else f"{_hash(text.encode()):016x}"
 
 
@@ -194,7 +194,7 @@ def _attachment_tokens(parts: Iterable[Part]) -> int:
 
 
 def _render_head(instructions: str | None, tools: Sequence[Tool], text_format: TextFormat) -> bytes:
-    # An empty head must weigh nothing, so that a bare prompt is only its items.
+    # An empty head must have no tokens, so that a bare prompt is only its items.
     if not instructions and not tools and text_format.type == "text":
         return b""
     encoded = msgspec.json.encode((tools, text_format.schema), order="deterministic")
@@ -202,7 +202,7 @@ def _render_head(instructions: str | None, tools: Sequence[Tool], text_format: T
     return text + b"\n" + text_format.type.encode() + b"\n" + encoded
 
 
-# Agents send the same long head with every request; a few hundred of them cover many sessions.
+# Agents send the same long head with every request; a few hundred heads cover many sessions.
 @lru_cache(maxsize=256)
 def _head_size(head: bytes) -> tuple[int, int]:
     if not head:
@@ -219,10 +219,10 @@ def _hash(content: bytes) -> int:
 
 
 def is_user(entry: ContextItem) -> bool:
-    """Whether it is a user's message."""
+    """Returns whether the item is a user's message."""
     return isinstance(entry.item, Message) and entry.item.role == "user"
 
 
 def is_tool_output(entry: ContextItem) -> bool:
-    """Whether it is what a tool gave."""
+    """Returns whether the item is a tool's output."""
     return isinstance(entry.item, FunctionCallOutput | CustomToolCallOutput)

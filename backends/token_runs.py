@@ -1,9 +1,9 @@
 """Counts the tokens of a long text without making them: by runs of equal characters, with numpy.
 
-The plain rule is `tokenizer.split`, one regular expression; counting by it makes a string of every
+The plain twin is `tokenizer.split`, one regular expression; counting by it makes a string of every
 token, which was most of what a long prompt cost the gateway. Here characters become classes,
-classes become runs, and the tokens of a run follow from its length, its neighbours and nothing
-else. A test holds the two to the same count on any text.
+classes become runs, and the tokens of a run follow from its length and its neighbours alone. A test
+compares the two on any text.
 """
 
 from typing import Final
@@ -17,8 +17,8 @@ _Lengths = npt.NDArray[np.int64]
 # Classes of characters; a run of one of the first five is cut into tokens of `_SIZES`.
 _OTHER, _LETTERS, _DIGITS, _MARKS, _UPPER, _BLANKS, _BREAKS = range(7)
 _SIZES: Final = np.array([1, 8, 3, 4, 3, 16, 2], dtype=np.int64)
-_TAKES_SPACE: Final = np.array([0, 1, 1, 1, 0, 0, 0], dtype=bool)  # the space before is its own
-_INDENT_CHARS: Final = 14  # blanks that a line break's token takes with it
+_TAKES_SPACE: Final = np.array([0, 1, 1, 1, 0, 0, 0], dtype=bool)  # the space before is part of it
+_INDENT_CHARS: Final = 14  # blanks that belong to a line break's token
 _UPPER_FIRST, _UPPER_LAST = 0x80, 0x2FFF
 
 
@@ -42,7 +42,7 @@ _CHUNK_CHARS = 1 << 14  # arrays that stay in cache; a chunk with one run in it 
 
 
 def count_by_runs(text: str, max_tokens: int | None = None) -> int:
-    """As many as `tokenizer.split` gives; with a maximum, stops soon after it is passed."""
+    """Counts as `tokenizer.split` does; with a maximum, it stops soon after passing that."""
     num_tokens = start = 0
     size = _CHUNK_CHARS
     while start < len(text) and (max_tokens is None or num_tokens <= max_tokens):
@@ -55,7 +55,7 @@ def count_by_runs(text: str, max_tokens: int | None = None) -> int:
 
 
 def _count_piece(piece: str, *, is_last: bool) -> tuple[int, int]:
-    """Tokens, and the characters they are of: up to the last run that no space or break is in."""
+    """Returns the tokens up to the last run without space or break, and their characters."""
     classes = _classes(piece)
     starts = np.flatnonzero(classes[1:] != classes[:-1]) + 1
     starts = np.concatenate(([0], starts, [len(piece)]))
@@ -72,7 +72,6 @@ def _count_piece(piece: str, *, is_last: bool) -> tuple[int, int]:
 
 
 def _classes(piece: str) -> _Codes:
-    """The class of each character."""
     if piece.isascii():
         return np.frombuffer(piece.encode().translate(_ASCII), dtype=np.uint8)
     codes = np.frombuffer(piece.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
@@ -82,11 +81,11 @@ def _classes(piece: str) -> _Codes:
 def _count_runs(
     piece: str, of_run: _Codes, lengths: _Lengths, starts: _Lengths, num: int | None = None
 ) -> int:
-    """Tokens of the first `num` runs; the one after them, if any, is there to be looked at."""
+    """Counts the tokens of the first `num` runs; the run after them is looked at, too, if any."""
     num = len(of_run) if num is None else num
     kinds, lengths = of_run[:num], lengths[:num]
     blanks = np.flatnonzero(kinds == _BLANKS)
-    # A run is a token, and one more for each time that it is longer. Few are.
+    # A run is a token, and one more for each full size by which it is longer. Few runs are.
     longer = np.flatnonzero((lengths > _SIZES.take(kinds)) & (kinds != _BLANKS))
     more = (lengths[longer] - 1) // _SIZES[kinds[longer]]
     total = num - len(blanks) + int(more.sum())
@@ -105,7 +104,7 @@ def _count_runs(
 
 
 def _are_spaces(piece: str, positions: _Lengths) -> npt.NDArray[np.bool_]:
-    """Whether the characters at those positions, blanks all, are spaces and not tabs."""
+    """Returns which of the blanks at these positions are spaces and not tabs."""
     if "\t" not in piece:
         return np.ones(len(positions), dtype=bool)
     return np.array([piece[position] == " " for position in positions.tolist()], dtype=bool)
@@ -114,12 +113,12 @@ def _are_spaces(piece: str, positions: _Lengths) -> npt.NDArray[np.bool_]:
 def _count_blanks(
     left: _Lengths, before_text: npt.NDArray[np.bool_], taken: npt.NDArray[np.bool_]
 ) -> int:
-    """Tokens of runs of blanks.
+    """Counts the tokens of runs of blanks.
 
     Args:
-        left: Their lengths, without what a line break took.
-        before_text: Whether the last one is a space before something: then it is left for that.
-        taken: Whether that takes it into its own token.
+        left: Their lengths, less the blanks that belong to a line break's token.
+        before_text: Whether the last blank is a space before something else.
+        taken: Whether that space belongs to the token after it.
     """
     whole, rest = np.divmod(np.maximum(left - 1, 0), 16)
     rest = np.where(left > 0, rest + 1, 0)  # 1 to 16

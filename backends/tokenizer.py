@@ -1,4 +1,4 @@
-"""The one rule by which Lanewise counts tokens: no vocabulary, no network, no surprises.
+"""Counts tokens by one fixed rule, which needs no vocabulary and no network.
 
 A token is the longest match, from left to right, of the first of these that matches:
 
@@ -23,7 +23,7 @@ from backends.token_runs import count_by_runs
 
 MAX_TOKEN_CHARS = 16
 
-LONG_CHARS = 3_000  # from here on counting by runs is the faster way: twice, then five times
+LONG_CHARS = 3_000  # from here on counting by runs is two to five times faster
 
 _TOKEN = re.compile(
     r" ?[A-Za-z]{1,8}"
@@ -37,22 +37,22 @@ _TOKEN = re.compile(
 
 
 def split(text: str) -> list[str]:
-    """The text's tokens, in order; joined they give the text back."""
+    """Splits a text into its tokens, in order; joined they are the text again."""
     return _TOKEN.findall(text)
 
 
 def count(text: str, max_tokens: int | None = None) -> int:
-    """How many tokens the text has; with a maximum, counting stops soon after it is passed."""
+    """Counts a text's tokens; with a maximum, counting stops soon after it is passed."""
     if len(text) < LONG_CHARS:
         return len(_TOKEN.findall(text))
     return count_by_runs(text, max_tokens)
 
 
 def token_ends(text: str) -> list[int]:
-    """For each token, the index in the text just behind it; the last is the text's length."""
+    """Returns each token's end index in the text; the last is the text's length."""
     return list(accumulate(map(len, _TOKEN.findall(text))))
 
 
 def min_tokens(num_chars: int) -> int:
-    """The fewest tokens a text of so many characters can have: tells without counting."""
+    """Returns the fewest tokens that a text of so many characters can have."""
     return -(-num_chars // MAX_TOKEN_CHARS)

@@ -1,8 +1,8 @@
-"""The script that answers: it decides what a request calls for and puts the answer together.
+"""Composes an answer: decides what a request calls for and builds the output items.
 
-In this order: sub-tasks to hand on, where that is offered; calls of the client's tools; JSON where
-the format demands it; what the conversation itself tells; and else code or prose of a fitting
-length. Where a deep engine was asked to think, reasoning comes first.
+It tries, in this order: sub-tasks to delegate, if that is offered; calls of the client's tools;
+JSON, if the format demands it; facts from the conversation; and then code or prose of a fitting
+length. If a deep engine was asked to reason, reasoning comes first.
 """
 
 import re
@@ -36,10 +36,10 @@ _ATTACHMENT = re.compile(r"\[(?:image|file) [^\]\n]{0,420}\]")
 
 
 def answer_script(seed: int, *, reasons: bool) -> Script:
-    """Make a script that answers; the same request always gets the same answer.
+    """Makes a script that answers; the same request always gets the same answer.
 
     Args:
-        seed: Used where a request brings none.
+        seed: For requests without one.
         reasons: Whether `reasoning_effort` is obeyed.
     """
 
@@ -84,7 +84,7 @@ def _plain_text(request: GenerateRequest, message: LastMessage, chance: Chance) 
 
 
 def _reasoning(request: GenerateRequest, message: LastMessage, chance: Chance) -> list[AnswerItem]:
-    """Make a reasoning item of the effort asked for, or none."""
+    """Makes a reasoning item of the requested effort, if any."""
     num_tokens = REASONING_TOKENS.get(request.reasoning_effort or "", 0)
     if len(message.text) < 80:
         num_tokens //= 2
@@ -101,7 +101,6 @@ def _reasoning(request: GenerateRequest, message: LastMessage, chance: Chance) -
 
 
 def _composed(prompt: str, topic: Topic, length: Length, chance: Chance) -> str:
-    """Write an answer: code with prose around it, or prose alone."""
     prose = Prose(topic, chance)
     match length.unit:
         case "sentence":
@@ -156,7 +155,7 @@ def _prose_answer(num_tokens: int, prose: Prose, chance: Chance) -> str:
 
 
 def _filled(text: str, number: int, prose: Prose, ends_of: Callable[[str], Sequence[int]]) -> str:
-    """Cut or fill a text to exactly so many units; `ends_of` says where each of them ends."""
+    """Cuts or fills a text to exactly so many units; `ends_of` returns where each unit ends."""
     ends = ends_of(text)
     missing = number - len(ends)
     if missing > 0:

@@ -1,4 +1,4 @@
-"""Seeded chance for texts: small, fast, and the same on every machine and Python."""
+"""Draws seeded random numbers: small, fast, and the same on every machine and Python."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _MASK = (1 << 64) - 1
 
 
 class Chance:
-    """Gives a stream of choices that its seed decides."""
+    """Draws a sequence of choices that its seed determines."""
 
     __slots__ = ("_state",)
 
@@ -31,6 +31,6 @@ class Chance:
 
     def pick(self, options: Sequence[T]) -> T:
         """Choose one of the options."""
-        # The lines of `below`: half of what an answer costs is picking its words.
+        # This repeats `below`, as picking words is half of the cost of an answer.
         self._state = state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
         return options[(state >> 33) % len(options)]

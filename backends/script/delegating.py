@@ -1,4 +1,4 @@
-"""When a simulated engine hands a sub-task on, and what it says with one under way or done."""
+"""Delegates sub-tasks of a simulated answer, and reports on those running or done."""
 
 import re
 
@@ -13,7 +13,7 @@ from backends.script.scripted_answer import AnswerItem, call_id, call_item, mess
 from backends.script.topic import read_topic
 
 MAX_SUBTASKS = 3  # of one answer
-MAX_QUOTE_CHARS = 400  # of what a sub-task gave
+MAX_QUOTE_CHARS = 400  # of a sub-task's output
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
 _DEEP = re.compile(
@@ -21,11 +21,11 @@ _DEEP = re.compile(
     r"|optimi[sz]e|migrate|threat[- ]model|find (?:the|a|any) (?:race|deadlock|leak|bug)"
     r"|in depth|step by step|delegate|hand (?:this|that|it) (?:on|over))\b"
 )
-MIN_WORDS = 4  # fewer are no task that stands for itself
+MIN_WORDS = 4  # fewer words are not a task by themselves
 
 
 def handed_on(request: GenerateRequest, message: LastMessage) -> list[AnswerItem]:
-    """Explain and make the calls, where the tool is offered and a part is plainly deep."""
+    """Explains and makes the calls, if the tool is offered and a part is clearly deep."""
     choice = request.tool_choice
     offered = any(tool.name == DELEGATE_TOOL for tool in request.tools)
     allowed = choice.mode == "auto" and (not choice.names or DELEGATE_TOOL in choice.names)
@@ -45,7 +45,7 @@ def handed_on(request: GenerateRequest, message: LastMessage) -> list[AnswerItem
 
 
 def about_subtasks(message: LastMessage, chance: Chance) -> str | None:
-    """Say something while sub-tasks run, and once they have ended; None if there are none."""
+    """Reports on sub-tasks that run or have ended; None if there are none."""
     results = [result for result in message.results if result.name == DELEGATE_TOOL]
     if not results:
         return None
@@ -57,7 +57,7 @@ def about_subtasks(message: LastMessage, chance: Chance) -> str | None:
 
 
 def _quote(text: str) -> str:
-    """Quote the first paragraph that says something, on one line."""
+    """Quotes the first paragraph with words in it, on one line."""
     first = next((p for p in text.split("\n\n") if len(p) > 40), text)
     line = " ".join(first.split())
     return line if len(line) <= MAX_QUOTE_CHARS else f"{line[:MAX_QUOTE_CHARS]}…"

@@ -1,4 +1,4 @@
-"""Answers that show the conversation was read: recalled facts, quotes, counts, tool results."""
+"""Answers from the conversation itself: recalled facts, quotes, counts, tool results."""
 
 import re
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from backends.script.last_message import LastMessage, ToolResult, user_texts
 
 MAX_QUOTE_CHARS = 1_200
 MAX_DECODED_CHARS = 20_000  # of a tool's output or arguments; longer ones are quoted, not read
-MAX_SUMMARIZED = 100  # messages, the last ones
+MAX_SUMMARIZED = 100  # messages of a summary, the latest
 MAX_FACTS = 40  # of a summary
-MAX_QUESTION_CHARS = 2_000  # longer messages ask for more than a fact
-MAX_NOTED_CHARS = 600  # longer messages do more than state a fact
+MAX_QUESTION_CHARS = 2_000  # longer messages are not questions about a fact
+MAX_NOTED_CHARS = 600  # longer messages do not just state a fact
 
 _QUOTED = r"\"([^\"]+)\"|'([^'\n]+)'|`([^`]+)`|“([^”]+)”"
 _EXACTLY = re.compile(
@@ -57,7 +57,7 @@ _YOUR_LAST = re.compile(
     r"your (?:last|previous) (?:answer|message|reply|response))\b"
 )
 _SUMMARY = re.compile(r"(?i)\bsummar\w{1,6}\b.{0,60}\b(?:conversation|chat|discussion|so far|we)\b")
-# "Why does our cache stampede?" wants thought: that nobody has told it is no answer.
+# "Why does our cache stampede?" needs reasoning, even if nobody has stated the cause.
 _EXPLAINING = re.compile(
     r"(?i)\b(?:why|how)\s+(?:do|does|did|is|are|was|were|can|could|should|would|to|come)\b"
     r"|\bwhich of\b"
@@ -73,7 +73,7 @@ _TELLING_WORDS = "remember note code word password secret name key"
 
 
 def dialogue_answer(message: LastMessage) -> str | None:
-    """Answer from the conversation itself, if the message is about it."""
+    """Answers from the conversation itself if the message is about it, else returns None."""
     if message.results:
         return _about_results(message.results[-8:])
     text = _WHO_AM_I.sub("what is my name", message.excerpt)
@@ -86,7 +86,7 @@ def dialogue_answer(message: LastMessage) -> str | None:
 
 
 def relevant_fact(message: LastMessage) -> Fact | None:
-    """Find a fact of earlier turns that the message names in full, whatever else it wants."""
+    """Finds a fact of earlier turns that the message names in full."""
     text = message.text
     if len(text) > MAX_QUESTION_CHARS or not is_about_context(text):
         return None
@@ -94,13 +94,13 @@ def relevant_fact(message: LastMessage) -> Fact | None:
 
 
 def _wanted_words(message: LastMessage, text: str) -> str | None:
-    """Find the X of "reply with exactly: X", "say X" and their like."""
+    """Finds the X of "reply with exactly: X", "say X" and the like."""
     found = next(filter(None, (pattern.search(text) for pattern in _WANTED_WORDS)), None)
     if found is None:
         return None
     words: str = found[found.lastindex or 0]
     if found.lastgroup != "rest":
-        return words  # were quoted
+        return words
     words = words.strip()
     is_subject = re.match(r"(?:the|my|our)\s", words, re.IGNORECASE)
     if is_subject and (fact := recall(words, _facts(message, words))):
@@ -109,7 +109,6 @@ def _wanted_words(message: LastMessage, text: str) -> str | None:
 
 
 def _about_messages(message: LastMessage, text: str) -> str | None:
-    """Quote or count what was said."""
     before = list(user_texts(message.context))
     if _COUNT.search(text):
         sent = f"{len(before) + 1} message{'s' if before else ''}"
@@ -127,16 +126,16 @@ def _about_messages(message: LastMessage, text: str) -> str | None:
 
 
 def _summary(message: LastMessage, before: list[str]) -> str:
-    """List what was stated, then what was asked for: where it is cut, the facts are kept."""
+    """Lists the stated facts, then the requests: if it is cut, the facts are kept."""
     if not before:
         return "There is nothing to summarize yet: this is your first message."
-    # A long context is read where telling words stand, and its newest part wholly.
+    # Of a long context, the parts near telling words are read, and the newest part in full.
     found = [f for words in (_TELLING_WORDS, "") for f in find_facts(_stated_texts(message), words)]
     facts: dict[frozenset[str], Fact] = {}
     for fact in found:
         facts.setdefault(fact.words, fact)
     first = max(len(before) - MAX_SUMMARIZED, 0)
-    # What stated a fact is not quoted: it may have been overtaken.
+    # A message that stated a fact is not quoted: a later one may have changed the fact.
     listed = "\n".join(
         f"{i}. {_quote(said, 160)}"
         for i, said in enumerate(before[first:], first + 1)
@@ -150,13 +149,13 @@ def _summary(message: LastMessage, before: list[str]) -> str:
 
 
 def _recalled(message: LastMessage, text: str) -> str | None:
-    """Say the fact that a question is about, or that it is not known."""
+    """Says the fact that a question is about, or that it is unknown."""
     subject = question_subject(text)
     about_context = is_about_context(text)
     if len(text) > MAX_QUESTION_CHARS or not (subject or (about_context and "?" in text)):
         return None
     if subject and subject.lower() in _PRONOUNS:
-        # "The code word is X. Repeat it.": what was stated last is meant.
+        # "The code word is X. Repeat it.": this means the last fact.
         fact = next(iter(find_facts([message.excerpt, *_stated_texts(message)])), None)
     else:
         fact = recall(subject or text, _facts(message, subject or text))
@@ -170,7 +169,6 @@ def _recalled(message: LastMessage, text: str) -> str | None:
 
 
 def _noted(message: LastMessage) -> str | None:
-    """Acknowledge a statement."""
     text = message.text
     if len(text) > MAX_NOTED_CHARS or "?" in text or not _TELLING.search(text):
         return None
@@ -179,7 +177,7 @@ def _noted(message: LastMessage) -> str | None:
 
 
 def _as_answer(fact: Fact) -> str:
-    """Say a fact as an answer does: "my name" becomes "your name"."""
+    """Says a fact from the answerer's side: "my name" becomes "your name"."""
     words = [_SWAPPED.get(word.lower(), word) for word in fact.subject.split()]
     return f"{' '.join(words)} is {fact.value}"
 
@@ -189,7 +187,7 @@ def _facts(message: LastMessage, question: str) -> list[Fact]:
 
 
 def _stated_texts(message: LastMessage) -> Iterator[str]:
-    """Yield what the model was given, newest first; its own words are no source."""
+    """Yields what the model was given, newest first, without its own output."""
     for item in reversed(message.context):
         if isinstance(item, Message) and item.role != "assistant":
             yield parts_text(item.content)
@@ -200,7 +198,7 @@ def _stated_texts(message: LastMessage) -> Iterator[str]:
 
 
 def _about_results(results: tuple[ToolResult, ...]) -> str:
-    """Answer with what this turn's tools gave."""
+    """Answers with the outputs of this turn's tools."""
     head = [f"Here is what the {len(results)} calls gave."] if len(results) > 1 else []
     return "\n\n".join([*head, *map(_about_result, results)])
 
@@ -221,7 +219,7 @@ def _about_result(result: ToolResult) -> str:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Read a JSON object's fields as text; anything else or too long has none."""
+    """Reads a JSON object's fields as text; returns none for anything else or too long."""
     try:
         value = msgspec.json.decode(text[: MAX_DECODED_CHARS + 1])
     except msgspec.DecodeError:

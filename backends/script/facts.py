@@ -1,8 +1,8 @@
-"""What a conversation has said, so that an answer can show it was read.
+"""Finds statements in a conversation, so that an answer can show it was read.
 
 Statements such as "the code word is BLUE-HERON", "my name is Ada", "remember: our port is 8443" or
-"Password: swordfish" are facts: a subject and what was said of it. The last word on a subject
-counts. This reads plain English statements; it does not reason.
+"Password: swordfish" are facts: a subject and its value. The latest statement on a subject counts.
+This reads plain English statements; it does not reason.
 """
 
 import re
@@ -13,15 +13,15 @@ import msgspec
 
 from backends.script.topic import FUNCTION_WORDS, fold, word_set
 
-MAX_SCANNED_CHARS = 1_000_000  # of a context, the newest first; bounds the work on one question
-MAX_OCCURRENCES = 20  # of one word in one message, the last ones
+MAX_SCANNED_CHARS = 1_000_000  # of a context, the newest first; bounds the cost of one question
+MAX_OCCURRENCES = 20  # of one word in one message, the latest
 MAX_WINDOWS = 2_000  # around all words in all messages
-MAX_READ_CHARS = 16_000  # read for statements on one question, the likeliest windows first
-WINDOW_CHARS = 150  # looked at before a word, and twice as many after it
+MAX_READ_CHARS = 16_000  # for one question, the likeliest windows first
+WINDOW_CHARS = 150  # before a word; twice as many after it
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Says what somebody stated of a subject."""
+    """Is a statement about a subject."""
 
     subject: str  # as stated: "my favourite colour"
     value: str
@@ -41,13 +41,13 @@ _REMEMBER = (
 )
 
 _STATEMENTS = (
-    # Atomic: what is no statement at its first "is" is none at its second.
+    # Atomic: a text without a statement at its first "is" has none at its second.
     r"\b(?>(?P<subject>(?:the|my|our|your|this|its)\s+[a-z][\w' -]{1,60}?)" + _IS + ")" + _VALUE,
     r"(?:^[ \t>*-]{0,20}|[.;:]\s{1,4})"
     r"(?!(?:please|remember|note|store|save|memori[sz]e|keep|for later)\b)"
     r"(?P<subject>[A-Za-z][A-Za-z _-]{1,40}?)\s*[:=]\s*" + _VALUE,
     _REMEMBER + r"\s*[:=]\s*" + _VALUE,
-    # Without a colon, only what looks like a value is one.
+    # Without a colon, only text that looks like a value is one.
     _REMEMBER + rf"\s+(?P<value>{_QUOTED}|(?-i:[A-Z0-9][\w-]*))",
 )
 _PATTERNS = [re.compile(text + _END, re.IGNORECASE | re.MULTILINE) for text in _STATEMENTS]
@@ -91,9 +91,9 @@ _OF_CONTEXT = re.compile(
 
 
 def find_facts(texts: Iterable[str], question: str = "") -> list[Fact]:
-    """Find the facts stated in texts, which come newest first; so do the facts.
+    """Finds the facts stated in texts; texts and facts are newest first.
 
-    With a question, only what stands near one of its words is looked at.
+    With a question, only text near one of its words is searched.
     """
     words = content_words(question)
     # The first letters of a word survive spelling variants and plurals.
@@ -102,7 +102,7 @@ def find_facts(texts: Iterable[str], question: str = "") -> list[Fact]:
         stems += _INTRODUCTIONS
     found: list[tuple[int, int, Fact]] = []
     left = MAX_READ_CHARS
-    # What has the most stems first, and of those the newest.
+    # Windows with the most stems come first, and of those the newest.
     for _, order, start, text in sorted(_windows(texts, stems), key=lambda window: -window[0]):
         if left <= 0:
             break
@@ -114,36 +114,36 @@ def find_facts(texts: Iterable[str], question: str = "") -> list[Fact]:
 
 
 def recall(question: str, facts: Iterable[Fact]) -> Fact | None:
-    """Find the newest fact that best matches what the question is about, if any does."""
+    """Finds the newest fact that best matches a question's subject, if any does."""
     words = content_words(question)
-    # Every word of the subject must be asked for, or everything asked for be in the subject.
+    # Either the question has every word of the subject, or the subject every word of the question.
     fitting = (fact for fact in facts if fact.words <= words or words <= fact.words)
     best = max(fitting, key=lambda fact: len(fact.words & words), default=None)
     return best if best is not None and best.words & words else None
 
 
 def question_subject(text: str) -> str | None:
-    """Say what a question is about: "what is the code word?" is about "the code word"."""
+    """Returns a question's subject: "what is the code word?" is about "the code word"."""
     if found := _QUESTION.search(text):
         return _CLAUSE.split(found["subject"], maxsplit=1)[0].strip(" '\"") or None
     return None
 
 
 def is_about_context(text: str) -> bool:
-    """Whether a question can only be answered from what was said before."""
+    """Returns whether only the conversation can answer a question."""
     return _OF_CONTEXT.search(text) is not None
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Find a text's telling words, folded."""
+    """Returns a text's telling words, normalised by `fold`."""
     words = map(fold, _WORD.findall(_COMPOUND.sub(r"\1 \2", text)))
     return frozenset(word for word in words if word not in _FILLER)
 
 
 def _windows(texts: Iterable[str], stems: list[str]) -> Iterator[tuple[int, int, int, str]]:
-    """Yield what surrounds the stems in each text, or whole texts where there are no stems.
+    """Yields the text around the stems in each text, or whole texts if there are no stems.
 
-    Each comes with the number of stems that it has, its text's index, and where in that it begins.
+    Each comes with the number of its stems, its text's index, and its start in that text.
     """
     left = MAX_SCANNED_CHARS
     num_windows = 0
@@ -160,7 +160,7 @@ def _windows(texts: Iterable[str], stems: list[str]) -> Iterator[tuple[int, int,
 
 
 def _spans(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
-    """Find what surrounds the last occurrences of each stem, the last first."""
+    """Finds the text around the last occurrences of each stem, the last first."""
     spans: list[tuple[int, int]] = []
     for stem in stems:
         found = len(lowered)
@@ -174,13 +174,13 @@ def _spans(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
     merged: list[tuple[int, int]] = []
     for start, end in sorted(spans, reverse=True):
         if merged and merged[-1][0] - start < WINDOW_CHARS // 2:
-            end = merged.pop()[1]  # neighbours share nearly all of what surrounds them
+            end = merged.pop()[1]  # neighbours nearly share their windows
         merged.append((start, end))
     return merged
 
 
 def _stated(text: str, start: int) -> Iterator[tuple[int, Fact]]:
-    """Yield the statements in a piece of text that begins at `start`, each with where it is."""
+    """Yields the statements in a piece of text that begins at `start`, with their positions."""
     named = [(m.start(), m["subject"], m["value"]) for p in _PATTERNS for m in p.finditer(text)]
     introduced = [
         (found.start(), subject, found[1])

@@ -1,7 +1,7 @@
-"""The last user message of a request, what happened since, and what preceded it.
+"""Finds the last user message of a request, and the items before and after it.
 
-A turn begins with its last user message. What follows it (calls the model made, what they gave)
-belongs to it; what precedes it is the context that answers draw on.
+A turn begins with its last user message. The items after it (calls and their outputs) belong to the
+turn; the items before it are the context that answers draw on.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,12 +19,12 @@ from backends.contract import (
 )
 from backends.prompt import parts_text
 
-# Of a long message's beginning and of its end. It bounds what pattern matching costs.
+# Of a long message's beginning and end; bounds the cost of pattern matching.
 EXCERPT_CHARS = 1_000
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """Holds what a call of this turn gave."""
+    """Is the output of one of this turn's calls."""
 
     name: str  # of the tool; empty if the call is not in the context
     arguments: str  # of a function; else empty
@@ -32,10 +32,10 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class LastMessage(msgspec.Struct, frozen=True):
-    """Holds what the last user message says, and what surrounds it."""
+    """Holds the last user message and the items around it."""
 
     text: str  # empty if there is no user message
-    excerpt: str  # the text; of a long one, its beginning and end, where people say what they want
+    excerpt: str  # the text; of a long one, its beginning and end, where people state requests
     results: tuple[ToolResult, ...]  # of this turn's calls, in order
     num_calls: int  # made in this turn
     context: tuple[Item, ...]  # everything before the message
@@ -43,7 +43,7 @@ class LastMessage(msgspec.Struct, frozen=True):
 
 
 def read_last_message(request: GenerateRequest) -> LastMessage:
-    """Find the last user message among a request's items."""
+    """Finds the last user message among a request's items."""
     items = [measured.item for measured in request.items]
     start = max(
         (i for i, item in enumerate(items) if isinstance(item, Message) and item.role == "user"),
@@ -74,7 +74,7 @@ def read_last_message(request: GenerateRequest) -> LastMessage:
 
 
 def user_texts(items: Iterable[Item]) -> Iterator[str]:
-    """Yield what users said, in order."""
+    """Yields the texts of user messages, in order."""
     return (
         parts_text(item.content)
         for item in items

@@ -1,12 +1,12 @@
-"""How long an answer should be, from the prompt alone."""
+"""Decides how long an answer should be, from the prompt alone."""
 
 import re
 
 import msgspec
 
-AIM_TOKENS = 400  # an answer aimed at fewer may come out much shorter
-CUT_TOKENS = 16  # more than the limit, so that the cut shows as one
-MAX_UNITS = 100_000  # of whatever is wanted; an answer is cut to the request's limit later
+AIM_TOKENS = 400  # a shorter answer may fall far below its aim
+CUT_TOKENS = 16  # above the limit, so that the cut is visible
+MAX_UNITS = 100_000  # of the unit; an answer is cut to the request's limit later
 
 _UNIT = re.compile(
     r"(?i)(?<![\w.])(?P<number>\d[\d,_]{0,8}|\d+(?:\.\d+)?k)[ -](?:\w+[ -]){0,2}?"
@@ -20,14 +20,14 @@ _SPELLED = {
 }  # fmt: skip
 _SPELLED_WORD = re.compile(rf"(?i)\b({'|'.join(sorted(_SPELLED, key=len, reverse=True))})\b")
 _FORMS = {"haiku": 3, "limerick": 5, "sonnet": 14, "poem": 12}  # and their lines
-# What one of each has in tokens: usually, and on average at the least.
+# The tokens of one unit: usually, and the least average.
 _UNIT_TOKENS = {
     "word": (1.5, 1), "line": (12, 4), "paragraph": (90, 32), "sentence": (22, 8), "item": (40, 8)
 }  # fmt: skip
 _SHORT = re.compile(
     r"(?i)\b(?:(?:short|brief|concise)(?:ly)?|in one (?:word|line|sentence|paragraph)|tl;?dr)\b"
 )
-# In instructions, which say much else, only a sentence about answers counts.
+# Instructions say much else, so only a sentence about answers counts.
 _SHORT_ANSWERS = re.compile(
     r"(?i)\b(?:answer|reply|respond)\b[^.\n]{0,40}"
     r"\b(?:short|brief(?:ly)?|concise(?:ly)?|one (?:sentence|paragraph|line))\b"
@@ -40,18 +40,18 @@ _LONG = re.compile(
 
 
 class Length(msgspec.Struct, frozen=True):
-    """Says how many tokens an answer aims at, and of what the prompt names a number."""
+    """Is the number of tokens to aim at, and the number of a unit if the prompt names one."""
 
     num_tokens: int
-    unit: str = ""  # of what there shall be a number; tokens are met exactly
+    unit: str = ""  # a unit to count exactly
     number: int = 0
 
     def within(self, max_tokens: int) -> "Length":
-        """Shorten this to what a limit cuts anyway: nobody would see the rest."""
+        """Shortens this to slightly over a limit, as the rest would be cut."""
         most = max_tokens + CUT_TOKENS
         if self.unit == "token":
             return Length(min(self.num_tokens, most), self.unit, self.number)
-        # A target may be missed by half; a cut must show all the same.
+        # An answer may miss its aim by half; the cut must show all the same.
         num_tokens = min(self.num_tokens, 2 * max_tokens + AIM_TOKENS)
         if not self.unit:
             return Length(num_tokens)
@@ -60,12 +60,12 @@ class Length(msgspec.Struct, frozen=True):
 
 
 def wants_short_answers(instructions: str | None) -> bool:
-    """Return whether the last lines of instructions want short answers to everything."""
+    """Returns whether the last lines of instructions ask for short answers."""
     return _SHORT_ANSWERS.search((instructions or "")[-400:]) is not None
 
 
 def wanted_length(prompt: str) -> Length:
-    """Read how long the prompt wants its answer; else take what is usual for such a prompt."""
+    """Reads the length that the prompt asks for, else estimates a usual one."""
     for form, num_lines in _FORMS.items():
         if form in prompt.lower():
             return _length_of("line", num_lines)
@@ -83,7 +83,6 @@ def wanted_length(prompt: str) -> Length:
 
 
 def _length_of(unit: str, number: int) -> Length:
-    """Make the length of so many of a unit, which is one of the pattern's."""
     if unit in ("test", "function"):
         return Length(120 + number * 110)
     if unit == "character":

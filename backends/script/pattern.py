@@ -1,8 +1,8 @@
-"""Strings that match a simple regular expression.
+"""Generates strings that match a simple regular expression.
 
-Understood: literals, `.`, classes, \\d \\w \\s and their opposites, groups, alternatives, anchors
-at the ends, and the quantifiers * + ? {n} {n,} {n,m}. Not understood: look-around, back-references,
-\\p{...}, inline flags; for those there is no string, and the caller does without.
+Supported: literals, `.`, classes, \\d \\w \\s and their opposites, groups, alternatives, anchors
+at the ends, and the quantifiers * + ? {n} {n,} {n,m}. Not supported: look-around, back-references,
+\\p{...} and inline flags; patterns with those get no string.
 """
 
 import re
@@ -37,9 +37,9 @@ _Group = list[list[tuple["str | _Group", int, int | None]]]
 def matching_string(
     pattern: str, chance: Chance, min_chars: int = 0, max_chars: int = MAX_CHARS
 ) -> str | None:
-    """Make a string that matches anywhere, as JSON schema wants it, and fits the bounds.
+    """Generates a string within the bounds that matches anywhere, as JSON schema wants it.
 
-    It is None where the pattern is not understood or no try fits.
+    It is None if the pattern is not supported or no attempt fits.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         return None
@@ -60,7 +60,7 @@ def matching_string(
 
 
 def _written(group: _Group, chance: Chance, extra: int) -> str | None:
-    """Write a group, with so many more of what may be repeated; None if it is too long."""
+    """Writes a group with `extra` more repetitions; None if the string gets too long."""
     text = ""
     for atom, least, most in chance.pick(group):
         number = least + extra if most is None else min(least + extra, most)
@@ -73,10 +73,10 @@ def _written(group: _Group, chance: Chance, extra: int) -> str | None:
 
 
 def _parsed(tokens: list[str], depth: int) -> _Group:
-    """Take a group from the end of a valid pattern's tokens, up to its parenthesis.
+    """Parses a group from the end of a valid pattern's tokens, up to its parenthesis.
 
     Raises:
-        ValueError: The pattern uses what is not understood.
+        ValueError: The pattern is not supported.
     """
     if depth > _MAX_DEPTH:
         raise ValueError("too deep")
@@ -91,7 +91,6 @@ def _parsed(tokens: list[str], depth: int) -> _Group:
 
 
 def _atom(token: str, tokens: list[str], depth: int) -> "str | _Group":
-    """Read the characters to choose from, or a group."""
     if token[0] == "(":
         group = _parsed(tokens, depth + 1)
         tokens.pop()  # the parenthesis
@@ -104,7 +103,7 @@ def _atom(token: str, tokens: list[str], depth: int) -> "str | _Group":
 
 
 def _chars(token: str) -> str:
-    """Return what a character or an escape stands for."""
+    """Returns the characters that a character or an escape matches."""
     if token[0] != "\\":
         return token
     if token[1].isalnum() and token[1] not in _ESCAPES:
@@ -127,7 +126,7 @@ def _class(body: str) -> str:
 
 
 def _quantity(tokens: list[str]) -> tuple[int, int | None]:
-    """Take how often the atom before comes, at least and at most."""
+    """Parses the bounds of a repetition; without a quantifier they are 1 and 1."""
     if not tokens or tokens[-1][0] not in "*+?{" or tokens[-1] == "{":
         return 1, 1
     token = tokens.pop()

@@ -1,7 +1,7 @@
-"""Python functions of any length, with tests that expect what the functions give.
+"""Writes Python functions of any length, with tests that expect their real results.
 
-A function is made of steps. Each reads one list of whole numbers and makes another; `_STEPS` holds
-its code beside the arithmetic that the code stands for.
+A function is made of steps. Each reads one list of integers and makes another; `_STEPS` holds its
+code beside the same arithmetic as a function.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from backends.script.topic import Topic
 
 TOKENS_PER_LINE = 6  # of generated code, measured
 
-# Names that a step needs for itself; those that outlive it get its number.
+# Local names of a step; those used after it get its number.
 _ITEMS = ("item", "value", "entry", "current", "element", "number", "candidate")
 _RESULTS = (
     "chosen",
@@ -31,7 +31,7 @@ _CARRIED = ("carry", "edge", "last", "memo", "peak", "score", "seen", "state", "
 
 
 class ProgramStep(msgspec.Struct, frozen=True):
-    """Describes a loop over a list; `{kept}` goes from value to value."""
+    """Describes a loop over a list; `{kept}` is the name of the current list."""
 
     comments: tuple[str, ...]  # sentences to choose from; {k} and {noun}
     start: str  # lines before the loop
@@ -39,7 +39,7 @@ class ProgramStep(msgspec.Struct, frozen=True):
     run: Callable[[list[int], int, int], list[int]]  # values, limit, k -> result
 
 
-# Values stay below 1,009, so that what a test expects is short.
+# Values stay below 1,009, so that expected results are short.
 _STEPS = (
     ProgramStep(
         ("Keep only {noun} within the limit.", "Drop every {noun} that exceeds the limit."),
@@ -73,32 +73,32 @@ _STEPS = (
     ),
 )
 _BEFORE, _LOOP = "    # {comment}\n    {out} = []\n", "\n    for {item} in {source}:\n"
-# The cases of tests, and how many values each has.
+# The test cases, and how many values each has.
 _CASES = (("empty_input", 0), ("one_value", 1), ("few_values", 3), ("zero_limit", 6), ("values", 8))
 
 
 class Program(msgspec.Struct, frozen=True):
-    """Holds a function and the steps it is made of."""
+    """Is a function and the steps it is made of."""
 
     name: str
     text: str
     steps: tuple[tuple[ProgramStep, int], ...]  # each with its constant k, in order
 
     def run(self, values: list[int], limit: int) -> list[int]:
-        """Return what the function gives for a limit that is not negative."""
+        """Returns the function's result for a limit of at least 0."""
         for step, k in self.steps:
             values = step.run(values, limit, k)
         return values
 
 
 def write_program(topic: Topic, chance: Chance, num_lines: int) -> Program:
-    """Write a function of exactly so many lines, at least the four of its frame."""
+    """Writes a function of exactly so many lines, at least the four of its frame."""
     lines = [
         f"def {topic.function}(values: list[int], limit: int) -> list[int]:",
         "    if limit < 0:",
         '        raise ValueError("limit must not be negative")',
     ]
-    num_written = len(lines) + 1  # and the last
+    num_written = len(lines) + 1  # the last line included
     blocks: list[str] = []
     steps: list[tuple[ProgramStep, int]] = []
     source = "values"
@@ -130,7 +130,7 @@ def write_program(topic: Topic, chance: Chance, num_lines: int) -> Program:
 
 
 def write_tests(program: Program, chance: Chance, number: int) -> str:
-    """Write tests of a program; each expects what the program really gives."""
+    """Writes tests of a program; each expects the program's real result."""
     tests = []
     for index in range(number):
         turn, which = divmod(index, len(_CASES))

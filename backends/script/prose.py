@@ -1,4 +1,4 @@
-"""Prose of any length about a topic: plain technical sentences, no two alike."""
+"""Writes prose of any length about a topic: plain technical sentences, no two alike."""
 
 from backends.script.chance import Chance
 from backends.script.topic import Topic
@@ -55,7 +55,7 @@ _SLOTS = {"a": _ASPECTS, "c": _CONDITIONS, "i": _ACTIONS, "q": _QUALITIES, "r": 
 
 
 class Prose:
-    """Makes sentences about one topic, never the same one twice."""
+    """Writes sentences about one topic, never the same one twice."""
 
     def __init__(self, topic: Topic, chance: Chance) -> None:
         self._phrase = topic.phrase
@@ -64,18 +64,16 @@ class Prose:
         self._said: set[str] = set()
 
     def sentence(self) -> str:
-        """Make a sentence not yet said."""
         return self._new(_PATTERNS)
 
     def heading(self) -> str:
-        """Make a heading not yet used."""
         return self._new(_HEADINGS)
 
     def paragraph(self, num_sentences: int) -> str:
         return " ".join([self.sentence() for _ in range(num_sentences)])
 
     def listed(self, number: int, marker: str) -> str:
-        """Make a list of sentences; in the marker, {} stands for an entry's number."""
+        """Writes a list of sentences; in the marker, {} stands for an entry's number."""
         return "\n".join(f"{marker.format(i + 1)} {self.sentence()}" for i in range(number))
 
     def _new(self, patterns: tuple[str, ...]) -> str:
@@ -84,13 +82,13 @@ class Prose:
             if text not in self._said:
                 break
         else:
-            # All but used up: a numbered remark differs from every one before it.
+            # Nearly all are used up: a numbered remark differs from every one before it.
             text = f"Remark {len(self._said) + 1}: {text}"
         self._said.add(text)
         return text
 
     def _fill(self, pattern: str) -> str:
-        """Replace a pattern's letters in braces; a capital letter begins a sentence."""
+        """Replaces a pattern's letters in braces; a capital letter begins a sentence."""
         text, *pieces = pattern.split("{")
         pick = self._chance.pick
         aspects: list[str] = []

@@ -1,4 +1,4 @@
-"""The scripts that give an answer instead of making one: from a recorded transcript, or an echo.
+"""Answers from a recorded transcript, or echoes the last user message.
 
 A recording is JSON Lines, one answer each:
 
@@ -35,14 +35,14 @@ _LENGTH = re.compile(r"(?i)\b(\d{1,7})\s+tokens?\b")
 
 
 class RecordedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Holds a function call of a recorded answer."""
+    """Is a function call of a recorded answer."""
 
     name: str
     arguments: str
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Holds one line of a recording."""
+    """Is one line of a recording."""
 
     prompt: str | None = msgspec.field(default=None, name="ask")
     text: str = ""
@@ -51,7 +51,7 @@ class RecordedAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def echo_script(request: GenerateRequest) -> ScriptedAnswer:
-    """Give the last user message back; if it says "N tokens", on new lines until it has so many."""
+    """Repeats the last user message; if it says "N tokens", on new lines up to that many."""
     text = read_last_message(request).text or "(nothing to echo)"
     if wanted := _LENGTH.search(text):
         num_tokens = min(int(wanted[1]), MAX_TOKENS)
@@ -61,10 +61,10 @@ def echo_script(request: GenerateRequest) -> ScriptedAnswer:
 
 
 def replay_script(recording: bytes) -> Script:
-    """Make a script that gives a recording's answers.
+    """Makes a script that replays a recording.
 
     Raises:
-        ValueError: A line is not a recorded answer, says nothing, or there is none.
+        ValueError: A line is not a recorded answer or is empty, or there are no lines.
     """
     by_prompt: dict[str | None, list[RecordedAnswer]] = {}
     for recorded in _decode(recording):
@@ -108,7 +108,7 @@ def _answer(
 ) -> ScriptedAnswer:
     items = [AnswerItem(DeltaKind.REASONING, recorded.reasoning)] if recorded.reasoning else []
     items += [message_item(recorded.text)] if recorded.text else []
-    # Calls once made and answered are not made again within the turn.
+    # Calls already made and answered are not repeated within the turn.
     for index, call in enumerate(recorded.calls[message.num_calls :]):
         made_id = call_id(request.id, index)
         items.append(call_item(DeltaKind.FUNCTION_CALL, made_id, call.name, call.arguments))

@@ -1,15 +1,15 @@
-"""Instances of a JSON schema, filled from what a prompt mentions.
+"""Generates instances of a JSON schema, filled with values that a prompt mentions.
 
-Understood: type (lists too), enum, const, properties, required, additionalProperties,
+Supported: type (lists too), enum, const, properties, required, additionalProperties,
 minProperties, maxProperties, items, prefixItems, minItems, maxItems, uniqueItems, minLength,
 maxLength, pattern (see pattern.py), format (date, date-time, time, email, uri, uuid, hostname,
 ipv4), minimum, maximum, their exclusive forms, multipleOf, anyOf, oneOf, allOf, $ref into the same
 document. The rest (not, if/then/else, dependent..., contains, patternProperties, remote $ref) is
-passed over, so a schema that relies on it may get an instance it does not accept; so may a oneOf
+ignored, so a schema that relies on it may get an instance it does not accept; so may a oneOf
 whose branches overlap.
 
-Optional properties are filled only where the prompt offers a value. Recursion stops where it may:
-past `SHALLOW_DEPTH`, only what is required is made, the plainest alternative first.
+Optional properties are filled only if the prompt offers a value. Past `SHALLOW_DEPTH`, only
+required properties are filled, with the plainest alternative first, so that recursion ends.
 """
 
 import math
@@ -26,10 +26,10 @@ from backends.script.values import Values
 
 SHALLOW_DEPTH = 6
 MAX_DEPTH = 32
-MAX_NODES = 5_000  # of work on one instance; what exceeds it is cut, valid or not
-PATTERN_NODES = 20  # of work, about, for a string that matches a pattern
-COPIES_PER_NODE = 50  # properties copied, or options of an enum read
-MAX_ITEMS = 1_000  # in one array, and properties of one object
+MAX_NODES = 5_000  # of work on one instance; the rest is cut off, valid or not
+PATTERN_NODES = 20  # estimated work for a string that matches a pattern
+COPIES_PER_NODE = 50  # copied properties, or options of an enum
+MAX_ITEMS = 1_000  # of one array, and properties of one object
 MAX_CHARS = 20_000  # in one string
 
 _WORDS = (
@@ -40,7 +40,7 @@ _LOWS, _HIGHS = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
 _COMPARISONS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     "minimum": ge, "exclusiveMinimum": gt, "maximum": le, "exclusiveMaximum": lt
 }  # fmt: skip
-# The kind that a keyword speaks of, where a schema has no type; the first that it has counts.
+# The type that a keyword implies if a schema has none; the first keyword counts.
 _KINDS = {
     **dict.fromkeys(("properties", "required", "minProperties"), "object"),
     **dict.fromkeys(("items", "prefixItems", "minItems"), "array"),
@@ -55,9 +55,9 @@ _FORMATS = {
 
 
 def instance(schema: Any, values: Values, chance: Chance) -> Any:
-    """Make a JSON value that a schema (decoded JSON) accepts.
+    """Generates a JSON value that a schema (decoded JSON) accepts.
 
-    What is no schema at all ({"required": 3}) accepts nothing and gets an empty object.
+    An invalid schema ({"required": 3}) gets an empty object.
     """
     try:
         return _Maker(schema, values, chance).make(schema, "", 0, wanted=True)
@@ -73,9 +73,9 @@ class _Maker:
         self._num_nodes = 0
 
     def make(self, schema: Any, name: str, depth: int, *, wanted: bool) -> Any:
-        """Make a value for a property or an array of that name, which is empty at the root.
+        """Generates a value for a property or array of that name; the root's name is empty.
 
-        If it is wanted, null will not do though the schema allows it.
+        A wanted value is not null even if the schema allows null.
         """
         self._num_nodes += 1
         if depth > MAX_DEPTH or self._num_nodes > MAX_NODES:
@@ -101,7 +101,7 @@ class _Maker:
         return None
 
     def _resolved(self, schema: Any, depth: int) -> Any:
-        """Replace references and combinations, choosing one alternative of each."""
+        """Resolves references and combinations, choosing one alternative of each."""
         for _ in range(MAX_DEPTH):
             self._num_nodes += 1
             if self._num_nodes > MAX_NODES:
@@ -114,7 +114,7 @@ class _Maker:
                 rest: Any = _without(schema, "allOf")
                 for part in schema["allOf"]:
                     rest = _merged(rest, self._resolved(part, depth))
-                    # Each merge copies what came together so far.
+                    # Each merge copies the result so far.
                     self._num_nodes += len(rest.get("properties", ())) // COPIES_PER_NODE
                     if self._num_nodes > MAX_NODES:
                         break
@@ -124,10 +124,10 @@ class _Maker:
                 schema = _merged(rest, self._alternative(alternatives, depth))
             else:
                 return schema
-        return {"type": "null"}  # references that only refer to each other, or far too many
+        return {"type": "null"}  # circular references, or far too many
 
     def _target(self, reference: str) -> Any:
-        """Find what a `#/...` pointer points at; the empty schema if nothing."""
+        """Finds the target of a `#/...` pointer, or an empty schema."""
         if not reference.startswith("#"):
             return {}
         target = self._root
@@ -140,7 +140,7 @@ class _Maker:
         return target
 
     def _alternative(self, alternatives: list[Any], depth: int) -> Any:
-        """Choose the plainest one when deep, else the first that is not null."""
+        """Chooses the plainest alternative when deep, else the first that is not null."""
         if depth >= SHALLOW_DEPTH:
             return min(alternatives, key=_weight)
         some = [s for s in alternatives if not (isinstance(s, dict) and s.get("type") == "null")]
@@ -158,7 +158,7 @@ class _Maker:
         return next((kind for keyword, kind in _KINDS.items() if keyword in schema), "string")
 
     def _offers(self, name: str, schema: Any) -> bool:
-        """Return whether the prompt has something for a property of that name and schema."""
+        """Returns whether the prompt has a value for a property."""
         options = schema.get("enum") if isinstance(schema, dict) else None
         if options:
             return self._values.one_of(options) is not None
@@ -217,7 +217,7 @@ class _Maker:
         return made
 
     def _unseen(self, value: Any, schema: Any, depth: int, index: int, seen: set[bytes]) -> Any:
-        """Vary an array's item until it differs from the earlier ones, and note it as seen."""
+        """Varies an array's item until it differs from the earlier ones, and records it."""
         options = schema.get("enum", ()) if isinstance(schema, dict) else ()
         for attempt in range(index, index + 100):
             if _canonical(value) not in seen or self._num_nodes > MAX_NODES:
@@ -231,7 +231,7 @@ class _Maker:
         return value
 
     def _varied(self, schema: Any, number: int, depth: int) -> Any:
-        """Make another value for a schema whose first ones were taken already."""
+        """Generates another value for a schema whose first values are used up."""
         resolved = self._resolved(schema, depth)
         kind = self._kind(resolved, "", depth, True) if isinstance(resolved, dict) else "string"
         if kind == "boolean":
@@ -273,7 +273,7 @@ class _Maker:
 def _bounds(
     schema: dict[str, Any], whole: bool
 ) -> tuple[Fraction | None, Fraction | None, Fraction]:
-    """Find the lowest and the highest value, if bounded, and a step between allowed ones."""
+    """Returns the least and the greatest value, if bounded, and a step between allowed ones."""
     lows, highs = (
         [Fraction(str(schema[key])) for key in keywords if key in schema]
         for keywords in (_LOWS, _HIGHS)
@@ -288,7 +288,7 @@ def _bounds(
 
 
 def _nearest(schema: dict[str, Any], wish: Fraction, whole: bool) -> int | float:
-    """Find an allowed number near a wish; floats divide unevenly, so many are tried."""
+    """Finds an allowed number near a wish; floats divide unevenly, so it tries many."""
     low, high, step = _bounds(schema, whole)
     wish = wish if high is None else min(wish, high)
     wish = wish if low is None else max(wish, low)
@@ -314,12 +314,11 @@ def _as_json(value: Fraction) -> int | float:
 
 
 def _canonical(value: Any) -> bytes:
-    """Encode the same JSON value as the same bytes; true is not 1."""
+    """Encodes equal JSON values as equal bytes; true is not 1."""
     return msgspec.json.encode(value, order="deterministic")
 
 
 def _weight(schema: Any) -> int:
-    """Estimate how much a schema's instances need."""
     if not isinstance(schema, dict):
         return 1
     if "$ref" in schema:
@@ -337,7 +336,7 @@ def _without(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:
 
 
 def _merged(a: Any, b: Any) -> Any:
-    """Make a schema that accepts what both accept; where no plain form exists, b's keyword wins."""
+    """Merges two schemas so that both accept the result; in doubt b's keyword wins."""
     if a is False or b is False:
         return False
     if not isinstance(a, dict) or not a:
@@ -357,7 +356,7 @@ def _common_types(a: Any, b: Any) -> Any:
     return common[0] if len(common) == 1 else common or b
 
 
-# What a keyword becomes that two schemas have.
+# How to merge a keyword that both schemas have.
 _BOTH: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys((*_HIGHS, "maxLength", "maxItems", "maxProperties"), min),
     **dict.fromkeys((*_LOWS, "minLength", "minItems", "minProperties"), max),

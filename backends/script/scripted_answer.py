@@ -1,4 +1,4 @@
-"""What a script answers with: whole output items, before anything cuts them."""
+"""Defines a script's answer: whole output items, before any limit cuts them."""
 
 import hashlib
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from backends.tokenizer import count
 
 
 class AnswerItem(msgspec.Struct, frozen=True):
-    """Holds one whole output item."""
+    """Is one whole output item."""
 
     kind: DeltaKind
     text: str  # of the message, the reasoning summary, or the call's arguments
@@ -21,7 +21,7 @@ class AnswerItem(msgspec.Struct, frozen=True):
 
 
 class ScriptedAnswer(msgspec.Struct, frozen=True):
-    """Holds everything a generation would say if nothing cut it short: at least one item."""
+    """Holds a generation's whole output, uncut: at least one item."""
 
     items: tuple[AnswerItem, ...]
 
@@ -37,11 +37,11 @@ def message_item(text: str) -> AnswerItem:
 def call_item(
     kind: DeltaKind, call_id: str, name: str, text: str, namespace: str | None = None
 ) -> AnswerItem:
-    """Make a call; its name costs tokens too, before its arguments."""
+    """Makes a call; its name costs tokens before its arguments."""
     return AnswerItem(kind, text, 1 + count(name), call_id, name, namespace)
 
 
 def call_id(request_id: str, index: int) -> str:
-    """Make a call's id: different for each request and call, the same when made again."""
+    """Makes a call's id: unique to the request and index, and reproducible."""
     digest = hashlib.blake2b(f"{request_id}/{index}".encode(), digest_size=12)
     return f"call_{digest.hexdigest()}"

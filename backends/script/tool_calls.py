@@ -1,9 +1,8 @@
-"""Which of the client's tools an answer calls, how often, and with what.
+"""Decides which of the client's tools an answer calls, how often, and with what arguments.
 
-A tool is called when the choice demands one, when the prompt names one ("use get_weather"), when it
-wants something shell-like and there is a shell-like tool, or when its words match a tool's name and
-description plainly. Calls that were made and answered in this turn are not made again unless
-the choice demands a call once more.
+A tool is called if the tool choice demands one, if the prompt names it ("use get_weather"), if the
+prompt needs a shell and the tool is one, or if the prompt's words clearly match the tool's name and
+description. Calls made and answered in this turn are not repeated unless the choice demands it.
 """
 
 import re
@@ -33,7 +32,7 @@ _NOT_TELLING = FUNCTION_WORDS | word_set(
 _RUN = re.compile(
     r"(?i)\b(?:run|execute|in (?:the|a|your) (?:shell|terminal)|shell command|command line)\b"
 )
-# What a shell plainly answers, with the command for it.
+# What a shell can answer, with the command for it.
 _SHELL_COMMANDS = (
     (re.compile(r"(?i)\b(?:list|show)\b.{0,80}\bfiles\b|\bwhat files\b"), "ls -la"),
     (re.compile(r"(?i)\b(?:current|working) directory\b|\bwhere are you\b"), "pwd"),
@@ -52,14 +51,14 @@ _WRITE_FILE = re.compile(
 
 
 def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -> list[AnswerItem]:
-    """Make the calls of an answer; without any, it is given in words."""
+    """Makes the calls of an answer; without any, the answer is text."""
     choice = request.tool_choice
     offered = [t for t in request.tools if t.name != DELEGATE_TOOL]
     allowed = [t for t in offered if not choice.names or t.name in choice.names]
     if not allowed or choice.mode == "none":
         return []
     prompt = message.excerpt
-    # Each with how many calls of its tool precede it, and the command of a shell-like one.
+    # Each with the number of earlier calls of its tool, and a shell's command.
     wanted = _wanted_calls(prompt, allowed)[:MAX_CALLS]
     if not request.parallel_tool_calls:
         wanted = wanted[message.num_calls : message.num_calls + 1]
@@ -73,7 +72,7 @@ def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -
 
 
 def _wanted_calls(prompt: str, tools: list[Tool]) -> list[tuple[Tool, int, str | None]]:
-    """Find every call the prompt wants, whether made already or not."""
+    """Finds every call that the prompt asks for, including those already made."""
     named = _named_tools(prompt, tools)
     fitting = [] if named else _fitting(prompt, tools)
     shell = next((tool for tool in named or tools if _is_shell(tool)), None)
@@ -88,15 +87,15 @@ def _wanted_calls(prompt: str, tools: list[Tool]) -> list[tuple[Tool, int, str |
 
 
 def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
-    """Find the tools whose names the text spells out, in its order."""
+    """Finds the tools that the text names, in its order."""
     found = []
     for tool in tools:
         if tool.name not in text:
-            continue  # nearly all: spares their patterns
+            continue  # true of nearly all: this avoids their patterns
         name = re.escape(tool.name)
         spelled = rf"(?<!\w){name}(?!\w)"
         if _ONE_WORD.fullmatch(tool.name):
-            # It may be an ordinary word: then the text must say that it is a tool.
+            # If the name may be an ordinary word, the text must say that it is a tool.
             spelled = (
                 rf"(?:\b(?:use|call|invoke)\s+(?:the\s+)?[`\"']?{name}\b"
                 rf"|[`\"']{name}[`\"']|\b{name}\s+(?:tool|function)\b)"
@@ -107,7 +106,6 @@ def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
 
 
 def _properties(tool: Tool) -> dict[str, Any]:
-    """Return the schemas of a function's parameters by name."""
     properties = tool.parameters.get("properties") if isinstance(tool, FunctionTool) else None
     if not isinstance(properties, dict):
         return {}
@@ -119,7 +117,6 @@ def _is_shell(tool: Tool) -> bool:
 
 
 def _commands(text: str) -> list[str]:
-    """Find the shell commands that a text wants run."""
     plain = [command for pattern, command in _SHELL_COMMANDS if pattern.search(text)][:1]
     if _RUN.search(text):
         values = Values(text)
@@ -137,7 +134,7 @@ def _commands(text: str) -> list[str]:
 
 
 def _fitting(text: str, tools: list[Tool]) -> list[Tool]:
-    """Find the tools a text plainly is for, but shells; a one-word name may be an ordinary word."""
+    """Finds the tools, except shells, whose words clearly match the text."""
     words = _folded_words(text)
     fits = [(tool, 2 if len(name_words(tool.name)) > 1 else 3) for tool in tools]
     return [tool for tool, least in fits if not _is_shell(tool) and _fit(words, tool) >= least]
@@ -148,7 +145,7 @@ def _folded_words(text: str) -> set[str]:
 
 
 def _fit(words: set[str], tool: Tool) -> int:
-    """Count the words of the tool's name, doubled, and description that are among the words."""
+    """Counts the words of the tool's name (twice) and description that are among the words."""
     name = set(name_words(tool.name)) - _NOT_TELLING
     if not name & words:
         return 0  # a description alone is too long to match by chance
@@ -158,14 +155,14 @@ def _fit(words: set[str], tool: Tool) -> int:
 
 
 def _options(tool: Tool) -> frozenset[str]:
-    """Collect what the tool's properties let choose among, in lower case."""
+    """Collects the enum options of the tool's properties, in lower case."""
     enums = [schema.get("enum") for schema in _properties(tool).values()]
     options = [option for enum in enums if isinstance(enum, list) for option in enum]
     return frozenset(option.lower() for option in options if isinstance(option, str))
 
 
 def _num_turns(text: str, tool: Tool) -> int:
-    """Count the calls of one tool: once for each name, if it takes one name at a time."""
+    """Counts the calls of one tool: one per name in the text, if it takes one name at a time."""
     values = Values(text, options=_options(tool))
     taking = [
         name
@@ -186,7 +183,7 @@ def _call(
     if command is not None and isinstance(arguments, dict):
         for name, schema in _properties(tool).items():
             if name in _SHELL_PROPERTIES:
-                is_list = schema.get("type") == "array"  # of words, for a shell
+                is_list = schema.get("type") == "array"  # a shell's list of words
                 arguments[name] = ["bash", "-lc", command] if is_list else command
                 break
     text = msgspec.json.encode(arguments).decode()
@@ -194,7 +191,7 @@ def _call(
 
 
 def _free_input(tool: CustomTool, values: Values) -> str:
-    """Write text for a free-form tool: a patch where it takes one, else what the prompt quotes."""
+    """Writes a free-form tool's input: a patch if it takes one, else the prompt's quoted text."""
     prompt = values.prompt.strip()
     if "patch" in tool.name or "*** Begin Patch" in tool.description:
         path = values.text("path") or "notes.txt"

@@ -1,4 +1,4 @@
-"""What a prompt is about: its telling words, names made of them, and whether it wants code."""
+"""Finds a prompt's topic: its telling words, names made of them, and whether it asks for code."""
 
 import re
 from functools import lru_cache
@@ -9,20 +9,20 @@ MAX_READ_CHARS = 4_000  # of a prompt, its beginning
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Make a set of a text's words; lists of words read best as text."""
+    """Makes a set of the words in a text."""
     return frozenset(text.split())
 
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _IDENTIFIER = re.compile(r"`([A-Za-z_]\w{1,40})(?:\(\))?`|\b([a-z]+(?:_[a-z0-9]+)+)\b")
 
-# Words that are about nothing.
+# Words without a topic.
 FUNCTION_WORDS = word_set(
     "a an the and or of for to in on at by with from as is are was were be been do does did can "
     "could would i me my we us our you your it its this that these what which who whom when where "
     "how please use get given one"
 )
-# And those that say how to answer, not what about.
+# Words about how to answer.
 _FILLER = FUNCTION_WORDS | word_set(
     "but if then else without into over under should will shall may might must have has had mine "
     "ours yours he she they them their those whose why all any each every some no not only just "
@@ -38,7 +38,7 @@ _FILLER = FUNCTION_WORDS | word_set(
     "because main something anything between per up out don't doesn't isn't"
 )
 
-# Programs are written in Python alone, but a language or its files say that one is wanted.
+# Programs are in Python only, but any language or file name shows that code is wanted.
 _CODE = re.compile(
     r"(?i)\b(?:(?:some|the|sample|example|source|write|working|python|rust|go)\s+code|"
     r"code\s+(?:for|that|to|which|in|snippet|sample|example|review)|coding|function|class|method|"
@@ -61,7 +61,7 @@ _EXPLAINING = re.compile(
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """Holds what a prompt is about."""
+    """Holds a prompt's topic."""
 
     words: tuple[str, ...]  # telling words as written, lower case, no repetitions; may be empty
     phrase: str  # the topic in a few words: "overlapping intervals"
@@ -70,7 +70,7 @@ class Topic(msgspec.Struct, frozen=True):
     wants_code: bool
 
 
-@lru_cache(maxsize=8)  # a request's prompt is read for its tools, its reasoning and its answer
+@lru_cache(maxsize=8)  # a prompt is read for its tools, its reasoning and its text
 def read_topic(prompt: str) -> Topic:
     """Find the topic of a prompt."""
     prompt = prompt[:MAX_READ_CHARS]
@@ -92,7 +92,7 @@ def read_topic(prompt: str) -> Topic:
 
 
 def fold(word: str) -> str:
-    """Drop a word's case, spelling variant and plural: "Merges" becomes "merge"."""
+    """Drops a word's case, spelling variant and plural: "Merges" becomes "merge"."""
     word = word.lower().replace("colour", "color").replace("favourite", "favorite")
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
@@ -107,7 +107,7 @@ def _wants_code(prompt: str) -> bool:
 
 
 def _name_parts(prompt: str, words: tuple[str, ...]) -> list[str]:
-    """Find words for an identifier: one the prompt spells out, else its first telling words."""
+    """Finds words for an identifier: one in the prompt, else its first telling words."""
     if spelled := _IDENTIFIER.search(prompt):
         return [part for part in (spelled[1] or spelled[2]).lower().split("_") if part][:6]
     parts = [part for word in words[:3] for part in re.findall(r"[a-z]+", word)][:4]

@@ -1,4 +1,4 @@
-"""Values that a prompt mentions, by what they look like and what they are called."""
+"""Finds values that a prompt mentions, by their form and by their names."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -28,7 +28,7 @@ _RUN_END = re.compile(r"(?i)[.!?]?\s*$|\.\s+[A-Z]|,? (?:and|then) (?:tell|show|r
 _WORDS = re.compile(r"[A-Za-z]+")
 _CAMEL_CASE = re.compile(r"([a-z0-9])([A-Z])")
 
-# What properties are called that want one kind of value.
+# Property names that imply one kind of value.
 _COMMAND_NAMES = word_set("cmd command script shell bash commandline")
 _PATH_NAMES = word_set("path file filename filepath directory dir folder")
 _PATTERNS = (
@@ -49,17 +49,17 @@ _NO_NAMES = word_set("i use call what please json")
 
 
 class Values:
-    """Finds what a prompt offers to fill a call's arguments with."""
+    """Finds values in a prompt for a call's arguments."""
 
     def __init__(
         self, prompt: str, answer: str | None = None, turn: int = 0, options: Collection[str] = ()
     ) -> None:
-        """Look through a prompt.
+        """Scans a prompt.
 
         Args:
             prompt: The message.
-            answer: What the answer would say in plain text, for properties that want an answer.
-            turn: Of several calls made of one prompt, which this is: each takes its own name.
+            answer: The plain text answer, for properties that hold an answer.
+            turn: The index among several calls made of one prompt: each takes its own name.
             options: Words in lower case that a call chooses among; they name nothing else.
         """
         self.prompt = prompt
@@ -75,12 +75,12 @@ class Values:
         self.names: list[str] = [n for n in named if "_" not in n and n.lower() not in no_names]
 
     def mentions(self, name: str) -> bool:
-        """Return whether the prompt has all the words of a name like `max_price`."""
+        """Returns whether the prompt has all the words of a name like `max_price`."""
         words = name_words(name)
         return bool(words) and self._words.issuperset(words)
 
     def text(self, name: str) -> str | None:
-        """Find a string for a property of that name, if the prompt has one."""
+        """Finds a string for a property of that name."""
         if stated := self._stated(name):
             return stated
         words = frozenset(name_words(name))
@@ -100,7 +100,7 @@ class Values:
         return None
 
     def number(self, name: str) -> float | int | None:
-        """Find a number for a property: the one beside its name, else the next unused one."""
+        """Finds a number for a property: the one next to its name, else the next unused one."""
         for word in name_words(name):
             beside = re.search(
                 rf"\b{word}s?\b\W{{0,3}}(?:is|of|to|at|=|:)?\s*(-?\d+(?:\.\d+)?)\b"
@@ -113,7 +113,7 @@ class Values:
         return next(self._unused_numbers, None)
 
     def one_of(self, options: Iterable[object]) -> object | None:
-        """Find the option whose text the prompt has as a word."""
+        """Finds the option whose text is a word of the prompt."""
         for option in options:
             if isinstance(option, str) and option:
                 if re.search(rf"(?<!\w){re.escape(option)}(?!\w)", self.prompt, re.IGNORECASE):
@@ -123,19 +123,18 @@ class Values:
         return None
 
     def command(self) -> str | None:
-        """Find a shell command: the one in backticks, else what follows "run"."""
+        """Finds a shell command: the one in backticks, else the text after "run"."""
         if self.backticked:
             return self.backticked[self._turn % len(self.backticked)]
         if found := _RUN.search(self.prompt):
             command = str(found["command"])
             end = _RUN_END.search(command, 1)
-            # What goes on for longer is no command.
+            # Longer text is not a command.
             if end and not (found["more"] and end.end() == len(command)):
                 return command[: end.start()].strip(" \"'")
         return _first(self.quoted)
 
     def _stated(self, name: str) -> str | None:
-        """Find the X of "name: X", "name is X" or "name 'X'"."""
         words = r"[\s_-]+".join(map(re.escape, re.split(r"[_\s-]+", name)))
         found = re.search(
             rf"\b{words}\b\s*(?:(?:is|=|:|of|as|to|set to|named|called)\s*)?"
@@ -148,7 +147,7 @@ class Values:
 
 
 def name_words(name: str) -> list[str]:
-    """Split a name in any style into folded words: `maxPrices` has "max" and "price"."""
+    """Splits a name in any style into folded words: `maxPrices` has "max" and "price"."""
     return [fold(word) for word in _WORDS.findall(_CAMEL_CASE.sub(r"\1 \2", name))]
 
 

@@ -1,7 +1,7 @@
-"""A simulated engine as a `Backend`: a script says what, the engine when.
+"""Serves a simulated engine as a `Backend`: a script decides the output, the engine its timing.
 
-The wafer and the GPU are this with another cost model; what they answer depends on the request and
-the script alone.
+The wafer and the GPU differ only in their cost models; the output depends on the request and the
+script alone.
 
 An edge: it calls other edges.
 """
@@ -38,18 +38,18 @@ from wafer_engine.batching.sequence import Sequence
 
 MAX_RECORDING_BYTES = 64 << 20  # of a replay file
 MAX_WARMING = 8  # warm-ups at once; more are refused
-NOTHING = ScriptedAnswer(())  # what a warm-up says
+NOTHING = ScriptedAnswer(())  # the output of a warm-up
 
 
 class SimulatedOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a simulated backend says, how much of it, and what any machine's speed depends on."""
+    """Holds a simulated backend's script, its limits, and what any machine's speed depends on."""
 
     script: Literal["answer", "echo", "replay"] = "answer"
     replay_path: str | None = None  # a recorded transcript, for "replay"; see script/replay.py
-    seed: int = 0  # where a request brings none
+    seed: int = 0  # for requests without one
     max_num_waiting: int = 4_096  # sequences not yet running; more are refused
     attention_window_tokens: int | None = None  # sparse attention; all KV cache is kept
-    # Published services add a network and a front door (109 ms); here the real ones are in front.
+    # Published services add a network and a front end (109 ms); here the real ones are in front.
     overhead_us: float | None = 0.0
 
 
@@ -58,7 +58,7 @@ _OF_SERVICE = {*SimulatedOptions.__struct_fields__, "accepts_images"} - _OF_MACH
 
 
 class SimulatedBackend:
-    """One engine, its driver and its script. Satisfies `backends.contract.Backend`."""
+    """Runs one engine with its driver and its script. Satisfies `backends.contract.Backend`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SimulatedBackend:
         """Must run inside the event loop; `clock_us` is the driver's.
 
         Raises:
-            ValueError: A replay without a readable recording.
+            ValueError: The script is a replay, and its recording cannot be read.
         """
         block_tokens = cost.limits.kv_block_tokens
         capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens
@@ -85,7 +85,7 @@ class SimulatedBackend:
         self._ids = counter(1)
 
     def start(self, request: GenerateRequest, sink: Sink) -> Generation:
-        """See `Backend.start`; a warm-up is a generation of nothing."""
+        """Starts as `Backend.start` says; a warm-up is a generation without output."""
         arrived_us = self._driver.now_us()  # writing the script is not the engine's time
         self._check(request)
         playback = self._playback(request) if request.generate else Playback(NOTHING, 0)
@@ -104,7 +104,7 @@ class SimulatedBackend:
         return generation
 
     def _playback(self, request: GenerateRequest) -> Playback:
-        """What is answered, within all limits."""
+        """Runs the script and cuts its output to all limits."""
         room = self.info.window_tokens - request.num_prompt_tokens
         limit = max(1, min(request.max_output_tokens, self.info.max_output_tokens, room))
         bounded = request
@@ -129,11 +129,11 @@ class SimulatedBackend:
         )
 
     async def close(self) -> None:
-        """See `Backend.close`. Does not wait, so cancelling it changes nothing."""
+        """Closes at once: cancelling it has no effect."""
         self._driver.close("the engine is shutting down")
 
     def _check(self, request: GenerateRequest) -> None:
-        """Refuse what the engine cannot take, and a warm-up where it has anything better to do."""
+        """Refuses a request that the engine cannot take, or a warm-up while the engine is busy."""
         if not self._driver.is_open:
             raise self._error("server_error", "the engine is closed")
         if self._driver.num_waiting >= self._max_num_waiting:
@@ -158,7 +158,7 @@ class SimulatedBackend:
 
 @dataclass(slots=True, eq=False)
 class SimulatedGeneration:
-    """A generation under way: takes tokens from the driver, gives deltas to the sink."""
+    """Turns the driver's tokens into deltas for the sink."""
 
     _driver: Driver
     _backend: str
@@ -166,15 +166,15 @@ class SimulatedGeneration:
     _num_prompt_tokens: int  # the engine's own count is at least 1
     _playback: Playback
     _sink: Sink
-    _num_tokens: int = 0  # generated, as far as known
+    _num_tokens: int = 0
     _is_live: bool = True
 
     def cancel(self) -> Usage:
-        """See `Generation.cancel`; what was computed of a prompt by now stays in the cache."""
+        """Stops the generation; the part of the prompt computed so far stays in the cache."""
         if self._is_live:
             self._is_live = False
             self._driver.cancel(self._sequence.id)
-            self._num_tokens = self._sequence.num_generated  # all, where the engine had finished
+            self._num_tokens = self._sequence.num_generated  # all, if the engine had finished
         return self._usage()
 
     def advance(self, num_tokens: int, at_us: int) -> None:
@@ -207,10 +207,10 @@ class SimulatedGeneration:
 
 
 def machine_options(options: SimulatedOptions) -> dict[str, Any]:
-    """The options that are not about what is said: parameters of the machine's cost model.
+    """Returns the options that are parameters of the machine's cost model.
 
     Raises:
-        ValueError: A sparse attention that is wider than any prompt and output together may be.
+        ValueError: The attention window is wider than the context window.
     """
     attention_tokens = options.attention_window_tokens
     if (attention_tokens or 0) > options.window_tokens:

@@ -1,4 +1,4 @@
-"""The simulated GPU server as a backend of the deep group.
+"""Serves the simulated GPU server as a backend of the deep group.
 
 An edge: it calls other edges.
 """
@@ -19,7 +19,7 @@ from wafer_engine.batching.speculation import NO_SPECULATION, Speculation
 
 
 class GpuOptions(SimulatedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What runs on the GPUs. Fields left None take what `gpu_engine.cost` derives or fitted."""
+    """Describes the GPU deployment. None stands for what `gpu_engine.cost` derives or fitted."""
 
     model: str = "lanewise-deep"  # the id clients pin it by
     accepts_images: bool = True
@@ -41,18 +41,18 @@ class GpuOptions(SimulatedOptions, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def cost_of(options: GpuOptions) -> GpuCost:
-    """The cost model that options ask for.
+    """Makes the cost model that the options describe.
 
     Raises:
-        ValueError: An unknown name, a model that does not fit, or an attention window that no
-            context reaches.
+        ValueError: A name is unknown, the model does not fit, or no context reaches the attention
+            window.
     """
     machine = machine_options(options)
     return GpuCost(model=machine.pop("shape"), **machine)
 
 
 class GpuBackendConfig(BackendKind, frozen=True, tag="gpu"):
-    """A GPU server: many users at once, each at a tenth of the wafer's speed or less."""
+    """Configures a GPU server: many users at once, each at a tenth of the wafer's speed or less."""
 
     group: ClassVar[BackendGroup] = "deep"
 

@@ -1,7 +1,7 @@
-"""The playback of a scripted answer, token by token.
+"""Plays a scripted answer back, token by token.
 
 A simulated engine knows only how many tokens come when. An answer is cut to the request's stop
-sequences and token limit; a `Playback` deals it out as tokens arrive.
+sequences and token limit; a `Playback` returns it piece by piece as tokens arrive.
 """
 
 from array import array
@@ -21,7 +21,7 @@ from backends.tokenizer import MAX_TOKEN_CHARS, token_ends
 
 
 class Playback:
-    """Deals an answer out.
+    """Returns an answer piece by piece.
 
     Every generation has at least one token, even if a stop sequence leaves no text at all.
     """
@@ -29,15 +29,15 @@ class Playback:
     def __init__(
         self, answer: ScriptedAnswer, max_output_tokens: int, stop: Iterable[str] = ()
     ) -> None:
-        """Cut the answer to a limit of at least one token, and to what precedes any stop."""
+        """Cuts the answer to a limit of at least one token, and before the first stop sequence."""
         self.reason = FinishReason.STOP
-        self.items: list[AnswerItem] = []  # as they will be said
+        self.items: list[AnswerItem] = []  # after cutting
         self.num_reasoning_tokens = 0
         self._ends: list[array[int]] = []  # item -> where in its text each token ends; 0 if silent
         left = max_output_tokens
         for item in _until_stop(answer.items, [s for s in stop if s]):
             ends = array("I", (0,)) * item.num_silent_tokens
-            # A text that goes on behind this has more tokens than are left: no need to read them.
+            # A text longer than this has more tokens than are left: the rest need not be read.
             ends.extend(token_ends(item.text[: (left + 4) * MAX_TOKEN_CHARS]))
             if len(ends) > left:
                 self.reason = FinishReason.LENGTH
@@ -57,8 +57,8 @@ class Playback:
                 break
         self.num_tokens = max(max_output_tokens - left, 1)
         self._index = 0
-        self._num_taken = 0  # of the item at the index
-        self._char = 0  # and where in its text they end
+        self._num_taken = 0  # of the current item
+        self._char = 0  # the index in its text where they end
 
     def take(self, num_tokens: int, at_us: int) -> list[Delta]:
         """Take the next tokens as deltas, one for each item they fall into."""
@@ -84,10 +84,9 @@ class Playback:
         return min(num_taken, self.num_reasoning_tokens)
 
     def prompt_items(self) -> list[Item] | None:
-        """Return the answer as the next turn's prompt holds it, if it directly extends this one's.
+        """Returns the items as the next turn's prompt holds them, if it just extends this prompt.
 
-        It does not where reasoning lies between, as reasoning is not fed back, nor where a call was
-        cut short.
+        It does not after reasoning, which is not sent back, nor after a call that was cut short.
         """
         if self.num_reasoning_tokens or not self.items:
             return None
@@ -101,7 +100,7 @@ class Playback:
 
 
 def _until_stop(items: Iterable[AnswerItem], stop: list[str]) -> Iterable[AnswerItem]:
-    """Yield items up to the first stop sequence in a message, which is cut before it."""
+    """Yields items up to the first stop sequence in a message, which is cut before it."""
     for item in items:
         found = [i for s in stop if (i := item.text.find(s)) >= 0]
         if item.kind is DeltaKind.TEXT and found:

@@ -1,7 +1,4 @@
-"""Predicts published measurements: rows come in, and go out with a prediction each.
-
-It replays per-request logs, too, and says when our engine would have answered each request.
-"""
+"""Predicts published measurements, and replays per-request logs through our engines."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,11 +20,11 @@ _NEEDED = ("hardware", "metric")
 
 
 def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Add `predicted`, in the row's own unit, `not_modelled` and `constants` columns.
+    """Adds `predicted`, in the row's own unit, `not_modelled` and `constants` columns.
 
     Rows have the columns of either reference file; others are kept as they are. Exactly one of the
-    first two added cells is filled: a row that cannot be modelled says why. The third names the GPU
-    engine's constants, and the card they were taken over from where none of their own were fitted.
+    first two cells is filled: a row that cannot be modelled says why. The third names the GPU
+    engine's constants, and the card they were taken from if none of their own were fitted.
     """
     wafer, gpu = WaferRows(), GpuRows()
     predicted = []
@@ -41,7 +38,7 @@ def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 
 
 def predict_file(path: Path) -> str:
-    """Write a file's rows with their predictions as CSV text.
+    """Returns a file's rows with their predictions as CSV text.
 
     Raises:
         ValueError: The file holds no rows, or lacks columns that every row needs.
@@ -59,11 +56,11 @@ def predict_file(path: Path) -> str:
 
 
 def replay_file(path: Path, cost: CostModel) -> tuple[str, str]:
-    """Replay a per-request log (plain or gzipped CSV) through an engine.
+    """Replays a per-request log (plain or gzipped CSV) through an engine.
 
     Returns:
-        The CSV text of the log with predicted first and last token times, and a short summary:
-        beside the measured means where the log has them.
+        The log as CSV text with predicted first and last token times, and a short summary, beside
+        the measured means if the log has them.
 
     Raises:
         ValueError: A column is missing, or a request exceeds the KV cache.

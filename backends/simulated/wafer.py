@@ -1,4 +1,4 @@
-"""The simulated wafer as a backend of the fast group.
+"""Serves the simulated wafer as a backend of the fast group.
 
 An edge: it calls other edges.
 """
@@ -12,8 +12,7 @@ from wafer_engine.hardware.cost import DEFAULT_MODEL, LINK_LATENCY_US, WaferCost
 
 
 class WaferOptions(SimulatedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What runs on the wafer. Fields left None take what `wafer_engine.hardware.cost` derives or
-    fitted."""
+    """Describes the wafers. None stands for what `wafer_engine.hardware.cost` derives or fitted."""
 
     model: str = "lanewise-fast"  # the id clients pin it by
     shape: str = DEFAULT_MODEL  # a public model shape's name: wafer_engine/hardware/models.py
@@ -21,7 +20,7 @@ class WaferOptions(SimulatedOptions, frozen=True, kw_only=True, forbid_unknown_f
     num_wafers: int | None = None  # None: as many as hold the weights and one full window
     weight_bits: float = 16.0
     kv_bits: float = 16.0
-    speculation: Speculation | None = None  # None: the draft the hosted service is assumed to run
+    speculation: Speculation | None = None  # None: the draft assumed for the service
     max_num_seqs: int | None = None
     max_num_batched_tokens: int = 2048
     link_latency_us: float = LINK_LATENCY_US  # per crossing between wafers
@@ -29,18 +28,18 @@ class WaferOptions(SimulatedOptions, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def cost_of(options: WaferOptions) -> WaferCost:
-    """The cost model that options ask for.
+    """Makes the cost model that the options describe.
 
     Raises:
-        ValueError: An unknown shape or wafer, a model that does not fit, or an attention window
-            that no context reaches.
+        ValueError: A name is unknown, the model does not fit, or no context reaches the attention
+            window.
     """
     machine = machine_options(options)
     return WaferCost(machine.pop("shape"), kv_tokens=options.window_tokens, **machine)
 
 
 class WaferBackendConfig(BackendKind, frozen=True, tag="wafer"):
-    """A wafer-scale engine: very fast for each user, few users at a time."""
+    """Configures a wafer-scale engine: very fast for each user, few users at a time."""
 
     group: ClassVar[BackendGroup] = "fast"
 

@@ -1,7 +1,7 @@
-"""Any OpenAI-compatible server as a backend: retries, patience, health; one `Finish` for each.
+"""Uses any OpenAI-compatible server as a backend, with retries, timeouts and health checks.
 
-A generation is kept to its time limits, begun anew if it failed before its first token, and ended
-exactly once. Cancelling one stops the server within a turn of the event loop.
+A generation has time limits, is retried if it fails before its first token, and finishes exactly
+once. Cancelling it stops the server within a turn of the event loop.
 
 An edge: it uses the event loop, the operating system, chance and the log.
 """
@@ -45,13 +45,13 @@ class UpstreamBackend:
     """Satisfies `backends.contract.Backend`."""
 
     def __init__(self, *, name: str, options: UpstreamOptions, seed: int | None = None) -> None:
-        """Must run inside the event loop; unhealthy until the first probe is answered.
+        """Starts unhealthy, until the first probe succeeds; must run inside the event loop.
 
         Args:
             seed: Of the jitter in pauses; None: another one each time.
 
         Raises:
-            ValueError: An option, or the environment lacks the key.
+            ValueError: An option is invalid, or the environment lacks the key.
         """
         check_options(options)
         headers = _key_headers(options)
@@ -64,9 +64,9 @@ class UpstreamBackend:
         kind = SocketTransport if options.protocol == "responses-ws" else HttpTransport
         self.transport: HttpTransport | SocketTransport = kind(name, options, headers)
         self._probe = Probe(options, headers) if options.probe_path is not None else None
-        self._wakes = asyncio.Event()  # the keeper, before its time
+        self._wakes = asyncio.Event()  # of the keeper, before its next probe
         self.chance = random.Random(seed)
-        self.warms = True  # the server knows warm-ups, as far as we know
+        self.warms = True  # False once the server has rejected a warm-up
         self._generations: set[UpstreamGeneration] = set()
         self._warming: set[UpstreamGeneration] = set()
         self._pumps: set[asyncio.Task[None]] = set()
@@ -79,7 +79,7 @@ class UpstreamBackend:
         room = self.health.room(now_us) if self._is_open else 0
         num_here, num_warming = len(self._generations), len(self._warming)
         is_full = num_here >= room
-        if not request.generate:  # it leaves a slot for whoever comes
+        if not request.generate:  # it leaves a slot for other requests
             is_full = num_here + num_warming + 1 >= room or num_warming >= MAX_WARMING
         if is_full:
             message = "is not available now" if room == 0 else f"has {room} generations already"
@@ -111,16 +111,16 @@ class UpstreamBackend:
         self._total = self._total + usage
 
     def failed(self, failure: Failure) -> None:
-        """An attempt has failed: note whose fault it was."""
+        """Records a failed attempt against the upstream's health, by `failure.blame`."""
         now_us = monotonic_us()
         if failure.blame == "upstream":
             self.health.on_failure(now_us)
-            self._wakes.set()  # is it there at all?
+            self._wakes.set()  # probe it at once
         elif failure.blame == "limit":
             self.health.on_limit(now_us, failure.error.retry_after_us)
 
     def stats(self) -> BackendStats:
-        """See `Backend.stats`; a server's own load and cache are its secret."""
+        """Returns our own counts: servers do not report their load or their cache."""
         now_us = monotonic_us()
         num_running = sum(generation.has_tokens for generation in self._generations)
         return BackendStats(
@@ -152,7 +152,7 @@ class UpstreamBackend:
             await self._probe.close()
 
     async def _keep(self) -> None:
-        """Probe, and tend to idle connections; for ever."""
+        """Probes the server and closes idle connections until cancelled."""
         was_alive: bool | None = None
         while True:
             self._wakes.clear()
@@ -174,13 +174,13 @@ class UpstreamBackend:
             interval_s = self.options.probe_interval_s
             await asyncio.sleep(min(1.0, interval_s / 10))
             with contextlib.suppress(TimeoutError):
-                # Jitter, so that many gateways do not ask in step.
+                # Jitter, so that many gateways do not probe in step.
                 async with asyncio.timeout(interval_s * self.chance.uniform(0.7, 1.0)):
                     await self._wakes.wait()
 
 
 class UpstreamGeneration:
-    """A generation under way at an upstream."""
+    """Is a generation under way at an upstream."""
 
     def __init__(self, backend: UpstreamBackend, request: GenerateRequest, sink: Sink) -> None:
         self._backend = backend
@@ -189,7 +189,7 @@ class UpstreamGeneration:
         self._turn = Turn(request, backend.options)
         self._attempts = Attempts(backend.options)
         self._reader = backend.make_reader(request)
-        self._usage: Usage | None = None  # once it has ended
+        self._usage: Usage | None = None
         self._started_us = self._heard_us = monotonic_us()
         self.has_tokens = False
         self._loop = asyncio.get_running_loop()
@@ -204,12 +204,12 @@ class UpstreamGeneration:
         return self._usage
 
     def fail(self, message: str) -> None:
-        """End it with an error, and stop the server."""
+        """Finishes with an error and stops the server."""
         self._fail(broken(self._backend.name, message))
         self.pump.cancel()
 
     async def _run(self) -> None:
-        """Ask the upstream, again if need be."""
+        """Sends the request, with retries."""
         try:
             while True:
                 failure = await self._attempt()
@@ -218,7 +218,7 @@ class UpstreamGeneration:
                 self._backend.failed(failure)
                 pause_s = self._attempts.pause_s(
                     failure,
-                    # A warm-up is not made again: the turn itself will see.
+                    # A warm-up is not retried: the turn itself will find out.
                     has_tokens=self.has_tokens or not self._turn.generate,
                     chance=self._backend.chance.random(),
                 )
@@ -233,7 +233,7 @@ class UpstreamGeneration:
             self._fail(broken(self._backend.name, "the gateway failed"))
 
     async def _attempt(self) -> Failure | None:
-        """One exchange; None where it ended as it should, or was ended from outside."""
+        """Makes one attempt; None if it finished, or if it was ended from outside."""
         self._turn.begin()
         transport = self._backend.transport
         failure: Failure | None = None
@@ -246,7 +246,7 @@ class UpstreamGeneration:
                 await transport.warm()
         except Failure as error:
             failure = error
-        # A connection that broke behind a complete answer takes nothing from it.
+        # A connection that broke after a complete response does no harm to it.
         if self._usage is not None or self._end_if_complete():
             return None
         if failure is None and not self._turn.generate:
@@ -255,10 +255,10 @@ class UpstreamGeneration:
         return failure or broken(self._backend.name, "the upstream ended its answer midway")
 
     def _receive(self, events: list[Any]) -> bool:
-        """Hand on what came together; true once there is nothing more to hear.
+        """Passes on the deltas of events; returns True once no more events are wanted.
 
         Raises:
-            Failure: One of them says so, or is none; what came before it was handed on.
+            Failure: An event reports it or is invalid; the deltas before it were passed on.
         """
         if self._usage is not None:
             return True
@@ -269,14 +269,14 @@ class UpstreamGeneration:
             self._turn.said(deltas, reader)
         self._heard_us = now_us
         if deltas and not self._turn.generate:
-            # It answers, so it does not know warm-ups. What it said is ended and not asked again.
+            # It generates, so it does not know warm-ups. Its output is dropped for good.
             self._backend.warms = False
             self._end(Finish(FinishReason.STOP, Usage(), now_us))
             return True
         if deltas and not self.has_tokens:
             self.has_tokens = True
             self._timer.cancel()
-            self._check()  # from now on there is less patience
+            self._check()  # from now on the idle timeout counts
         try:
             for delta in deltas:
                 self._sink.push(delta)
@@ -324,7 +324,7 @@ class UpstreamGeneration:
     # -- its patience ----------------------------------------------------------------------
 
     def _patience_us(self, now_us: int) -> float:
-        """How much longer to wait, as things stand."""
+        """Returns how much longer to wait for the next event."""
         options = self._backend.options
         until_us = self._started_us + options.first_token_timeout_s * 1e6
         if self.has_tokens:
@@ -332,7 +332,7 @@ class UpstreamGeneration:
         return min(until_us, self._started_us + options.total_timeout_s * 1e6) - now_us
 
     def _check(self) -> None:
-        """Time has passed; events may have come meanwhile."""
+        """Fails the attempt if its time is up; otherwise checks again later."""
         patience_us = self._patience_us(monotonic_us())
         if patience_us > 0:
             self._timer = self._loop.call_later(max(patience_us / 1e6, 0.001), self._check)
@@ -351,7 +351,7 @@ class UpstreamGeneration:
 
 
 def _key_headers(options: UpstreamOptions) -> dict[str, str]:
-    """The headers that carry the key, from the environment: keys are in no file of ours."""
+    """Returns the headers that carry the key, which only the environment holds."""
     if options.key_env is None:
         return {}
     key = os.environ.get(options.key_env, "").strip()
@@ -363,7 +363,7 @@ def _key_headers(options: UpstreamOptions) -> dict[str, str]:
 
 
 class UpstreamBackendConfig(BackendKind, frozen=True, kw_only=True, tag="upstream"):
-    """A server that we did not write: a backend of the group it names."""
+    """Configures a server that we did not write, as a backend of the group it names."""
 
     name: str = "upstream"
     options: UpstreamOptions

@@ -1,9 +1,9 @@
-"""Going on from what an upstream remembers: only new items are sent, by its own response's id.
+"""Continues a response that an upstream remembers: only new items are sent, with its id.
 
 A server that speaks Responses remembers the latest response of each stream of a socket (with
-`store`, every response, for any connection). Where a request's context begins with exactly what
-such a response was given and said, it goes on from there. Everything else is sent whole, and so is
-what the server no longer knows: nobody hears of it.
+`store`, every response, for any connection). If a request's context begins with exactly the context
+and the output of such a response, the request continues it. Every other request is sent whole, and
+so is one whose response the server has lost; clients do not notice.
 """
 
 from collections.abc import Iterable
@@ -17,49 +17,49 @@ from backends.upstream.options import UpstreamOptions
 from backends.upstream.reader import Reader
 from backends.upstream.request_body import request_body
 
-PARENT_LOST = "previous_response_not_found"  # the server's code; the whole context will do
+PARENT_LOST = "previous_response_not_found"  # the server's code; sending the whole context helps
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """A response that a server remembers."""
+    """Is a response that a server remembers."""
 
     response_id: str
-    digests: tuple[int, ...]  # of its context's items and its output's; reasoning weighs nothing
+    digests: tuple[int, ...]  # of its context's and output's items that have tokens
 
     @property
     def key(self) -> tuple[int, int]:
-        """What few others have: its length and last digest."""
+        """Returns the length and the last digest, which few chains share."""
         return len(self.digests), self.digests[-1]
 
 
 class Turn:
-    """One request as an upstream gets it, whole or as what follows a chain; and what it answered.
+    """Is one request as an upstream gets it, whole or continuing a chain, and its output.
 
-    Attempts follow one another: `begin` forgets what the one before has said.
+    `begin` starts the next attempt and forgets the output of the last.
     """
 
     def __init__(self, request: GenerateRequest, options: UpstreamOptions) -> None:
         self._request = request
         self._options = options
         self.continues = options.continues
-        self.generate = request.generate  # false: a warm-up
+        self.generate = request.generate  # False for a warm-up
         self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)
         self.begin()
 
     def whole(self) -> dict[str, Any]:
-        """The body with the whole context."""
+        """Returns the body with the whole context."""
         return self._body(self._request)
 
     def follows(self, chain: Chain) -> bool:
-        """Whether it goes on from there, with something to add."""
+        """Returns whether the request continues the chain and has items to add."""
         known = chain.digests
         return len(known) < len(self.digests) and self.digests[: len(known)] == known
 
     def after(self, chain: Chain) -> dict[str, Any]:
-        """The body with what `chain` does not hold yet; it must follow it."""
+        """Returns the body with the items that `chain` lacks; the turn must follow it."""
         items = self._request.items
         weighing = [number for number, entry in enumerate(items) if entry.num_tokens]
-        # What weighs nothing behind an answer is reasoning: the server's own.
+        # Items without tokens right after a response are the server's own reasoning.
         first = weighing[len(chain.digests)]
         rest = msgspec.structs.replace(self._request, items=items[first:])
         return self._body(rest) | {"previous_response_id": chain.response_id}
@@ -72,10 +72,10 @@ class Turn:
 
     def begin(self) -> None:
         self._said: dict[int, tuple[Delta, list[str]]] = {}  # item -> its first delta, its text
-        self._response_id: str | None = None  # the server's, once it has answered all of it
+        self._response_id: str | None = None  # the server's, once the response is complete
 
     def said(self, deltas: Iterable[Delta], reader: Reader) -> None:
-        """Take in what was read, where the server remembers it: where the turn `continues`."""
+        """Records deltas that were read, if the server remembers them: if the turn `continues`."""
         for delta in deltas:
             known = self._said.get(delta.index)
             if known is None:
@@ -87,7 +87,7 @@ class Turn:
         self._response_id = reader.response_id if is_whole and not self._request.stop else None
 
     def chain(self) -> Chain | None:
-        """What can be gone on from, once it has ended."""
+        """Returns the chain that can be continued, once the response has ended."""
         if self._response_id is None:
             return None
         namespaces = {
@@ -106,14 +106,14 @@ class Turn:
 
 
 class StoredChains:
-    """Chains that any connection can go on from; bounded, the least recently made goes first."""
+    """Holds chains that any connection can continue; evicts the oldest when full."""
 
     def __init__(self, max_chains: int) -> None:
         self._max_chains = max_chains
-        self._chains: dict[tuple[int, int], Chain] = {}  # its length and last digest
+        self._chains: dict[tuple[int, int], Chain] = {}
 
     def find(self, turn: Turn) -> Chain | None:
-        """The longest that a turn follows."""
+        """Finds the longest chain that a turn follows."""
         for length in range(len(turn.digests) - 1, 0, -1) if self._chains else ():
             chain = self._chains.get((length, turn.digests[length - 1]))
             if chain is not None and turn.follows(chain):
@@ -127,6 +127,6 @@ class StoredChains:
             del self._chains[next(iter(self._chains))]
 
     def forget(self, chain: Chain) -> None:
-        """The server does not know it any more."""
+        """Removes a chain that the server has lost."""
         if self._chains.get(chain.key) == chain:
             del self._chains[chain.key]

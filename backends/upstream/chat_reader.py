@@ -43,17 +43,17 @@ class _Usage(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """What a server sends of an answer at once."""
+    """Is one event of a chat completion."""
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: WireError | str | None = None
 
 
-DONE = Chunk()  # the end of a stream, which is no JSON
+DONE = Chunk()  # the end of a stream, which is not JSON
 _decode = msgspec.json.Decoder(Chunk).decode
 
-# As servers name them; what is not here (vLLM's "abort", OpenRouter's "error") is no clean end.
+# Other reasons (vLLM's "abort", OpenRouter's "error") are not a clean end.
 _REASONS = {
     "stop": FinishReason.STOP,
     "tool_calls": FinishReason.STOP,
@@ -66,16 +66,16 @@ _REASONS = {
 
 
 def decode_chunk(message: bytes) -> Chunk:
-    """A chunk from its JSON.
+    """Decodes a chunk from its JSON.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is none.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is invalid.
     """
     return DONE if message == b"[DONE]" else _decode(message)
 
 
 class ChatReader(Reader):
-    """One generation's chunks."""
+    """Reads one generation's chunks."""
 
     def __init__(self, backend: str, request: GenerateRequest, wrapped: frozenset[str]) -> None:
         super().__init__(backend, request, wrapped)
@@ -101,7 +101,7 @@ class ChatReader(Reader):
 
     def _take_usage(self, usage: _Usage, num_output: int) -> None:
         num_input = usage.prompt_tokens or 0
-        # xAI counts reasoning apart from the completion; the total has both.
+        # xAI counts reasoning outside the completion; the total has both.
         num_output = max(num_output, (usage.total_tokens or 0) - num_input)
         self._count(
             num_input, num_output, usage.prompt_tokens_details, usage.completion_tokens_details
@@ -139,7 +139,7 @@ class ChatReader(Reader):
             self._text_key = None
 
     def _add_call(self, call: _Call) -> None:
-        """A piece of a call; one with a name and a new id under a known index is another call."""
+        """Adds a piece of a call; a name with a new id under a known index begins another call."""
         function = call.function or _Function()
         known = self._calls.get(call.index)
         if known is None or (function.name and call.id and call.id != known):

@@ -1,4 +1,4 @@
-"""What an upstream's failure means: for the client, for a retry, and for the upstream's health."""
+"""Classifies an upstream's failures for the client, for retries, and for the upstream's health."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ CLIENT_CODES = frozenset(
         *("content_filter", "invalid_image", "invalid_image_url", "image_too_large"),
     }
 )
-SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will do
+SOCKET_AGED = "websocket_connection_limit_reached"  # another socket will work
 _REFUSED_STATUS = (401, 402, 403, 404, 405, 426)
 _LIMIT_STATUS = (408, 409, 425, 429)
 _OVERLOADED_STATUS = (503, 529)
@@ -39,10 +39,10 @@ _CHAT_PARAMS = {
 
 
 class Failure(Exception):  # noqa: N818 -- an outcome that travels as an exception
-    """A request that an upstream did not serve.
+    """Says why an upstream did not serve a request.
 
-    `blame` says whose fault it is: the "upstream"'s counts against its health, a "limit" makes us
-    leave it alone for a while, the "request"'s is the client's, "nobody"'s is a stale socket.
+    `blame` names who is at fault: "upstream" counts against its health, a "limit" pauses its use,
+    "request" is the client's fault, and "nobody" means a stale socket.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         super().__init__(str(error))
         self.error = error
         self.blame = blame
-        self.unused = unused  # known not to have generated or charged anything
-        self.code = code  # the server's own, where it says that the request is wrong
+        self.unused = unused  # it certainly generated and charged nothing
+        self.code = code  # the server's own, if the request is invalid
 
 
 class WireError(msgspec.Struct, frozen=True):
-    """An error as servers write it; all of it optional, for they differ."""
+    """Is an error as servers write it; all fields are optional, as servers differ."""
 
     message: str | None = None
     code: str | int | None = None
@@ -77,19 +77,19 @@ class _Body(msgspec.Struct, frozen=True):
 
 
 def broken(backend: str, message: str, *, unused: bool = False, stale: bool = False) -> Failure:
-    """The connection failed, or what came over it is no answer."""
+    """Makes the failure of a broken connection or an invalid response."""
     error = BackendError(backend, "server_error", message, retryable=True)
     return Failure(error, blame="nobody" if stale else "upstream", unused=unused)
 
 
 def overloaded(backend: str, message: str) -> Failure:
-    """There is no room for it; nobody's fault."""
+    """Makes the failure of a backend without room; nobody is at fault."""
     error = BackendError(backend, "server_is_overloaded", message, retryable=True)
     return Failure(error, blame="nobody", unused=True)
 
 
 def http_failure(backend: str, status: int, body: bytes, headers: Mapping[str, str]) -> Failure:
-    """An answer other than 200; `headers` must be in lower case or know no case."""
+    """Classifies a response other than 200; `headers` must be in lower case or case-insensitive."""
     return _failure(backend, status, _read(body), headers)
 
 
@@ -100,7 +100,7 @@ def event_failure(
     status: int | None = None,
     headers: dict[str, str] | None = None,
 ) -> Failure:
-    """An `error` event, a `response.failed`, or an error chunk."""
+    """Classifies an `error` event, a `response.failed`, or an error chunk."""
     known = {name.lower(): value for name, value in (error.headers or headers or {}).items()}
     return _failure(backend, status or _status_of(error), error, known, in_band=True)
 
@@ -125,8 +125,8 @@ def _failure(
     if code == SOCKET_AGED:
         blame = "nobody"
     elif status in _REFUSED_STATUS:
-        # Our key, our bill, our configuration: nothing for the client to see or to mend. Upstreams
-        # quote keys in these messages.
+        # Our key, our bill, our configuration: the client cannot fix it and must not see it. These
+        # messages quote keys, too.
         message, retryable = f"the upstream refuses this gateway ({status})", False
     elif status in _LIMIT_STATUS:
         ours, blame = "rate_limit_exceeded", "limit"
@@ -149,7 +149,7 @@ def _failure(
 
 
 def _param_of(param: str | None) -> str | None:
-    """The field that is wrong, by its name in Responses.
+    """Translates the name of the invalid field to Responses.
 
     Items and messages are not numbered alike, so of chat's `messages[3]` only the field is left.
     """
@@ -160,13 +160,13 @@ def _param_of(param: str | None) -> str | None:
 
 
 def _is_too_long(wire: WireError) -> bool:
-    """Whether the prompt does not fit; llama.cpp has a type for it, vLLM and SGLang only words."""
+    """Returns whether the prompt is too long; llama.cpp has a type for it, vLLM and SGLang text."""
     words = (wire.message or "").lower()
     return wire.type == "exceed_context_size_error" or "context length" in words
 
 
 def _status_of(wire: WireError) -> int:
-    """The HTTP status that an error without one would have had."""
+    """Returns the HTTP status that fits an error without one."""
     if isinstance(wire.code, int) and 300 <= wire.code < 600:
         return wire.code  # llama.cpp, vLLM
     if wire.code == "rate_limit_exceeded":
@@ -177,7 +177,7 @@ def _status_of(wire: WireError) -> int:
 
 
 def _read(body: bytes) -> WireError:
-    """Whatever an error's body says; not all servers write JSON."""
+    """Reads an error's body in any shape; not all servers write JSON."""
     try:
         found = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -189,7 +189,7 @@ def _read(body: bytes) -> WireError:
 
 
 def _wait_in_words_us(message: str) -> int | None:
-    """The wait that a message names, as OpenAI's do where headers cannot go."""
+    """Reads the wait from a message's text, as OpenAI's state it where headers cannot go."""
     found = _WAIT_IN_WORDS.search(message)
     if found is None:
         return None
@@ -198,7 +198,7 @@ def _wait_in_words_us(message: str) -> int | None:
 
 
 def _retry_after_us(headers: Mapping[str, str]) -> int | None:
-    """`retry-after-ms`, else `retry-after` in seconds; a date is not worth a clock here."""
+    """Reads `retry-after-ms`, else `retry-after` in seconds; dates are ignored."""
     for name, unit_us in (("retry-after-ms", 1e3), ("retry-after", 1e6)):
         try:
             value = float(headers.get(name, ""))

@@ -1,13 +1,13 @@
-"""Whether an upstream is to be used now, how much of it, and whether a retry is worth its cost.
+"""Decides whether an upstream is used now, with how many slots, and whether a retry is allowed.
 
-States: up, or out until a time (ejected for failures in a row, or asked for a pause), each with or
-without signs of life from the probe. What comes back from being out starts slowly.
+An upstream is up, or out until a time (ejected for consecutive failures, or because it asked for a
+pause); besides, its last probe succeeded or failed. One that comes back starts slowly.
 """
 
 from backends.upstream.options import UpstreamOptions
 
-MAX_EJECTIONS = 10  # beyond which ejections grow no longer; Envoy's outlier detection does the same
-SLOW_START_SHARE = 0.1  # of the slots, at the beginning
+MAX_EJECTIONS = 10  # ejections grow no longer beyond this; Envoy's outlier detection does the same
+SLOW_START_SHARE = 0.1  # of the slots, at first
 
 # A retry costs the upstream as much as a request. This many requests earn one (20 %), so that an
 # upstream in trouble is not hit three times as hard; a few are there to begin with.
@@ -16,36 +16,36 @@ MAX_RETRY_BALANCE = 10.0
 
 
 class Health:
-    """One upstream's."""
+    """Tracks one upstream's health."""
 
     def __init__(self, options: UpstreamOptions) -> None:
         self._options = options
-        self._alive = options.probe_path is None  # the last probe's word
+        self._alive = options.probe_path is None  # as the last probe found
         self._was_alive = self._alive
         self._num_failures = 0  # in a row
         self._num_ejections = 0
         self._out_until_us = 0
         self._ejected_until_us = 0
-        self._back_us: int | None = None  # since when it starts slowly
+        self._back_us: int | None = None  # when its slow start began
         self._retry_balance = MAX_RETRY_BALANCE
 
     def healthy(self, now_us: int) -> bool:
-        """Whether it takes new generations."""
+        """Returns whether it takes new generations."""
         return self._alive and now_us >= self._out_until_us
 
     def ejected(self, now_us: int) -> bool:
-        """Whether it is out for its failures; a pause that it asked for is none."""
+        """Returns whether it is out for its failures, not for a pause that it asked for."""
         return now_us < self._ejected_until_us
 
     def out_us(self, now_us: int) -> int:
-        """How long until it is tried again, at most; 0: it is up, or was never seen to be."""
+        """Returns the longest time until it is tried again; 0: it is up, or was never up."""
         left_us = max(0, self._out_until_us - now_us)
         if not self._alive and self._was_alive:
             return max(left_us, int(self._options.probe_interval_s * 1e6))
         return left_us
 
     def room(self, now_us: int) -> int:
-        """How many generations it may have at once: less than all while it starts slowly."""
+        """Returns how many generations it may run at once: fewer while it starts slowly."""
         if not self.healthy(now_us):
             return 0
         slots = self._options.max_num_seqs
@@ -65,13 +65,12 @@ class Health:
         return True
 
     def on_success(self, now_us: int) -> None:
-        """A generation ended as it should."""
         self._num_failures = 0
         if self.room(now_us) == self._options.max_num_seqs:
             self._num_ejections = 0
 
     def on_failure(self, now_us: int) -> None:
-        """A generation failed by the upstream's fault."""
+        """Records a failure that is the upstream's fault."""
         self._num_failures += 1
         if self._num_failures >= self._options.eject_after:
             self._num_failures = 0
@@ -82,13 +81,12 @@ class Health:
             self._back_us = self._out_until_us
 
     def on_limit(self, now_us: int, retry_after_us: int | None) -> None:
-        """It asked for a pause; nothing it says is longer than the longest ejection."""
+        """Pauses its use as it asked, for no longer than the longest ejection."""
         longest_us = int(self._options.ejection_s * 1e6) * MAX_EJECTIONS
         if retry_after_us is not None:
             self._out_until_us = max(self._out_until_us, now_us + min(retry_after_us, longest_us))
 
     def on_probe(self, alive: bool, now_us: int) -> None:
-        """The probe's latest word."""
         if alive and not self._alive and self._was_alive:
             self._back_us = max(now_us, self._out_until_us)
         self._alive = alive

@@ -1,7 +1,7 @@
-"""Exchanges with an upstream over HTTP: one POST, its events as they come.
+"""Exchanges requests and events with an upstream over HTTP, one POST each.
 
-Connections are kept and used again once an answer was read to its end. An exchange that ends
-otherwise closes its connection at once, which is how an upstream learns to stop.
+A connection is reused once a response was read to its end. An exchange that ends otherwise closes
+its connection at once, which is how an upstream learns to stop.
 
 An edge: it calls other edges.
 """
@@ -20,14 +20,14 @@ from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import decode_event
 from backends.upstream.sse import EventParser, EventTooLongError
 
-# Takes events that came together, as the protocol has them; true once the last was among them.
+# Receives events that came together, as the protocol has them; True once the last has come.
 Receive = Callable[[list[Any]], bool]
 
-MAX_CHAINS = 4_096  # responses that the server has stored for conversations to go on
+MAX_CHAINS = 4_096  # responses stored by the server that can be continued
 
 
 class HttpTransport:
-    """One POST for each exchange. Must be made inside the event loop."""
+    """Makes one POST for each exchange. Must be made inside the event loop."""
 
     def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
         self._backend = backend
@@ -42,17 +42,17 @@ class HttpTransport:
         )
         self._ahead_path = options.probe_path or "/models"
         self._ahead_timeout_s = options.connect_timeout_s
-        self._chains = StoredChains(MAX_CHAINS)  # empty where the server stores nothing
+        self._chains = StoredChains(MAX_CHAINS)  # empty unless the server stores responses
         self.num_continued = self.num_chains_lost = 0
 
     async def exchange(self, turn: Turn, receive: Receive) -> None:
-        """Send a request and hand its events on, until the last one or the stream's end.
+        """Sends a request and passes its events on, until the last one or the stream's end.
 
-        It goes on from what the server remembers where it can, and is sent whole, once, where the
-        server has forgotten. Cancelling closes the connection within one turn of the event loop.
+        It continues a stored response if it can, and sends the request whole, once, if the server
+        has lost that. Cancelling closes the connection within one turn of the event loop.
 
         Raises:
-            Failure: No answer, an answer other than 200, a cut stream; or raised by `receive`.
+            Failure: No response, one other than 200, or a cut stream; or raised by `receive`.
         """
         chain = self._chains.find(turn)
         try:
@@ -94,10 +94,10 @@ class HttpTransport:
             raise http_failure(self._backend, answer.status, answer.body, answer.headers)
 
     async def warm(self) -> None:
-        """Nothing: connections are opened as they are needed, or for a warm-up."""
+        """Does nothing: connections are opened when needed, or for a warm-up."""
 
     async def warm_up(self, turn: Turn, receive: Receive) -> None:
-        """Have a connection open, for the request that follows; what it answers is no matter.
+        """Opens a connection for the request that follows; the response does not matter.
 
         Raises:
             Failure: It could not be opened.
@@ -110,7 +110,7 @@ class HttpTransport:
 
 
 class Probe:
-    """Looks for signs of life of an upstream."""
+    """Probes an upstream for signs of life."""
 
     def __init__(self, options: UpstreamOptions, headers: dict[str, str]) -> None:
         assert options.probe_path is not None
@@ -120,9 +120,9 @@ class Probe:
         self.close = self._client.close
 
     async def trouble(self) -> str | None:
-        """None where it lives; otherwise what is wrong.
+        """Returns what is wrong, or None if the upstream is alive.
 
-        A server that has no such path lives; one that refuses our key is of no use.
+        A server without that path is alive; one that refuses our key is of no use.
         """
         try:
             status = (await self._client.get(self._path, self._timeout_s)).status

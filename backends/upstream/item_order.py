@@ -1,8 +1,8 @@
 """Puts the pieces of an upstream's output items into the order that deltas have.
 
 Deltas of one generation never go back to an earlier item, but an upstream may write several items
-at once (parallel calls). The first unfinished item's pieces go out as they come; those of later
-items wait until every item before them is closed.
+at once (parallel calls). The first open item's pieces are passed on as they come; those of later
+items are buffered until every item before them is closed.
 """
 
 from collections.abc import Hashable
@@ -18,11 +18,11 @@ MAX_WAITING_CHARS = 16 << 20
 
 
 class TooMuchError(Exception):
-    """The upstream writes more items, or more at once, than any answer has."""
+    """Says that an upstream sends more items, or more at once, than the limits allow."""
 
 
 class _WrappedInput(msgspec.Struct, frozen=True):
-    """Arguments of a custom tool that was offered as a function."""
+    """Is the arguments of a custom tool that was offered as a function."""
 
     input: str
 
@@ -32,25 +32,25 @@ class _Item:
     kind: DeltaKind
     call_id: str
     name: str
-    wrapped: bool  # its text is a function's arguments, but it is a custom call
+    wrapped: bool  # a custom call whose text is a function's arguments
     phase: str
     pending: list[str] = field(default_factory=list)
     sealed: str = ""
     closed: bool = False
-    index: int = -1  # among the deltas' items, once it has one
+    index: int = -1  # among the deltas' items, once a piece was passed on
 
 
 class ItemOrder:
-    """One generation's items, by whatever key the protocol knows them."""
+    """Orders one generation's items, under any key that the protocol has for them."""
 
     def __init__(self, wrapped: frozenset[str]) -> None:
         """`wrapped` names the custom tools that the upstream knows as functions."""
         self._wrapped = wrapped
-        self.known: dict[Hashable, _Item] = {}  # to be looked into, not changed
-        self._queue: list[_Item] = []  # not yet wholly taken, in order of appearance
+        self.known: dict[Hashable, _Item] = {}  # read only
+        self._queue: list[_Item] = []  # items with pieces still to pass on, in order of appearance
         self._num_indexes = 0
         self._waiting_chars = 0
-        self.num_tokens = 0  # in what was taken, by our own count
+        self.num_tokens = 0  # in the deltas passed on, by our own count
         self.num_reasoning_tokens = 0
 
     def open(
@@ -62,10 +62,10 @@ class ItemOrder:
         name: str = "",
         phase: str = "",
     ) -> None:
-        """Begin an item; harmless if it has begun."""
+        """Opens an item; harmless if it is open already."""
         known = self.known.get(key)
         if known is not None:
-            if known.index < 0:  # nothing of it has gone out
+            if known.index < 0:  # no piece of it was passed on yet
                 known.phase = phase or known.phase
             return
         if len(self.known) >= MAX_ITEMS:
@@ -76,7 +76,7 @@ class ItemOrder:
         self._queue.append(item)
 
     def add(self, key: Hashable, text: str) -> None:
-        """Append to an item that is open; what comes for a closed one is dropped."""
+        """Appends text to an open item; text for a closed one is dropped."""
         item = self.known[key]
         if text and not item.closed:
             item.pending.append(text)
@@ -85,11 +85,11 @@ class ItemOrder:
                 raise TooMuchError(f"more than {MAX_WAITING_CHARS} characters out of order")
 
     def seal(self, key: Hashable, sealed: str) -> None:
-        """The encrypted content of reasoning, before it is closed."""
+        """Sets the encrypted content of reasoning, before the item is closed."""
         self.known[key].sealed = sealed
 
     def close(self, key: Hashable) -> None:
-        """Nothing more comes for an item."""
+        """Closes an item."""
         item = self.known[key]
         if not item.closed:
             item.closed = True
@@ -101,7 +101,7 @@ class ItemOrder:
             self.close(key)
 
     def take(self, at_us: int) -> list[Delta]:
-        """What may go out now: what has come for an item since the last time is one delta."""
+        """Returns the deltas that can be passed on now: one for each item with new text."""
         deltas: list[Delta] = []
         while self._queue:
             item = self._queue[0]
@@ -114,7 +114,7 @@ class ItemOrder:
 
     def _take_from(self, item: _Item, at_us: int, deltas: list[Delta]) -> None:
         if item.wrapped and not item.closed:
-            return  # its text is known only when it is whole
+            return  # its text is known only once complete
         sealed = item.sealed if item.closed else ""
         pending = item.pending
         if item.index < 0:
@@ -125,7 +125,7 @@ class ItemOrder:
         elif not pending and not sealed:
             return
         text = pending[0] if len(pending) == 1 else "".join(pending)
-        # A piece is a token at least, whatever our own rule makes of the words that it is of.
+        # A piece counts as one token at least, however our own rule counts its words.
         num_tokens = max(count(text), len(pending))
         pending.clear()
         self._waiting_chars -= len(text)
@@ -139,7 +139,7 @@ class ItemOrder:
 
 
 def _unwrapped(arguments: str) -> str:
-    """The free-form input inside a function's arguments; the arguments if there is none."""
+    """Returns the free-form input inside a function's arguments, else the arguments."""
     try:
         return msgspec.json.decode(arguments, type=_WrappedInput).input
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

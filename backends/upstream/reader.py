@@ -1,6 +1,6 @@
-"""What the readers of both protocols share: events come in, deltas and the one end come out.
+"""Holds what the readers of both protocols share: events come in, deltas and one finish come out.
 
-A stream that ends without having said how was cut, whatever it had said before.
+A stream that ends without a finish reason was cut, whatever it sent before.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ _Event = TypeVar("_Event")
 
 
 class TokenDetails(msgspec.Struct, frozen=True):
-    """What a server says of the tokens that it counts."""
+    """Holds a server's details on the tokens that it counts."""
 
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
@@ -25,7 +25,7 @@ class TokenDetails(msgspec.Struct, frozen=True):
 def decoded(
     decode: Callable[[bytes], _Event], messages: Sequence[bytes], backend: str
 ) -> tuple[list[_Event], Failure | None]:
-    """The events up to the first message that is none, and the failure which that one is."""
+    """Decodes messages up to the first invalid one, and returns that one's failure."""
     events: list[_Event] = []
     try:
         for message in messages:
@@ -36,21 +36,21 @@ def decoded(
 
 
 class Reader:
-    """One generation's events. After `finish` or `failure` is set nothing more is to be read."""
+    """Reads one generation's events, until `finish` or `failure` is set."""
 
     def __init__(self, backend: str, request: GenerateRequest, wrapped: frozenset[str]) -> None:
         """`wrapped` names the custom tools that the upstream knows as functions."""
         self.finish: Finish | None = None
-        self.failure: Failure | None = None  # counts behind the deltas that came with it
+        self.failure: Failure | None = None  # counts after the deltas that came with it
         self.response_id: str | None = None  # the upstream's own, where it names responses
         self._backend = backend
         self._request = request
         self._items = ItemOrder(wrapped)
-        self._reason: FinishReason | None = None  # how it ends, once the upstream has said so
+        self._reason: FinishReason | None = None  # once the upstream has sent it
         self._usage: Usage | None = None  # as the upstream counts
 
     def read(self, events: Sequence[Any], now_us: int) -> list[Delta]:
-        """Take in what came together; may set `finish` or `failure`."""
+        """Reads events that came together; may set `finish` or `failure`."""
         is_over = False
         try:
             is_over = self._take_in(events)
@@ -66,13 +66,13 @@ class Reader:
         return deltas
 
     def ended(self, now_us: int) -> Finish | None:
-        """The stream is over: its end, if it has said its reason."""
+        """Returns the finish at the stream's end; None if the upstream has sent no reason."""
         if self._reason is None:
             return None
         return Finish(self._reason, self._usage or self.usage(), now_us)
 
     def usage(self) -> Usage:
-        """What has been used as far as we can count it."""
+        """Returns the usage, by our own count if the upstream has not sent one."""
         return Usage(
             num_input_tokens=self._request.num_prompt_tokens,
             num_output_tokens=self._items.num_tokens,
@@ -81,17 +81,17 @@ class Reader:
         )
 
     def _take_in(self, events: Sequence[Any]) -> bool:
-        """True once nothing that counts can follow.
+        """Reads events; returns True once no later event matters.
 
         Raises:
-            Failure, TooMuchError: What they say; what came before still counts.
+            Failure, TooMuchError: An event reports or causes it; the events before it count.
         """
         raise NotImplementedError
 
     def _count(
         self, num_input: int, num_output: int, read: TokenDetails | None, said: TokenDetails | None
     ) -> None:
-        """Note the upstream's own count, with what it says of the input and of the output."""
+        """Records the upstream's usage, with its details on input (`read`) and output (`said`)."""
         self._usage = Usage(
             num_input_tokens=num_input,
             num_cached_tokens=(read.cached_tokens or 0) if read else 0,

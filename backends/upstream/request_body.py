@@ -1,6 +1,6 @@
-"""A `GenerateRequest` as the body that an upstream takes: Responses, or chat completions.
+"""Converts a `GenerateRequest` to the body that an upstream takes: Responses or chat completions.
 
-The whole context goes with every request; ids of ours do not, since they mean nothing there.
+The body has the whole context; it has none of our ids, which mean nothing there.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ _WRAPPED_PARAMETERS: dict[str, Any] = {
 
 
 def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
-    """The body for the upstream's protocol, streaming."""
+    """Builds the streaming request's body in the upstream's protocol."""
     make = _chat_body if options.protocol == "chat" else _responses_body
     body = make(request, options)
     body = {name: value for name, value in body.items() if name not in options.omit}
@@ -50,7 +50,7 @@ def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str
 
 
 def wrapped_tools(request: GenerateRequest, options: UpstreamOptions) -> frozenset[str]:
-    """Names of the custom tools that are offered as functions of one string."""
+    """Names the custom tools that are offered as functions of one string."""
     if options.custom_tools == "native":
         return frozenset()
     return frozenset(tool.name for tool in request.tools if isinstance(tool, CustomTool))
@@ -105,7 +105,7 @@ def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | No
             kind = "custom_tool_call_output" if is_custom else "function_call_output"
             return {"type": kind, "call_id": call_id, "output": _responses_content(output, False)}
         case Reasoning(encrypted_content=sealed):
-            # Without what this upstream sealed itself it means nothing there.
+            # Only the upstream that encrypted it can read it.
             own = unwrap(options.model, sealed) if sealed and options.seals_reasoning else None
             if own is None:
                 return None
@@ -120,7 +120,7 @@ def _responses_item(item: Item, options: UpstreamOptions) -> dict[str, Any] | No
 
 
 def _responses_content(parts: tuple[Part, ...], is_output: bool) -> str | list[dict[str, Any]]:
-    """A plain string where that says it all: every server understands it."""
+    """Returns a plain string if that suffices, as every server understands it."""
     if all(isinstance(part, TextPart) for part in parts):
         return parts_text(parts)
     return [_responses_part(part, "output_text" if is_output else "input_text") for part in parts]
@@ -178,7 +178,7 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
 def _chat_messages(
     instructions: str | None, items: Iterable[ContextItem], developer_role: str
 ) -> list[dict[str, Any]]:
-    """Items as messages; an assistant's text and the calls after it are one message."""
+    """Converts items to messages; an assistant's text and the calls after it are one message."""
     messages: list[dict[str, Any]] = []
     if instructions:
         messages.append({"role": "system", "content": instructions})
@@ -201,7 +201,7 @@ def _chat_messages(
                 text = parts_text(output)
                 messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
             case Reasoning() | Compaction():
-                pass  # sealed: readable only by the server that wrote it
+                pass  # encrypted: only the server that wrote it can read it
     return messages
 
 
@@ -226,13 +226,13 @@ def _chat_part(part: Part) -> dict[str, Any]:
 
 
 def _arguments(item: Item, text: str) -> str:
-    """A call's text as a function's arguments; a custom call's is the one that stands for it."""
+    """Returns a call's text as a function's arguments; wraps a custom call's input."""
     is_custom = isinstance(item, CustomToolCall)
     return msgspec.json.encode({"input": text}).decode() if is_custom else text
 
 
 def _choice(request: GenerateRequest, named: dict[str, Any]) -> dict[str, Any]:
-    """Whether tools are to be called; `named` is how the protocol names the one that must be."""
+    """Returns the tool choice; `named` is how the protocol names the one that must be called."""
     choice = request.tool_choice
     is_named = choice.mode == "required" and len(choice.names) == 1
     return {
@@ -242,9 +242,9 @@ def _choice(request: GenerateRequest, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _offered(request: GenerateRequest) -> list[Tool]:
-    """The tools that the choice leaves: fewer servers know `allowed_tools` than know fewer tools.
+    """Returns the tools that the choice allows, as few servers know `allowed_tools`.
 
-    A tool's namespace is ours to keep: names come back as they went.
+    Namespaces stay with us; the names come back as they were sent.
     """
     names = request.tool_choice.names
     return [tool for tool in request.tools if not names or tool.name in names]
@@ -263,7 +263,6 @@ def _function(tool: Tool) -> dict[str, Any]:
 
 
 def _schema(text_format: TextFormat) -> dict[str, Any]:
-    """A schema as both protocols have it."""
     return _given(name=text_format.name, schema=text_format.schema, strict=text_format.strict)
 
 
@@ -276,5 +275,5 @@ def _sampling(request: GenerateRequest) -> dict[str, Any]:
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    """The fields that have a value."""
+    """Drops the fields without a value."""
     return {name: value for name, value in fields.items() if value is not None}

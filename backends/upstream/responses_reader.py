@@ -1,4 +1,4 @@
-"""Reads an upstream's Responses events, from SSE or a socket; a terminal event is the end."""
+"""Reads an upstream's Responses events, from SSE or a socket, up to a terminal event."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -53,10 +53,10 @@ class _Response(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Any event: the fields that matter of all of them."""
+    """Is any event, with the fields that matter of all of them."""
 
     type: str
-    stream_id: str | None = None  # on sockets that streams share
+    stream_id: str | None = None  # on sockets that several streams share
     item_id: str | None = None
     output_index: int | None = None
     summary_index: int = 0
@@ -89,8 +89,8 @@ _REASONS = {  # of an incomplete response
     "max_tokens": FinishReason.LENGTH,
     "content_filter": FinishReason.CONTENT_FILTER,
 }
-# The beginning of an event's type -> the kind of its item. What follows says whether text is
-# appended, or is the whole of it.
+# The beginning of an event's type -> the kind of its item. The rest says whether the event has
+# a piece of the text or all of it.
 _TEXT_EVENTS = {
     "response.output_text": DeltaKind.TEXT,
     "response.refusal": DeltaKind.TEXT,
@@ -107,16 +107,16 @@ _TEXT_TYPES = {
 
 
 def decode_event(message: bytes) -> Event:
-    """An event from its JSON.
+    """Decodes an event from its JSON.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is none.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is invalid.
     """
     return DONE if message == b"[DONE]" else _decode(message)
 
 
 class ResponsesReader(Reader):
-    """One generation's events."""
+    """Reads one generation's events."""
 
     def __init__(
         self,
@@ -125,13 +125,13 @@ class ResponsesReader(Reader):
         wrapped: frozenset[str],
         model: str | None = None,
     ) -> None:
-        """`model` is our id of the model that seals its reasoning; None where none is kept."""
+        """`model` is our id of the model, which tags its encrypted reasoning; None drops that."""
         super().__init__(backend, request, wrapped)
         self._model = model
         self._num_events = 0
         self._by_index: dict[int, Hashable] = {}  # output_index -> the item's key
-        self._said: set[Hashable] = set()  # items that pieces came for
-        self._summaries: dict[Hashable, int] = {}  # the summary that was last added to
+        self._said: set[Hashable] = set()  # items with pieces received
+        self._summaries: dict[Hashable, int] = {}  # item -> its latest summary's index
         self._stops: dict[Hashable, StopFinder] = {}
 
     def _take_in(self, events: Sequence[Event]) -> bool:
@@ -154,7 +154,7 @@ class ResponsesReader(Reader):
         return False
 
     def _take_event(self, event: Event) -> FinishReason | None:
-        """An event other than a text's; a terminal one says how the response ended."""
+        """Reads an event without text; a terminal one returns how the response ended."""
         if event.response is not None and self.response_id is None:
             self.response_id = event.response.id
         if event.type in TERMINALS:
@@ -173,12 +173,12 @@ class ResponsesReader(Reader):
             key = self._key(event.item_id, event.output_index)
         if key not in self._items.known:
             if kind >= DeltaKind.FUNCTION_CALL:
-                return  # its name comes with the item, and so does all of its text
+                return  # its name and all of its text come with the item
             self._begin(key, event.output_index, kind)
         if is_delta:
             if kind is DeltaKind.REASONING:
                 if self._summaries.get(key, event.summary_index) != event.summary_index:
-                    self._items.add(key, "\n\n")  # between two summaries of one thought
+                    self._items.add(key, "\n\n")  # between two summaries of one item
                 self._summaries[key] = event.summary_index
             self._add(key, kind, event.delta or "")
         elif key not in self._said:
@@ -186,7 +186,7 @@ class ResponsesReader(Reader):
             self._add(key, kind, whole or "")
 
     def _key(self, item_id: str | None, output_index: int | None) -> Hashable:
-        """How an item is known: by its id, or by its position where ids are missing or unstable."""
+        """Returns an item's id, or its index if the server's ids are missing or unstable."""
         if item_id is not None and item_id in self._items.known:
             return item_id
         if output_index is not None and output_index in self._by_index:
@@ -201,7 +201,7 @@ class ResponsesReader(Reader):
     def _open(self, item: _Item, item_id: str | None, output_index: int | None) -> None:
         kind = _ITEM_KINDS.get(item.type)
         if kind is None:
-            return  # a hosted tool's: nothing of ours asked for it
+            return  # a hosted tool's, which we never request
         is_call = kind >= DeltaKind.FUNCTION_CALL
         self._begin(
             self._key(item_id, output_index),
@@ -240,7 +240,7 @@ class ResponsesReader(Reader):
             self._items.add(key, finder.rest())
 
     def _take_terminal(self, event: Event) -> FinishReason:
-        """A terminal event: its usage, and how it says that the response ended."""
+        """Reads a terminal event's usage and finish reason."""
         response = event.response
         if response is None:
             raise broken(self._backend, f"the upstream sent {event.type} without a response")
@@ -265,7 +265,7 @@ class ResponsesReader(Reader):
                 message = f"the upstream cut its answer: {said or 'no reason given'}"
                 raise broken(self._backend, message)
             return reason
-        # llama.cpp calls an answer completed that its token limit has cut.
+        # llama.cpp reports "completed" although the token limit has cut the text.
         is_cut = usage is not None and usage.output_tokens >= self._request.max_output_tokens
         return FinishReason.LENGTH if is_cut else FinishReason.STOP
 
@@ -278,12 +278,11 @@ class ResponsesReader(Reader):
 
 
 def _phase(item: _Item) -> str:
-    """A message's phase; of words that nobody knows, none."""
+    """Returns a message's phase, or "" if it is unknown."""
     return item.phase if item.phase in ("commentary", "final_answer") else ""
 
 
 def _whole_text(item: _Item) -> str:
-    """All text of a finished item."""
     if item.type == "reasoning":
         parts = item.summary or item.content or ()
         return "\n\n".join(part.text or "" for part in parts)

@@ -1,20 +1,20 @@
-"""Whether a failed attempt at an upstream is made again, and after which pause.
+"""Decides whether a failed attempt at an upstream is retried, and after which pause.
 
-Never behind a first token: its words may have been seen. Pauses double, with jitter from the
-caller's generator, so that many gateways do not come back in step; a server's `retry-after` is
-waited for, or is longer than we wait, and another backend gets the task. A socket that had gone
-stale meanwhile is nobody's fault: once, another is tried at once.
+After a first token there is no retry: the client may have seen it. Pauses double, with jitter from
+the caller's generator, so that many gateways do not retry in step. A server's `retry-after` is
+obeyed; if it is too long, there is no retry, and another backend gets the task. A stale socket is
+nobody's fault: another one is tried at once, but only once.
 """
 
 from backends.upstream.errors import Failure
 from backends.upstream.options import UpstreamOptions
 
-MAX_PAUSE_S = 10.0  # however many attempts there were
+MAX_PAUSE_S = 10.0
 MIN_JITTER = 0.5  # of a pause
 
 
 class Attempts:
-    """One generation's."""
+    """Counts one generation's attempts."""
 
     def __init__(self, options: UpstreamOptions) -> None:
         self._options = options
@@ -22,10 +22,10 @@ class Attempts:
         self._was_stale = False
 
     def pause_s(self, failure: Failure, *, has_tokens: bool, chance: float) -> float | None:
-        """How long to wait before the next attempt; None where there shall be none.
+        """Returns how long to wait before the next attempt; None if there is none.
 
         Args:
-            failure: What became of the last one.
+            failure: Of the last attempt.
             chance: From 0 to 1, drawn for this pause.
         """
         options = self._options

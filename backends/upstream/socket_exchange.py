@@ -1,12 +1,11 @@
-"""Exchanges with an upstream over Responses WebSockets: a small pool of persistent sockets.
+"""Exchanges requests and events with an upstream over a small pool of Responses WebSockets.
 
-A socket carries one response at a time, or several on streams of their own where the server can
-stop one alone. An exchange that is abandoned stops its response at once: by `response.cancel` on
-a shared socket, by aborting the connection of one that is its own.
+A socket carries one response at a time, or several on streams of their own if the server can cancel
+one alone. An abandoned exchange stops its response at once: by `response.cancel` on a shared
+socket, else by aborting the connection.
 
-A server remembers the latest response of each stream. So a conversation goes on where it was, with
-its new items alone; one that begins takes a stream that nobody goes on from, else the one that has
-idled longest.
+A server remembers the latest response of each stream. So a conversation continues on its stream
+with its new items alone; a new one gets a stream without a chain, else the one idle for longest.
 
 An edge: it uses the event loop.
 """
@@ -28,28 +27,28 @@ from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import TERMINALS, Event, decode_event
 from backends.upstream.sse import MAX_EVENT_BYTES
 
-CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; then its socket is given up
+CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; after that its socket is closed
 CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
-STALE_AFTER_S = 1.0  # a socket that idled longer may have been closed without our knowing
+STALE_AFTER_S = 1.0  # a socket idle for longer may have been closed without our noticing
 
 _LAST = frozenset({*TERMINALS, "error"})
 
-_PARENT = "previous_response_id"  # the field that names what a response goes on from
+_PARENT = "previous_response_id"  # the field that names the response to continue
 
 
 class _ParentLostError(Exception):
-    """The server does not know the response that was to be gone on from; nothing was handed on."""
+    """Says that the server has lost the response to continue; no event was passed on."""
 
 
 class _Connect(connect):
-    """Follows no redirect: the address is the one that the operator checked."""
+    """Follows no redirect: the operator checked this address only."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
 class SocketTransport:
-    """What `HttpTransport` does, over sockets. Must be made inside the event loop."""
+    """Does over sockets what `HttpTransport` does. Must be made inside the event loop."""
 
     def __init__(self, backend: str, options: UpstreamOptions, headers: dict[str, str]) -> None:
         self._backend = backend
@@ -57,7 +56,7 @@ class SocketTransport:
         self._headers = headers
         self._sockets: list[_Socket] = []
         self.num_continued = self.num_chains_lost = 0
-        # Streams that share sockets wait for one to open instead of opening one each.
+        # Where streams share sockets, only one is opened at a time.
         shared = options.max_streams_per_socket > 1
         self._opening = asyncio.Semaphore(1 if shared else options.max_num_seqs)
 
@@ -76,10 +75,10 @@ class SocketTransport:
         await stream.run(turn, turn.whole(), receive)
 
     async def warm_up(self, turn: Turn, receive: Receive) -> None:
-        """Have the server prepare for what follows.
+        """Has the server prepare for the request that follows.
 
         Raises:
-            Failure: As `exchange`; or other conversations would have to make room for it.
+            Failure: As `exchange`; or there is no stream to spare.
         """
         best = self._free_stream(turn)
         is_needed = best is None or (best.chain is not None and not turn.follows(best.chain))
@@ -92,14 +91,14 @@ class SocketTransport:
         await asyncio.gather(*(socket.close() for socket in sockets))
 
     def close_idle(self) -> None:
-        """Close sockets that are old or idle for long; the newest stays warm."""
+        """Closes sockets that are old or idle for long; the newest stays open."""
         for socket in list(self._sockets):
             if socket.is_done(is_spare=socket is not self._sockets[-1]):
                 self._sockets.remove(socket)
                 socket.retire()
 
     async def warm(self) -> None:
-        """Have a stream open that nobody goes on from, for whoever comes next."""
+        """Opens a stream without a chain for the next request, if there is none."""
         if any(stream.chain is None for stream in self._free_streams()):
             return
         num_usable = sum(socket.usable for socket in self._sockets)
@@ -108,24 +107,24 @@ class SocketTransport:
                 await self._open()
 
     async def _stream(self, turn: Turn) -> "_Stream":
-        """A stream for a turn, now its own; on a new socket if none is free."""
+        """Reserves a stream for a turn, on a new socket if none is free."""
         stream = self._free_stream(turn)
         if stream is None:
             async with self._opening:
                 stream = self._free_stream(turn)
-                if stream is None:  # opened for it, however short sockets live
+                if stream is None:  # it was opened for this turn, however short sockets live
                     stream = next(iter((await self._open()).free))
         del stream.socket.free[stream]
         return stream
 
     def _free_streams(self) -> "Iterator[_Stream]":
-        # The newest first, so that the oldest fall idle and go.
+        # The newest first, so that the oldest expire.
         for socket in reversed(self._sockets):
             if socket.usable:
                 yield from socket.free
 
     def _free_stream(self, turn: Turn) -> "_Stream | None":
-        """The stream that holds most of its context, else one that holds none, else the idlest."""
+        """Finds the stream with most of the context, else one without a chain, else the idlest."""
 
         def fitness(stream: _Stream) -> tuple[int, float]:
             chain = stream.chain
@@ -163,7 +162,7 @@ class SocketTransport:
 
 
 class _Socket:
-    """One connection with its streams."""
+    """Is one connection with its streams."""
 
     def __init__(self, backend: str, options: UpstreamOptions, connection: QuickConnection) -> None:
         self.backend = backend
@@ -174,23 +173,23 @@ class _Socket:
         self._retired = False
         self._writers: set[asyncio.Task[None]] = set()
         num_streams = options.max_streams_per_socket
-        # Names are used again: a server counts the distinct ones of a connection (OpenAI: 32).
+        # Names are reused: a server counts the distinct ones of a connection (OpenAI: 32).
         names = [f"s{number}" for number in range(num_streams)] if num_streams > 1 else [None]
         self._streams = {name: _Stream(self, name) for name in names}
-        self.free = dict.fromkeys(self._streams.values())  # in the order they fell free
-        self._fault: Failure | None = None  # of an event: no more of them is wanted
+        self.free = dict.fromkeys(self._streams.values())  # in the order they became free
+        self._fault: Failure | None = None  # of an invalid event: later ones are ignored
         connection.listen(self._take, MAX_EVENT_BYTES)
         self._reader = asyncio.create_task(self._read())
 
     @property
     def usable(self) -> bool:
-        """Whether it may carry more responses."""
+        """Returns whether it may carry more responses."""
         until_s = self._opened_s + self._options.socket_max_age_s
         return not self._retired and self._loop.time() < until_s
 
     @property
     def idle_s(self) -> float:
-        """How long ago it was opened, or a response of it ended."""
+        """Returns the time since it was opened or a response of it ended."""
         return self._loop.time() - self._used_s
 
     def release(self, stream: "_Stream") -> None:
@@ -198,7 +197,7 @@ class _Socket:
         self.free[stream] = None
 
     def is_done(self, *, is_spare: bool) -> bool:
-        """Whether nothing will come over it any more."""
+        """Returns whether the connection can be closed."""
         too_long = is_spare and self.idle_s > self._options.socket_max_idle_s
         return self._reader.done() or (self._is_idle and (too_long or not self.usable))
 
@@ -207,11 +206,11 @@ class _Socket:
         return len(self.free) == len(self._streams)
 
     async def send(self, event: dict[str, Any]) -> None:
-        """Send an event; raises `WebSocketException` where the connection is gone."""
+        """Sends an event; raises `WebSocketException` if the connection is lost."""
         await self._connection.send(msgspec.json.encode(event).decode())
 
     def drop(self, stream: "_Stream", response_id: str | None) -> None:
-        """Stop a stream's response: nobody waits for it. Who does not end it loses the socket."""
+        """Cancels a stream's response, or closes the socket if the server cannot cancel."""
         if len(self._streams) == 1:
             self.abandon()
             return
@@ -220,17 +219,17 @@ class _Socket:
             self._spawn(self._cancel(response_id))
 
     def abandon(self) -> None:
-        """Close the connection now, whatever it carries."""
+        """Closes the connection at once, with all of its responses."""
         self._retired = True
         self._connection.transport.abort()
 
     def retire(self) -> None:
-        """Close the connection politely: it carries nothing."""
+        """Closes an unused connection with a closing handshake."""
         self._retired = True
         self._spawn(self._connection.close())
 
     async def close(self) -> None:
-        """Close the connection and wait for its reader to see it."""
+        """Closes the connection and waits for its reader to end."""
         if self._is_idle:
             self.retire()
         else:
@@ -253,7 +252,7 @@ class _Socket:
             self.abandon()
 
     async def _read(self) -> None:
-        """Wait until the connection closes; take what did not come by the quick way."""
+        """Reads until the connection closes; messages that `listen` does not pass on come here."""
         reason = "the upstream closed the socket"
         try:
             async for message in self._connection:
@@ -268,7 +267,7 @@ class _Socket:
                 stream.fail(broken(self.backend, reason, stale=stream.is_stale))
 
     def _take(self, messages: list[bytes]) -> None:
-        """Events; what is none ends the connection, and no event behind it counts."""
+        """Decodes events; an invalid one ends the connection, and later ones are ignored."""
         if self._fault is not None:
             return
         events, self._fault = decoded(decode_event, messages, self.backend)
@@ -285,7 +284,7 @@ class _Socket:
             self.abandon()
 
     def _by_stream(self, events: list[Event]) -> dict[str | None, list[Event]]:
-        """Each stream's own events, with those that name none: they are everybody's."""
+        """Groups events by stream; those without a stream's name go to every stream."""
         own: dict[str | None, list[Event]] = {}
         for event in events:
             of_all = event.type == "error" and event.stream_id is None
@@ -295,26 +294,26 @@ class _Socket:
 
 
 class _Stream:
-    """One response at a time; after an abandoned one it is free once that has ended."""
+    """Carries one response at a time; after an abandoned one it is free once that has ended."""
 
     def __init__(self, socket: _Socket, name: str | None) -> None:
         self.socket = socket
         self._name = name
-        self._receive: Receive | None = None  # while a response is under way and wanted
+        self._receive: Receive | None = None  # while a response is wanted
         self._done = asyncio.get_running_loop().create_future()  # of the response under way
         self._response_id: str | None = None
         self.serial = 0  # of its responses
         self.abandoned = False
-        self.is_stale = False  # nothing came for this response yet, on a socket that had idled
-        self.chain: Chain | None = None  # what the server remembers of it
-        self.used_s = 0.0  # when a response of it ended last
-        self._continues = False  # the response under way goes on from what the server remembers
+        self.is_stale = False  # nothing came for this response yet, on a socket that was idle
+        self.chain: Chain | None = None  # the response that the server remembers
+        self.used_s = 0.0  # when its last response ended
+        self._continues = False  # the current response continues the chain
 
     async def run(self, turn: Turn, body: dict[str, Any], receive: Receive) -> None:
-        """See `HttpTransport.exchange`.
+        """Sends a body and passes its events on, as `HttpTransport.exchange` does.
 
         Raises:
-            _ParentLostError: What it was to go on from is gone.
+            _ParentLostError: The server has lost the response to continue.
         """
         self.chain = None
         self._continues = _PARENT in body
@@ -334,7 +333,7 @@ class _Stream:
                 raise broken(self.socket.backend, message, stale=self.is_stale) from error
             await self._done
         finally:
-            # Only here is the stream free: whoever took it before would be taken for this one.
+            # The stream is free only now: its late events would be taken for the next response's.
             if self._receive is None:
                 self.socket.release(self)
             else:  # not ended by an event
@@ -373,13 +372,13 @@ class _Stream:
             self._done.set_exception(failure)
 
     def _pass_over(self, events: list[Event], is_last: bool) -> None:
-        """Nobody waits for its response."""
+        """Reads the events of an abandoned response."""
         if is_last:
             self.abandoned = False
             self.socket.release(self)
         elif self._response_id is None:
             self._response_id = _response_id_in(events)
-            if self._response_id is not None:  # now it can be stopped
+            if self._response_id is not None:  # now it can be cancelled
                 self.socket.drop(self, self._response_id)
 
     def fail(self, failure: Failure) -> None:

@@ -1,12 +1,12 @@
-"""Server-sent events from bytes as they arrive: the data of each event, whole.
+"""Extracts the data of server-sent events from bytes as they arrive.
 
 Of the standard (WHATWG HTML, 9.2) only `data` matters here: both protocols repeat an event's type
-inside. Lines end in LF or CRLF; a lone CR, which nobody sends, does not end one.
+inside. Lines end in LF or CRLF; a lone CR, which no server sends, does not end one.
 """
 
 import re
 
-MAX_EVENT_BYTES = 16 << 20  # the terminal event repeats the whole answer
+MAX_EVENT_BYTES = 16 << 20  # the terminal event repeats the whole response
 
 # An event as nearly all are written. Splitting by it gives, in turns, what is between two events
 # and the data of one. A dot is a quarter of what a class without CR and LF costs.
@@ -18,10 +18,10 @@ class EventTooLongError(Exception):
 
 
 class EventParser:
-    """Feed it chunks of any size; cuts may fall anywhere.
+    """Extracts events from chunks of any size, cut anywhere.
 
-    Whole plain events are cut out by one expression. Everything else goes line by line, which is
-    the plain twin: `tests/unit/backends/upstream/test_parts.py` compares the two.
+    One expression cuts out whole plain events. All else goes line by line, which is the plain
+    twin: `tests/unit/backends/upstream/test_parts.py` compares the two.
     """
 
     def __init__(self) -> None:
@@ -31,10 +31,10 @@ class EventParser:
         self._num_data_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that are now complete.
+        """Returns the data of the events that are now complete.
 
         Raises:
-            EventTooLongError: The stream cannot be read on.
+            EventTooLongError: An event is too long; the stream cannot be read on.
         """
         if not self._rest and not self._data and b"\r" not in chunk:
             pieces = _PLAIN.split(chunk)
@@ -43,7 +43,7 @@ class EventParser:
         return self.feed_lines(chunk)
 
     def feed_lines(self, chunk: bytes) -> list[bytes]:
-        """The same, line by line."""
+        """Does what `feed` does, line by line."""
         events: list[bytes] = []
         self._rest.append(chunk)
         self._num_rest_bytes += len(chunk)

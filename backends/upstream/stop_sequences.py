@@ -1,10 +1,10 @@
-"""Stop sequences for servers that know none: finds them in text that comes in pieces."""
+"""Finds stop sequences in text that comes in pieces, for servers that do not know them."""
 
 from collections.abc import Sequence
 
 
 class StopFinder:
-    """One item's text; holds back whatever may be the beginning of a stop sequence."""
+    """Searches one item's text; holds back its end while that may begin a stop sequence."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
@@ -12,7 +12,7 @@ class StopFinder:
         self.found = False
 
     def feed(self, text: str) -> str:
-        """The text that may be shown now; what follows a stop sequence, and itself, never is."""
+        """Returns the text that may be sent now: never a stop sequence or what follows it."""
         if self.found:
             return ""
         text = self._held + text
@@ -26,13 +26,13 @@ class StopFinder:
         return text[: len(text) - num_held]
 
     def rest(self) -> str:
-        """What was held back, once the item has ended."""
+        """Returns the text held back, once the item has ended."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of the text that is a beginning of the stop sequence."""
+    """Returns the length of the longest end of the text that begins the stop sequence."""
     for length in range(min(len(stop) - 1, len(text)), 0, -1):
         if text.endswith(stop[:length]):
             return length
