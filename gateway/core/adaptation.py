@@ -1,7 +1,7 @@
-"""Capacity that follows demand: once a second, each adaptive group's limit and its tenants' shares.
+"""Adapts each group's concurrency limit and its tenants' shares to the load, once a second.
 
-Off unless the configuration names a group. Each process adapts by itself, from what the engines
-report of everybody's load and from its own tasks, so several that share an engine meet there.
+It is off unless the configuration names a group. Each process adapts by itself, from its own tasks
+and from the total load that the engines report.
 
 An edge: it calls other edges.
 """
@@ -47,13 +47,13 @@ class Adaptation:
             self._apply(group)
 
     def observe(self, group: BackendGroup, token_us: float | None) -> None:
-        """A task ended whose output took that long per token."""
+        """Notes the time per output token of a task that ended."""
         samples = self._token_us.get(group)
         if samples is not None and token_us is not None:
             samples.append((self.clock_us(), token_us))
 
     async def tick(self) -> None:
-        """Move every adaptive group by at most one step."""
+        """Moves every adaptive group by at most one step."""
         for group, bounds in self.config.groups.items():
             direction = step(self._capacities[group], self._load(group), bounds, self.clock_us())
             if direction != "none":
@@ -80,7 +80,7 @@ class Adaptation:
         )
 
     def _apply(self, group: BackendGroup) -> None:
-        """Share the group's limit between the tenants that want it now."""
+        """Shares the group's limit between the tenants that have demand."""
         limit = int(self._capacities[group].limit)
         demand = self._limiter.running_by_tenant(group) + self.waiting.wanting(group)
         claims = {

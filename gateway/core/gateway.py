@@ -1,4 +1,4 @@
-"""The gateway's parts as every task sees them; made once by the composition root.
+"""The gateway's parts, which all tasks share; the composition root makes them once.
 
 An edge: it uses the event loop and the clock.
 """
@@ -34,7 +34,7 @@ from router.pools.pools import Reservation
 
 @dataclass(slots=True)
 class GatewayState:
-    """What changes while a gateway runs: all else is as it was made."""
+    """The state of a gateway that changes while it runs."""
 
     policy: Policy  # in force; a task reads it once
     shadow: Policy | None = None  # decides too, without effect
@@ -43,27 +43,27 @@ class GatewayState:
 
 
 class DetachedCalls:
-    """Calls that must end even if whoever made them is cancelled."""
+    """Runs calls to their end, even if their caller is cancelled."""
 
     def __init__(self) -> None:
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run one to its end."""
+        """Starts a call that runs to its end."""
         call = asyncio.create_task(coroutine)
         self._under_way.add(call)
         call.add_done_callback(self._under_way.discard)
         return call
 
     async def settled(self) -> None:
-        """Wait until all have ended."""
+        """Waits until all calls have ended."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
 
 @dataclass(slots=True)
 class Gateway:
-    """What every task needs."""
+    """The parts and settings that every task uses."""
 
     backends: Mapping[str, Backend]
     pools: TaskPools
@@ -72,51 +72,51 @@ class Gateway:
     state: GatewayState
     metrics: Metrics
     clock_us: Callable[[], int]  # monotonic: the engines' clock
-    wall_s: Callable[[], int]  # Unix time, for the protocol's objects
-    unix_s: Callable[[], float] = time.time  # the same with its fractions: when a task came
-    key_sessions: KeySessions = field(default_factory=KeySessions)  # who works under which key
+    wall_s: Callable[[], int]  # Unix time, for response objects
+    unix_s: Callable[[], float] = time.time  # with fractions, for arrivals
+    key_sessions: KeySessions = field(default_factory=KeySessions)  # the open sessions of each key
     experience: Experience = field(default_factory=Experience)
     record_usage: Callable[[LedgerEntry], None] = lambda _: None  # into the usage ledger
-    weights: Weights = field(default_factory=dict)  # what tokens cost, by group
+    weights: Weights = field(default_factory=dict)  # of tokens, by group
     max_compactions: int = 2  # automatic ones, of one conversation
-    # What compactions are sealed with; without the fleet's peppers a secret of this process.
+    # For compactions; without shared peppers the secret is this process's.
     seals: Seals = field(default_factory=lambda: make_seals(Peppers(), [secrets.token_hex(32)]))
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
-    flush_timer: FlushTimer = field(default_factory=FlushTimer)  # when gathered text goes out
-    # Those that may stand still, and how to cut each.
+    flush_timer: FlushTimer = field(default_factory=FlushTimer)  # flushes buffered text
+    # Outboxes with a pending write, and how to close each connection.
     outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)
     socket_ages: SocketAges = field(default_factory=SocketAges)
-    adaptation: Adaptation | None = None  # where any group's capacity follows demand
+    adaptation: Adaptation | None = None  # if any group's capacity adapts
     recorder: Recorder | None = None  # the decision log
-    warm_up_timeout_s: float = 10.0  # then a warm-up ends with what it has; 0: none does anything
+    warm_up_timeout_s: float = 10.0  # of each warm-up; 0: warm-ups do nothing
     detached: DetachedCalls = field(default_factory=DetachedCalls)
 
     @property
     def infos(self) -> Mapping[str, BackendInfo]:
-        """What each backend is now."""
+        """Returns what each backend is now, by name."""
         return _Infos(self.backends)
 
     @property
     def max_context_tokens(self) -> int:
-        """The largest window of any backend."""
+        """Returns the largest window of any backend."""
         return max(backend.info.window_tokens for backend in self.backends.values())
 
     def backend_stats(self) -> list[BackendStats]:
-        """One snapshot of all backends."""
+        """Returns the current stats of all backends."""
         return [backend.stats() for backend in self.backends.values()]
 
     @property
     def limiter(self) -> ConcurrencyLimiter:
-        """How many tasks run on each group, and who may start one more."""
+        """Returns the limiter of tasks per group."""
         return self.waiting.limiter
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run something that must end even if who asked for it is cancelled."""
+        """Runs a coroutine to its end, even if the caller is cancelled."""
         return self.detached.spawn(coroutine)
 
 
 class _Infos(Mapping[str, BackendInfo]):
-    """Read from the backends when asked: over a link it may change."""
+    """Reads from the backends at each access, since a link's info may change."""
 
     __slots__ = ("_backends",)
 
@@ -135,12 +135,12 @@ class _Infos(Mapping[str, BackendInfo]):
 
 @dataclass(slots=True)
 class Live:
-    """A reservation in use: extended while it lives, and its client kept awake."""
+    """A reservation in use, to be extended as its task grows, and its job's heartbeat."""
 
     reservation: Reservation  # as the latest extension left it
     job: Job
     used: Callable[[], Mapping[BackendGroup, int]]  # weighted tokens so far, by group
-    # Groups that have done their part, and what was used of them: to be released now.
+    # Groups to be released, and the tokens used of each.
     over: dict[BackendGroup, int] = field(default_factory=dict)
-    is_changing: bool = False  # a call about it is under way
+    is_changing: bool = False  # a call to the pools is pending
     num_events: int = 0  # the writer's, at the last heartbeat

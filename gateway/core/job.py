@@ -1,4 +1,4 @@
-"""A response from its request to its settlement: what the session starts and the pipeline runs."""
+"""A response from request to settlement; the session starts it and the pipeline runs it."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -20,10 +20,10 @@ Redirect = Callable[[int, tuple[ContextItem, ...] | None], None]  # a sub-task; 
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a response: enough to continue from it."""
+    """The result of a response, enough to continue from it."""
 
     ending: Ending
-    items: tuple[ContextItem, ...]  # its whole context: what it was given and what it said
+    items: tuple[ContextItem, ...]  # its whole context, input and output
     backend: str | None  # holds the KV prefix
     lineage: Lineage = Lineage()  # where its context is stored
     open_calls: tuple[dict[str, str], ...] = ()  # stubs of the outputs that its calls wait for
@@ -31,7 +31,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(eq=False)
 class Job:
-    """One response under way. `stop` is how a steer or a cancel reaches it."""
+    """One response under way; a steer or a cancel calls `stop`."""
 
     parsed: ParsedCreate
     writer: ResponseWriter
@@ -39,7 +39,7 @@ class Job:
     _: KW_ONLY
     arrived_us: int
     refuse: Callable[[ProtocolError], None]
-    parent: tuple[ContextItem, ...] | None = None  # what it continues; None: to be loaded, or none
+    parent: tuple[ContextItem, ...] | None = None  # None: to be loaded, or none
     last_backend: str | None = None
     lineage: Lineage = Lineage()  # noqa: RUF009 - frozen
     stream_id: str | None = None
@@ -47,30 +47,30 @@ class Job:
     on_queue_position: Callable[[BackendGroup, QueuePosition], None] | None = None
     decision: RouteDecision | None = None  # once admitted
     decided: RouteDecision | None = None  # admitted or refused: for the decision log
-    records_text: bool = False  # the policy that decided wants the prompt's text in it
+    records_text: bool = False  # whether the log has the prompt's text, by policy
     stopped: StopReason | None = None
     delegations: frozenset[int] = frozenset()  # sub-tasks under way, by number
-    redirect: Redirect | None = None  # how a steer or a cancel reaches one of them
+    redirect: Redirect | None = None  # steers or cancels one of them
     _on_stop: Callable[[], None] | None = None  # set while it waits or generates
 
     @property
     def wants_queue_position(self) -> bool:
-        """Whether its client wants to know its position in the queue while it waits."""
+        """Says whether the client wants its position in the queue."""
         return self.on_queue_position is not None and self.parsed.wants_queue_position
 
     def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
-        """Report its position in that group's queue to a client that wants to know it."""
+        """Reports its position in that group's queue, if the client wants it."""
         if self.on_queue_position is not None and self.parsed.wants_queue_position:
             self.on_queue_position(group, position)
 
     def wait(self, on_stop: Callable[[], None] | None) -> None:
-        """It waits for its turn from now on; None: no longer. A stop that came before counts."""
+        """Sets how to stop its wait (None: it waits no longer); an earlier stop takes effect."""
         self._on_stop = on_stop
         if on_stop is not None and self.stopped is not None:
             on_stop()
 
     def begin(self, on_stop: Callable[[], None]) -> None:
-        """It generates from now on; a stop that came before takes effect."""
+        """Sets how to stop its generation; an earlier stop takes effect."""
         if self.on_open is not None:
             self.on_open()
         self._on_stop = on_stop
@@ -78,12 +78,12 @@ class Job:
             on_stop()
 
     def over(self) -> None:
-        """Nothing reaches it any more: drop what runs it and what it calls, which hold it."""
+        """Drops the references to and from what ran it, which form cycles."""
         self._on_stop = self.redirect = self.on_open = self.on_queue_position = None
         self.refuse = _is_over
 
     def stop(self, reason: StopReason) -> None:
-        """End it at the next token; harmless when it is over, and the first reason stays."""
+        """Stops it at the next token; the first reason counts."""
         if self.stopped is None:
             self.stopped = reason
             if self._on_stop is not None:
@@ -91,4 +91,4 @@ class Job:
 
 
 def _is_over(error: ProtocolError) -> None:
-    """Of a job that is over: whoever waited for it knows."""
+    """Ignores errors of a job that is over."""

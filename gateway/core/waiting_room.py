@@ -1,10 +1,10 @@
-"""The waiting room: tasks that wait for a pool instead of being refused, where that is allowed.
+"""Lets tasks wait for a pool instead of being refused, where their tenant may.
 
-One queue per group of engines, of this process; `router.waiting.fair_queue` says whose turn it is.
-A pump per group tries for whoever is next and sleeps until somebody can be next. Several processes
-have queues of their own and meet at the shared pools: between them it is first come, first served.
+Each process has a queue per group of engines, ordered by `router.waiting.fair_queue`. A pump per
+group tries the next task, and sleeps until one can be next. Between processes, which share the
+pools, it is first come, first served.
 
-A task that may not wait is tried at once; its refusal says how long those before it take.
+A task that may not wait is tried at once; its refusal says how long the tasks before it take.
 
 An edge: it uses the event loop and the log.
 """
@@ -32,14 +32,14 @@ from router.waiting.rules import WaitingConfig, Waits, block_of, longest_wait_us
 
 logger = logging.getLogger("lanewise")
 
-HOLD_US = 250_000  # a full group is looked at again after this, or when a task on it ends
-POSITIONS_INTERVAL_US = 1_000_000  # between two looks at whose position has changed
+HOLD_US = 250_000  # a full group is tried again after this, or when a task on it ends
+POSITIONS_INTERVAL_US = 1_000_000  # between two reports of changed positions
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try: the routes as they were ranked for it, and what the pools said."""
+    """One attempt: the ranked routes, and the pools' grant or refusal."""
 
-    ranked: tuple[RankedRoute, ...]  # none for a part of a task: it has its engine
+    ranked: tuple[RankedRoute, ...]  # none for a part of a task
     grant: Grant
 
 
@@ -48,7 +48,7 @@ Settle = Callable[[Reservation, Mapping[BackendGroup, int]], Coroutine[Any, Any,
 
 
 class Visitor(Protocol):
-    """Whose task waits: it may end the waiting, and want to know its position."""
+    """The owner of a waiting task, which may stop it and take its position."""
 
     @property
     def wants_queue_position(self) -> bool: ...
@@ -56,35 +56,33 @@ class Visitor(Protocol):
     def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None: ...
 
     def wait(self, on_stop: Callable[[], None] | None) -> None:
-        """It waits from now on, and `on_stop` ends that; None: no longer."""
+        """Sets how to stop the wait; None: it waits no longer."""
         ...
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """A task that wants in: how to try for it, and who wants to know."""
+    """A task to be admitted, and how to attempt that."""
 
     task: Task
-    tokens: int  # what it demands of the first of the groups
-    groups: Collection[BackendGroup]  # those that it may go to now, in that order
+    tokens: int  # its demand on the first group
+    groups: Collection[BackendGroup]  # that it may run on now, in order
     attempt: Try  # tries the pools
-    settle: Settle  # releases, with nothing used, what was granted to a task that had gone
-    visitor: Visitor | None  # hears of its position, if its client wants that; may stop it
+    settle: Settle  # releases what was granted to a task that had gone
+    visitor: Visitor | None  # takes its position, and may stop it
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A waiting task."""
-
     waiter: Waiter
     wanted: Admission
-    last: Attempt | None  # the latest that failed
-    outcome: "asyncio.Future[Attempt | None]"  # None: it waited in vain
+    last: Attempt | None  # the latest failure
+    outcome: "asyncio.Future[Attempt | None]"  # None: its wait timed out
     shown_position: int = 0
 
 
 @dataclass(slots=True)
 class _Room:
-    """One group's queue."""
+    """The queue of one group."""
 
     group: BackendGroup
     queue: FairQueue
@@ -96,18 +94,18 @@ class _Room:
 
 @dataclass(eq=False)
 class WaitingRoom:
-    """See the module. Cancelling a call takes its task out; what it got meanwhile is released."""
+    """Admits tasks; cancelling a call removes its task and releases what it was granted."""
 
     config: WaitingConfig
     _: KW_ONLY
     clock_us: Callable[[], int]  # monotonic; tasks' arrivals are on it
     policy_wait_ms: Callable[[], Waits]  # the active policy's longest waits
-    # Runs what must end even if the task that caused it is cancelled.
+    # Runs a coroutine to its end, even if its task is cancelled.
     spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
     metrics: Counters
 
     def __post_init__(self) -> None:
-        """Nobody waits yet."""
+        """Makes an empty queue per group."""
         self.limiter = ConcurrencyLimiter(self.others_wait)
         self._retry_after = RetryAfter()
         self._rooms = {
@@ -118,18 +116,18 @@ class WaitingRoom:
         }
 
     async def admit(self, wanted: Admission) -> Attempt:
-        """The task's grant, now or after waiting; or the refusal, with the true wait in it.
+        """Returns the task's grant, now or after waiting, or its refusal with the expected wait.
 
         Raises:
-            ProtocolError: It was stopped, or waited behind others in vain; or `attempt` raised it.
+            ProtocolError: It was stopped, its wait timed out, or `attempt` raised it.
         """
         made = await self.admit_part(wanted)
         return made if made.grant.index is not None else self._truthful(wanted, made)
 
     async def admit_part(self, wanted: Admission) -> Attempt:
-        """The same for a part of a task, under an id of its own.
+        """Returns the grant or refusal of a part of a task, under an id of its own.
 
-        Nobody comes again for it: a refusal has the pools' wait in it, and takes no turn.
+        A part is not retried, so its refusal has the pools' wait only.
         """
         task = wanted.task
         room = self._room_before(wanted)
@@ -162,17 +160,17 @@ class WaitingRoom:
         return made
 
     def settled(self, reservation: Reservation) -> None:
-        """A task has ended: its slots are free."""
+        """Frees the slots of a task that ended."""
         self.limiter.release(reservation.id)
         self.released(reservation)
 
     def shrunk(self, kept: Reservation, released: tuple[Demand, ...]) -> None:
-        """A task has released these slots, and goes on with what it kept."""
+        """Frees slots that a running task released."""
         self.limiter.keep(kept.id, [demand.group for demand in kept.demands])
         self.released(msgspec.structs.replace(kept, demands=released))
 
     def released(self, reservation: Reservation) -> None:
-        """These slots may let others go on."""
+        """Wakes the queues of the groups that have free slots now."""
         now_us = self.clock_us()
         for demand in reservation.demands:
             room = self._rooms[demand.group]
@@ -180,24 +178,24 @@ class WaitingRoom:
                 room.changed.set()
 
     def others_wait(self, tenant_id: str, group: BackendGroup) -> bool:
-        """Whether tasks of other tenants wait for a group."""
+        """Says whether tasks of other tenants wait for a group."""
         queue = self._rooms[group].queue
         return len(queue) > queue.num_waiting(tenant_id)
 
     def wanting(self, group: BackendGroup) -> Counter[tuple[str, str]]:
-        """How many tasks wait for a group, by tenant and tier."""
+        """Counts the tasks that wait for a group, by tenant and tier."""
         entries = self._rooms[group].entries.values()
         return Counter((entry.waiter.tenant_id, entry.wanted.task.tenant.tier) for entry in entries)
 
     def look_again(self, group: BackendGroup) -> None:
-        """The group's capacity may have changed."""
+        """Tries a group's queue again, since its capacity may have changed."""
         room = self._rooms[group]
         if len(room.queue):
             room.queue.hold(self.clock_us())
             room.changed.set()
 
     def refuse_all(self) -> None:
-        """The gateway is stopping: whoever waits should go elsewhere at once."""
+        """Refuses all waiting tasks, since the gateway is stopping."""
         error = ProtocolError(
             "server_draining",
             "The server is restarting. Connect again and resend. Try again in 1s.",
@@ -209,7 +207,7 @@ class WaitingRoom:
                     entry.outcome.set_exception(error)
 
     def _room_before(self, wanted: Admission) -> _Room | None:
-        """The queue where tasks of this tenant wait already, or the whole group does."""
+        """Finds a queue where this tenant's tasks, or the whole group, already wait."""
         if not any(len(room.queue) for room in self._rooms.values()):
             return None
         now_us = self.clock_us()
@@ -220,7 +218,7 @@ class WaitingRoom:
         return None
 
     def _may_wait_us(self, wanted: Admission, room: _Room, first: Attempt | None) -> int:
-        """How long it may wait there; 0 if not at all, or surely for less than it would take."""
+        """Returns how long it may wait; 0 if not at all, or for certainly too short."""
         task, tokens = wanted.task, wanted.tokens
         now_us = self.clock_us()
         longest_us = longest_wait_us(self.config, self.policy_wait_ms(), task, room.group, now_us)
@@ -231,10 +229,7 @@ class WaitingRoom:
         return longest_us
 
     def _truthful(self, wanted: Admission, refused: Attempt) -> Attempt:
-        """A refusal whose wait counts those of the same tenant that come before.
-
-        Both those that wait here, and those that were refused and are to come again.
-        """
+        """Adds the tenant's earlier tasks, waiting or to be retried, to a refusal's wait."""
         tenant_id, tokens = wanted.task.tenant.id, wanted.tokens
         grant, now_us = refused.grant, self.clock_us()
         assert grant.limited_by is not None, "a refused grant names its pool"
@@ -259,12 +254,12 @@ class WaitingRoom:
         )
 
     async def _stand(self, room: _Room, entry: _Entry) -> Attempt | None:
-        """Wait for the outcome; whatever ends it, the task is in no queue afterwards."""
+        """Waits for the outcome; the task is in no queue afterwards."""
         waiter, outcome = entry.waiter, entry.outcome
         grant = None if entry.last is None else entry.last.grant
         if grant is not None and grant.shed == "capacity":
             room.queue.hold(waiter.joined_us + HOLD_US)
-            grant = None  # the group is full, whoever asks: not this tenant's affair
+            grant = None  # the group is full for every tenant
         room.queue.join(waiter, None if grant is None else block_of(grant))
         room.entries[waiter.id] = entry
         self._count_waiting(room)
@@ -280,7 +275,7 @@ class WaitingRoom:
             ending = "refused" if found is None else "admitted"
             return found
         except asyncio.CancelledError:
-            # It may have got in at this very moment, and left without knowing.
+            # It may have been admitted at this very moment.
             if outcome.done() and not outcome.cancelled() and outcome.exception() is None:
                 self._return(entry, outcome.result())
             raise
@@ -300,7 +295,7 @@ class WaitingRoom:
         depth[(room.group,)].set(len(room.queue))
 
     async def _serve(self, room: _Room) -> None:
-        """Try for whoever is next, for as long as anybody waits."""
+        """Tries the next task, for as long as any waits."""
         queue = room.queue
         while len(queue):
             room.changed.clear()
@@ -321,7 +316,7 @@ class WaitingRoom:
         waiter = entry.waiter
         try:
             attempt = await entry.wanted.attempt(True)
-        except Exception as error:  # its own client hears of it; the others go on waiting
+        except Exception as error:  # reported to its own client only
             room.queue.remove(waiter.id, self.clock_us())
             if not entry.outcome.done():
                 entry.outcome.set_exception(error)
@@ -334,7 +329,7 @@ class WaitingRoom:
             else:
                 room.queue.put_back(waiter, block_of(grant), now_us)
         elif entry.outcome.done():
-            room.queue.remove(waiter.id, now_us)  # it is on its way out
+            room.queue.remove(waiter.id, now_us)  # it has left
             self._return(entry, attempt)
         else:
             room.queue.served(waiter, now_us)
@@ -359,7 +354,7 @@ class WaitingRoom:
             return
 
     def _report_positions(self, room: _Room, now_us: int, only: _Entry | None = None) -> None:
-        """Report positions to those who want them: once when they come, then on each change."""
+        """Reports positions to visitors that want them: on arrival, then on each change."""
         if only is None:
             if now_us < room.shown_us + POSITIONS_INTERVAL_US:
                 return

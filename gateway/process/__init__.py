@@ -1,4 +1,4 @@
-"""The composition root: makes every part, wires them, and takes them down in order.
+"""The composition root: makes and wires all parts, and closes them in order.
 
 A `Config` comes in, and a serving process goes out. Read `app.py` first, then `server.py`.
 """

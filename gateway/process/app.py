@@ -1,4 +1,4 @@
-"""The composition root: every part made, wired, and taken down in order; and the routes.
+"""The composition root: makes and wires all parts, closes them in order, and mounts the routes.
 
 An edge: it uses the event loop, the clock, Redis and the log.
 """
@@ -60,23 +60,23 @@ from router.redis.client import redis_client
 logger = logging.getLogger("lanewise")
 
 
-# How many budgets of an admission's attempt others of Redis's clients may take.
-STORE_BUDGETS = 5  # a task waits for it: its context, and what is kept of its answer
-ADMIN_BUDGETS = 20  # nobody's answer waits for these
-SHARE_INTERVAL_S = 2.0  # between two writes of what outcomes taught
-REFRESH_INTERVAL_S = 20.0  # between two looks at what other gateways learned
+# Timeouts of other Redis clients, in budgets of an admission.
+STORE_BUDGETS = 5  # tasks wait for it, to load and to store responses
+ADMIN_BUDGETS = 20  # no response waits for these
+SHARE_INTERVAL_S = 2.0  # between two writes of what was learned
+REFRESH_INTERVAL_S = 20.0  # between two reads of what other gateways learned
 
 
 def wall_s() -> int:
-    """Unix time."""
+    """Returns the Unix time."""
     return int(time.time())
 
 
 @asynccontextmanager
 async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[Services]:
-    """Everything started; on the way out everything stopped, the last started first.
+    """Starts everything, and stops it in reverse order when the context ends.
 
-    `fleet`: the workers on this machine, where this is one of them.
+    `fleet` is given to a worker, and queries all workers of this machine.
     """
     async with AsyncExitStack() as stack:
         url = config.redis.url or await start_embedded_redis(stack)
@@ -102,7 +102,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
         ceiling_leases = _ceiling_leases(stack, config, url)
         stack.push_async_callback(detached.settled)
         learned = await enter(_sharing(admin_redis, experience))
-        await failover.greet()  # whether Redis is there: no task need wait to find out
+        await failover.greet()  # finds out whether Redis answers, before any task does
         access = await enter(follow_access(admin_redis, config, key_sessions, wall_s))
         policies = await enter(_follow_policies(config, state, metrics, admin_redis))
         gw = Gateway(
@@ -170,7 +170,7 @@ def _client(stack: AsyncExitStack, url: str, timeout_ms: int) -> Redis:
 async def _failover_pools(
     config: Config, url: str, state: GatewayState, waiting: WaitingRoom, metrics: Metrics
 ) -> AsyncIterator[FailoverPools]:
-    """The pools, with a heartbeat on a connection of its own; at the end it counts no longer."""
+    """Opens the pools, with a heartbeat on a connection of its own."""
     budget_us = config.redis.budget_ms * 1_000
     redis = redis_client(url, timeout_s=budget_us / 1e6)
     heartbeat = Heartbeat(redis, secrets.token_hex(8))
@@ -195,7 +195,7 @@ async def _failover_pools(
 
 @asynccontextmanager
 async def _sharing(redis: Redis, experience: Experience) -> AsyncIterator[LearnedStore]:
-    """Share what outcomes teach, now and then and once more at the end."""
+    """Shares what was learned, periodically and once more at the end."""
     learned = LearnedStore(redis, experience)
     tasks = (every(SHARE_INTERVAL_S, learned.share), every(REFRESH_INTERVAL_S, learned.refresh))
     sharing = [asyncio.create_task(task) for task in tasks]
@@ -216,7 +216,7 @@ def _ceiling_leases(stack: AsyncExitStack, config: Config, url: str) -> CeilingL
 
 
 def _seals(config: Config, access: Access) -> Seals:
-    """Compactions are sealed with what all gateways know of the keys."""
+    """Makes the seals of compactions, from secrets that all gateways share."""
     return make_seals(access.peppers, (key for tenant in config.tenants for key in tenant.keys))
 
 
@@ -237,7 +237,7 @@ def _adaptation(
 async def _follow_policies(
     config: Config, state: GatewayState, metrics: Metrics, redis: Redis
 ) -> AsyncIterator[PolicyWatch]:
-    """Keeps `state` on the policy in force."""
+    """Keeps `state` on the active policy."""
 
     def take(in_force: InForce) -> None:
         state.policy, state.shadow = in_force.policy, in_force.shadow
@@ -261,7 +261,7 @@ async def _follow_policies(
 
 @asynccontextmanager
 async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder]:
-    """The decision log's writer; on the way out it writes what it still has.
+    """Opens the decision log's writer, and flushes it when the context ends.
 
     Raises:
         ConfigError: Its file cannot be written.
@@ -283,10 +283,10 @@ async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder
 
 
 def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
-    """The configured backends by name; needs a running event loop.
+    """Makes the configured backends, by name; needs a running event loop.
 
     Raises:
-        ConfigError: One cannot be made as configured.
+        ConfigError: A backend cannot be made as configured.
     """
     made: dict[str, Backend] = {}
     for config in configs:
@@ -298,10 +298,10 @@ def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
 
 
 def load_policy(path: str | None) -> Policy:
-    """The policy of a file; without one, the default policy.
+    """Loads the policy of a file; without a path, the default policy.
 
     Raises:
-        ConfigError: It cannot be read, or is no valid policy.
+        ConfigError: The file cannot be read, or is no valid policy.
     """
     if path is None:
         return DEFAULT_POLICY
@@ -314,7 +314,7 @@ def load_policy(path: str | None) -> Policy:
 
 
 def make_app(made: Services) -> Litestar:
-    """The application; its routes find everything in `app.state.services`."""
+    """Makes the application; its routes find everything in `app.state.services`."""
     return Litestar(
         route_handlers=[*HANDLERS, ADMIN],
         state=State({"services": made}),

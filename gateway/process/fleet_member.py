@@ -1,4 +1,4 @@
-"""One process of a supervisor's: started, watched, started again, asked and stopped.
+"""Starts, watches, restarts, queries and stops one process of the supervisor.
 
 An edge: it uses the event loop, sockets and the log.
 """
@@ -20,28 +20,28 @@ from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
 
-FIRST_PAUSE_S = 0.1  # before a crashed process is started again; each time twice as long
+FIRST_PAUSE_S = 0.1  # before a crashed process is restarted; doubles each time
 LAST_PAUSE_S = 10.0
-STEADY_S = 60.0  # one that has run for so long begins with the first pause again
-LAST_WORDS_S = 1.0  # of a process that has ended, to be read
-MAX_FALSE_STARTS = 3  # of one that has never served: then nothing will help
+STEADY_S = 60.0  # of running, after which the pause is reset
+LAST_WORDS_S = 1.0  # to read the last frames of a process that has ended
+MAX_FALSE_STARTS = 3  # of a process that has never served; then it is given up
 
 
 class SharedPort:
-    """The port that all workers listen on, held for as long as there is any.
+    """The port that all workers listen on, held until the last one ends.
 
-    On Linux each worker has a listening socket of its own there and the kernel spreads connections
-    over them; a worker that ends takes only its own away. Elsewhere all share one.
+    On Linux each worker has its own listening socket, and the kernel spreads connections over them.
+    Elsewhere all workers share one.
     """
 
     def __init__(self, server: ServerConfig) -> None:
         """Raises: ConfigError: The address is taken, by another `lanewise` too."""
-        with listen(server) as alone:  # alone: sharing would succeed beside a gateway that shares
+        with listen(server) as alone:  # not shared, to fail beside another gateway's workers
             self.number: int = alone.getsockname()[1]
             family, address = alone.family, alone.getsockname()
         self.to_hand_on: int | None = None
         if sys.platform == "linux":
-            # Bound, never listening: it keeps the port, and is given no connection.
+            # Bound but not listening: it holds the port and gets no connections.
             self._socket = socket.socket(family, socket.SOCK_STREAM)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self._socket.bind(address)
@@ -50,19 +50,19 @@ class SharedPort:
             self.to_hand_on = self._socket.fileno()
 
     def close(self) -> None:
-        """Others may have it."""
+        """Releases the port."""
         self._socket.close()
 
 
 @dataclass(eq=False)
 class Member:
-    """See the module. `keep_running` is its life; all else may be called from outside of it."""
+    """One process; `keep_running` runs it, the other methods may be called meanwhile."""
 
     name: str  # for the log
     begin: Begin
-    answers: Answers  # to what it may ask
-    on_end: Callable[[bytes | None], None]  # after each end, with the metrics that it left, if any
-    keeps: socket.socket | None = None  # a listening socket to hand on, kept open here
+    answers: Answers  # to its queries
+    on_end: Callable[[bytes | None], None]  # called after each end, with its last metrics
+    keeps: socket.socket | None = None  # its listening socket, kept open for restarts
     has_served: asyncio.Event = field(default_factory=asyncio.Event)
     num_starts: int = 0
     num_restarts: int = 0  # after a crash
@@ -74,11 +74,11 @@ class Member:
 
     @property
     def is_serving(self) -> bool:
-        """Whether it runs and has said so."""
+        """Says whether the process runs and serves."""
         return self._channel is not None and self._channel.serving.is_set()
 
     async def keep_running(self) -> None:
-        """Start it, and again whenever it crashed; returns when it is to stop, or cannot start."""
+        """Runs the process, and again after a crash, until it is stopped or cannot start."""
         loop = asyncio.get_running_loop()
         pause_s = FIRST_PAUSE_S
         num_false_starts = 0
@@ -104,18 +104,18 @@ class Member:
             self.num_restarts += 1
 
     async def _run_once(self) -> None:
-        """From its start to its end. Cancelling kills it."""
+        """Runs the process once. Cancelling kills it."""
         ours, theirs = socket.socketpair()
         with theirs:
             handed_on = [theirs.fileno()]
             if self.begin.listener is not None:
                 handed_on.append(self.begin.listener)
             self._process = process = await asyncio.create_subprocess_exec(
-                # -P: a folder called "gateway" where it is started must not be taken for ours.
+                # -P: a folder "gateway" in the working directory must not be imported.
                 *(sys.executable, "-P", "-m", "gateway.process.worker", str(theirs.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=handed_on,
-                start_new_session=True,  # Ctrl-C is for the supervisor, which hands it on
+                start_new_session=True,  # Ctrl-C goes to the supervisor, which forwards it
             )
         self.num_starts += 1
         self._channel = channel = await opened(ours, self.answers)
@@ -137,21 +137,21 @@ class Member:
         self.has_served.set()
 
     async def ask(self, word: str, timeout_s: float) -> bytes | None:
-        """Its answer; None where it does not serve, or does not answer in time."""
+        """Sends a query; returns None if the process does not answer in time."""
         if self._channel is not None and self.is_serving:
             with contextlib.suppress(ChannelClosed):
                 return await self._channel.ask(word, timeout_s)
         return None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it runs."""
+        """Sends the process a signal, if it runs."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
 
     async def replace(self, timeout_s: float) -> None:
-        """Have it end and be started anew; returns once it serves again, or cannot."""
+        """Restarts the process; returns once it serves again, or cannot."""
         if self._channel is None:
-            return  # it is being started anew already
+            return  # it is already restarting
         self._is_replaced = True
         life = self.num_starts
         await self._end(timeout_s)
@@ -159,7 +159,7 @@ class Member:
             await asyncio.sleep(0.05)
 
     async def stop(self, timeout_s: float) -> None:
-        """End it for good: SIGTERM, and SIGKILL after the timeout."""
+        """Stops the process with SIGTERM, and with SIGKILL after the timeout."""
         self._is_stopping = True
         await self._end(timeout_s)
         if self.keeps is not None:

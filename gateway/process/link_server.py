@@ -1,4 +1,4 @@
-"""The engine's end of the link: its backend's generations, for gateways, over one socket each.
+"""The engine's end of the link: serves its backend to gateways, over one socket each.
 
 An edge: it uses the event loop.
 """
@@ -33,13 +33,13 @@ from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import Outbox
 
 MAX_GENERATIONS = 16_384  # per link
-LONGEST_S = 0.02  # between two frames, however long they take to make
+LONGEST_S = 0.02  # between two frames, at most
 STATS_INTERVAL_US = 100_000  # between two reports of the engine's load
-OTHERS_INTERVAL_S = 0.25  # between two looks whether other gateways changed it
+OTHERS_INTERVAL_S = 0.25  # between two checks for load from other gateways
 
 
 class LinkServer:
-    """Serves one gateway. Whatever ends the link, its generations are cancelled at once."""
+    """Serves one gateway, and cancels its generations when the link ends."""
 
     def __init__(self, backend: Backend, socket: AsgiSocket) -> None:
         self._backend = backend
@@ -51,7 +51,7 @@ class LinkServer:
         self._reported: BackendStats | None = None  # the load, as last reported
 
     async def serve(self) -> None:
-        """Run until the gateway goes away; cancelling closes the link."""
+        """Serves until the gateway disconnects; cancelling closes the link."""
         info, stats = self._backend.info, self._backend.stats()
         self.outbox.send(encode(Hello(VERSION, monotonic_us(), info, stats)))
         reader = asyncio.ensure_future(self._read())
@@ -70,7 +70,7 @@ class LinkServer:
             await asyncio.gather(reader, writer, telling, return_exceptions=True)
 
     async def _read(self) -> None:
-        """Take frames in until the gateway closes, or sends what is none."""
+        """Handles frames until the gateway closes, or sends one that is not valid."""
         while True:
             message = await self._socket.receive()
             content = message.get("bytes")
@@ -105,7 +105,7 @@ class LinkServer:
             self.outbox.mark(self)
 
     async def _tell_of_others(self) -> None:
-        """Report the load that other gateways make, for ever: their steps do not come this way."""
+        """Reports load from other gateways, whose steps do not pass here."""
         while True:
             await asyncio.sleep(OTHERS_INTERVAL_S)
             if self._backend.stats() != self._reported:
@@ -113,7 +113,7 @@ class LinkServer:
                 self.flush()
 
     def flush(self) -> None:
-        """One frame for everything gathered; the load with it now and then, and when at rest."""
+        """Sends one frame for all buffered deltas, with the load if it is due or all is idle."""
         now_us = monotonic_us()
         stats = None
         if now_us >= self._stats_due_us or not self.generations:

@@ -1,4 +1,4 @@
-"""What a gateway does for ever beside its tasks, and how that is stopped.
+"""The periodic tasks of a gateway.
 
 An edge: it uses the event loop and the log.
 """
@@ -21,14 +21,14 @@ logger = logging.getLogger("lanewise")
 RENEW_INTERVAL_S = 10.0  # a third of a lease
 CHECK_INTERVAL_S = 1.0
 CEILINGS_INTERVAL_S = 0.25
-REAP_INTERVAL_S = 0.4  # so that what a crash left is back within a lease and a second
+REAP_INTERVAL_S = 0.4  # a crash's reservations are free within a lease and a second
 ADAPT_INTERVAL_S = 1.0
 
 
 def maintenance(
     config: Config, gw: Gateway, pools: FailoverPools, ceiling_leases: CeilingLeases | None
 ) -> list[Coroutine[Any, Any, None]]:
-    """What goes on for ever beside the tasks."""
+    """Returns the periodic tasks, to be run until cancelled."""
     tasks = [
         every(RENEW_INTERVAL_S, pools.renew),
         _check_pools(pools),
@@ -47,7 +47,7 @@ def maintenance(
 
 
 async def every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
-    """Do something again and again, for ever; a failure is logged and the next time comes."""
+    """Calls `act` periodically until cancelled; logs failures and goes on."""
     while True:
         await asyncio.sleep(interval_s)
         try:
@@ -57,7 +57,7 @@ async def every(interval_s: float, act: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _check_pools(pools: FailoverPools) -> None:
-    """Watch Redis for ever, more closely while something is wrong."""
+    """Checks Redis until cancelled, more often while something is wrong."""
     while True:
         await asyncio.sleep(pools.pause_us / 1e6)
         try:
@@ -67,7 +67,7 @@ async def _check_pools(pools: FailoverPools) -> None:
 
 
 async def _cut_stalled(gw: Gateway, send_timeout_s: float) -> None:
-    """Look for readers that have not taken a write for too long, and cut them."""
+    """Closes connections whose client has not taken a write for too long."""
     now_s = asyncio.get_running_loop().time()
     for outbox, cut in list(gw.outboxes.items()):
         since_s = outbox.blocked_since_s
@@ -77,7 +77,7 @@ async def _cut_stalled(gw: Gateway, send_timeout_s: float) -> None:
 
 
 async def _heartbeats(gw: Gateway) -> None:
-    """Let responses that have been silent since the last time show that they live."""
+    """Sends a heartbeat on responses that were silent since the last one."""
     for live in list(gw.live.values()):
         writer = live.job.writer
         if writer.num_events == live.num_events:

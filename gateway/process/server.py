@@ -1,4 +1,4 @@
-"""The server process: uvicorn with our socket protocol, our headers and our way to stop.
+"""The server process: uvicorn with our socket protocol, headers and shutdown.
 
 An edge: it uses the event loop, sockets, the clock and the log.
 """
@@ -35,21 +35,21 @@ from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
 
-# A message just over the limit is read, so that its true size can be named; one over this is
-# refused by the size that its frame claims.
+# A message just over the limit is read, so that the error can name its size; a larger one is
+# refused by its frame's length.
 MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
 BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
-KEEP_ALIVE_S = 75  # idle HTTP connections; longer than most clients and balancers keep them
-TERMINAL_TIMEOUT_S = 1.0  # for those that did not end to get their terminal event
-CLOSE_TIMEOUT_S = 3  # for connections to say goodbye after the drain
-# New objects until Python looks for cycles among them, 700 by default: fewer than tasks under way
-# hold, so it would look at each of those many times. A look at so many takes about a millisecond.
+KEEP_ALIVE_S = 75  # of idle HTTP connections; longer than most clients and balancers
+TERMINAL_TIMEOUT_S = 1.0  # for stopped responses to send their terminal event
+CLOSE_TIMEOUT_S = 3  # for connections to close after the drain
+# New objects until Python collects the youngest, 700 by default. Running tasks hold more, and would
+# be scanned many times. Collecting this many takes about a millisecond.
 GC_YOUNG_OBJECTS = 10_000
 
 
 class StandardHeaders:
-    """ASGI wrapper: the headers that every HTTP answer has. Sockets pass through untouched."""
+    """Adds the standard headers to every HTTP response (ASGI middleware)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -75,21 +75,21 @@ class StandardHeaders:
 
 
 class StoppedBySignals(uvicorn.Server):
-    """Calls `stop` on SIGTERM and SIGINT, and exits with 0 then."""
+    """A uvicorn server that calls `stop` on SIGTERM and SIGINT, and then exits with 0."""
 
     def __init__(self, config: uvicorn.Config, on_serving: Callable[[int], None]) -> None:
-        """`on_serving` is called with the port, once it listens there."""
+        """Calls `on_serving` with the port, once it listens there."""
         super().__init__(config)
         self._on_serving = on_serving
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say where it listens once it does: the real port, also where 0 was asked for."""
+        """Starts, and reports the port, also if 0 was configured."""
         await super().startup(sockets)
         if self.started:
             self._on_serving(self.servers[0].sockets[0].getsockname()[1])
 
     async def run_on(self, listener: socket.socket, keep_alive: KeepAlive) -> int:
-        """Serve until stopped; the process's exit status."""
+        """Serves until stopped; returns the exit status."""
         turning = asyncio.create_task(keep_alive.run())
         try:
             await self.serve([listener])
@@ -98,12 +98,12 @@ class StoppedBySignals(uvicorn.Server):
         return 0 if self.started else 1
 
     def stop(self) -> None:
-        """Close, and end."""
+        """Stops the server."""
         self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """uvicorn's own would raise the signal again when all is done: not a clean end."""
+        """Replaces uvicorn's, which raises the signal again at the end."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -112,12 +112,12 @@ class StoppedBySignals(uvicorn.Server):
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-            # What is left is bounded, and settles what ran: being asked again must not cut it off.
+            # Settling what ran takes a bounded time, and must not be interrupted.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class Server(StoppedBySignals):
-    """First it drains, then it closes, then it exits."""
+    """A server that drains before it stops."""
 
     def __init__(
         self,
@@ -127,46 +127,46 @@ class Server(StoppedBySignals):
         *,
         is_one_of_many: bool = False,
     ) -> None:
-        """`is_one_of_many`: others take connections while this one drains."""
+        """Closes its listener first if `is_one_of_many`: others take connections then."""
         super().__init__(config, on_serving)
         self._services = made
         self._is_one_of_many = is_one_of_many
         self._stopping: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Drain and end; asked twice, at once."""
+        """Drains and stops; the second call stops at once."""
         if self._stopping is None:
             self._stopping = asyncio.ensure_future(self._drain())
         else:
-            self.force_exit = True  # asked twice
+            self.force_exit = True
 
     async def _drain(self) -> None:
-        """Take nothing new, let what runs end within the timeout, then close."""
+        """Refuses new tasks, lets running ones end within the timeout, then closes."""
         gw = self._services.gw
         gw.state.draining = True
         for server in self.servers if self._is_one_of_many else ():
-            server.close()  # to new connections; those there are go on
+            server.close()  # to new connections only
         gw.waiting.refuse_all()
         deadline_s = time.monotonic() + self._services.config.server.drain_timeout_s
         while gw.state.num_tasks and time.monotonic() < deadline_s and not self.force_exit:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         deadline_s = time.monotonic() + TERMINAL_TIMEOUT_S
         while gw.state.num_tasks and time.monotonic() < deadline_s and not self.force_exit:
-            for live in list(gw.live.values()):  # again: one may just have asked for its next part
-                live.job.stop("draining")  # each still gets its terminal event, and is settled
+            for live in list(gw.live.values()):  # again: a part may just have been reserved
+                live.job.stop("draining")  # sends its terminal event, and settles
             await asyncio.sleep(0.01)
         self.should_exit = True
 
 
 def _tune_gc() -> None:
-    """Leave what is there when serving begins out of every later search for cycles."""
+    """Excludes all objects made before serving from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
 def greeting(config: Config, port: int) -> str:
-    """What is printed once it serves: where, and what to paste."""
+    """Returns the text printed once it serves: the address, and examples."""
     host = config.server.host
     scheme = "http" if config.server.tls_cert_path is None else "https"
     url = f"{scheme}://{'127.0.0.1' if host == 'localhost' else host}:{port}"
@@ -193,7 +193,7 @@ Metrics: {url}/metrics   Stop: Ctrl-C"""
 
 
 def serve(config: Config) -> int:
-    """Run until stopped; the process's exit status.
+    """Runs the gateway until stopped; returns the exit status.
 
     Raises:
         ConfigError, EmbeddedRedisError: It cannot start; the message says why.
@@ -203,11 +203,11 @@ def serve(config: Config) -> int:
 
 
 def set_up_logging() -> None:
-    """To standard error."""
+    """Sends logs to standard error."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
-    # A malformed frame is its sender's affair: counted by its close code, not logged line by line.
+    # Malformed frames are counted by close code, not logged.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
@@ -227,7 +227,7 @@ async def serve_on(
     *,
     stop_after: "asyncio.Task[None] | None" = None,
 ) -> int:
-    """Serve until stopped, or until `stop_after` ends: then others serve beside this process."""
+    """Serves until stopped or `stop_after` ends; that is given if others share the port."""
 
     def serving(port: int) -> None:
         _tune_gc()
@@ -243,22 +243,22 @@ async def serve_on(
 
 
 def limits_end_with_process(config: Config) -> bool:
-    """Whether limits were configured that an embedded Redis counts for this process alone.
+    """Says whether configured limits are kept in an embedded Redis, and end with it.
 
-    An engine served alone has one tenant without limits of note: the gateways hold them.
+    An engine served alone has no limits to lose: its gateways hold them.
     """
     alone = config.server.serves_link and len(config.tenants) == 1
     return config.redis.url is None and config.tenants != (DEVELOPMENT_TENANT,) and not alone
 
 
 def listen(server: ServerConfig, *, is_shared: bool = False) -> socket.socket:
-    """The listening socket: made before anything is started, since this is what fails most.
+    """Opens the listening socket, before anything else is started since it fails most often.
 
     Args:
         is_shared: Other processes listen on the port as well; Linux spreads connections over them.
 
     Raises:
-        ConfigError: The address cannot be had.
+        ConfigError: The address cannot be used.
     """
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     try:
@@ -273,12 +273,10 @@ def listen(server: ServerConfig, *, is_shared: bool = False) -> socket.socket:
 
 
 def check(config: Config, extent: Literal["process", "machine"]) -> None:
-    """Find out before anything is started whether the certificate and its key can be used.
-
-    Warns where the limits hold only for as much as `extent` says.
+    """Checks the certificate and its key; warns if limits hold only for this `extent`.
 
     Raises:
-        ConfigError: They cannot.
+        ConfigError: The certificate or its key cannot be used.
     """
     if limits_end_with_process(config):
         logger.warning(
@@ -291,14 +289,14 @@ def check(config: Config, extent: Literal["process", "machine"]) -> None:
         return
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # A password that is empty: without one, an encrypted key would ask on the terminal.
+        # Without a password, OpenSSL would ask on the terminal for an encrypted key's.
         context.load_cert_chain(server.tls_cert_path, server.tls_key_path, password="")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
 
 
 def uvicorn_config(app: Any, server: ServerConfig, keep_alive: KeepAlive) -> uvicorn.Config:
-    """How an ASGI application is served, whichever it is."""
+    """Makes uvicorn's configuration for an ASGI application."""
     line = AcceptQueue()
     return uvicorn.Config(
         app,
@@ -309,12 +307,12 @@ def uvicorn_config(app: Any, server: ServerConfig, keep_alive: KeepAlive) -> uvi
         ),
         ws_max_size=server.max_message_bytes + MESSAGE_SLACK_BYTES,
         ws_per_message_deflate=False,
-        interface="asgi3",  # not guessed: one that hands on need not be a coroutine itself
+        interface="asgi3",  # not guessed: our app is no coroutine function
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing looks at where a client is
+        proxy_headers=False,  # client addresses are not used
         timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
         timeout_keep_alive=KEEP_ALIVE_S,
         ssl_certfile=server.tls_cert_path,

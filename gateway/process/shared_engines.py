@@ -1,8 +1,7 @@
-"""The simulated engines of several workers, in one process that all of them reach by links.
+"""Serves the simulated engines of several workers from one process, over links.
 
-An engine inside each worker would be as many engines as there are workers, each with a queue and a
-KV cache of its own: not the machines that are simulated. The process listens on loopback, for who
-knows the key that its supervisor made up.
+An engine inside each worker would simulate more machines than configured, each with a queue and a
+KV cache of its own. The process listens on loopback, and takes only its supervisor's random key.
 
 An edge: it calls other edges.
 """
@@ -21,17 +20,17 @@ from gateway.config.config import Config
 from gateway.process.link_server import LinkServer
 from gateway.transport.asgi_socket import AsgiSocket
 
-PATH = "/v1/link/"  # and the backend's name
-FAST_RETRY_S = 0.5  # between two attempts of a link at most: the engines are next door
+PATH = "/v1/link/"  # plus the backend's name
+FAST_RETRY_S = 0.5  # between two attempts to connect, at most
 
 
 def simulated(config: Config) -> tuple[SimulatedConfig, ...]:
-    """The backends that would run inside a gateway."""
+    """Returns the simulated backends, which would run inside a gateway."""
     return tuple(backend for backend in config.backends if isinstance(backend, SimulatedConfig))
 
 
 def linked(config: Config, port: int, key: str) -> Config:
-    """The same with links in their place."""
+    """Returns the configuration with links in place of simulated backends."""
     backends: list[BackendConfig] = []
     for backend in config.backends:
         if not isinstance(backend, SimulatedConfig):
@@ -51,14 +50,14 @@ def linked(config: Config, port: int, key: str) -> Config:
 
 
 class SharedEngines:
-    """The ASGI application: a link to each backend, at its own path."""
+    """The ASGI application, with a link to each backend at its own path."""
 
     def __init__(self, backends: Mapping[str, Backend], key: str) -> None:
         self._backends = backends
         self._authorization = f"Bearer {key}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one link; whoever is not one of our workers is turned away."""
+        """Serves one link; refuses clients without the key."""
         if scope["type"] != ScopeType.WEBSOCKET:
             return
         socket = AsgiSocket(scope, receive, send)

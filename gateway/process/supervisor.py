@@ -1,9 +1,9 @@
-"""`lanewise serve --workers N`: N gateways on one port, as one.
+"""`lanewise serve --workers N`: runs N gateways on one port, as one.
 
-The supervisor serves nobody. It starts the embedded Redis where none is named, one process for the
-simulated engines, and the workers; it starts again what crashed, hands signals on, and adds the
-workers' metrics up. SIGTERM and SIGINT drain all workers and end; SIGHUP replaces the workers one
-after another, each drained first, so that they read certificates anew while others serve.
+The supervisor serves no requests. It starts the embedded Redis if none is configured, one process
+for the simulated engines, and the workers; it restarts what crashed, forwards signals, and sums the
+workers' metrics. SIGTERM and SIGINT drain all workers and stop; SIGHUP drains and replaces them one
+after another, so that they reload certificates while others serve.
 
 An edge: it uses the event loop, sockets and the log.
 """
@@ -36,15 +36,15 @@ from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
 
-GATHER_TIMEOUT_S = 2.0  # a worker that does not answer shows what it last sent
-GATHER_INTERVAL_S = 10.0  # what a killed worker counted is lost for as long at most
-STOP_MARGIN_S = 10.0  # beyond the drain, for goodbyes and Redis; then a worker is killed
+GATHER_TIMEOUT_S = 2.0  # then a worker's last metrics are used
+GATHER_INTERVAL_S = 10.0  # of a killed worker's counts, at most this much is lost
+STOP_MARGIN_S = 10.0  # beyond the drain, to close; then a worker is killed
 ENGINES_STOP_S = 5.0
 EVENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def supervise(config: Config) -> int:
-    """Run until stopped; the process's exit status.
+    """Runs all processes until stopped; returns the exit status.
 
     Raises:
         ConfigError, EmbeddedRedisError: It cannot start; the message says why.
@@ -67,7 +67,7 @@ async def _supervise(config: Config) -> int:
 
 
 def with_redis(config: Config, url: str) -> Config:
-    """The configuration for workers that share an embedded Redis."""
+    """Returns the configuration for workers that share an embedded Redis."""
     auth = config.auth
     if auth.peppers is None and auth.peppers_path is None:
         auth = msgspec.structs.replace(auth, peppers=DEVELOPMENT_PEPPERS)
@@ -76,7 +76,7 @@ def with_redis(config: Config, url: str) -> Config:
 
 
 def worker_config(config: Config, number: int) -> Config:
-    """A worker's own: no two may write to one decision log."""
+    """Returns a worker's configuration, with a decision log of its own."""
     recording = config.recording
     if recording.path is None:
         return config
@@ -85,7 +85,7 @@ def worker_config(config: Config, number: int) -> Config:
 
 
 class Supervisor:
-    """All processes of one gateway. `run` once, then `stop`."""
+    """Runs all processes of one gateway; call `run` once, then `stop`."""
 
     def __init__(self, config: Config, port: SharedPort) -> None:
         self._config = config
@@ -104,7 +104,7 @@ class Supervisor:
         self._failure: int | None = None
 
     async def run(self) -> int:
-        """Start everything, and keep it running until a signal or a failure ends it.
+        """Runs all processes until a signal or a failure.
 
         Raises:
             ConfigError: The engines cannot be started.
@@ -132,7 +132,7 @@ class Supervisor:
         return self._failure or 0
 
     async def stop(self) -> None:
-        """End all processes: the workers drain, then the engines go."""
+        """Stops all processes: the workers drain, then the engines stop."""
         self._stopping.set()
         if self._rolling is not None:
             await cancelled(self._rolling)
@@ -146,7 +146,7 @@ class Supervisor:
 
     def _on_signal(self, number: signal.Signals) -> None:
         if number != signal.SIGHUP:
-            if self._stopping.is_set():  # asked twice: at once
+            if self._stopping.is_set():  # the second signal stops at once
                 for worker in self._workers:
                     worker.signal(signal.SIGTERM)
             self._stopping.set()
@@ -154,7 +154,6 @@ class Supervisor:
             self._rolling = asyncio.create_task(self._roll())
 
     async def _roll(self) -> None:
-        """Replace the workers one after another."""
         drain_s = self._config.server.drain_timeout_s + STOP_MARGIN_S
         for worker in self._workers:
             await worker.replace(drain_s)
@@ -163,10 +162,10 @@ class Supervisor:
     # -- processes ---------------------------------------------------------------------------
 
     async def _start_engines(self) -> Config:
-        """Start the simulated engines; returns the configuration with links to them."""
+        """Starts the simulated engines; returns the configuration with links to them."""
         if not simulated(self._config):
             return self._config
-        listener = socket.create_server(("127.0.0.1", 0))  # kept: engines that crashed come back
+        listener = socket.create_server(("127.0.0.1", 0))  # kept open for restarts
         key = secrets.token_urlsafe(32)
         config = linked(self._config, listener.getsockname()[1], key)
         config_of_engines = msgspec.structs.replace(self._config, backends=simulated(self._config))
@@ -181,7 +180,7 @@ class Supervisor:
         self._keepers.append(keeper)
 
     def _ended(self, member: Member, keeper: "asyncio.Task[None]") -> None:
-        """A member is not started again: fine when all stop, else the end of all."""
+        """Stops everything if a process will not be restarted."""
         if keeper.cancelled() or self._stopping.is_set():
             return
         if (fault := keeper.exception()) is not None:
@@ -192,7 +191,6 @@ class Supervisor:
     # -- metrics -----------------------------------------------------------------------------
 
     def _answers(self) -> Answers:
-        """What a worker may ask."""
         of_all = {word: partial(self._of_all, what) for what, word in OF_ALL.items()}
         return {METRICS: self._metrics, **of_all}
 
@@ -203,7 +201,7 @@ class Supervisor:
         return msgspec.msgpack.encode([answer for answer in answers if answer is not None])
 
     async def _metrics(self) -> bytes:
-        """All workers' together, as text."""
+        """Returns all workers' metrics together, as text."""
         await self._gather()
         everything = merged([self._past, *self._snapshots.values()], self._linked)
         return await asyncio.to_thread(rendered, [*everything, *self._own()])
@@ -214,7 +212,7 @@ class Supervisor:
         return supervised(serving, len(self._workers), restarts)
 
     async def _gather(self) -> None:
-        """Have every worker tell its metrics, once for all who ask at the same time."""
+        """Collects every worker's metrics; concurrent calls share one collection."""
         if self._gathering is None or self._gathering.done():
             self._gathering = asyncio.create_task(self._gather_now())
         await asyncio.shield(self._gathering)
@@ -235,7 +233,7 @@ class Supervisor:
                 await asyncio.wait_for(asyncio.shield(stopping), GATHER_INTERVAL_S)
 
     def _bury(self, number: int, farewell: bytes | None) -> None:
-        """A worker has ended: its counts stay, its gauges go."""
+        """Keeps the counters of a worker that ended, and drops its gauges."""
         last = self._snapshots.pop(number, None)
         if farewell is not None:
             last = msgspec.msgpack.decode(farewell, type=Snapshot)

@@ -1,7 +1,7 @@
-"""The two WebSockets: who is let in, and what serves them.
+"""Authenticates and serves the two WebSocket endpoints.
 
-They come by the thousand after a restart, and need no framework: one path, some headers. So
-`WebSocketEndpoints` takes them from ASGI itself; upgrades at other paths go on, to be refused.
+They come by the thousand after a restart, so `WebSocketEndpoints` takes them directly from ASGI,
+without the framework's cost; it passes on upgrades at other paths, which are refused.
 
 An edge: it calls other edges.
 """
@@ -25,7 +25,7 @@ from router.classify.task import Tenant
 
 
 async def serve_responses(services: Services, tenant: Tenant, socket: AsgiSocket) -> None:
-    """`/v1/responses`: the persistent connection."""
+    """Serves `/v1/responses`: the persistent connection."""
     await socket.accept([request_id_header()])
     gw = services.gw
     connection = Connection(gw, services.config.server, services.access.keys, tenant, socket)
@@ -40,10 +40,10 @@ async def serve_responses(services: Services, tenant: Tenant, socket: AsgiSocket
 
 
 async def serve_link(services: Services, tenant: Tenant, socket: AsgiSocket) -> None:
-    """`/v1/link`: the first backend for gateways, where the configuration offers it.
+    """Serves `/v1/link`: the first backend, for other gateways.
 
     Raises:
-        ProtocolError: It does not; nothing is answered yet.
+        ProtocolError: The configuration does not offer it; nothing was sent yet.
     """
     if not services.config.server.serves_link:
         raise ProtocolError("not_found", "This server does not offer its engine.")
@@ -56,14 +56,14 @@ _SOCKETS: dict[str, Serve] = {"/v1/responses": serve_responses, "/v1/link": serv
 
 
 class WebSocketEndpoints:
-    """ASGI wrapper; see the module."""
+    """Serves the WebSockets, and passes all else on (ASGI middleware)."""
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
         self._services = services
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Not a coroutine itself: one would be kept as long as the socket."""
+        """Is no coroutine, since its frame would live as long as the socket."""
         if scope["type"] == ScopeType.WEBSOCKET:
             serve = _SOCKETS.get(normalize_path(scope["path"]))
             if serve is not None:
@@ -72,7 +72,7 @@ class WebSocketEndpoints:
 
     async def _serve(self, serve: Serve, scope: Scope, socket: AsgiSocket) -> None:
         try:
-            # Before the upgrade, so that clients see a status and not a socket that closes.
+            # Before the upgrade, so that clients see an HTTP status.
             tenant = self._let_in(scope)
             await serve(self._services, tenant, socket)
         except ProtocolError as error:
@@ -81,11 +81,10 @@ class WebSocketEndpoints:
             await socket.deny(answer.status_code, headers, answer.body)
 
     def _let_in(self, scope: Scope) -> Tenant:
-        """Who opens a socket.
+        """Authenticates the client of an upgrade.
 
         Raises:
-            ProtocolError: Nobody we know; or a browser page that nobody allowed, for it could use
-                a key that is not its own.
+            ProtocolError: The key is not valid, or the page's origin is not allowed.
         """
         services = self._services
         headers = headers_of(scope)

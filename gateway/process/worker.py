@@ -1,7 +1,7 @@
-"""`python -m gateway.process.worker FD`: a process of a supervisor, which says what it is to be.
+"""`python -m gateway.process.worker FD`: a process of the supervisor, which configures it.
 
-A worker is a whole gateway but for what the supervisor has: the embedded Redis, the simulated
-engines, and the sum of all workers' metrics. It ends with its supervisor.
+A worker is a gateway without the embedded Redis and the simulated engines. It ends with its
+supervisor.
 
 An edge: it uses the event loop, sockets and the log.
 """
@@ -41,9 +41,9 @@ EXIT_CONFIG = 2  # a start that would fail again
 
 
 def main() -> int:
-    """Run until the supervisor says so or is gone; the process's exit status."""
+    """Runs until the supervisor stops it or is gone; returns the exit status."""
     set_up_logging()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is the supervisor that is meant
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor handles it
     try:
         return uvloop.run(_run(socket.socket(fileno=int(sys.argv[1]))))
     except ConfigError as error:
@@ -66,7 +66,7 @@ async def _run(end: socket.socket) -> int:
 
 
 def _listener(begin: Begin, config: Config) -> socket.socket:
-    """The supervisor's, or one of our own on the port that all share."""
+    """Returns the supervisor's listener, or a new one on the shared port."""
     if begin.listener is not None:
         return socket.socket(fileno=begin.listener)
     return listen(config.server, is_shared=True)
