@@ -14,9 +14,9 @@ import msgspec
 
 from backends.contract import Backend, BackendError, ContextItem, Delta, Finish, GenerateRequest
 from gateway.run.branch import Branch, Branches, TokenTimes
-from gateway.run.shown import Shown
+from gateway.run.branch_starter import BranchStarter, Failover
+from gateway.run.client_view import ClientView
 from gateway.run.side_reservations import SideReservations
-from gateway.run.starting import BranchStarter, Failover
 from gateway.wire.response import ResponseWriter
 from gateway.wire.routing import RoutedDelegation
 from router.decide.decision import RankedRoute
@@ -56,7 +56,7 @@ class Run:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[RunOutcome] = self._loop.create_future()
         self.branches = Branches(chosen.backends)
-        self.shown = Shown(self.branches, writer, clock_us)
+        self.shown = ClientView(self.branches, writer, clock_us)
         self.failovers: list[Failover] = []
         self.on_failover: Callable[[], None] | None = None
         self.on_delegations: Callable[[], None] | None = None  # when one changes its state

@@ -10,7 +10,7 @@ from gateway.wire.response import ResponseWriter
 from router.strategies.actions import Forward
 
 
-class Shown:
+class ClientView:
     """See the module. Deltas of a machine that changes none go past it, but for the first."""
 
     def __init__(
