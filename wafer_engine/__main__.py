@@ -36,7 +36,7 @@ CONSTANTS_FOLDER = Path(__file__).parent / "hardware" / "constants"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Runs one command and returns the exit status."""
     return run_command(_parser(), arguments, "wafer_engine: ")
 
 

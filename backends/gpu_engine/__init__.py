@@ -1,5 +1,5 @@
-"""Models the GPU server as a machine: its parts, its constants, and what a step costs.
+"""Models the GPU server as a machine: its parts, its constants, and the cost of a step.
 
-A batch comes in, and microseconds go out; `wafer_engine/batching` does the rest. Read `spec.py`,
-then `cost.py`.
+It computes the microseconds of a batch's step; `wafer_engine/batching` does the rest. Read
+`spec.py`, then `cost.py`.
 """

@@ -16,7 +16,7 @@ CONSTANTS_FOLDER = Path(__file__).parent / "constants"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Runs one command and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m backends.gpu_engine", description=__doc__)
     commands = parser.add_subparsers(required=True)
     validate, fit = add_commands(commands, "gpu.csv", CONSTANTS_FOLDER)

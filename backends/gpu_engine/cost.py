@@ -1,8 +1,8 @@
-"""Says how long a step takes on GPUs, by a roofline with measured efficiencies.
+"""Computes how long a step takes on GPUs, by a roofline with measured efficiencies.
 
-A step reads the weights it touches, multiplies, reads the KV cache, and waits for launches, for the
-scheduler and for the other GPUs. The largest two of these hide each other partly (root of the sum
-of squares); the rest adds up. Efficiencies belong to an engine version on a kind of GPU, and come
+A step reads the weights it uses, multiplies, reads the KV cache, and waits for launches, for the
+scheduler and for the other GPUs. The largest two of these overlap partly (root of the sum of
+squares); the rest adds up. Efficiencies belong to an engine version on a kind of GPU, and come
 from `constants/`. docs/engines.md has the equation, its fits and its errors.
 """
 
@@ -21,7 +21,7 @@ from wafer_engine.hardware.models import ModelShape, find_model
 ATTENTION_EFFICIENCY = 0.6  # of what matrix products reach, for prefill attention; assumed
 ALLREDUCE_GROWTH = 0.15  # latency added per doubling of the group; assumed
 EXPERT_IMBALANCE = 1.2  # the busiest GPU's share of routed tokens over the mean's; assumed
-MAX_COUNT = 1_000_000_000  # of GPUs, sequences, tokens: beyond any, and small enough to add up
+MAX_COUNT = 1_000_000_000  # of GPUs, sequences, tokens: beyond any real number
 HOP_US = 10.0  # activations passed from one pipeline stage to the next; assumed
 
 # The documented default: 68 tokens/s for one user at 1,024 tokens of context.
@@ -33,7 +33,7 @@ DEFAULT_ENGINE = "nim_1_8"
 
 
 class Parallelism(msgspec.Struct, frozen=True):
-    """How a model is spread over GPUs: tp x pp x dp of them."""
+    """Says how a model is spread over GPUs: tp x pp x dp of them."""
 
     tp: int = 1  # tensor parallel: every layer cut over this many GPUs
     pp: int = 1  # pipeline parallel: layers in this many stages, micro-batches in flight
@@ -46,7 +46,7 @@ class Parallelism(msgspec.Struct, frozen=True):
 
     @property
     def stage_gpus(self) -> int:
-        """GPUs that hold one layer's weights between them."""
+        """Returns how many GPUs hold one layer's weights between them."""
         return self.tp * self.dp
 
 
@@ -57,7 +57,7 @@ def _check_counts(**counts: int | None) -> None:
 
 
 class GpuCost:
-    """The GPU engine's cost model: one model on a group of GPUs.
+    """Computes the GPU engine's costs: one model on a group of GPUs.
 
     Satisfies `wafer_engine.batching.cost_model.CostModel`.
     """
@@ -82,24 +82,23 @@ class GpuCost:
         kv_capacity_tokens: int | None = None,
         overhead_us: float | None = None,
     ) -> None:
-        """Spread the model over `tp * pp * dp` GPUs and derive what a step costs.
+        """Spreads the model over `tp * pp * dp` GPUs and derives what a step costs.
 
         Args:
             precision: Of the weights: a name from `spec.PRECISIONS`, in any case. A card without
                 4-bit units keeps `fp4` weights as `mxfp4` and widens them before use.
-            kv_precision: Of the KV cache; bf16 where not given.
+            kv_precision: Of the KV cache; bf16 by default.
             engine: Whose constants: a file name from `constants/`.
             constants: Instead of the engine's own for this GPU.
             attention_window_tokens: Sparse attention: tokens any layer attends to at most.
-            max_num_seqs: Running sequences at most; the engine's own default where not given.
+            max_num_seqs: Running sequences at most; the engine's own limit by default.
             max_num_batched_tokens: Tokens computed in one step at most; likewise.
             kv_capacity_tokens: Instead of what memory leaves.
-            overhead_us: Arrival to first scheduling. Where not given, what the hosted wafer
-                service needs: a hosted GPU service is assumed to have the same front.
+            overhead_us: Arrival to first scheduling; by default that of the hosted wafer service,
+                as a hosted GPU service is assumed to have the same front end.
 
         Raises:
-            ValueError: An unknown name, a count below 1, or weights that do not fit; says by how
-                much.
+            ValueError: An unknown name, a count below 1, or weights that do not fit (by how much).
         """
         _check_counts(tp=tp, pp=pp, dp=dp, attention_window_tokens=attention_window_tokens)
         self.gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu
@@ -131,7 +130,7 @@ class GpuCost:
         )
 
     def _derive_weights(self) -> None:
-        """Weight bytes and operations, split into what every token uses and routed experts."""
+        """Derives weight bytes and operations, of what every token uses and of routed experts."""
         model, bits = self.model, self.precision.weight_bits
         expert_bits = min(bits, model.native_expert_bits or bits)
         rest_bits = bits if bits >= 8 or not model.native_expert_bits else 16.0
@@ -149,7 +148,7 @@ class GpuCost:
             self._multiply_rate *= fit.dequantized
 
     def _derive_attention(self) -> None:
-        """Time per token of context and per (query, key) pair, in microseconds."""
+        """Derives the time per token of context and per (query, key) pair, in microseconds."""
         model, gpu, fit = self.model, self.gpu, self.fit
         ways = self._kv_ways() * self.parallel.dp
         kv_bytes = model.kv_bytes_per_token(self.kv_bits)
@@ -161,11 +160,11 @@ class GpuCost:
         self._pair_us = pair_flops / rate * 1e6
 
     def _kv_ways(self) -> int:
-        """Over how many GPUs of a replica one token's KV is spread; the latent of MLA never is."""
+        """Returns over how many GPUs of a replica a token's KV is spread; MLA's latent never is."""
         return 1 if self.model.latent_kv else min(self.parallel.tp, self.model.num_kv_heads)
 
     def _kv_capacity_tokens(self) -> int:
-        """Tokens whose KV fits beside the weights, over all replicas."""
+        """Returns the tokens whose KV fits beside the weights, over all replicas."""
         gpu, parallel = self.gpu, self.parallel
         cut = parallel.tp * parallel.pp
         spread = parallel.stage_gpus * parallel.pp if parallel.expert_parallel else cut
@@ -183,16 +182,16 @@ class GpuCost:
         return int(free * self.engine.memory_fraction / share * parallel.dp)
 
     def tokens_per_s(self, context_tokens: float, num_seqs: int = 1) -> float:
-        """Output speed of each of `num_seqs` sequences at a context length."""
+        """Returns the output speed of each of `num_seqs` sequences at a context length."""
         return 1e6 / self.step_us(StepShape(num_seqs, round(num_seqs * context_tokens)))
 
     def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
-        """Energy of one output token, all GPUs at rated power, shared by the sequences."""
+        """Returns the energy of one output token, with all GPUs at rated power."""
         system_tokens_per_s = num_seqs * self.tokens_per_s(context_tokens, num_seqs)
         return self.gpu.power_w * self.parallel.num_gpus / system_tokens_per_s
 
     def step_us(self, shape: StepShape) -> float:
-        """Duration of a step."""
+        """Returns a step's duration in microseconds."""
         return self.step_us_of(
             shape.num_decode_seqs,
             shape.sum_context_tokens,
@@ -203,13 +202,13 @@ class GpuCost:
     def step_us_of(
         self, seqs: float, context_tokens: float, prefill_tokens: float, prefill_pairs: float
     ) -> float:
-        """Duration of a step whose numbers are means, as steady-state estimates need it."""
+        """Returns the duration of a step whose numbers are means, as in a steady state."""
         drafted = self.speculation.draft_tokens
         tokens = seqs * (1 + drafted) + prefill_tokens
         fixed, fraction = self._span
         context = seqs * fixed + fraction * context_tokens
         pairs = prefill_tokens * fixed + fraction * prefill_pairs
-        # The host launches a layer's kernels while the layer before it runs: whichever is slower.
+        # The host launches a layer's kernels while the layer before it runs: the slower one counts.
         floor_us = self.fit.eager_us if prefill_tokens else self.fit.launch_us
         products_us = self._products_us(tokens) + self._exchange_us(tokens)
         busy_us = (
@@ -226,7 +225,7 @@ class GpuCost:
         return busy_us / self.speculation.tokens_per_pass
 
     def growth_us(self, num_decode_seqs: int) -> float:
-        """Growth of a pure-decode step when each sequence gains a token of context."""
+        """Returns how much a decode step grows when each sequence gains a token of context."""
         growth_us = num_decode_seqs * self._span[1] * self._context_us
         growth_us /= self._busy_stages(num_decode_seqs)
         drafted = self.speculation.draft_tokens
@@ -236,11 +235,11 @@ class GpuCost:
         return growth_us / self.speculation.tokens_per_pass
 
     def _busy_stages(self, seqs: float) -> float:
-        """Pipeline stages that read KV caches at the same time: no more than sequences."""
+        """Returns how many pipeline stages read KV caches at once: at most one per sequence."""
         return max(1.0, min(self.parallel.pp, seqs))
 
     def _products_us(self, tokens: float) -> float:
-        """Matrix products of all layers: weights streamed against tokens multiplied.
+        """Returns the time of all matrix products: weights streamed against tokens multiplied.
 
         Pipeline stages work at the same time on a micro-batch each, and each streams its own
         weights once per micro-batch: a token takes as long as on one stage that holds them all.
@@ -259,7 +258,7 @@ class GpuCost:
         return math.hypot(read_us, flops / rate * 1e6)
 
     def _exchange_us(self, tokens: float) -> float:
-        """Allreduces of tensor parallel, all-to-alls of expert parallel, hops between stages."""
+        """Adds up tensor parallel's allreduces, expert parallel's all-to-alls, stages' hops."""
         parallel, model, fit = self.parallel, self.model, self.fit
         width = model.hidden * 2
         num_moe = model.moe.num_layers if model.moe and parallel.expert_parallel else 0
@@ -282,7 +281,7 @@ class GpuCost:
         return total_us
 
     def _allreduce_us(self, ways: int, moved_bytes: float) -> float:
-        """Transfer time of an allreduce. Out of a link domain, in three parts.
+        """Returns the transfer time of an allreduce. Across link domains it has three parts.
 
         A reduce-scatter over the domain's links, a ring between domains in which each GPU moves
         its own part through its own port, and an all-gather over the links.
@@ -295,7 +294,7 @@ class GpuCost:
         )
 
     def _all_to_all_us(self, ways: int, sent_bytes: float) -> float:
-        """Transfer time of what one GPU sends to all: links and network work at the same time."""
+        """Returns the time for one GPU to send to all; links and network work at the same time."""
         inside = min(ways, self.gpu.domain_gpus)
         return max(
             (inside - 1) / ways * sent_bytes / self._link_rate,

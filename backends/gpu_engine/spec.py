@@ -1,4 +1,4 @@
-"""Describes GPUs as published, and the precisions they compute in.
+"""Describes GPUs as published, and the precisions in which they compute.
 
 The GPUs are in `gpu_specs.csv`, in base units; empty cells are what `GpuSpec` has by default. Rates
 are dense, in operations per second (a multiply-accumulate is two). Memory is what the driver
@@ -17,7 +17,7 @@ from wafer_engine.hardware.models import read_table
 
 
 class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU and how it reaches its neighbours."""
+    """Describes one GPU and its links to the others."""
 
     name: str
     fp16_flops: float  # fp16 or bf16, fp32 accumulation
@@ -32,7 +32,7 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True):
     power_w: float
 
     def flops(self, precision: "Precision") -> float:
-        """Peak rate of products at a precision; 16-bit where the card lacks the units."""
+        """Returns the peak rate of products at a precision; 16-bit if the card lacks the units."""
         if precision.activation_bits > 8:
             return self.fp16_flops
         if precision.integer:
@@ -61,7 +61,7 @@ _MAKERS = frozenset({"NVIDIA", "TESLA", "GEFORCE"})
 
 
 def _words(name: str) -> frozenset[str]:
-    """What a name says of a card, in whatever order: `SXM5` is `SXM`; the kind of memory is not."""
+    """Splits a card's name into words without order: `SXM5` is `SXM`, the memory's kind goes."""
     words = re.split(r"[\s_-]+", name.strip().upper())
     kept = (re.sub(r"^SXM\d$", "SXM", word) for word in words if word not in _MAKERS)
     return frozenset(word for word in kept if not word.startswith("HBM"))
@@ -72,13 +72,13 @@ _SPELLINGS |= {_words(alias): GPUS[name] for alias, name in _ALIASES.items()}
 
 
 def find_gpu(name: str) -> GpuSpec:
-    """Find a GPU by its full or short name (`H100-80GB-SXM`, `H100`), as people spell it.
+    """Finds a GPU by its full or short name (`H100-80GB-SXM`, `H100`), in common spellings.
 
     Case, the order of the words, a leading `NVIDIA`, and blanks or underscores for hyphens do not
     matter: `NVIDIA H100 80GB HBM3` and `h100-sxm5-80gb` are the same card.
 
     Raises:
-        ValueError: The name is none of the known ones.
+        ValueError: The name is unknown.
     """
     gpu = _SPELLINGS.get(_words(name))
     if gpu is None:
@@ -88,7 +88,7 @@ def find_gpu(name: str) -> GpuSpec:
 
 
 class Precision(msgspec.Struct, frozen=True):
-    """Widths of weights and activations, in bits."""
+    """Holds the widths of weights and activations, in bits."""
 
     weight_bits: float
     activation_bits: float
@@ -121,12 +121,12 @@ _PRECISION_ALIASES = {
 
 
 def find_precision(name: str, gpu: GpuSpec | None = None) -> Precision:
-    """Find a precision by name, in any case (`fp8`, `NVFP4`, `awq`), as a GPU runs it.
+    """Finds a precision by name, in any case (`fp8`, `NVFP4`, `awq`), as a GPU runs it.
 
     A card without 4-bit units reads 4-bit floats and multiplies them widened to 16 bits.
 
     Raises:
-        ValueError: The name is none of the known ones.
+        ValueError: The name is unknown.
     """
     known = _PRECISION_ALIASES.get(name.lower(), name.lower())
     if known not in PRECISIONS:

@@ -1,7 +1,7 @@
-"""Defines what one engine step computes, and the cost model that says how long that takes.
+"""Defines the work of one engine step, and the cost model that computes its duration.
 
-The engine decides *what* runs in a step; a `CostModel` says *how long* it takes. The wafer and the
-GPU differ in nothing else.
+The engine decides *what* runs in a step; a `CostModel` computes *how long* it takes. The wafer and
+the GPU differ in nothing else.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ import msgspec
 
 
 class StepShape(msgspec.Struct, frozen=True, gc=False):
-    """The work of one engine step, as far as its duration depends on it."""
+    """Is the work of one engine step, as far as its duration depends on it."""
 
     num_decode_seqs: int  # sequences that get one token each
     sum_context_tokens: int  # tokens those sequences attend to, the one fed in included, summed
@@ -19,7 +19,7 @@ class StepShape(msgspec.Struct, frozen=True, gc=False):
 
 
 class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine can hold and do at most."""
+    """Holds the limits of an engine."""
 
     max_num_seqs: int  # sequences in the running batch
     max_num_batched_tokens: int  # decode and prefill tokens in one step
@@ -29,7 +29,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CostModel(Protocol):
-    """How long the steps of one engine take.
+    """Computes how long an engine's steps take.
 
     A pure-decode step must be affine in `sum_context_tokens` for a fixed number of sequences. The
     engine relies on it: q consecutive decode steps, all contexts growing by one token each time,
@@ -40,11 +40,11 @@ class CostModel(Protocol):
     def limits(self) -> EngineLimits: ...
 
     def step_us(self, shape: StepShape) -> float:
-        """Duration of one step in microseconds, above zero."""
+        """Returns one step's duration in microseconds, above zero."""
         ...
 
     def growth_us(self, num_decode_seqs: int) -> float:
-        """By how much each further pure-decode step is longer than the one before it, in us.
+        """Returns by how many microseconds each pure-decode step is longer than the one before it.
 
         Equals `step_us` of `sum_context_tokens + num_decode_seqs` less `step_us` of
         `sum_context_tokens`, whatever `sum_context_tokens` is; never negative.

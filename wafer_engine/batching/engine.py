@@ -1,6 +1,6 @@
-"""Runs sequences on a cost model and the caller's clock, and says when their tokens come out.
+"""Runs sequences on a cost model and the caller's clock, and returns their tokens when due.
 
-    add, cancel          what the caller wants, and when
+    add, cancel          start and stop sequences, each at a time
     next_event_us        when there will be something to fetch
     advance              fetch everything due by now
 
@@ -8,7 +8,7 @@ The engine is idle or in a *run* of equal steps. A run ends when the batch must 
 finishes, a prompt chunk is done, KV blocks run out, or a sequence arrives that could be admitted,
 which cuts the run at the end of the step under way. A decode run of q steps is one closed-form
 jump, so the cost of simulating follows arrivals and finishes, not tokens. All timestamps are the
-engine's own: calling late changes nothing but when the caller learns of them.
+engine's own: a late call changes nothing but when the caller learns of them.
 
 The wafer, the GPU and the digital twin are this same class with different `CostModel`s.
 """
@@ -24,7 +24,7 @@ from wafer_engine.batching.sequence import Sequence, SequenceStatus
 
 
 class EngineOutput(msgspec.Struct, gc=False):
-    """Tokens that came out, as columns: one row for each sequence that advanced.
+    """Holds tokens that came out, as columns: one row for each sequence that advanced.
 
     The first token of a sequence is a row of its own, so its time is known to the microsecond;
     those after it are summed up to one row, stamped with the last one's time.
@@ -43,7 +43,7 @@ class EngineOutput(msgspec.Struct, gc=False):
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot; the sums run from the engine's start."""
+    """Is a snapshot; its totals run from the engine's start."""
 
     num_running: int
     num_waiting: int
@@ -58,10 +58,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Engine:
-    """See the module's docstring. `now_us` must never go back; it may stand still."""
+    """Runs sequences as the module's docstring says. `now_us` must never go back."""
 
     def __init__(self, cost: CostModel, *, max_run_steps: int = 2**31) -> None:
-        """Start idle. `max_run_steps` is the longest run to jump over: 1 computes every step."""
+        """Starts idle. `max_run_steps` is the longest run to jump over: 1 computes every step."""
         self._cost = cost
         self._overhead_us = cost.limits.overhead_us
         self._max_run_steps = max_run_steps
@@ -84,7 +84,7 @@ class Engine:
         self._growth_us = 0.0
 
     def add(self, sequence: Sequence, now_us: int) -> None:
-        """Queue a sequence.
+        """Queues a sequence.
 
         Raises:
             ValueError: It exceeds the KV cache by itself, or its id is taken.
@@ -99,10 +99,10 @@ class Engine:
         self._catch_up(now_us)
 
     def cancel(self, sequence_id: int, now_us: int) -> int:
-        """Drop a sequence at once; nothing more is reported of it.
+        """Drops a sequence at once; none of its tokens are reported any more.
 
         Returns:
-            The tokens it had generated, reported or not; 0 if it is not here.
+            The tokens it had generated, reported or not; 0 for an unknown id.
         """
         self._catch_up(now_us)
         sequence = self._sequences.pop(sequence_id, None)
@@ -118,10 +118,10 @@ class Engine:
         return sequence.num_generated
 
     def advance(self, now_us: int, *, progress: bool = True) -> EngineOutput:
-        """Compute everything due by now and hand out what came of it.
+        """Computes everything due by now and returns its output.
 
         Without `progress`, sequences that neither started nor finished are left out, and their
-        tokens are in a later row. That spares the caller looking at every sequence each time.
+        tokens are in a later row. So the caller need not look at every sequence each time.
         """
         self._catch_up(now_us)
         output, self._output = self._output, EngineOutput()
@@ -133,7 +133,7 @@ class Engine:
         return output
 
     def next_event_us(self) -> int | None:
-        """When to call `advance` next so as to miss no start and no finish; None while idle.
+        """Returns when to call `advance` next to miss no start and no finish; None while idle.
 
         It may turn out that nothing happened then (a prompt's chunk was done, say).
         """
@@ -146,23 +146,23 @@ class Engine:
         return arrival_us if run_end_us is None else min(arrival_us, run_end_us)
 
     def next_token_us(self) -> int | None:
-        """When the step under way ends; None between steps, which means none is needed."""
+        """Returns when the step under way ends; None between steps."""
         return self._step_end_us if self._run is not None else None
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that are not yet admitted, warm-ups not counted."""
+        """Returns how many sequences are not yet admitted, without warm-ups."""
         arriving = sum(not sequence.is_warm_up for _, sequence in self._arriving)
         return len(self._scheduler.waiting) + arriving
 
     @property
     def num_warming(self) -> int:
-        """Warm-ups, whether they are being computed or not."""
+        """Returns how many warm-ups there are, running or not."""
         arriving = sum(sequence.is_warm_up for _, sequence in self._arriving)
         return len(self._scheduler.warming) + arriving
 
     def stats(self) -> EngineStats:
-        """What the engine holds and has done, as of the last call that had the time."""
+        """Returns the state and the totals, as of the last call that had the time."""
         scheduler = self._scheduler
         kv = scheduler.kv
         return EngineStats(
@@ -179,7 +179,7 @@ class Engine:
         )
 
     def _catch_up(self, now_us: int) -> None:
-        """Process everything due by now, in order of time; steps that end come before arrivals."""
+        """Processes everything due by now, in order of time; ends of steps come before arrivals."""
         while self._arriving and self._arriving[0][0] <= now_us:
             at_us, sequence = self._arriving.popleft()
             self._run_until(at_us)
@@ -231,13 +231,13 @@ class Engine:
                 self._report(sequence, at_us, finished=True)
 
     def _cut_run(self) -> None:
-        """End the run with the step under way: the batch is about to change."""
+        """Ends the run with the step under way: the batch is about to change."""
         if self._run is not None:
             self._run_steps = min(self._run_steps, self._run_done + 1)
             self._run_end_us = self._step_end_us
 
     def _elapsed_us(self, num_steps: int) -> float:
-        """From the run's start to the end of its step of that number, counted from 1."""
+        """Returns the time from the run's start to the end of its step of that number, from 1."""
         growth = self._growth_us * (num_steps * (num_steps - 1) / 2)
         return num_steps * self._first_step_us + growth
 
@@ -245,7 +245,7 @@ class Engine:
         return self._origin_us + ceil(self._offset_us + self._elapsed_us(num_steps))
 
     def _steps_by(self, now_us: int) -> int:
-        """How many of the run's steps, one at least, have ended by now: inverts `_end_us`."""
+        """Returns how many of the run's steps (at least 1) have ended: inverts `_elapsed_us`."""
         if self._run_end_us <= now_us:
             return self._run_steps
         elapsed = now_us - self._origin_us - self._offset_us

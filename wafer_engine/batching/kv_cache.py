@@ -2,9 +2,9 @@
 
 Every block is free, a live sequence's own, or a kept prefix's. Kept prefixes form a tree: each
 holds the full blocks between its parent's end and its own, so a conversation's turns share what
-they have in common. A sequence stands on the longest kept prefix of its prompt and owns the blocks
-behind it. What no live sequence stands on is evicted, least recently used first, when room is
-needed; a parent always goes after its children, as it is released after them.
+they have in common. A sequence pins the longest kept prefix of its prompt and owns the blocks
+behind it. When room is needed, unpinned prefixes are evicted, least recently used first; a parent
+always goes after its children, as it is released after them.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class KeptPrefix:
-    """A prompt prefix whose KV is in the cache."""
+    """Is a prompt prefix whose KV is in the cache."""
 
     __slots__ = ("hash", "num_blocks", "num_tokens", "parent", "pins")
 
@@ -23,11 +23,11 @@ class KeptPrefix:
         self.num_tokens = num_tokens  # from the prompt's start
         self.num_blocks = num_blocks  # its own, behind the parent's
         self.parent = parent
-        self.pins = 1  # live sequences that stand on it, and pinned children
+        self.pins = 1  # by live sequences, and by pinned children
 
 
 class KvCache:
-    """Counts who holds how many blocks. Block identities are not modelled: only counts cost time.
+    """Counts the blocks of each owner. Blocks have no identity here: only counts cost time.
 
     At all times `live_blocks + kept_blocks <= num_blocks`.
     """
@@ -44,12 +44,12 @@ class KvCache:
 
     @property
     def available_blocks(self) -> int:
-        """Blocks a sequence could have, once everything evictable is evicted."""
+        """Returns the blocks a sequence could have, once everything evictable is evicted."""
         return self.num_blocks - self.live_blocks - self.kept_blocks + self.evictable_blocks
 
     @property
     def pinned_blocks(self) -> int:
-        """Blocks that live sequences own or stand on."""
+        """Returns the blocks that live sequences own or pin."""
         return self.live_blocks + self.kept_blocks - self.evictable_blocks
 
     @property
@@ -57,26 +57,25 @@ class KvCache:
         return len(self._kept)
 
     def blocks(self, num_tokens: int, kept: KeptPrefix | None) -> int:
-        """Blocks of its own that a sequence of so many tokens needs behind the prefix."""
+        """Returns the blocks of its own that a sequence needs behind the prefix."""
         return -(-num_tokens // self.block_tokens) - self._full_blocks(kept)
 
     def reusable_tokens(self, kept: KeptPrefix | None) -> int:
-        """Tokens of the prefix that need not be computed: those in full blocks."""
+        """Returns the tokens of the prefix that need not be computed: those in full blocks."""
         return self._full_blocks(kept) * self.block_tokens
 
     def take(self, num_blocks: int) -> None:
-        """Give blocks to live sequences, evicting kept prefixes as needed."""
+        """Allocates blocks to live sequences, evicting kept prefixes as needed."""
         assert num_blocks <= self.available_blocks, "the scheduler asks before it takes"
         self.live_blocks += num_blocks
         while self.live_blocks + self.kept_blocks > self.num_blocks:
             self._evict_one()
 
     def release(self, num_blocks: int) -> None:
-        """Free blocks of live sequences."""
         self.live_blocks -= num_blocks
 
     def find(self, prefix: Iterable[tuple[int, int]]) -> KeptPrefix | None:
-        """The kept prefix of the first entry that has one (give the longest first)."""
+        """Finds the kept prefix of the first entry that has one (pass the longest first)."""
         for prefix_hash, _ in prefix:
             kept = self._kept.get(prefix_hash)
             if kept is not None:
@@ -84,7 +83,7 @@ class KvCache:
         return None
 
     def available_if_pinned(self, kept: KeptPrefix | None) -> int:
-        """What `available_blocks` would be with this prefix pinned."""
+        """Returns what `available_blocks` would be with this prefix pinned."""
         num_blocks = self.available_blocks
         while kept is not None and kept.pins == 0:
             num_blocks -= kept.num_blocks
@@ -92,7 +91,7 @@ class KvCache:
         return num_blocks
 
     def pin(self, kept: KeptPrefix | None) -> None:
-        """Stand on a prefix: it and what it rests on stay until released."""
+        """Pins a prefix: it and its parents stay until unpinned."""
         while kept is not None:
             kept.pins += 1
             if kept.pins > 1:
@@ -102,7 +101,7 @@ class KvCache:
             kept = kept.parent
 
     def unpin(self, kept: KeptPrefix | None) -> None:
-        """Release a prefix; it stays for later sequences until room is needed."""
+        """Unpins a prefix; it stays for later sequences until room is needed."""
         while kept is not None:
             kept.pins -= 1
             if kept.pins > 0:
@@ -114,10 +113,10 @@ class KvCache:
     def keep(
         self, kept: KeptPrefix | None, entries: Iterable[tuple[int, int]], num_tokens: int
     ) -> KeptPrefix | None:
-        """Turn a sequence's own blocks, as far as entries cover them, into kept prefixes.
+        """Turns a sequence's own blocks, as far as entries cover them, into kept prefixes.
 
         Args:
-            kept: What the sequence stands on; its pin moves to the returned prefix.
+            kept: The prefix that the sequence pins; the pin moves to the returned prefix.
             entries: Its prefix entries, shortest first; those within `kept` are skipped.
             num_tokens: Tokens of the sequence whose KV exists; entries are cut to it.
         """
@@ -127,10 +126,10 @@ class KvCache:
                 continue
             known = self._kept.get(prefix_hash)
             if known is not None and known is kept:  # it was kept in part: a warm-up was cut short
-                if kept.pins == 1:  # who else stands on it owns the blocks behind it
+                if kept.pins == 1:  # another sequence that pins it owns the blocks behind it
                     self._grow(kept, min(entry_tokens, num_tokens))
                 continue
-            if known is not None:  # another sequence was first: ours is a duplicate, now freed
+            if known is not None:  # another sequence came first: ours is a duplicate and is freed
                 self.pin(known)
                 self.unpin(kept)
                 kept = known

@@ -1,16 +1,16 @@
 """Decides which sequences run in the next step, and with how many tokens: continuous batching.
 
 Running sequences come first: each decoding one gets a token, then prompts under way get chunks of
-what is left of the step's token budget. Waiting sequences are admitted first come, first served,
+the rest of the step's token budget. Waiting sequences are admitted first come, first served,
 until one does not fit; it needs KV blocks for its whole prompt. When the decoding sequences have
 no block left to grow into, the last admitted one is preempted: its KV is dropped and, once it is
 admitted again, computed anew. A step that preempts admits no sequence.
 
 Warm-ups (sequences without output) take nothing from the others: no slot in the batch, and only
-what is left of a step in which no sequence waits and no prompt is computed. One warm-up at a time
-holds KV blocks, until another sequence needs them; what it computed is kept as long as it fits.
+the rest of a step in which no sequence waits and no prompt is computed. One warm-up at a time
+holds KV blocks, until another sequence needs them; its computed prefix is kept as long as it fits.
 
-The scheduler knows no time. `plan` decides what runs, and the engine calls `complete` after that.
+The scheduler has no clock. `plan` decides what runs, and the engine calls `complete` after that.
 """
 
 from collections import OrderedDict
@@ -31,7 +31,7 @@ BESIDE_WARM_TOKENS = 64
 
 
 class ScheduledStep(msgspec.Struct, frozen=True, gc=False):
-    """What runs next: one step, or a run of equal ones."""
+    """Is the next step, or a run of equal ones."""
 
     shape: StepShape  # of the first step
     max_steps: int  # how many such steps may follow one another; 1 if it prefills or preempted
@@ -40,7 +40,7 @@ class ScheduledStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class Scheduler:
-    """The waiting and the running sequences, and the KV cache that they share."""
+    """Holds the waiting and the running sequences, and the KV cache that they share."""
 
     def __init__(self, limits: EngineLimits) -> None:
         if limits.max_num_batched_tokens <= limits.max_num_seqs:
@@ -61,7 +61,7 @@ class Scheduler:
         self.num_generated_tokens = 0
 
     def check_fits(self, sequence: Sequence) -> None:
-        """Refuse what could never finish.
+        """Rejects a sequence that could never finish.
 
         Raises:
             ValueError: Prompt and output exceed the whole KV cache.
@@ -78,14 +78,14 @@ class Scheduler:
 
     @property
     def admits_newcomer(self) -> bool:
-        """Whether a sequence that arrives now might be admitted before the batch changes."""
+        """Returns whether a new sequence might be admitted before the batch changes."""
         return not self.waiting and len(self.running) < self.limits.max_num_seqs
 
     def plan(self) -> ScheduledStep | None:
-        """Decide the next step; None if there is no work.
+        """Decides the next step; None if there is no work.
 
-        Work never stands still: every sequence fits into the KV cache alone (`check_fits`), so
-        the first one running never has to be preempted, nor the first one waiting refused.
+        There is always progress: every sequence fits into the KV cache alone (`check_fits`), so the
+        first one running never has to be preempted, nor the first one waiting refused.
         """
         preempted = self._preempt_for_growth()
         chunks = self._prefill_chunks(admit=not preempted)
@@ -109,11 +109,11 @@ class Scheduler:
     def complete(
         self, step: ScheduledStep, num_steps: int
     ) -> tuple[list[Sequence], list[Sequence]]:
-        """Account for steps of this plan that have run.
+        """Accounts for steps of this plan that have run.
 
         Returns:
-            Sequences that got their first token, and those that now have all of theirs. A sequence
-            may be in both.
+            The sequences that got their first token, and those that now have all of theirs. A
+            sequence may be in both.
         """
         self.kv.take(self.batch.blocks_for(num_steps))
         self.num_generated_tokens += self.batch.num_seqs * num_steps
@@ -138,7 +138,7 @@ class Scheduler:
         return started, finished
 
     def remove(self, sequence: Sequence) -> None:
-        """Drop a sequence that was cancelled; its `num_generated` is settled."""
+        """Drops a sequence that was cancelled and settles its `num_generated`."""
         if sequence.is_warm_up:
             if self.warming.pop(sequence.id, None) is not None:
                 self._suspend(sequence)
@@ -181,7 +181,7 @@ class Scheduler:
         return chunks
 
     def _admit_first(self) -> bool:
-        """Move the first waiting sequence to the running ones, if there is room."""
+        """Admits the first waiting sequence if there is room."""
         if len(self.running) >= self.limits.max_num_seqs:
             return False
         sequence = next(iter(self.waiting.values()))
@@ -193,7 +193,7 @@ class Scheduler:
         return True
 
     def _take_blocks(self, sequence: Sequence) -> bool:
-        """Begin a sequence's prefill, on the longest kept prefix, if its whole prompt has room."""
+        """Begins a sequence's prefill, on the longest kept prefix, if its whole prompt has room."""
         kv = self.kv
         kept = kv.find(reversed(sequence.prefix)) if sequence.prefix else None
         num_blocks = kv.blocks(sequence.prefill_tokens, kept)
@@ -212,7 +212,7 @@ class Scheduler:
         return True
 
     def _warm_chunk(self) -> list[tuple[Sequence, int]]:
-        """What of a warm-up fits into a step that has no other prompt to compute."""
+        """Returns the warm-up's chunk that fits into a step without other prompts."""
         if self.waiting or not self.warming:
             return []
         sequence = next(iter(self.warming.values()))
@@ -224,7 +224,7 @@ class Scheduler:
         return [(sequence, min(limit, sequence.prefill_tokens - sequence.num_computed))]
 
     def _warm_up_yields(self) -> bool:
-        """Free the KV of the warm-up that holds any; it continues once there is room again."""
+        """Frees the KV of the warm-up that holds any; it continues once there is room again."""
         sequence = next(iter(self.warming.values()), None)
         if sequence is None or sequence.status is not SequenceStatus.PREFILLING:
             return False
@@ -233,7 +233,7 @@ class Scheduler:
         return True
 
     def _suspend(self, sequence: Sequence) -> None:
-        """Free a warm-up's blocks; what it has computed is kept for as long as there is room."""
+        """Frees a warm-up's blocks; its computed prefix is kept for as long as there is room."""
         if sequence.status is SequenceStatus.PREFILLING:
             whole = [entry for entry in sequence.prefix if entry[1] <= sequence.num_computed]
             computed = sequence.prefix[: len(whole) + 1]  # the last of them in part
@@ -243,7 +243,7 @@ class Scheduler:
         sequence.status = SequenceStatus.WAITING
 
     def _end_prefill(self, sequence: Sequence) -> bool:
-        """Give a sequence the first token after its prompt; returns whether it was its last one."""
+        """Gives a sequence the first token after its prompt; returns whether it was the last."""
         if not sequence.is_warm_up:
             del self._prefilling[sequence.id]
             sequence.num_generated += 1
@@ -259,7 +259,6 @@ class Scheduler:
         return True
 
     def _release(self, sequence: Sequence, *, finished: bool = False) -> None:
-        """Take a sequence off the running ones."""
         if sequence.status is SequenceStatus.DECODING:
             kv_tokens = self.batch.kv_tokens(sequence)
             self.batch.remove(sequence)

@@ -8,7 +8,7 @@ from wafer_engine.batching.kv_cache import KeptPrefix
 
 
 class SequenceStatus(enum.IntEnum):
-    """Where a sequence is in its life; preemption takes it from running back to WAITING."""
+    """Says which stage a sequence is in; preemption takes it from running back to WAITING."""
 
     WAITING = 0
     PREFILLING = 1  # running; its prompt is not yet computed
@@ -17,18 +17,18 @@ class SequenceStatus(enum.IntEnum):
 
 
 class Sequence(msgspec.Struct, kw_only=True, eq=False):
-    """One generation: what the caller wants, then what the engine keeps of it.
+    """Is one generation: the caller's request, then the engine's state of it.
 
-    `num_output_tokens` is how many tokens it will generate: the caller knows, as it holds the
-    text. One of none is a warm-up: its prompt is computed and kept, and nothing comes out. Prefix
-    entries are (hash of the prompt so far, its tokens), shortest first.
+    The caller holds the text, so it knows `num_output_tokens`. A sequence without output is a
+    warm-up: its prompt is computed and kept. Prefix entries are (hash of the prompt so far, its
+    tokens), shortest first.
     """
 
     id: int  # unique among the engine's live sequences
     num_prompt_tokens: int  # at least 1
     num_output_tokens: int  # 0: a warm-up
     prefix: tuple[tuple[int, int], ...] = ()
-    end_prefix: tuple[int, int] | None = None  # prompt and output, as the next turn's prefix
+    end_prefix: tuple[int, int] | None = None  # prompt and output, as a prefix of the next turn
 
     # The engine's own, from here on.
     status: SequenceStatus = SequenceStatus.WAITING
@@ -40,7 +40,7 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False):
     num_computed: int = 0  # of those
     joined_step: int = 0  # the decode batch's step count when it joined
     finish_step: int = 0  # the step count at which its last token is due
-    kept: KeptPrefix | None = None  # the kept prefix it stands on; its other KV is its own
+    kept: KeptPrefix | None = None  # the kept prefix that it pins; its other KV is its own
 
     @property
     def is_warm_up(self) -> bool:

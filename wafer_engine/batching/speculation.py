@@ -1,4 +1,4 @@
-"""Says what a draft gains in speculative decoding, as far as time is concerned."""
+"""Computes what a draft gains in speculative decoding, in time alone."""
 
 import math
 
@@ -8,10 +8,10 @@ MAX_DRAFT_TOKENS = 64  # more than any published draft; keeps `acceptance ** n` 
 
 
 class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A draft proposes tokens, one pass of the model checks them all.
+    """Describes a draft that proposes tokens, which one pass of the model checks together.
 
-    Engines advance every sequence by one token per step; a draft shows as steps that are shorter
-    by the tokens a pass yields, on average.
+    Engines advance every sequence by one token per step, so a draft makes steps shorter: by the
+    tokens that a pass yields on average.
     """
 
     draft_tokens: int  # proposed per pass
@@ -19,10 +19,10 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft_cost: float = 0.0  # time to propose one token, as a fraction of a pass
 
     def __post_init__(self) -> None:
-        """Refuse what no draft can be.
+        """Checks the numbers.
 
         Raises:
-            ValueError: A negative length or cost, or an acceptance that is no probability.
+            ValueError: A negative length or cost, or an acceptance that is not a probability.
         """
         if not 0 <= self.draft_tokens <= MAX_DRAFT_TOKENS:
             raise ValueError(f"draft_tokens {self.draft_tokens}: expected 0 to {MAX_DRAFT_TOKENS}")
@@ -33,7 +33,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tokens_per_pass(self) -> float:
-        """Expected tokens one pass yields: the accepted ones and the pass's own."""
+        """Returns the expected tokens of a pass: the accepted ones and the pass's own."""
         if self.acceptance >= 1.0:
             return self.draft_tokens + 1.0
         kept = self.acceptance ** (self.draft_tokens + 1)
@@ -46,7 +46,7 @@ NO_SPECULATION = Speculation(draft_tokens=0, acceptance=0.0)
 def asked_speculation(
     draft_tokens: int | None, acceptance: float | None, draft_cost: float | None
 ) -> Speculation | None:
-    """Make the draft that a command line's options describe, if they do.
+    """Makes the draft that a command line's options describe, if any.
 
     Raises:
         ValueError: One option lacks another, or is out of range.

@@ -1,9 +1,9 @@
 """Fits the wafer's constants to reference rows.
 
-Each group of constants is fitted to rows of its own kind and generation, and keeps their ids.
-Which constants are free is said here; the others stay at zero because the rows do not support
-them: on the WSE-2 vector starts hide the multiply-accumulates, on the WSE-3 it is the other way
-round. A constant that cannot be told from zero by leaving rows out one at a time is left out.
+Each group of constants is fitted to rows of its own kind and generation, and keeps their ids. The
+constants that are not free here stay at zero, as the rows do not support them: on the WSE-2 vector
+starts hide the multiply-accumulates, on the WSE-3 it is the other way round. A constant that
+leaving rows out one at a time cannot tell from zero is left out.
 """
 
 import statistics
@@ -63,7 +63,7 @@ _NETWORK_US = 40_000.0  # published with the rows: 30-50 ms one way
 
 
 def calibrate(rows: Sequence[Row]) -> dict[str, WaferConstants | ServiceConstants]:
-    """Fit everything to the rows given, by file names: both generations, the service on top.
+    """Fits everything to the rows, by file name: both generations, then the service.
 
     Raises:
         ValueError: A group of constants has no rows at all.
@@ -93,7 +93,7 @@ def _fit_group(generation: str, group: str, rows: Sequence[Row]) -> msgspec.Stru
 
 
 def _errors(constants: WaferConstants, rows: Sequence[Row]) -> Vector:
-    """Log errors of rows of one generation, by constants for it."""
+    """Returns the log errors of rows of one generation under its constants."""
     is_older = constants.generation == "WSE-2"
     predictor = WaferRows(wse2=constants) if is_older else WaferRows(wse3=constants)
     return row_errors(predictor.predict, rows)
@@ -113,17 +113,16 @@ def _best(
     errors: Callable[[Constants], Vector],
     thousandths: range,
 ) -> Constants:
-    """The constants with a fraction in a range whose errors have the least soft-L1 loss.
+    """Returns the constants with the least soft-L1 loss over fractions in a range.
 
-    Relative errors, as the bars are: these few rows disagree with each other by 40 %, and it is the
-    relative error of a prediction that a reader meets.
+    Errors are relative, as the bars are: these few rows disagree with each other by 40 %.
     """
     candidates = [with_fraction(step / 1000) for step in thousandths]
     return min(candidates, key=lambda candidate: soft_l1(np.expm1(errors(candidate))))
 
 
 def _fit_service(wse3: WaferConstants, rows: Sequence[Row]) -> ServiceConstants:
-    """One factor for the first software, one acceptance per kind of model, one overhead."""
+    """Fits one factor for the first software, one acceptance per kind of model, one overhead."""
     speeds = [row for row in rows if row["metric"] == "output_speed_per_user"]
     plain = ServiceConstants(draft_tokens=_DRAFT_TOKENS, network_us=_NETWORK_US)
     predictor = WaferRows(wse3=wse3, service=plain)
@@ -143,7 +142,7 @@ def _ids(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _kinds_of(speeds: Sequence[Row], predictor: WaferRows) -> dict[str, list[Row]]:
-    """Service speed rows by what they can be fitted to; the rest are left for validation."""
+    """Groups service speed rows by what they are fitted to; the rest are for validation."""
     kinds: dict[str, list[Row]] = {"launch": [], "dense": [], "moe": []}
     for row in speeds:
         if predictor.predict(row).value is None:
@@ -171,10 +170,10 @@ def _fit_acceptance(
 
 
 def leave_models_out(rows: Sequence[Row]) -> list[LeftOut]:
-    """Fit each shipped acceptance again without one model's rows, and predict those.
+    """Fits each shipped acceptance again without one model's rows, and predicts those.
 
-    Models of the same dimensions are left out together. A kind with a single such model has nothing
-    left to fit to and gives no entry.
+    Models of the same dimensions are left out together. A kind with a single such model gives no
+    entry, as it has no other rows to fit.
     """
     speeds = [row for row in rows if row.get("metric") == "output_speed_per_user"]
     kinds = _kinds_of(speeds, WaferRows())

@@ -1,4 +1,4 @@
-"""Gives both engines' command lines `validate`, `calibrate` and the same end of errors."""
+"""Gives both engines' command lines `validate`, `calibrate` and one way to report errors."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ def add_commands(
     reference: str,
     constants_folder: Path,
 ) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    """Add `validate` and `calibrate`, for rows with the columns of a reference file."""
+    """Adds `validate` and `calibrate`, for rows with the columns of a reference file."""
     validate = commands.add_parser("validate", help="every published row beside its prediction")
     calibrate = commands.add_parser("calibrate", help="fit the constants again and write them")
     for command in (validate, calibrate):
@@ -23,7 +23,7 @@ def add_commands(
 def run_command(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None, prefix: str = ""
 ) -> int:
-    """Run the command that was given; returns the exit status. An error is one line."""
+    """Runs the chosen command and returns the exit status; an error is one line."""
     options = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], None] = options.run
     try:

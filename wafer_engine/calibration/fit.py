@@ -26,12 +26,12 @@ def fit_constants(
     log_errors: Callable[[Constants], Vector],
     difference: float = 1e-5,
 ) -> Constants:
-    """Fit the free fields of a set of constants, each to four digits.
+    """Fits the free fields of a set of constants, each to four digits.
 
     Args:
-        blank: The set, with the values that are stated, not fitted.
-        first_guess: Free field -> where to begin, above zero.
-        log_errors: As `fit_positive` takes it, and so is `difference`.
+        blank: The set, with its stated values.
+        first_guess: Free field -> initial value, above zero.
+        log_errors: As for `fit_positive`, like `difference`.
     """
 
     def with_values(values: Sequence[float]) -> Constants:
@@ -46,12 +46,12 @@ def fit_constants(
 
 
 def rounded(value: float) -> float:
-    """Round to four digits: more would claim more than the rows hold."""
+    """Rounds to four digits: the rows support no more."""
     return float(f"{value:.4g}")
 
 
 def row_errors(predict: Callable[[Row], Prediction], rows: Sequence[Row]) -> Vector:
-    """Log errors of the predictions of rows that constants are fitted to.
+    """Returns the log errors of the predictions of rows that constants are fitted to.
 
     Raises:
         ValueError: One of the rows cannot be modelled.
@@ -61,7 +61,7 @@ def row_errors(predict: Callable[[Row], Prediction], rows: Sequence[Row]) -> Vec
 
 
 def write_constants(folder: Path, fitted: Mapping[str, msgspec.Struct]) -> list[Path]:
-    """Write one JSON file per set of constants into a folder."""
+    """Writes one JSON file per set of constants into a folder."""
     for name, constants in fitted.items():
         text = msgspec.json.format(msgspec.json.encode(constants), indent=2)
         (folder / f"{name}.json").write_bytes(text + b"\n")
@@ -71,7 +71,7 @@ def write_constants(folder: Path, fitted: Mapping[str, msgspec.Struct]) -> list[
 def fit_positive(
     log_errors: Callable[[Vector], Vector], start: Vector, difference: float = 1e-5
 ) -> Vector:
-    """Find positive constants, in the order of `start`, that make log errors small.
+    """Finds positive constants, in the order of `start`, that minimise log errors.
 
     Levenberg-Marquardt on the constants' logarithms, with a soft-L1 loss: an error far above
     `SOFT_SCALE` pulls by its size, not by its square.
@@ -110,5 +110,5 @@ def fit_positive(
 
 
 def soft_l1(errors: Vector) -> float:
-    """Sum losses that grow by the square below `SOFT_SCALE` and by the size above it."""
+    """Sums losses that are quadratic below `SOFT_SCALE` and linear above it."""
     return float(np.sum(np.sqrt(1.0 + (errors / SOFT_SCALE) ** 2) - 1.0))

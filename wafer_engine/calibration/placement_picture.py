@@ -27,7 +27,7 @@ Box = tuple[float, float, float, float, str]  # left, top, width, height, colour
 
 
 def svg(placement: Placement) -> str:
-    """Draw every wafer and its regions; the lighter part of a region is its KV cache."""
+    """Draws every wafer and its regions as SVG; the lighter part of a region is its KV cache."""
     total_width, total_height = _size(placement)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{total_width:.0f}" '
@@ -48,7 +48,7 @@ def svg(placement: Placement) -> str:
 
 
 def png(placement: Placement) -> bytes:
-    """Draw the same boxes in pixels."""
+    """Draws the same boxes as PNG."""
     width, height = (round(length) for length in _size(placement))
     pixels = np.full((height, width, 3), 255, dtype=np.uint8)
     for region in placement.regions:
@@ -69,7 +69,7 @@ def png(placement: Placement) -> bytes:
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
-    """A chunk of a PNG file: length, kind, content, checksum (PNG specification, 5.3)."""
+    """Encodes a chunk of a PNG file: length, kind, content, checksum (PNG specification, 5.3)."""
     checksum = zlib.crc32(kind + content)
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
 
@@ -79,7 +79,6 @@ def _rgb(colour: str) -> tuple[int, ...]:
 
 
 def _size(placement: Placement) -> tuple[float, float]:
-    """Width and height of the picture, in pixels."""
     left, _ = _origin(min(_COLUMNS, placement.num_wafers) - 1, placement)
     _, top = _origin(placement.num_wafers - 1, placement)
     wafer = placement.wafer
@@ -87,7 +86,7 @@ def _size(placement: Placement) -> tuple[float, float]:
 
 
 def _origin(number: int, placement: Placement) -> tuple[float, float]:
-    """Left and top of a wafer, counted from 0, in pixels."""
+    """Returns the left and the top of a wafer, counted from 0, in pixels."""
     row, column = divmod(number, min(_COLUMNS, placement.num_wafers))
     wafer = placement.wafer
     return (
@@ -97,14 +96,13 @@ def _origin(number: int, placement: Placement) -> tuple[float, float]:
 
 
 def _frame(region: Region, placement: Placement) -> tuple[float, float, float, float]:
-    """Left, top, width and height of a region, in pixels."""
     x, y = _origin(region.wafer, placement)
     left, top = x + region.x * _SCALE, y + region.y * _SCALE
     return left, top, region.width * _SCALE, region.height * _SCALE
 
 
 def _boxes(region: Region, placement: Placement) -> Iterator[Box]:
-    """A region filled from the bottom: weights, then KV cache."""
+    """Yields the boxes of a region filled from the bottom: weights, then KV cache."""
     left, top, width, height = _frame(region, placement)
     usable = placement.usable_bytes_per_pe
     weights = height * region.weight_bytes_per_pe / usable
@@ -123,7 +121,7 @@ def _title(placement: Placement) -> str:
 
 
 def _region(region: Region, placement: Placement) -> list[str]:
-    """A region's boxes, its name and, to hover over, its bytes."""
+    """Draws a region's boxes, its name and, as a tooltip, its bytes."""
     left, top, width, height = _frame(region, placement)
     note = (
         f"{region.part.name}: {region.width} x {region.height} PEs, "
@@ -144,7 +142,7 @@ def _region(region: Region, placement: Placement) -> list[str]:
 
 
 def placement_table(placement: Placement) -> str:
-    """Say of each region where it is and what each of its PEs holds, in bytes."""
+    """Lists where each region is and what each of its PEs holds, in bytes."""
     lines = [
         _title(placement),
         f"{placement.wafer.sram_bytes_per_core:,} B of SRAM a PE, "

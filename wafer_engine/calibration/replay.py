@@ -1,4 +1,4 @@
-"""Runs requests through the production engine on virtual time, from event to event."""
+"""Replays requests through the production engine on virtual time, from event to event."""
 
 import math
 import statistics
@@ -12,7 +12,7 @@ from wafer_engine.batching.sequence import Sequence
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request of a trace."""
+    """Is one request of a trace."""
 
     arrived_us: int
     num_prompt_tokens: int
@@ -20,7 +20,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class RequestTimes(msgspec.Struct, frozen=True):
-    """When a request's first and last tokens came out."""
+    """Holds the times of a request's arrival and of its first and last tokens."""
 
     request: Request
     first_token_us: int
@@ -28,12 +28,11 @@ class RequestTimes(msgspec.Struct, frozen=True):
 
     @property
     def ttft_us(self) -> int:
-        """Time to the first token."""
         return self.first_token_us - self.request.arrived_us
 
     @property
     def tpot_us(self) -> float:
-        """Mean time per output token after the first; 0 where there is only one."""
+        """Returns the mean time per output token after the first; 0 if there is only one."""
         further = self.request.num_output_tokens - 1
         return (self.last_token_us - self.first_token_us) / further if further else 0.0
 
@@ -43,7 +42,7 @@ class RequestTimes(msgspec.Struct, frozen=True):
 
 
 class ReplaySummary(msgspec.Struct, frozen=True):
-    """Means over a replay, as benchmark reports give them."""
+    """Holds means over a replay, as benchmark reports give them."""
 
     num_requests: int
     mean_ttft_us: float
@@ -53,7 +52,6 @@ class ReplaySummary(msgspec.Struct, frozen=True):
 
     @property
     def means_us(self) -> dict[str, float]:
-        """The mean times by name, as comparisons print them."""
         return {
             "mean TTFT": self.mean_ttft_us,
             "mean TPOT": self.mean_tpot_us,
@@ -78,10 +76,10 @@ class ReplaySummary(msgspec.Struct, frozen=True):
 def replay(
     cost: CostModel, requests: Iterable[Request], *, max_run_steps: int = 2**31
 ) -> list[RequestTimes]:
-    """Run requests through a fresh engine, each arriving at its own time.
+    """Runs requests through a fresh engine, each arriving at its own time.
 
-    Requests are given in order of arrival, and so are their times. `max_run_steps` is as the engine
-    takes it: 1 computes every step by itself, for comparison.
+    Requests are given in order of arrival, and so are their times. `max_run_steps` 1 computes every
+    step by itself, for comparison.
 
     Raises:
         ValueError: A request exceeds the KV cache by itself.
@@ -95,10 +93,9 @@ def replay(
 def replay_closed(
     cost: CostModel, template: Request, num_users: int, num_requests: int, stagger_us: int = 0
 ) -> list[RequestTimes]:
-    """Keep `num_users` requests of one shape under way until `num_requests` were sent.
+    """Keeps `num_users` requests of one shape under way until `num_requests` were sent.
 
-    Users start evenly spread over `stagger_us`; each sends its next request the moment the last one
-    ended.
+    Users start evenly spread over `stagger_us`; each sends its next request when the last one ends.
     """
     run = _Run(Engine(cost))
     left = num_requests - num_users
@@ -125,7 +122,7 @@ class _Run:
         self.on_finish: Callable[[int], None] | None = None
 
     def add(self, request: Request) -> None:
-        if self.on_finish is not None:  # a finish must be answered in time; else outputs can wait
+        if self.on_finish is not None:  # the next request depends on it; other output waits
             self._fetch_until(request.arrived_us)
         sequence = Sequence(
             id=len(self._requests),
@@ -138,7 +135,7 @@ class _Run:
         self._engine.add(sequence, request.arrived_us)
 
     def drain(self) -> list[RequestTimes]:
-        """Run to the end; returns every request's times."""
+        """Runs to the end and returns every request's times."""
         self._fetch_until(math.inf)
         return list(map(RequestTimes, self._requests, self._first_us, self._last_us))
 

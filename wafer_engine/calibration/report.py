@@ -11,7 +11,7 @@ CONSTANTS_TITLE = "Constants and the rows they were fitted to"  # above `constan
 
 
 class ComparedRow(msgspec.Struct, frozen=True):
-    """One row beside its prediction."""
+    """Is one row beside its prediction."""
 
     row_id: str
     published: float
@@ -20,13 +20,13 @@ class ComparedRow(msgspec.Struct, frozen=True):
 
     @property
     def error(self) -> float:
-        """Relative error of the prediction; only where there is one."""
+        """Returns the prediction's relative error; only for rows with a prediction."""
         assert self.prediction.value is not None
         return self.prediction.value / self.published - 1.0
 
 
 def compare(rows: Sequence[Row], predict: Callable[[Row], Prediction]) -> list[ComparedRow]:
-    """Predict every row, in order."""
+    """Predicts every row, in order."""
     return [
         ComparedRow(row["id"], float(row["value"]), row.get("unit", ""), predict(row))
         for row in rows
@@ -34,13 +34,13 @@ def compare(rows: Sequence[Row], predict: Callable[[Row], Prediction]) -> list[C
 
 
 def row_lines(rows: Sequence[Row], predict: Callable[[Row], Prediction]) -> list[str]:
-    """Begin a report: every row beside its prediction, then each group's errors."""
+    """Begins a report: every row beside its prediction, then each group's errors."""
     compared = compare(rows, predict)
     return [table(compared), "", summary(compared), ""]
 
 
 def table(compared: Sequence[ComparedRow]) -> str:
-    """Show every row: id, predicted, published, error, or why it is not modelled."""
+    """Lists every row: id, predicted, published, error, or why it is not modelled."""
     width = max((len(row.row_id) for row in compared), default=2)
     lines = [f"{'row':{width}}  {'predicted':>12}  {'published':>12}  {'error':>7}  unit"]
     for row in compared:
@@ -55,7 +55,7 @@ def table(compared: Sequence[ComparedRow]) -> str:
 
 
 def summary(compared: Sequence[ComparedRow]) -> str:
-    """Show each group: rows modelled, mean, median and worst absolute error, and its bar."""
+    """Lists each group: rows modelled, mean, median and worst absolute error, and its bar."""
     groups: dict[str, list[ComparedRow]] = {}
     for row in compared:
         groups.setdefault(row.prediction.group, []).append(row)
@@ -84,6 +84,6 @@ def summary(compared: Sequence[ComparedRow]) -> str:
 
 
 def constants_lines(name: str, values: Mapping[str, float], source: str) -> list[str]:
-    """Show a set of constants in two lines: their values, and what they were fitted to."""
+    """Shows a set of constants in two lines: their values, and the rows they were fitted to."""
     shown = " ".join(f"{field}={value:g}" for field, value in values.items())
     return [f"  {name}: {shown}", f"    {source}"]

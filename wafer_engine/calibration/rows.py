@@ -1,8 +1,8 @@
 """Reads rows of published measurements, checks them, and predicts them or says why not.
 
-A row is somebody's measurement, typed by hand or by a script. A row that cannot be one is refused
-in words, so that a file of rows never stops at a bad one and never gets a figure for nonsense. Each
-engine adds its own formulas: `wafer_rows.py`, and `backends/gpu_engine/calibration/gpu_rows.py`.
+A row is a measurement, typed by hand or by a script. An invalid row gets a reason instead of a
+prediction, so that one bad row does not stop a file. Each engine adds its own formulas:
+`wafer_rows.py`, and `backends/gpu_engine/calibration/gpu_rows.py`.
 """
 
 import csv
@@ -22,16 +22,16 @@ REFERENCE_FOLDER = Path("../shared/data/reference")  # beside the checkout
 MAX_LENGTH_TOKENS = 10_000_000
 MAX_COUNT = 1_000_000  # of users, requests, GPUs, wafers: beyond any published row
 
-# A request of these metrics ends with its prompt: no output is a valid length of output.
+# A request of these metrics ends with its prompt, so its output length may be 0.
 _PROMPT_METRICS = ("prefill", "ttft")
 
 
 class NotModelledError(ValueError):
-    """The row is outside what the models cover; the text says why."""
+    """Says why a row is outside what the models cover."""
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """What a model says about one published figure: a value, or why there is none."""
+    """Is a model's prediction of one published figure: a value, or why there is none."""
 
     group: str  # rows of one kind, judged together
     value: float | None = None  # in the row's own unit
@@ -41,13 +41,13 @@ class Prediction(msgspec.Struct, frozen=True):
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Read a CSV file with a header line; every cell stays text. A byte order mark is skipped."""
+    """Reads a CSV file with a header line; cells stay text. A byte order mark is skipped."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         return list(csv.DictReader(file))
 
 
 def read_reference(name: str, given: str | None) -> tuple[Path, list[dict[str, str]]]:
-    """Read the given file, or `name` in the reference folder; returns its path and its rows.
+    """Reads the given file, or `name` in the reference folder; returns its path and its rows.
 
     Raises:
         ValueError: There is no such file.
@@ -60,13 +60,13 @@ def read_reference(name: str, given: str | None) -> tuple[Path, list[dict[str, s
 
 
 def find_reference(name: str, given: str | None) -> Path | None:
-    """Find the rows file: the given one, else `name` in the reference folder, else none."""
+    """Finds the rows file: the given one, else `name` in the reference folder, else none."""
     path = Path(given) if given else REFERENCE_FOLDER / name
     return path if path.is_file() else None
 
 
 def write_rows(rows: Sequence[Row]) -> str:
-    """Write rows that share their first one's columns as CSV text."""
+    """Writes rows as CSV text, with the first one's columns."""
     out = io.StringIO()
     if rows:
         writer = csv.DictWriter(out, fieldnames=list(rows[0]), extrasaction="ignore")
@@ -78,7 +78,7 @@ def write_rows(rows: Sequence[Row]) -> str:
 def predict_row(
     row: Row, group: str, bar: float | None, formula: Callable[[Row], float] | str
 ) -> Prediction:
-    """Predict one row by its formula; never raises for what a row holds.
+    """Predicts one row by its formula; never raises for invalid cells.
 
     A text instead of a formula is the reason why there is none.
     """
@@ -97,7 +97,7 @@ def predict_row(
 
 
 def predicted_values(predict: Callable[[Row], Prediction], rows: Sequence[Row]) -> list[float]:
-    """Predict rows that constants are fitted to.
+    """Predicts rows that constants are fitted to.
 
     Raises:
         ValueError: One of them cannot be modelled.
@@ -112,9 +112,9 @@ def predicted_values(predict: Callable[[Row], Prediction], rows: Sequence[Row]) 
 
 
 def check_row(row: Row) -> None:
-    """Refuse a row with a number that no measurement can have. Empty cells pass.
+    """Rejects a row with a number that no measurement can have. Empty cells pass.
 
-    Lengths may be words (a data set's name): the models that need numbers say so themselves.
+    Lengths may be words (a data set's name): the models that need numbers reject those themselves.
 
     Raises:
         NotModelledError: A length, count or size is not finite, not in its range, or not whole.
@@ -137,15 +137,15 @@ def check_row(row: Row) -> None:
 
 
 def num_requests(row: Row) -> int:
-    """Read how many users or requests there are at a time; one where the row does not say."""
+    """Reads how many users or requests there are at a time; 1 if the row does not say."""
     return whole(row, "batch_or_concurrency", 1)
 
 
 def number(row: Row, column: str, least: float = 1.0, most: float = MAX_LENGTH_TOKENS) -> float:
-    """Read a cell as a number from `least` to `most`.
+    """Reads a cell as a number from `least` to `most`.
 
     Raises:
-        NotModelledError: It is empty, no number, or out of range.
+        NotModelledError: It is empty, not a number, or out of range.
     """
     cell = row.get(column, "")
     if not cell:
@@ -159,10 +159,10 @@ def number(row: Row, column: str, least: float = 1.0, most: float = MAX_LENGTH_T
 
 
 def whole(row: Row, column: str, default: int, most: int = MAX_COUNT) -> int:
-    """Read a cell as a whole number from 1 to `most`; `default` where it is empty.
+    """Reads a cell as a whole number from 1 to `most`; `default` if it is empty.
 
     Raises:
-        NotModelledError: It is no number, not whole, or out of range.
+        NotModelledError: It is not a number, not whole, or out of range.
     """
     if not row.get(column):
         return default

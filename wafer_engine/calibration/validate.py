@@ -14,7 +14,7 @@ _GROUPS = ("decode", "prefill", "gemv", "gemm", "summa", "pipeline_gemv", "sram"
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A service speed predicted by an acceptance that its own model had no part in."""
+    """Is a service speed predicted by an acceptance fitted without its own model."""
 
     kind: str  # dense or moe
     row_id: str
@@ -29,9 +29,9 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 def validation_report(rows: Sequence[Row], left_out: Sequence[LeftOut] = ()) -> str:
-    """Write the whole report: every row, each group's errors, every fitted constant.
+    """Writes the whole report: every row, each group's errors, every fitted constant.
 
-    What `calibrate.leave_models_out` found is printed beside the fit's errors.
+    The results of `calibrate.leave_models_out` are printed beside the fit's errors.
     """
     lines = row_lines(rows, WaferRows().predict)
     lines += [*_left_out_lines(left_out), CONSTANTS_TITLE]
@@ -46,7 +46,7 @@ def validation_report(rows: Sequence[Row], left_out: Sequence[LeftOut] = ()) -> 
 
 
 def _left_out_lines(left_out: Sequence[LeftOut]) -> list[str]:
-    """Service speeds by an acceptance fitted without the model: what a new model must expect."""
+    """Lists service speeds by an acceptance fitted without the model, as for a new model."""
     if not left_out:
         return []
     lines = ["Service speeds, each model predicted by the acceptance that the others give"]

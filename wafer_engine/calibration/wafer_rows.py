@@ -31,7 +31,7 @@ SERVICE_BAR = 0.15
 KERNEL_BAR = 0.03
 END_TO_END_BAR = 0.08
 
-# A service row that names no lengths is taken at this context; assumed.
+# The context assumed for a service row that names no lengths.
 SERVICE_CONTEXT_TOKENS = 1024
 LAUNCH_DATE = "2024-08"  # rows of the first public software; later rows are faster
 
@@ -76,7 +76,7 @@ class WaferRows:
         }
 
     def predict(self, row: Row) -> Prediction:
-        """Predict one row; never raises for what a row holds."""
+        """Predicts one row; never raises for invalid cells."""
         formula = self._by_metric.get(row.get("metric", "")) or _why_not(row)
         return predict_row(row, *_group(row), formula)
 
@@ -127,7 +127,7 @@ class WaferRows:
         return self._kv_shift(row) / _sides(row, 1)[0]
 
     def service_cost(self, row: Row) -> WaferCost:
-        """The cost model a service row is predicted with.
+        """Makes the cost model that predicts a service row.
 
         Raises:
             ValueError: An unknown model, or one that the stated wafers do not hold.
@@ -164,7 +164,7 @@ class WaferRows:
         return cost.tokens_per_s(prompt + output / 2, num_seqs)
 
     def _service_ttft(self, row: Row) -> float:
-        """A prompt's prefill beside the other users' decoding."""
+        """Predicts a prompt's prefill beside the other users' decoding."""
         if not row.get("input_len"):
             raise NotModelledError("no prompt length is given")
         tokens = int(number(row, "input_len"))
@@ -178,7 +178,7 @@ class WaferRows:
 
 
 def _group(row: Row) -> tuple[str, float | None]:
-    """The group a row is judged in, and the mean error it is held to."""
+    """Returns the group in which a row is judged, and that group's bar on the mean error."""
     metric = row.get("metric", "")
     generation = row.get("hardware", "").split(" ", 1)[0]
     if metric in ("decode_tpr", "prefill_tpr"):
@@ -208,7 +208,7 @@ def _why_not(row: Row) -> str:
 
 
 def _sides(row: Row, count: int) -> list[int]:
-    """The sides of the square grids a row names, in order."""
+    """Reads the sides of the square grids that a row names, in order."""
     sides = _grid_sides(row)
     if len(sides) < count:
         raise NotModelledError("the grid is not stated")
@@ -223,19 +223,19 @@ def _grid_sides(row: Row) -> list[int]:
 
 
 def _service_lengths(row: Row) -> tuple[float, float]:
-    """Prompt and output of a service row; none stated: `SERVICE_CONTEXT_TOKENS` and nothing."""
+    """Reads prompt and output of a service row; by default `SERVICE_CONTEXT_TOKENS` and 0."""
     prompt = number(row, "input_len") if row.get("input_len") else SERVICE_CONTEXT_TOKENS
     return prompt, number(row, "output_len", 0.0) if row.get("output_len") else 0.0
 
 
 def _precision(row: Row) -> tuple[str, float | None]:
-    """A row's precision, and the width of its weights where that is known."""
+    """Reads a row's precision, and the width of its weights if known."""
     precision = row.get("precision") or "fp16"
     return precision, _WEIGHT_BITS.get(precision.split("/")[0].lower())
 
 
 def _grid_model(row: Row) -> ModelShape:
-    """The model of a row of the measured code, which runs one request in 16 bits on one wafer."""
+    """Finds the model of a row of the measured code: one request in 16 bits on one wafer."""
     if num_requests(row) > 1:
         raise NotModelledError("the measured code runs one request at a time")
     if whole(row, "count", 1) > 1:
@@ -250,7 +250,7 @@ def _grid_model(row: Row) -> ModelShape:
 
 
 def _tiling(row: Row, model: ModelShape) -> kernels.Tiling:
-    """The padded sizes that ran, where the row has them, else our own padding."""
+    """Returns the padded sizes that ran if the row has them, else our own padding."""
     side = _sides(row, 1)[0]
     own = kernels.tile(model, number(row, "input_len"), side)
     return kernels.Tiling(
@@ -262,7 +262,7 @@ def _tiling(row: Row, model: ModelShape) -> kernels.Tiling:
 
 
 def _kernel_tile(row: Row) -> tuple[float, int]:
-    """Tile length and grid side of a square kernel; the size is padded or part of its name."""
+    """Returns tile length and grid side of a square kernel, by its padded size or its name."""
     side = _sides(row, 1)[0]
     size = row.get("pad_dim") or ""
     if not size:

@@ -1,4 +1,4 @@
-"""Says how long the hosted wafer service takes for a batch, by layers that lie on many wafers.
+"""Computes how long the hosted wafer service takes for a batch, with layers on many wafers.
 
 Every layer owns a rectangle of PEs for good; a token's activations pass from region to region, over
 wafer boundaries where they must. So sequences form a pipeline: each advances one token per pass,
@@ -50,7 +50,7 @@ def wafers_needed(
     kv_bits: float = 16.0,
     kv_tokens: int = 0,
 ) -> int:
-    """Wafers the service is assumed to give a model.
+    """Returns how many wafers the service is assumed to give a model.
 
     As many as hold its weights with `WEIGHT_FRACTION` of their SRAM, and no fewer than its layers
     can be placed on whole, beside `kv_tokens` of KV cache.
@@ -63,7 +63,7 @@ def wafers_needed(
 def published_speculation(
     model: ModelShape, service: ServiceConstants = SERVICE_CONSTANTS
 ) -> Speculation:
-    """The draft the hosted service is assumed to run for a model, on however many wafers.
+    """Returns the draft that the hosted service is assumed to use for a model.
 
     A small model runs without: the published Llama-3.1-8B speed needs none.
     """
@@ -80,7 +80,7 @@ def _check_positive(**numbers: float | None) -> None:
 
 
 def check_not_negative(**numbers: float | None) -> None:
-    """Refuse numbers below 0, and infinite ones; None passes.
+    """Rejects negative and infinite numbers; None passes.
 
     Raises:
         ValueError: Names the first such number.
@@ -91,7 +91,7 @@ def check_not_negative(**numbers: float | None) -> None:
 
 
 class WaferCost:
-    """The wafer engine's cost model, for one model on as many wafers as it needs.
+    """Computes the wafer engine's costs, for one model on as many wafers as it needs.
 
     Satisfies `wafer_engine.batching.cost_model.CostModel`.
     """
@@ -115,7 +115,7 @@ class WaferCost:
         constants: WaferConstants | None = None,
         service: ServiceConstants = SERVICE_CONSTANTS,
     ) -> None:
-        """Lay the model out and derive what a step costs.
+        """Lays the model out and derives what a step costs.
 
         Args:
             num_wafers: `wafers_needed` where not given.
@@ -165,7 +165,7 @@ class WaferCost:
         )
 
     def _derive_times(self) -> None:
-        """Affine pieces of a pass, all in microseconds."""
+        """Derives the affine pieces of a pass, all in microseconds."""
         model, fit, wafer = self.model, self._fit, self.wafer
         layer_cores = min(self.num_wafers * wafer.num_cores / model.num_layers, wafer.num_cores)
         region_side = math.sqrt(layer_cores)
@@ -205,37 +205,36 @@ class WaferCost:
         self._occupancy_passes = (draft.draft_tokens + 1) / model.num_layers / draft.tokens_per_pass
 
     def full_speed_seqs(self, context_tokens: int) -> int:
-        """Sequences of a context that all run at full speed; 0 where not even one fits."""
+        """Returns how many sequences of a context run at full speed; 0 if not even one fits."""
         block = self.limits.kv_block_tokens
         blocks_each = -(-max(context_tokens, 1) // block)
         fit = self.limits.kv_capacity_tokens // block // blocks_each
         return min(self.limits.max_num_seqs, self._pipeline_seqs, fit)
 
     def pass_us(self, context_tokens: float) -> float:
-        """One token of one sequence through all layers, before any draft's gain."""
+        """Returns the time of one token through all layers, before any draft's gain."""
         return self._pass_us + self._pass_per_token_us * context_tokens
 
     def tokens_per_s(self, context_tokens: float, num_seqs: int = 1) -> float:
-        """Output speed of each of `num_seqs` sequences at a context length.
+        """Returns the output speed of each of `num_seqs` sequences at a context length.
 
-        A window counts as far as the context goes, which an engine's steps, affine as they must
-        be, cannot tell.
+        A window counts as far as the context goes; an engine's affine steps cannot model that.
         """
         step_us = self.step_us(StepShape(num_seqs, round(num_seqs * context_tokens)))
         unused_us = max(0.0, self._window_tokens - context_tokens) * self._unused_token_us
         return 1e6 / (step_us - unused_us * self._decode_factor(num_seqs))
 
     def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
-        """Energy of one output token, all systems at rated power, shared by the sequences."""
+        """Returns the energy of one output token, with all systems at rated power."""
         system_tokens_per_s = num_seqs * self.tokens_per_s(context_tokens, num_seqs)
         return self.wafer.power_w * self.num_wafers / system_tokens_per_s
 
     def _decode_factor(self, num_seqs: int) -> float:
-        """Passes that one output token of each takes: a draft's latency, or the full pipeline."""
+        """Returns the passes per output token: a draft's latency, or the full pipeline."""
         return max(self._latency_passes, num_seqs * self._occupancy_passes)
 
     def step_us(self, shape: StepShape) -> float:
-        """Duration of a step: the pass's latency, or the pipeline's work where that is longer.
+        """Returns a step's duration: the pass's latency, or the pipeline's work if that is longer.
 
         Prompt tokens fill slots that decoding leaves free before they slow it.
         """
@@ -253,5 +252,5 @@ class WaferCost:
         return max(decode_us, pass_us * num_seqs * self._occupancy_passes + prefill_us)
 
     def growth_us(self, num_decode_seqs: int) -> float:
-        """Growth of a pure-decode step per token of context that each sequence gains."""
+        """Returns how much a decode step grows per token of context that each sequence gains."""
         return self._pass_per_token_us * self._decode_factor(num_decode_seqs)

@@ -1,4 +1,4 @@
-"""Knows the shapes of public models: their weights, KV cache and arithmetic.
+"""Holds the shapes of public models: their weights, KV cache and arithmetic.
 
 The shapes are in `model_shapes.csv`, each with the published `config.json` it is from (2022-05 to
 2026-08); a test recomputes every parameter count from the dimensions. Active parameters count the
@@ -16,7 +16,7 @@ import msgspec
 
 
 class Experts(msgspec.Struct, frozen=True):
-    """The mixture-of-experts part of a model."""
+    """Describes the mixture-of-experts part of a model."""
 
     num_experts: int  # per MoE layer
     top_k: int  # routed experts each token uses
@@ -26,7 +26,7 @@ class Experts(msgspec.Struct, frozen=True):
 
 
 class ModelShape(msgspec.Struct, frozen=True):
-    """Dimensions of one model."""
+    """Holds the dimensions of one model."""
 
     name: str
     params_total_b: float  # 1e9 parameters
@@ -57,27 +57,26 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     @property
     def head_params(self) -> int:
-        """Parameters of the output projection: hidden x vocab."""
+        """Returns the parameters of the output projection: hidden x vocab."""
         return self.hidden * self.vocab
 
     @property
     def embedding_params(self) -> int:
-        """Parameters that a token only looks up: the input table, unless it is the head itself."""
+        """Returns the parameters only looked up: the input table, unless it is the head itself."""
         return 0 if self.tied_embeddings else self.head_params
 
     @property
     def matmul_params(self) -> float:
-        """Active parameters that take part in a product per token, head included."""
+        """Returns the active parameters in a token's matrix products, head included."""
         return self.num_active_params - self.embedding_params
 
     @property
     def layer_active_params(self) -> float:
-        """Active parameters of a mean layer."""
         return (self.matmul_params - self.head_params) / self.num_layers
 
     @property
     def expert_params(self) -> float:
-        """Parameters of all routed experts of all layers; 0 for dense models."""
+        """Returns the parameters of all routed experts of all layers; 0 for dense models."""
         if self.moe is None:
             return 0.0
         per_expert = self.ffn_mats * self.hidden * self.moe.ffn
@@ -85,7 +84,7 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     @property
     def active_ffn(self) -> float:
-        """Inner FFN width that one token passes through in a mean layer, experts summed."""
+        """Returns the inner FFN width that a token uses in a mean layer, experts summed."""
         if self.moe is None:
             return float(self.ffn)
         routed = self.moe.top_k * self.moe.ffn + self.moe.shared_ffn
@@ -94,7 +93,7 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     @property
     def attention_macs_per_pair(self) -> int:
-        """Multiply-accumulates of one layer for one (query, key) pair: scores, then values.
+        """Counts one layer's multiply-accumulates per (query, key) pair: scores, then values.
 
         MLA is counted as run in decode, on the latent: 576 for scores, 512 for values, per head.
         """
@@ -103,16 +102,16 @@ class ModelShape(msgspec.Struct, frozen=True):
         return 2 * self.num_heads * self.head_dim
 
     def kv_bytes_per_token(self, kv_bits: float = 16.0) -> float:
-        """KV cache of one token over all layers, in bytes; sliding layers count in full."""
+        """Returns one token's KV cache over all layers, in bytes; sliding layers count in full."""
         values = self.latent_kv or 2 * self.num_kv_heads * self.head_dim
         return self.num_layers * values * kv_bits / 8
 
     def weight_bytes(self, weight_bits: float = 16.0) -> float:
-        """All weights in bytes, every matrix at `weight_bits`."""
+        """Returns all weights in bytes, every matrix at `weight_bits`."""
         return self.num_params * weight_bits / 8
 
     def attention_span(self, window_tokens: int | None = None) -> tuple[float, float]:
-        """Tokens a query attends to in a mean layer, as `fixed + fraction * context_tokens`.
+        """Returns a query's tokens in a mean layer, as `fixed + fraction * context_tokens`.
 
         Sliding layers, and all layers where `window_tokens` sets a sparse attention, count their
         whole window however short the context is: an upper bound that keeps the cost affine.
@@ -132,7 +131,7 @@ _EXPERTS = {
 
 
 def _shape(row: Mapping[str, str]) -> ModelShape:
-    """A line of the file; empty cells are what a plain dense model has."""
+    """Reads a line of the file; empty cells get the values of a plain dense model."""
     cells: dict[str, object] = {name: cell for name, cell in row.items() if cell}
     experts = {field: row[column] for column, field in _EXPERTS.items() if row[column]}
     if experts:
@@ -142,7 +141,7 @@ def _shape(row: Mapping[str, str]) -> ModelShape:
 
 
 def read_table(package: str, name: str) -> list[dict[str, str]]:
-    """Read the lines of a CSV file that lies in a package."""
+    """Reads the lines of a CSV file in a package."""
     text = (resources.files(package) / name).read_text(encoding="utf-8")
     return list(csv.DictReader(io.StringIO(text)))
 
@@ -157,7 +156,7 @@ def _read_shapes() -> dict[str, ModelShape]:
 
 MODELS = _read_shapes()
 
-# Public models that are known by name but not modelled, and why.
+# Public models with known names that are not modelled, and why.
 _UNPUBLISHED = ("GPT-5.3-Codex-Spark", "GPT-5.6-Sol", "Gemma-4-31B", "Qwen-3.8-27B")
 _HYBRIDS = ("Qwen3-Next-80B-A3B", "Kimi-Linear-48B-A3B")
 NOT_MODELLED = {
@@ -165,7 +164,7 @@ NOT_MODELLED = {
     **dict.fromkeys(_HYBRIDS, "most of its layers are no attention layers"),
 }
 
-# What people add to a model's name without changing its shape: tuning, precision, file format.
+# Parts of a model's name that do not change its shape: tuning, precision, file format.
 _ADDED = frozenset((
     "meta", "hf", "instruct", "it", "chat", "base", "thinking", "preview", "latest", "turbo",
     "fast", "dynamic", "quantized", "quant", "awq", "gptq", "gguf", "4bit", "8bit", "fp4", "nvfp4",
@@ -176,7 +175,7 @@ _RELEASE = re.compile(r"v0\.\d|\d{4}|\d{8}|q\d(?:-\w+)?")  # v0.3, 2507, 2025052
 
 
 def _folded(name: str) -> str:
-    """A model's name as its shape is known by: no organisation, tuning, precision or release."""
+    """Reduces a model's name to its shape: no organisation, tuning, precision or release."""
     plain = re.sub(r"\([^)]*\)", " ", name.rsplit("/", 1)[-1]).lower()
     words = re.split(r"[\s_\-:]+|(?<=[a-z])\.(?=[a-z])", plain)
     kept = [word for word in words if word not in _ADDED and not _RELEASE.fullmatch(word)]
@@ -184,7 +183,7 @@ def _folded(name: str) -> str:
 
 
 def _dotless(folded: Iterable[str]) -> dict[str, str]:
-    """For names whose dots got lost (`llama_3_1_8b`): those that still mean one model only."""
+    """Maps names without dots (`llama_3_1_8b`) to the names that they still identify."""
     found: dict[str, list[str]] = {}
     for name in folded:
         found.setdefault(name.replace(".", ""), []).append(name)
@@ -197,7 +196,7 @@ _REASONS = {_folded(name): reason for name, reason in NOT_MODELLED.items()}
 
 
 def find_model(name: str) -> ModelShape:
-    """Find a shape by model name, as people write it.
+    """Finds a shape by model name, in common spellings.
 
     An organisation, blanks, hyphens and case do not matter, nor do words that say how a model was
     tuned, quantized or released: `nvidia/Llama-3.1-8B-Instruct-FP8` is `Llama-3.1-8B`.

@@ -1,4 +1,4 @@
-"""Lays a model's weights and KV cache out in regions of PEs, on as many wafers as it takes.
+"""Places a model's weights and KV cache in regions of PEs, on as many wafers as it takes.
 
 Each layer owns one rectangle of PEs, weights and KV cache side by side in their SRAM; layers keep
 their order over the wafers, so only activations cross. A PE's SRAM is weights, its share of the KV
@@ -19,11 +19,11 @@ MIN_BITS, MAX_BITS = 4.0, 16.0  # of a weight or a cached value, scales included
 
 
 class PlacementError(ValueError):
-    """The model does not fit; the text says by how much."""
+    """Says that a model does not fit, and by how much."""
 
 
 class ModelPart(msgspec.Struct, frozen=True):
-    """Something that needs a region of its own."""
+    """Is a part of a model that needs a region of its own."""
 
     name: str
     weight_bytes: float
@@ -31,7 +31,7 @@ class ModelPart(msgspec.Struct, frozen=True):
 
 
 class Region(msgspec.Struct, frozen=True):
-    """A rectangle of PEs and what their SRAM holds."""
+    """Is a rectangle of PEs and the contents of their SRAM."""
 
     part: ModelPart
     wafer: int  # from 0
@@ -55,7 +55,7 @@ class Region(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """A whole model on its wafers."""
+    """Is a whole model on its wafers."""
 
     model: str
     wafer: WaferSpec
@@ -68,7 +68,7 @@ class Placement(msgspec.Struct, frozen=True):
         return _usable_bytes(self.wafer, 1)
 
     def fill(self, region: Region) -> float:
-        """How full a region's PEs are, of what is usable."""
+        """Returns the fraction of its usable SRAM that a region fills."""
         used = region.weight_bytes_per_pe + region.kv_bytes_per_pe
         return used / self.usable_bytes_per_pe
 
@@ -76,7 +76,7 @@ class Placement(msgspec.Struct, frozen=True):
 def parts_of(
     model: ModelShape, weight_bits: float = 16.0, kv_bits: float = 16.0
 ) -> list[ModelPart]:
-    """A model's layers in order, between its input table and its output projection."""
+    """Lists a model's layers in order, between its input table and its output projection."""
     per_layer_kv = model.kv_bytes_per_token(kv_bits) / model.num_layers
     tables = model.head_params + model.embedding_params
     layer_bytes = (model.num_params - tables) * weight_bits / 8 / model.num_layers
@@ -96,7 +96,7 @@ def place(
     kv_bits: float = 16.0,
     kv_tokens: int = 0,
 ) -> Placement:
-    """Lay a model out, on the fewest wafers that hold it where their number is not given.
+    """Places a model, on the fewest wafers that hold it unless their number is given.
 
     The KV cache holds `kv_tokens` at least, over all sequences.
 
@@ -139,7 +139,7 @@ def _place_on(
     num_wafers: int,
     kv_tokens: int,
 ) -> Placement:
-    """Lay the parts out on so many wafers; raises as `place` does."""
+    """Places the parts on so many wafers; raises as `place` does."""
     usable = _usable_bytes(wafer, wafer.fabric_width * wafer.fabric_height)
     cuts = list(itertools.pairwise(_balanced_cuts(needs, num_wafers)))
     excess = max(sum(needs[first:last]) - usable for first, last in cuts)
@@ -169,12 +169,11 @@ def _place_on(
 
 
 def _usable_bytes(wafer: WaferSpec, num_pes: int) -> float:
-    """SRAM of so many PEs, less the reserve."""
     return num_pes * wafer.sram_bytes_per_core * (1.0 - RESERVED_FRACTION)
 
 
 def _fewest_wafers(needs: Sequence[float], usable: float) -> int:
-    """Filling wafers in order, each as far as it goes, takes the fewest."""
+    """Returns the fewest wafers: filling each in order as far as it goes needs no more."""
     num_wafers, filled = 1, 0.0
     for need in needs:
         if filled + need > usable:
@@ -184,7 +183,7 @@ def _fewest_wafers(needs: Sequence[float], usable: float) -> int:
 
 
 def _balanced_cuts(needs: Sequence[float], num_wafers: int) -> list[int]:
-    """Cut the parts into consecutive groups whose fullest is as empty as can be.
+    """Cuts the parts into consecutive groups whose fullest is as empty as can be.
 
     Group w is parts[cuts[w]:cuts[w + 1]], never empty.
     """
@@ -212,7 +211,6 @@ def _balanced_cuts(needs: Sequence[float], num_wafers: int) -> list[int]:
 
 
 def _room_tokens(group: Sequence[ModelPart], usable: float) -> int:
-    """Tokens of KV that fit beside a wafer's weights."""
     per_token = sum(part.kv_bytes_per_token for part in group)
     if not per_token:
         return 2**53
@@ -222,10 +220,10 @@ def _room_tokens(group: Sequence[ModelPart], usable: float) -> int:
 def _best_tiling(
     groups: Sequence[Sequence[ModelPart]], wafer: WaferSpec, room_tokens: int
 ) -> tuple[list[Region], int]:
-    """Tile all wafers for the KV capacity that survives rounding to whole PEs.
+    """Tiles all wafers for the KV capacity that survives rounding to whole PEs.
 
     Regions come out a little smaller or larger than their share, and the tightest one decides.
-    Tiling for a few per cent less leaves the tables, which have no KV cache to give, some slack.
+    Tiling for a few per cent less leaves the tables, which have no KV cache, some slack.
     """
 
     def tiling(percent: int) -> tuple[list[Region], int]:
@@ -238,12 +236,12 @@ def _best_tiling(
 
 
 def _excess_bytes(region: Region, wafer: WaferSpec) -> float:
-    """Weights that a region's PEs cannot hold, in bytes; negative where there is room."""
+    """Returns the bytes of weights that a region lacks room for; negative if it has room."""
     return region.part.weight_bytes - _usable_bytes(wafer, region.num_pes)
 
 
 def _region_tokens(region: Region, wafer: WaferSpec) -> int:
-    """Tokens of KV that fit beside a region's weights; negative where not even those fit."""
+    """Returns the tokens of KV that fit beside a region's weights; may be negative."""
     free = -_excess_bytes(region, wafer)
     if not region.part.kv_bytes_per_token:
         return 2**53 if free >= 0 else -1
@@ -253,7 +251,7 @@ def _region_tokens(region: Region, wafer: WaferSpec) -> int:
 def _tile_wafer(
     group: Sequence[ModelPart], number: int, wafer: WaferSpec, kv_tokens: int
 ) -> list[Region]:
-    """Cut one wafer into near-square rectangles, areas in proportion to what they hold."""
+    """Cuts one wafer into near-square rectangles, with areas in proportion to their contents."""
     needs = [part.weight_bytes + part.kv_bytes_per_token * kv_tokens for part in group]
     cuts = list(itertools.pairwise(_balanced_cuts(needs, _strip_count(len(group), wafer))))
     heights = _shares([sum(needs[first:last]) for first, last in cuts], wafer.fabric_height)
@@ -269,7 +267,7 @@ def _tile_wafer(
 
 
 def _strip_count(num_parts: int, wafer: WaferSpec) -> int:
-    """Strips that make equal parts most nearly square."""
+    """Returns how many strips make equal parts most nearly square."""
 
     def stretch(strips: int) -> float:
         width = wafer.fabric_width / -(-num_parts // strips)
@@ -280,7 +278,7 @@ def _strip_count(num_parts: int, wafer: WaferSpec) -> int:
 
 
 def _shares(needs: Sequence[float], length: int) -> list[int]:
-    """Split a length in proportion, in whole PEs, all of it and none empty."""
+    """Splits a length in proportion, in whole PEs, all of it and none empty."""
     total = sum(needs)
     edges = [round(length * part / total) for part in itertools.accumulate(needs)]
     shares = [last - first for first, last in itertools.pairwise([0, *edges])]

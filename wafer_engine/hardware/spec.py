@@ -9,7 +9,7 @@ import msgspec
 
 
 class WaferSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One wafer generation and its system."""
+    """Describes one wafer generation and its system."""
 
     name: str
     num_cores: int
@@ -70,10 +70,10 @@ SYSTEMS = {"CS-2": WSE2, "CS-3": WSE3}
 
 
 def find_wafer(name: str) -> WaferSpec:
-    """Find a wafer by its own name or its system's (`WSE-3`, `CS-3`), in any case.
+    """Finds a wafer by its own name or its system's (`WSE-3`, `CS-3`), in any case.
 
     Raises:
-        ValueError: The name is none of the known ones.
+        ValueError: The name is unknown.
     """
     folded = name.strip().upper()
     wafer = WAFERS.get(folded) or SYSTEMS.get(folded)

@@ -24,7 +24,7 @@ PRODUCTS_PER_LAYER = 9  # matrix products of a layer in prefill, in the measured
 
 
 class Tiling(msgspec.Struct, frozen=True):
-    """A layer cut into P x P tiles: sizes padded to a multiple of the grid side."""
+    """Is a layer cut into P x P tiles, with sizes padded to a multiple of the grid side."""
 
     side: int  # P, PEs per side of the grid
     pad_hidden: int
@@ -33,7 +33,7 @@ class Tiling(msgspec.Struct, frozen=True):
 
     @property
     def macs_per_row(self) -> float:
-        """Multiply-accumulates of one core for one row of a token tile, over the whole layer.
+        """Counts one core's multiply-accumulates for one row of a token tile, over the whole layer.
 
         Four hidden x hidden projections (K and V as wide as Q: the measured code has no grouped
         heads), scores and values over the tokens, three FFN matrices.
@@ -43,24 +43,24 @@ class Tiling(msgspec.Struct, frozen=True):
 
     @property
     def vectors_per_row(self) -> float:
-        """Vector instructions a core starts for one row of a token tile."""
+        """Counts the vector instructions a core starts for one row of a token tile."""
         d, s, f = self.tiles
         return 7 * d + s + f
 
     @property
     def tiles(self) -> tuple[float, float, float]:
-        """Per-core tile lengths of hidden, tokens and FFN."""
+        """Returns the per-core tile lengths of hidden, tokens and FFN."""
         return self.pad_hidden / self.side, self.pad_tokens / self.side, self.pad_ffn / self.side
 
 
 def tile(model: ModelShape, tokens: float, side: int) -> Tiling:
-    """Cut a model's layer for a grid, padding each size up to a multiple of the side."""
+    """Cuts a model's layer for a grid, padding each size up to a multiple of the side."""
     sizes = (math.ceil(size / side) * side for size in (model.hidden, tokens, model.ffn))
     return Tiling(side, *sizes)
 
 
 def decode_layer_cycles(tiling: Tiling, fit: DecodeConstants) -> float:
-    """Count one layer for one token: products, vector starts and ten allreduces."""
+    """Returns the cycles of one layer for one token: products, vector starts, ten allreduces."""
     allreduce = fit.allreduce + fit.hop * tiling.side
     return (
         fit.mac * tiling.macs_per_row
@@ -70,7 +70,7 @@ def decode_layer_cycles(tiling: Tiling, fit: DecodeConstants) -> float:
 
 
 def gemv_cycles(tile_length: float, side: int, fit: DecodeConstants) -> float:
-    """Count a square mesh GEMV: a local product, then a two-level allreduce.
+    """Returns the cycles of a square mesh GEMV: a local product, then a two-level allreduce.
 
     A core has `tile_length` elements of the vector, and a matrix tile of its square.
     """
@@ -79,28 +79,28 @@ def gemv_cycles(tile_length: float, side: int, fit: DecodeConstants) -> float:
 
 
 def gemm_cycles(tile_length: float, side: int, fit: GemmConstants) -> float:
-    """Count a square mesh GEMM: P compute-shift steps, alignment of the left matrix included."""
+    """Returns the cycles of a square mesh GEMM: P compute-shift steps, alignment included."""
     padded = math.ceil(tile_length / fit.lanes) * fit.lanes
     area = tile_length * tile_length
     return side * (fit.mac * area * padded + fit.start * area + fit.step)
 
 
 def pipeline_gemv_cycles(tile_length: float, side: int, fit: PipelineGemvConstants) -> float:
-    """Count a square GEMV whose allreduce is a pipeline along the row: what the tree replaces."""
+    """Returns the cycles of a square GEMV whose allreduce is a pipeline along the row."""
     return fit.row * side + fit.element * tile_length + fit.fixed
 
 
 def decode_tokens_per_s(
     model: ModelShape, tiling: Tiling, wafer: WaferSpec, constants: WaferConstants
 ) -> float:
-    """Tokens/s of one sequence, every layer on the same grid, as the measured code runs it."""
+    """Returns the tokens/s of one sequence with every layer on one grid, as the measured code."""
     return wafer.clock_hz / (model.num_layers * decode_layer_cycles(tiling, constants.decode))
 
 
 def prefill_us(
     model: ModelShape, tiling: Tiling, wafer: WaferSpec, constants: WaferConstants
 ) -> float:
-    """Time to prefill one prompt, in microseconds: P compute-shift steps in each product."""
+    """Returns the microseconds to prefill one prompt: P compute-shift steps in each product."""
     fit = constants.prefill
     padded_rows = math.ceil(math.ceil(tiling.pad_tokens / tiling.side) / fit.lanes) * fit.lanes
     layer_cycles = tiling.side * (
@@ -120,9 +120,9 @@ def request_us(
     wafer: WaferSpec,
     constants: WaferConstants,
 ) -> float:
-    """Time a whole request: prefill on one grid, then each token at its own context on another.
+    """Returns the time of a request: prefill on one grid, then decode on another.
 
-    The re-layout between the grids is not counted: nobody published it.
+    The re-layout between the grids is not counted, as there is no published figure.
     """
     prefill = prefill_us(model, tile(model, num_prompt_tokens, prefill_side), wafer, constants)
     # A layer's cycles are affine in the rows of context a core holds: their sum is all it takes.
@@ -135,7 +135,7 @@ def request_us(
 
 
 def _padded_rows(num_tokens: int, side: int) -> int:
-    """The sum of ceil(context / side) over contexts of 1 to `num_tokens` tokens."""
+    """Sums ceil(context / side) over contexts of 1 to `num_tokens` tokens."""
     full, rest = divmod(num_tokens, side)
     return side * full * (full + 1) // 2 + rest * (full + 1)
 
@@ -143,7 +143,7 @@ def _padded_rows(num_tokens: int, side: int) -> int:
 def kv_shift_capacity_tokens(
     model: ModelShape, wafer: WaferSpec, constants: WaferConstants
 ) -> float:
-    """Tokens of KV cache one wafer holds beside the weights, all rows of cores filled alike.
+    """Returns the tokens of KV cache beside the weights of one wafer, with all rows filled alike.
 
     Without the shift only the row that owns the newest token fills: the P-th part of it.
 

@@ -1,4 +1,4 @@
-"""Simulates a grid of processing elements that really computes, and counts what it does.
+"""Simulates a grid of processing elements that really computes, and counts its work.
 
 Values live in tiles: an array whose first two axes are the row and column of the PE that holds the
 rest. Nothing moves but by the operations here, and each of them counts: multiply-accumulates and
@@ -29,7 +29,7 @@ STAGE_CYCLES = 5
 
 
 class Counts(msgspec.Struct):
-    """Work of the busiest PE and the longest path, summed over operations."""
+    """Counts the work of the busiest PE and the longest path, summed over operations."""
 
     macs: int = 0  # multiply-accumulates
     vector_starts: int = 0  # vector instructions: one per input element of a local product
@@ -40,7 +40,7 @@ class Counts(msgspec.Struct):
     words: int = 0  # elements over the busiest link, one after another
 
     def ideal_cycles(self, wafer: WaferSpec) -> float:
-        """Cycles if nothing ever waited: a lower bound, up to five times below measured kernels.
+        """Returns the cycles if nothing ever waited: a lower bound, up to five times too low.
 
         Vectors at full width, one cycle to start each, one per hop, two 16-bit words per link and
         cycle, `STAGE_CYCLES` per stage of an allreduce; one after another.
@@ -56,10 +56,10 @@ class Counts(msgspec.Struct):
 
 
 class Mesh:
-    """A square of `side` x `side` PEs and the counts of what ran on it."""
+    """Is a square of `side` x `side` PEs with the counts of their work."""
 
     def __init__(self, side: int, *, levels: int = 2) -> None:
-        """An idle mesh, whose allreduces run on a tree of `levels` levels."""
+        """Starts idle; allreduces run on a tree of `levels` levels."""
         if side < 1 or levels < 1:
             raise ValueError(f"a mesh needs a side and tree levels of 1 or more: {side}, {levels}")
         self.side = side
@@ -67,14 +67,14 @@ class Mesh:
         self.counts = Counts()
 
     def cut_vector(self, vector: Array) -> Array:
-        """Cut a vector into `side` parts, zeros behind its end: shape (side, part)."""
+        """Cuts a vector into `side` parts, zeros behind its end: shape (side, part)."""
         part = -(-vector.shape[-1] // self.side)
         padded = np.zeros(part * self.side)
         padded[: vector.shape[-1]] = vector
         return padded.reshape(self.side, part)
 
     def cut_matrix(self, matrix: Array, *, transposed: bool = False) -> Array:
-        """Cut a matrix into tiles: shape (side, side, inputs, outputs).
+        """Cuts a matrix into tiles: shape (side, side, inputs, outputs).
 
         Args:
             matrix: Inputs by outputs.
@@ -89,7 +89,7 @@ class Mesh:
     def allreduce(
         self, tiles: Array, along: Axis, operation: Literal["sum", "max"] = "sum"
     ) -> Array:
-        """Combine tiles over all PEs of each row (`columns`) or column (`rows`).
+        """Combines tiles over all PEs of each row (`columns`) or column (`rows`).
 
         A tree of `levels` levels: neighbours form groups, each reduced to its middle PE from both
         ends at once; the middles form the next level's groups; the last one sends the result back
@@ -122,7 +122,7 @@ class Mesh:
         return np.asarray(parts[0], dtype=np.float64)
 
     def gemv(self, vector: Array, weights: Array, cut: Axis, products: int = 1) -> Array:
-        """Multiply a vector by a matrix: local products, then one allreduce.
+        """Multiplies a vector by a matrix: local products, then one allreduce.
 
         Args:
             vector: Parts, shape (side, inputs), cut by rows or columns as `cut` says.
@@ -140,7 +140,7 @@ class Mesh:
         return self.allreduce(np.einsum(pattern, vector, weights), along=cut)
 
     def gemm(self, left: Array, right: Array) -> Array:
-        """Multiply two matrices that are cut alike: cyclic shifts on an interleaved ring.
+        """Multiplies two matrices that are cut alike: cyclic shifts on an interleaved ring.
 
         Each step multiplies the tiles at hand and passes the left ones along their row, the right
         ones along their column. The ring visits every second PE and returns over the others, so
@@ -185,7 +185,7 @@ class Mesh:
 
 
 class ShiftedCache:
-    """Tokens in order of age, spread evenly over the rows of a mesh as they come.
+    """Spreads tokens evenly over the rows of a mesh as they come, in order of age.
 
     A new token enters at the last row. Where that row would hold more than its share, every row
     passes its oldest token up by one link, all rows at once: no row ever holds two more tokens
@@ -193,14 +193,14 @@ class ShiftedCache:
     """
 
     def __init__(self, mesh: Mesh, words_per_token: int) -> None:
-        """An empty cache; a token has so many elements on one PE. The mesh counts its moves."""
+        """Starts empty; a token has so many elements on one PE. The mesh counts its moves."""
         self._mesh = mesh
         self._words = words_per_token
         self.rows: list[list[int]] = [[] for _ in range(mesh.side)]
         self.num_tokens = 0
 
     def append(self) -> None:
-        """Take the next token, numbered in order of arrival."""
+        """Takes the next token, numbered in order of arrival."""
         self.rows[-1].append(self.num_tokens)
         self.num_tokens += 1
         moved = False
@@ -213,7 +213,7 @@ class ShiftedCache:
             self._mesh.counts.words += self._words
 
     def fill(self, num_tokens: int) -> None:
-        """Begin with a prompt's tokens, laid out as if they had come one by one; not counted."""
+        """Fills it with a prompt's tokens, laid out as if they had come one by one; not counted."""
         assert not self.num_tokens, "a prompt comes first"
         self.num_tokens = num_tokens
         numbers = iter(range(num_tokens))
@@ -221,13 +221,13 @@ class ShiftedCache:
         self.rows = [[next(numbers) for _ in range(share)] for share in shares]
 
     def _share(self, row: int) -> int:
-        """Tokens a row may hold: even shares, one more in the earlier rows where it must be."""
+        """Returns the tokens a row may hold: even shares, the rest in earlier rows."""
         share, more = divmod(self.num_tokens, self._mesh.side)
         return share + (1 if row < more else 0)
 
 
 def group_sizes(side: int, levels: int) -> list[int]:
-    """Group size at each level of the allreduce tree, such that one PE is left at the end."""
+    """Returns the group size at each level of the allreduce tree, which leaves one PE."""
     sizes = []
     left = side
     for level in range(levels, 0, -1):
@@ -238,18 +238,18 @@ def group_sizes(side: int, levels: int) -> list[int]:
 
 
 def interleaved_ring(side: int) -> list[int]:
-    """Positions along a line in ring order: 0, 2, 4, ... and back over ..., 5, 3, 1."""
+    """Returns positions along a line in ring order: 0, 2, 4, ... and back over ..., 5, 3, 1."""
     return [*range(0, side, 2), *reversed(range(1, side, 2))]
 
 
 def longest_ring_link(ring: list[int]) -> int:
-    """The most links between neighbours on the ring: 2 from three PEs on."""
+    """Returns the most links between neighbours on the ring: 2 from three PEs on."""
     following = [*ring[1:], ring[0]]
     return max(abs(here - there) for here, there in zip(ring, following, strict=True))
 
 
 def _fold(parts: list[Array], operation: Literal["sum", "max"]) -> Array:
-    """Combine a group as the hardware does: from both ends toward the middle."""
+    """Combines a group as the hardware does: from both ends toward the middle."""
     combine = np.add if operation == "sum" else np.maximum
     middle = len(parts) // 2
     result = parts[middle]

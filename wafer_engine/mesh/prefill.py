@@ -16,7 +16,7 @@ from wafer_engine.mesh.weights import LayerWeights, TransformerShape
 
 
 def prefill(model: MeshTransformer, tokens: list[int]) -> Array:
-    """Take a whole prompt in and return the logits after its last token: shape (vocab,).
+    """Takes a whole prompt in and returns the logits after its last token: shape (vocab,).
 
     Raises:
         ValueError: The prompt is empty, or the model has taken tokens in before.
@@ -37,7 +37,7 @@ def prefill(model: MeshTransformer, tokens: list[int]) -> Array:
 
 
 class _Layout:
-    """Where the dimensions of heads and the positions of tokens lie."""
+    """Maps the dimensions of heads and the positions of tokens to PEs."""
 
     def __init__(self, side: int, shape: TransformerShape, rows: int, num_tokens: int) -> None:
         self.side, self.shape, self.rows, self.num_tokens = side, shape, rows, num_tokens
@@ -57,7 +57,7 @@ class _Layout:
         self.hidden_from = (key > query) | (key >= num_tokens)
 
     def _of_heads(self, heads: int, within: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Index of every (column, head, dimension), -1 where a column is idle."""
+        """Indexes every (column, head, dimension), with -1 where a column is idle."""
         first = np.arange(heads)[None, :, None] * self.shape.head_dim
         return np.where(within[:, None] >= 0, first + within[:, None], -1)
 
@@ -65,7 +65,7 @@ class _Layout:
 def _layer(
     mesh: Mesh, layer: LayerWeights, hidden: Array, layout: _Layout
 ) -> tuple[Array, Array, Array]:
-    """A layer's tiles; and its keys, rotated, and values: shape (tokens, KV heads x head size)."""
+    """Returns a layer's tiles, rotated keys, and values: the last two (tokens, KV heads x size)."""
     shape = layout.shape
     normed = _norm(mesh, hidden, layer.attention_norm, shape)
     query = _heads(mesh, normed, layer.query, layer.query_bias, layout.query)
@@ -82,7 +82,7 @@ def _layer(
 
 
 def _norm(mesh: Mesh, hidden: Array, gain: Array, shape: TransformerShape) -> Array:
-    """RMS norm of every token: one allreduce of one number each."""
+    """Applies the RMS norm to every token: one allreduce of one number each."""
     total = mesh.allreduce((hidden**2).sum(axis=-1), along="columns")
     scale = 1.0 / np.sqrt(total / shape.hidden + shape.norm_epsilon)
     return np.asarray(hidden * scale[:, None, :, None] * mesh.cut_vector(gain)[None, :, None, :])
@@ -91,7 +91,7 @@ def _norm(mesh: Mesh, hidden: Array, gain: Array, shape: TransformerShape) -> Ar
 def _heads(
     mesh: Mesh, normed: Array, matrix: Array, bias: Array, index: npt.NDArray[np.int64]
 ) -> Array:
-    """A projection, by head: shape (side, side, heads, rows, dimensions)."""
+    """Projects by head: shape (side, side, heads, rows, dimensions)."""
     side, heads, width = index.shape
     weights = mesh.cut_matrix(pick(matrix, index).reshape(len(matrix), -1))
     joined = mesh.gemm(normed, weights).reshape(side, side, -1, heads, width)
@@ -99,7 +99,7 @@ def _heads(
 
 
 def _attend(mesh: Mesh, query: Array, key: Array, value: Array, layout: _Layout) -> Array:
-    """Attention of all tokens to those before them; tiles of all heads' dimensions."""
+    """Attends from all tokens to those before them; returns tiles of all heads' dimensions."""
     group = layout.shape.num_heads // layout.shape.num_kv_heads
     # As the measured code: no gain from grouped heads. Its product takes K as it lies; here the
     # tiles are turned first, which moves as much.
@@ -114,7 +114,7 @@ def _attend(mesh: Mesh, query: Array, key: Array, value: Array, layout: _Layout)
 
 
 def _gathered(heads: Array, layout: _Layout) -> Array:
-    """Keys or values out of their tiles: shape (tokens, KV heads x head size)."""
+    """Gathers keys or values from their tiles: shape (tokens, KV heads x head size)."""
     flat = heads.transpose(0, 3, 1, 2, 4).reshape(layout.side * layout.rows, -1)
     index = layout.kv.reshape(-1)
     whole = np.zeros((len(flat), layout.shape.num_kv_heads * layout.shape.head_dim))

@@ -15,10 +15,10 @@ _TOKENIZERS = (
 
 
 class FileTokenizer:
-    """A tokenizer as its file describes it."""
+    """Tokenizes as the model's file describes."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file.
+        """Reads the file.
 
         Raises:
             FileNotFoundError: There is none.

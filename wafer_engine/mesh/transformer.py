@@ -17,7 +17,7 @@ LOGIT_TOLERANCE = 1e-9
 
 
 def reference_logits(weights: TransformerWeights, tokens: list[int]) -> Array:
-    """Compute the logits after the last token by plain numpy: shape (vocab,)."""
+    """Computes the logits after the last token by plain numpy: shape (vocab,)."""
     shape = weights.shape
     hidden = weights.embedding[np.array(tokens)]
     for layer in weights.layers:
@@ -47,7 +47,7 @@ def _reference_attention(normed: Array, layer: LayerWeights, shape: TransformerS
 
 
 def rope_angles(shape: TransformerShape, positions: npt.NDArray[np.int64]) -> Array:
-    """Rotary angles, shape (positions, head_dim / 2)."""
+    """Returns rotary angles, shape (positions, head_dim / 2)."""
     half = shape.head_dim // 2
     rates = shape.rope_base ** (-np.arange(half) / half)
     return np.asarray(positions[:, None] * rates[None, :])
@@ -58,12 +58,12 @@ def _norm(hidden: Array, gain: Array, epsilon: float) -> Array:
 
 
 def silu(values: Array) -> Array:
-    """The gate's nonlinearity: x times its logistic."""
+    """Computes the gate's nonlinearity: x times its logistic."""
     return values / (1.0 + np.exp(-values))
 
 
 class MeshTransformer:
-    """A model laid out on a mesh, decoding one sequence token by token.
+    """Lays a model out on a mesh and decodes one sequence, token by token.
 
     Heads are dealt to columns whole: column j has every query head of its KV heads. Where columns
     outnumber KV heads, several columns share a head, each with an even part of its dimensions;
@@ -71,7 +71,7 @@ class MeshTransformer:
     """
 
     def __init__(self, mesh: Mesh, weights: TransformerWeights) -> None:
-        """Cut the weights into tiles.
+        """Cuts the weights into tiles.
 
         Raises:
             ValueError: Half a head does not divide among the columns that share it.
@@ -86,7 +86,7 @@ class MeshTransformer:
         self.num_tokens = 0
 
     def decode(self, token: int) -> Array:
-        """Take one token in and return the logits after it: shape (vocab,)."""
+        """Takes one token in and returns the logits after it: shape (vocab,)."""
         shape = self._shape
         hidden = self.mesh.cut_vector(self.weights.embedding[token])
         angles = rope_angles(shape, np.array([self.num_tokens]))[0]
@@ -96,13 +96,13 @@ class MeshTransformer:
         return self.logits(hidden)
 
     def logits(self, hidden: Array) -> Array:
-        """The head: logits of a hidden vector that is cut by rows."""
+        """Computes the logits of a hidden vector that is cut by rows."""
         normed = mesh_norm(self.mesh, hidden, self._final_norm, self._shape)
         logits = self.mesh.gemv(normed, self._head, cut="rows")
         return logits.reshape(-1)[: self._shape.vocab]
 
     def take(self, keys: list[Array], values: list[Array]) -> None:
-        """Start behind a prompt: its KV cache by layer, (tokens, KV heads x head size) each.
+        """Starts after a prompt, with its KV cache by layer, (tokens, KV heads x head size) each.
 
         Raises:
             ValueError: There are tokens already.
@@ -114,19 +114,19 @@ class MeshTransformer:
         self.num_tokens = len(keys[0])
 
     def tokens_per_row(self) -> list[int]:
-        """How many tokens of KV each row of PEs holds, in any layer."""
+        """Returns how many tokens of KV each row of PEs holds, in any layer."""
         return [len(row) for row in self._layers[0].cache.rows]
 
 
 def mesh_norm(mesh: Mesh, hidden: Array, gain: Array, shape: TransformerShape) -> Array:
-    """RMS norm of a vector cut by rows: one allreduce of one number."""
+    """Applies the RMS norm to a vector cut by rows: one allreduce of one number."""
     squares = np.repeat((hidden**2).sum(axis=1)[:, None, None], mesh.side, axis=1)
     total = mesh.allreduce(squares, along="rows")[0, 0]
     return np.asarray(hidden / np.sqrt(total / shape.hidden + shape.norm_epsilon) * gain)
 
 
 class _ColumnDims:
-    """Which dimensions of queries, keys and values each column of PEs has."""
+    """Assigns dimensions of queries, keys and values to columns of PEs."""
 
     def __init__(self, side: int, shape: TransformerShape) -> None:
         kv_heads, half = shape.num_kv_heads, shape.head_dim // 2
@@ -162,8 +162,6 @@ class _ColumnDims:
 
 
 class _MeshLayer:
-    """One layer's tiles and KV cache."""
-
     def __init__(self, mesh: Mesh, layer: LayerWeights, dims: _ColumnDims) -> None:
         self._mesh = mesh
         self._dims = dims
@@ -191,12 +189,12 @@ class _MeshLayer:
         self._values: list[Array] = []
 
     def take(self, keys: Array, values: Array) -> None:
-        """Hold a prompt's KV: rows of tokens, keys rotated already."""
+        """Holds a prompt's KV: rows of tokens, with keys already rotated."""
         self.cache.fill(len(keys))
         self._keys, self._values = (list(pick(part, self._dims.kv)) for part in (keys, values))
 
     def decode(self, hidden: Array, angles: Array, shape: TransformerShape) -> Array:
-        """One token through the layer; hidden is cut by rows, before and after."""
+        """Runs one token through the layer; hidden is cut by rows, before and after."""
         mesh = self._mesh
         normed = mesh_norm(mesh, hidden, self._attention_norm, shape)
         joined = mesh.gemv(normed, self._qkv, cut="rows", products=3) + self._qkv_bias
@@ -207,7 +205,7 @@ class _MeshLayer:
         return hidden + mesh.gemv(silu(gate) * up, self._down, cut="columns")
 
     def _attend(self, joined: Array, angles: Array, shape: TransformerShape) -> Array:
-        """Attention over the cache; joined and the result are cut by columns."""
+        """Attends over the cache; joined and the result are cut by columns."""
         dims, side = self._dims, self._mesh.side
         query, key, value = np.split(joined, self._splits, axis=1)
         query = query.reshape(side, dims.heads, dims.group, dims.width)
@@ -226,7 +224,7 @@ class _MeshLayer:
     def _scores(
         self, query: Array, tokens: npt.NDArray[np.int64], shape: TransformerShape
     ) -> Array:
-        """Softmax shares of each row's tokens: shape (side, KV heads, group, s)."""
+        """Returns softmax shares of each row's tokens: shape (side, KV heads, group, s)."""
         mesh, dims = self._mesh, self._dims
         keys = np.stack(self._keys)[tokens]  # row, s, column, head, dimension
         partial = np.einsum("jhgd,isjhd->ijhgs", query, keys)
@@ -250,7 +248,7 @@ class _MeshLayer:
         return np.asarray(shares / total[None, ..., None])
 
     def _mix(self, shares: Array, tokens: npt.NDArray[np.int64]) -> Array:
-        """Values weighted by shares, summed over all rows: shape (side, heads, group, width)."""
+        """Sums values weighted by shares over all rows: shape (side, heads, group, width)."""
         mesh, dims = self._mesh, self._dims
         values = np.stack(self._values)[tokens]
         own = np.where(dims.head_of < 0, 0, dims.head_of)
@@ -262,11 +260,11 @@ class _MeshLayer:
 
 
 def turn(heads: Array, cos: Array, sin: Array) -> Array:
-    """Rotate the two halves of every head, or of a part of it, against each other."""
+    """Rotates the two halves of every head, or of a part of it, against each other."""
     low, high = np.split(heads, 2, axis=-1)
     return np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
 
 
 def pick(matrix: Array, index: npt.NDArray[np.int64]) -> Array:
-    """Columns of a matrix by index, zeros for -1: shape (inputs, *index.shape)."""
+    """Picks columns of a matrix by index, zeros for -1: shape (inputs, *index.shape)."""
     return np.where(index >= 0, matrix[:, np.where(index >= 0, index, 0)], 0.0)

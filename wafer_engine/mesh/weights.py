@@ -20,7 +20,7 @@ MAX_PARAMS = 700_000_000
 
 
 class TransformerShape(msgspec.Struct, frozen=True):
-    """Dimensions of a model that is really computed."""
+    """Holds the dimensions of a model that is really computed."""
 
     num_layers: int
     hidden: int
@@ -34,14 +34,13 @@ class TransformerShape(msgspec.Struct, frozen=True):
 
     @property
     def num_params(self) -> int:
-        """Parameters, input and output tables counted separately."""
         heads = self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
         layer = self.hidden * heads + 3 * self.hidden * self.ffn + 2 * self.hidden
         return self.num_layers * layer + 2 * self.vocab * self.hidden + self.hidden
 
 
 class LayerWeights(msgspec.Struct, frozen=True):
-    """One layer; matrices are inputs by outputs."""
+    """Holds one layer; matrices are inputs by outputs."""
 
     attention_norm: Array
     query: Array
@@ -58,7 +57,7 @@ class LayerWeights(msgspec.Struct, frozen=True):
 
 
 class TransformerWeights(msgspec.Struct, frozen=True):
-    """A whole model."""
+    """Holds a whole model."""
 
     shape: TransformerShape
     embedding: Array  # vocab x hidden
@@ -68,7 +67,7 @@ class TransformerWeights(msgspec.Struct, frozen=True):
 
 
 def load_model(folder: Path) -> TransformerWeights:
-    """Read a Llama-style model from `config.json` and its safetensors files.
+    """Reads a Llama-style model from `config.json` and its safetensors files.
 
     Raises:
         ValueError: It is too large to simulate (says by how much), of another architecture, or a
@@ -152,7 +151,7 @@ _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:
-    """Read every tensor of a safetensors file, widened to doubles.
+    """Reads every tensor of a safetensors file, widened to doubles.
 
     Raises:
         ValueError: The file is not in that format, or holds a type other than F64, F32, F16, BF16.

@@ -1,8 +1,7 @@
 """Computes what benchmarks report: means and percentiles of requests' times, and speeds.
 
 A name is a quantity and a statistic (`ttft_p99`, `tpot_mean`); without a statistic it is the mean.
-Percentiles of a replayed row are those of requests of one length: where real lengths vary, tails
-are longer than that.
+A replayed row has requests of one length; with real lengths, tails are longer.
 """
 
 import re
@@ -14,7 +13,7 @@ import numpy as np
 from wafer_engine.calibration.replay import RequestTimes
 from wafer_engine.calibration.rows import NotModelledError
 
-# quantity -> a request's own, in microseconds; ITL is taken as TPOT: steps are all there is.
+# quantity -> a request's own, in microseconds. ITL is taken as TPOT, as we know only steps.
 _TIMES: dict[str, Callable[[RequestTimes], float]] = {
     "ttft": lambda times: times.ttft_us,
     "tpot": lambda times: times.tpot_us,
@@ -29,9 +28,9 @@ _NAME = re.compile(r"(ttft|tpot|itl|latency)(?:_(mean|p\d{1,2}))?")
 def value_alone(
     metric: str, prompt: float, output: float, prefill_us: float, decode_us: float
 ) -> float | None:
-    """Compute a metric where every request fares alike: one user, or one batch; in milliseconds.
+    """Computes a metric of identical requests (one user, or one batch), in milliseconds.
 
-    None where that does not follow from the times of a prefill and of a decode step.
+    None if the times of a prefill and of a decode step do not determine it.
     """
     named = _NAME.fullmatch(metric)
     match named[1] if named else metric:
@@ -52,10 +51,10 @@ def value_alone(
 
 
 def value_of_run(metric: str, times: Sequence[RequestTimes]) -> float:
-    """Compute a metric of a run: times in milliseconds, speeds and requests per second.
+    """Computes a metric of a run: times in milliseconds, speeds and requests per second.
 
     Raises:
-        NotModelledError: An unknown metric, or a time per token of requests of one token.
+        NotModelledError: The metric is unknown, or the requests have too few tokens for it.
     """
     if metric == "request_throughput":
         first_us = min(one.request.arrived_us for one in times)

@@ -1,4 +1,4 @@
-"""Fits the GPU constants to reference rows and logs, as `fit_plans.py` says."""
+"""Fits the GPU constants to reference rows and logs, following `fit_plans.py`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +28,7 @@ from wafer_engine.calibration.replay import replay
 from wafer_engine.calibration.rows import Row
 from wafer_engine.hardware.models import MODELS
 
-# Log step of finite differences where errors come from a scheduler's run, which jumps.
+# Log step of finite differences for errors from a scheduler's run, which jump.
 JUMPY_DIFFERENCE = 0.03
 SMOOTH_DIFFERENCE = 1e-5
 
@@ -36,10 +36,10 @@ SMOOTH_DIFFERENCE = 1e-5
 def calibrate(
     rows: Sequence[Row], logs: Mapping[str, Sequence[Row]], names: Sequence[str] = ()
 ) -> dict[str, EngineConstants]:
-    """Fit every engine version that the rows have, in the order of `PLANS`.
+    """Fits every engine version that the rows have, in the order of `PLANS`.
 
-    Logs go by the file names in `request_logs.SERVER_LOGS`. With names, only those constants files
-    are fitted, and what they take over.
+    Logs are by their file names in `request_logs.SERVER_LOGS`. With names, only those constants
+    files are fitted, and the sets they take over.
 
     Raises:
         ValueError: A plan has no rows.
@@ -80,14 +80,14 @@ def _fit_engine(
 
 
 def _taken_over(source: str, gpus: tuple[str, ...], sets: Sequence[GpuConstants]) -> GpuConstants:
-    """The set of one GPU for others (empty: for all the rest)."""
+    """Copies the set of one GPU for others (empty: for all the rest)."""
     found = next(one for one in sets if source in one.gpus)
     basis = f"taken over from {source}: not measured on this GPU"
     return msgspec.structs.replace(found, gpus=gpus, rows=(), basis=basis)
 
 
 def chosen_rows(name: str, fit: FitPlan, rows: Sequence[Row]) -> list[Row]:
-    """Choose the rows that decide a set of constants."""
+    """Selects the rows that determine a set of constants."""
     return [
         row
         for row in rows
@@ -126,7 +126,7 @@ def _fit_set(name: str, engine: EngineConstants, fit: FitPlan, rows: Sequence[Ro
 
 
 def _start(fit: FitPlan) -> tuple[GpuConstants, dict[str, float]]:
-    """The stated constants of a set, and where to begin with the free ones."""
+    """Returns a set's stated constants, and the initial values of the free ones."""
     blank = GpuConstants(gpus=fit.gpus, compute=0.55, layer_us=LAYER_US, moe=bool(fit.moe))
     first_guess = {name: FIRST_GUESS[name] for name in fit.free}
     return msgspec.structs.replace(blank, **fit.stated), first_guess
@@ -135,7 +135,7 @@ def _start(fit: FitPlan) -> tuple[GpuConstants, dict[str, float]]:
 def _fit_logs(
     engine: EngineConstants, fit: FitPlan, logs: Mapping[str, Sequence[Row]]
 ) -> GpuConstants:
-    """Fit to every log of a card at once: mean times of consecutive groups of requests."""
+    """Fits all logs of a card at once: mean times of consecutive groups of requests."""
     chosen = [log for log in SERVER_LOGS if log.gpu in fit.gpus]
     requests = [requests_of(logs[log.file]) for log in chosen]
     measured = [measured_times(logs[log.file]) or [] for log in chosen]

@@ -1,7 +1,7 @@
-"""Says what is fitted to what: one plan per engine version.
+"""Defines which constants are fitted to which rows: one plan per engine version.
 
-A plan says which rows decide, which constants are free and which keep a stated value. Few each:
-what the rows cannot tell apart is stated, not fitted.
+A plan names its rows, its free constants and those with a stated value. Few are free: constants
+that the rows cannot separate are stated, not fitted.
 """
 
 import msgspec
@@ -16,19 +16,19 @@ FIRST_GUESS = {
     "seq_us": 10.0,
     "allreduce_us": 10.0,
     "link": 0.7,
-    "launch_us": 600.0,  # floors start high: one that is not reached has no slope
+    "launch_us": 600.0,  # floors start high, as one that is not reached has no slope
     "eager_us": 500.0,
     "grouped_kv": 0.5,
     "quantized": 0.7,
     "dequantized": 0.4,
 }
-LAYER_US = 3.0  # assumed where rows cannot tell launches from the scheduler: CUDA graphs
+LAYER_US = 3.0  # assumed if rows cannot separate launches from the scheduler: CUDA graphs
 MEMORY_FRACTION = 0.9  # of every engine version
 BUFFER_BYTES = 3e9  # of every engine version; assumed
 
 
 class FitPlan(msgspec.Struct, frozen=True):
-    """One set of constants: what is free, what is stated, and the rows that decide.
+    """Plans one set of constants: the free ones, the stated ones, and the rows that determine them.
 
     A set that is fitted to per-request logs of its GPUs names no metrics.
     """
@@ -44,7 +44,7 @@ class FitPlan(msgspec.Struct, frozen=True):
 
 
 class EnginePlan(msgspec.Struct, frozen=True):
-    """One engine version: its stated limits and the sets to fit."""
+    """Plans one engine version: its stated limits and the sets to fit."""
 
     name: str  # of the constants file
     family: str
@@ -54,8 +54,8 @@ class EnginePlan(msgspec.Struct, frozen=True):
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     taken_over: tuple[tuple[str, tuple[str, ...]], ...] = ()  # a GPU, and those that take its set
-    others_from: str = ""  # a GPU whose set all others take over, as nothing better is known
-    taken_from: str = ""  # the constants file whose first set is taken over, for all the rest
+    others_from: str = ""  # a GPU whose set all others take over, for lack of data
+    taken_from: str = ""  # the constants file whose first set the other GPUs take over
 
 
 _THROUGHPUT = ("output_throughput", "output_throughput_per_gpu")
@@ -66,10 +66,10 @@ _A100S = ("A100-40GB-SXM", "A100-80GB-SXM", "A800-80GB-SXM", "A100-80GB-PCIe")
 _HOPPERS = ("H100-80GB-SXM", "H200-141GB-SXM")
 _B200S = ("B200-180GB-SXM", "GB200-NVL72")
 _OTHER_H100S = ("H100-80GB-PCIe", "H800-80GB-SXM", "H20-96GB-SXM")
-_SATURATED = ("compute", "seq_us", "allreduce_us")  # what full batches can tell apart
+_SATURATED = ("compute", "seq_us", "allreduce_us")  # the constants that full batches determine
 _16_AND_4_BITS = ("bf16", "w4a16")
 
-# What is free on a GPU besides what is free on all that the plan has.
+# Free on a GPU, besides those free on all GPUs of the plan.
 _VLLM_0_7 = (
     (_A100S, ("seq_us", "allreduce_us", "dequantized")),
     (("H100-80GB-SXM",), ("seq_us",)),
@@ -162,7 +162,7 @@ PLANS = (
             for gpus, more in _VLLM_0_7
         ),
         max_num_batched_tokens=2048,
-        # The nearest card: its own generation's, else the one before.
+        # The nearest card: of its own generation, else of the one before.
         taken_over=(
             ("H100-80GB-SXM", _OTHER_H100S),
             ("H200-141GB-SXM", _B200S),

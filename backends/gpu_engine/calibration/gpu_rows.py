@@ -57,7 +57,7 @@ _ENGINE_FILES = (
     (r"llama\.cpp", "llama_cpp"),
 )
 
-# What a run's outcome depends on.
+# All that a run's result depends on.
 _RUN_COLUMNS = (
     *("hardware", "count", "model", "precision", "kv_precision", "tp", "pp", "engine"),
     *("input_len", "output_len", "load", "batch_or_concurrency", "note"),
@@ -80,7 +80,7 @@ class GpuRows:
         }
 
     def predict(self, row: Row) -> Prediction:
-        """Predict one row; never raises for what a row holds."""
+        """Predicts one row; never raises for invalid cells."""
         formula = self._by_load.get(row.get("load", "")) or _unknown_load(row)
         prediction = predict_row(row, *group_of(row), formula)
         if prediction.value is None:
@@ -88,7 +88,7 @@ class GpuRows:
         return msgspec.structs.replace(prediction, constants=self._constants_of(row))
 
     def cost(self, row: Row, max_num_seqs: int | None = None) -> GpuCost:
-        """The cost model a row is predicted with.
+        """Makes the cost model that predicts a row.
 
         Raises:
             ValueError: An unknown GPU, model, precision or engine, or weights that do not fit.
@@ -128,12 +128,12 @@ class GpuRows:
         )
 
     def _constants_of(self, row: Row) -> str:
-        """The constants file of a row, and where its set comes from if it was not fitted."""
+        """Returns a row's constants file, and the source of its set if that was taken over."""
         name, fit = engine_file(row), self.cost(row).fit
         return f"{name}: {fit.basis}" if fit.basis else name
 
     def _offline(self, row: Row) -> float:
-        """All requests at once: a steady batch, as large as KV memory allows, prefills mixed in."""
+        """Predicts a steady batch, as large as KV memory allows, with prefills mixed in."""
         prompt, output = _lengths(row)
         if row.get("batch_or_concurrency", "") != "max":
             count = _num_replayed(row, "requests")
@@ -157,17 +157,17 @@ class GpuRows:
         return _per_gpu(row, tokens_per_s)
 
     def _bounded_cost(self, row: Row, tokens: float) -> GpuCost:
-        """The row's cost model, if one sequence of `tokens` fits its KV cache."""
+        """Makes the row's cost model, if one sequence of `tokens` fits its KV cache."""
         cost = self.cost(row)
         _check_kv(1, tokens, cost.limits.kv_capacity_tokens)
         return cost
 
     def _static(self, row: Row) -> float:
-        """One batch from prompt to end."""
+        """Predicts one batch from prompt to end."""
         prompt, output = _lengths(row)
         num_seqs = num_requests(row)
         cost = self.cost(row, max_num_seqs=num_seqs)
-        # A batch of known size keeps nothing in reserve: all that weights and buffers leave is its.
+        # A batch of known size needs no reserve: it gets all memory that weights and buffers leave.
         capacity_tokens = int(cost.limits.kv_capacity_tokens / cost.engine.memory_fraction)
         _check_kv(num_seqs, prompt + output, capacity_tokens)
         tokens = num_seqs * prompt
@@ -185,7 +185,7 @@ class GpuRows:
         return value
 
     def _closed(self, row: Row) -> float:
-        """A fixed number of users, each with one request under way."""
+        """Predicts a fixed number of users with one request under way each."""
         prompt, output = _lengths(row)
         num_users = _num_replayed(row, "users")
         metric = row["metric"]
@@ -199,7 +199,7 @@ class GpuRows:
         request = Request(0, round(prompt), max(1, round(output)))
 
         def run() -> list[RequestTimes]:
-            # Real lengths vary, so users fall out of step; equal ones must start out of step.
+            # Real lengths vary, so users get out of step; equal ones must start out of step.
             stagger_us = cost.step_us_of(0, 0, prompt, prompt * prompt / 2) * num_users
             stagger_us += output * cost.step_us_of(num_users, num_users * prompt, 0, 0)
             count = REQUESTS_PER_USER * num_users
@@ -207,7 +207,7 @@ class GpuRows:
 
         times = self._run_once(row, run)
         if metric.startswith("output_throughput"):
-            # Little's law: what a user waits for a request is all the time there is.
+            # Little's law: a request's mean time is the users over the throughput.
             latency_us = ReplaySummary.of(times).mean_latency_us
             return _per_gpu(row, num_users * request.num_output_tokens / latency_us * 1e6)
         if metric == "request_throughput":
@@ -215,7 +215,7 @@ class GpuRows:
         return _metric_of(row, times)
 
     def _poisson(self, row: Row) -> float:
-        """Requests of one length at Poisson times."""
+        """Predicts requests of one length at Poisson arrival times."""
         prompt, output = _lengths(row)
         rate = re.fullmatch(r"qps=(inf|[\d.]+)", row["batch_or_concurrency"])
         if rate is None:
@@ -230,7 +230,7 @@ class GpuRows:
         return _metric_of(row, self._run_once(row, run))
 
     def _run_once(self, row: Row, run: Callable[[], list[RequestTimes]]) -> list[RequestTimes]:
-        """The times of a run; rows that differ in the metric alone share one."""
+        """Returns the times of a run, which rows that differ only in the metric share."""
         key = tuple(row.get(column, "") for column in _RUN_COLUMNS)
         if key not in self._runs:
             self._runs[key] = run()
@@ -260,9 +260,9 @@ def _check_kv(num_seqs: int, tokens: float, capacity_tokens: int) -> None:
 
 
 def poisson_arrivals_us(rate: float, number: int) -> list[int]:
-    """Draw arrival times at a rate per second, the same on every call; infinite: all at 0.
+    """Draws arrival times at a rate per second, the same on every call; infinite: all at 0.
 
-    The gaps are exponential, scaled so that the drawn rate is the stated one exactly.
+    The gaps are exponential, scaled so that the drawn rate is exactly the stated one.
     """
     if math.isinf(rate):
         return [0] * number
@@ -271,7 +271,7 @@ def poisson_arrivals_us(rate: float, number: int) -> list[int]:
 
 
 def engine_file(row: Row) -> str:
-    """Find the constants file for a row's engine; an unknown engine has none (empty)."""
+    """Finds the constants file for a row's engine; "" for an unknown engine."""
     for pattern, name in _ENGINE_FILES:
         if re.search(pattern, row.get("engine", "")):
             few_users = name == "trtllm_1_0" and row.get("load") == "closed"
@@ -280,7 +280,7 @@ def engine_file(row: Row) -> str:
 
 
 def group_of(row: Row) -> tuple[str, float | None]:
-    """The group a row is judged in, and the mean error it is held to."""
+    """Returns the group in which a row is judged, and that group's bar on the mean error."""
     source = row.get("id", "").split("-")[0]
     metric = row.get("metric", "")
     if source == "trt017":
@@ -299,7 +299,6 @@ def group_of(row: Row) -> tuple[str, float | None]:
 
 
 def _metric_of(row: Row, times: list[RequestTimes]) -> float:
-    """A row's metric of a run that holds every request's times."""
     if row["metric"].startswith("output_throughput"):
         return _per_gpu(row, ReplaySummary.of(times).output_tokens_per_s)
     return value_of_run(row["metric"], times)

@@ -1,8 +1,8 @@
-"""Reads per-request logs of real servers, for our engine to replay and be compared with.
+"""Reads per-request logs of real servers, which our engine replays for comparison.
 
-A log has one line per request: id, arrival, prompt and output tokens and, where it was measured,
-when the request was queued and when its first and last token came. Times are seconds since the
-first arrival; TTFT and latency count from `queued_s`, as their source counts them.
+A log has one line per request: id, arrival, prompt and output tokens and, if measured, when the
+request was queued and when its first and last token came. Times are seconds since the first
+arrival; TTFT and latency count from `queued_s`, as in their source.
 """
 
 import csv
@@ -21,12 +21,12 @@ from wafer_engine.calibration.fit import Vector
 from wafer_engine.calibration.replay import ReplaySummary, Request, RequestTimes
 from wafer_engine.calibration.rows import MAX_LENGTH_TOKENS, Row
 
-MAX_LOG_S = 1e9  # three decades of seconds: more is a date, not a time since the first arrival
+MAX_LOG_S = 1e9  # seconds; more is a date, not a time since the first arrival
 LOG_FOLDER = Path("requests")  # inside the reference folder
 
 
 class ServerLog(msgspec.Struct, frozen=True):
-    """How a logged server was run."""
+    """Describes how a logged server was run."""
 
     file: str
     gpu: str
@@ -47,10 +47,10 @@ LOG_ENGINE = "vllm_0_19"
 
 
 def read_log(path: Path) -> list[dict[str, str]]:
-    """Read a log, gzipped or not, in order of queueing (of arrival where that is not logged).
+    """Reads a log, gzipped or not, in order of queueing (of arrival if that is not logged).
 
     Raises:
-        ValueError: A needed column is missing, or a time is no number.
+        ValueError: A needed column is missing, or a time is not a number.
     """
     raw = path.read_bytes()
     text = gzip.decompress(raw) if path.suffix == ".gz" else raw
@@ -62,7 +62,7 @@ def read_log(path: Path) -> list[dict[str, str]]:
 
 
 def read_logs(folder: Path) -> dict[str, list[dict[str, str]]]:
-    """Read the known logs that a folder holds, by their file names in `SERVER_LOGS`."""
+    """Reads the known logs in a folder, by their file names in `SERVER_LOGS`."""
     paths = {log.file: folder / f"{log.file}.csv.gz" for log in SERVER_LOGS}
     return {name: read_log(path) for name, path in paths.items() if path.is_file()}
 
@@ -83,10 +83,10 @@ def _number(row: Row, column: str, most: float) -> float:
 
 
 def requests_of(rows: Sequence[Row]) -> list[Request]:
-    """Read the requests of a log; a length of 0 is taken as 1.
+    """Reads the requests of a log; a length of 0 counts as 1.
 
     Raises:
-        ValueError: A cell is no number, or one that no log can have.
+        ValueError: A cell is not a number or is out of range.
     """
     return [
         Request(
@@ -99,7 +99,7 @@ def requests_of(rows: Sequence[Row]) -> list[Request]:
 
 
 def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
-    """Read what the server did, or None where the log does not say."""
+    """Reads the server's own times, or None if the log lacks them."""
     if any(not row.get("first_token_s") or not row.get("last_token_s") for row in rows):
         return None
     columns = ("first_token_s", "last_token_s")
@@ -108,7 +108,7 @@ def measured_times(rows: Sequence[Row]) -> list[RequestTimes] | None:
 
 
 def replay_log(rows: Sequence[Row], times: Sequence[RequestTimes]) -> list[dict[str, str]]:
-    """Add `predicted_first_token_s` and `predicted_last_token_s` to every line of a log."""
+    """Adds `predicted_first_token_s` and `predicted_last_token_s` to every line of a log."""
     return [
         {
             **row,
@@ -120,7 +120,7 @@ def replay_log(rows: Sequence[Row], times: Sequence[RequestTimes]) -> list[dict[
 
 
 def cost_of_log(log: ServerLog, engine: str | EngineConstants = LOG_ENGINE) -> GpuCost:
-    """Build the cost model of a logged server."""
+    """Makes the cost model of a logged server."""
     return GpuCost(
         log.gpu,
         log.model,
@@ -137,10 +137,9 @@ def cost_of_log(log: ServerLog, engine: str | EngineConstants = LOG_ENGINE) -> G
 def log_errors(
     measured: Sequence[RequestTimes], predicted: Sequence[RequestTimes], groups: int = 6
 ) -> Vector:
-    """Compute log errors of mean TTFT, TPOT and latency over consecutive groups of requests.
+    """Computes log errors of mean TTFT, TPOT and latency over consecutive groups of requests.
 
-    Groups, not the whole alone: they tell a server's start from its saturation, which is what
-    separates one constant from another.
+    Groups separate a server's start from its saturation, which one mean over all does not.
     """
     errors: list[float] = []
     for part in np.array_split(np.arange(len(measured)), groups):

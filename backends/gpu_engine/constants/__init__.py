@@ -1,7 +1,7 @@
 """Reads the fitted constants of GPU engines: one file per engine family and version.
 
-A file holds one set of constants per GPU it was fitted on. `python -m backends.gpu_engine
-calibrate` writes the files; nothing else does.
+A file holds one set of constants per GPU it was fitted on. Only `python -m backends.gpu_engine
+calibrate` writes the files.
 """
 
 from importlib import resources
@@ -12,7 +12,7 @@ from wafer_engine.hardware.constants import read_constants
 
 
 class GpuConstants(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine version reaches on one kind of GPU."""
+    """Holds the efficiencies and overheads of one engine version on one kind of GPU."""
 
     gpus: tuple[str, ...]  # GpuSpec names these were fitted on; empty: any
     compute: float  # fraction of peak operations that matrix products reach
@@ -23,18 +23,18 @@ class GpuConstants(msgspec.Struct, frozen=True, kw_only=True):
     seq_us: float = 0.0  # per sequence and step: sampling, scheduling, detokenizing
     allreduce_us: float = 0.0  # per allreduce: its latency
     link: float = 0.7  # fraction of a link's bandwidth; assumed unless fitted
-    launch_us: float = 0.0  # per layer: a decode step's products last at least that, host-bound
+    launch_us: float = 0.0  # per layer: the least duration of a decode step's products, host-bound
     eager_us: float = 0.0  # the same for steps with prompt tokens, which run without graphs
     grouped_kv: float = 0.0  # instead of `kv` for models with grouped heads; 0: the same
     quantized: float = 1.0  # memory efficiency of weight-only quantized products, relative
     dequantized: float = 1.0  # compute efficiency of weight-only 4-bit products, relative
     moe: bool = False  # for mixture-of-experts models only
     rows: tuple[str, ...] = ()  # what these were fitted to
-    basis: str = ""  # where they were not fitted but taken over: from what, and why
+    basis: str = ""  # the source of a set that was taken over, and the reason
 
 
 class EngineConstants(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine family at one version."""
+    """Holds the limits and constants of one engine family at one version."""
 
     family: str
     version: str
@@ -45,7 +45,7 @@ class EngineConstants(msgspec.Struct, frozen=True, kw_only=True):
     sets: tuple[GpuConstants, ...]
 
     def for_gpu(self, gpu: str, moe: bool = False) -> GpuConstants:
-        """The set fitted on a GPU, or the one for any; mixtures of experts prefer their own.
+        """Returns the set fitted on a GPU, or the one for any; experts models prefer their own.
 
         Raises:
             ValueError: This engine version was not fitted on that GPU.
@@ -69,10 +69,10 @@ ENGINES = {name: read_constants(__name__, name, EngineConstants) for name in _NA
 
 
 def find_engine(name: str) -> EngineConstants:
-    """Find constants by file name, which is family and version (`trtllm_0_17`).
+    """Finds constants by file name, which is family and version (`trtllm_0_17`).
 
     Raises:
-        ValueError: Nothing of that name was fitted.
+        ValueError: There is no such file.
     """
     engine = ENGINES.get(name)
     if engine is None:

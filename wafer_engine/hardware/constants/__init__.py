@@ -1,7 +1,7 @@
 """Reads the fitted constants: one file per wafer generation and one for the hosted service.
 
-`python -m wafer_engine calibrate` writes the files; nothing else does. Each group of constants
-names the reference rows it was fitted to.
+Only `python -m wafer_engine calibrate` writes the files. Each group of constants names the
+reference rows it was fitted to.
 """
 
 from importlib import resources
@@ -13,7 +13,7 @@ Constants = TypeVar("Constants", bound=msgspec.Struct)
 
 
 class DecodeConstants(msgspec.Struct, frozen=True):
-    """One token's transformer layer, or one mesh GEMV, on a P x P grid; all in cycles."""
+    """Holds the cycles of one token's transformer layer, or of one mesh GEMV, on a P x P grid."""
 
     mac: float = 0.0  # per multiply-accumulate of one core
     start: float = 0.0  # per vector instruction started: in a GEMV, per input of a core's tile
@@ -23,7 +23,7 @@ class DecodeConstants(msgspec.Struct, frozen=True):
 
 
 class PrefillConstants(msgspec.Struct, frozen=True):
-    """One transformer layer, a whole prompt, on a P x P grid; all in cycles."""
+    """Holds the cycles of one transformer layer for a whole prompt, on a P x P grid."""
 
     mac: float = 0.0  # per multiply-accumulate of one core, vectors rounded up to `lanes`
     start: float = 0.0  # per vector instruction started in a matrix product
@@ -34,7 +34,7 @@ class PrefillConstants(msgspec.Struct, frozen=True):
 
 
 class GemmConstants(msgspec.Struct, frozen=True):
-    """One mesh GEMM on a P x P grid; all in cycles."""
+    """Holds the cycles of one mesh GEMM on a P x P grid."""
 
     mac: float = 0.0  # per multiply-accumulate of one core, vectors rounded up to `lanes`
     start: float = 0.0  # per vector instruction
@@ -44,7 +44,7 @@ class GemmConstants(msgspec.Struct, frozen=True):
 
 
 class PipelineGemvConstants(msgspec.Struct, frozen=True):
-    """A GEMV with the vendor's pipelined allreduce, for comparison; all in cycles."""
+    """Holds the cycles of a GEMV with the vendor's pipelined allreduce, for comparison."""
 
     row: float = 0.0  # per grid row
     element: float = 0.0  # per element of a core's tile
@@ -53,14 +53,14 @@ class PipelineGemvConstants(msgspec.Struct, frozen=True):
 
 
 class SramConstants(msgspec.Struct, frozen=True):
-    """What of a core's SRAM weights and KV cache may fill."""
+    """Says how much of a core's SRAM weights and KV cache may fill."""
 
     usable_fraction: float  # the rest is code, buffers and padding
     rows: tuple[str, ...]
 
 
 class WaferConstants(msgspec.Struct, frozen=True, kw_only=True):
-    """What was fitted for one wafer generation."""
+    """Holds the constants fitted for one wafer generation."""
 
     generation: str
     decode: DecodeConstants = DecodeConstants()
@@ -73,7 +73,7 @@ class WaferConstants(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceConstants(msgspec.Struct, frozen=True, kw_only=True):
-    """What was fitted to the hosted service's published speeds; all of it rests on assumptions."""
+    """Holds the constants fitted to the hosted service's published speeds, under assumptions."""
 
     launch_factor: float = 1.0  # speed of the August 2024 software over today's
     acceptance_dense: float = 0.0  # drafted tokens accepted, each, where dense models have a draft
@@ -88,7 +88,7 @@ class ServiceConstants(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_constants(package: str, name: str, kind: type[Constants]) -> Constants:
-    """Read one file of constants, by its name without `.json`."""
+    """Reads one file of constants, by its name without `.json`."""
     content = resources.files(package).joinpath(f"{name}.json").read_bytes()
     return msgspec.json.decode(content, type=kind)
 
@@ -99,10 +99,10 @@ SERVICE_CONSTANTS = read_constants(__name__, "service", ServiceConstants)
 
 
 def constants_of(generation: str) -> WaferConstants:
-    """Find the constants of a wafer generation (`WSE-2`, `WSE-3`).
+    """Finds the constants of a wafer generation (`WSE-2`, `WSE-3`).
 
     Raises:
-        ValueError: Nothing was fitted for it.
+        ValueError: There are none.
     """
     for constants in (WSE2_CONSTANTS, WSE3_CONSTANTS):
         if constants.generation == generation:
