@@ -61,8 +61,6 @@ class LoopTimer:
 
 
 class _Spec(ctypes.Structure):
-    """Is struct itimerspec: the interval, which stays 0, and the delay."""
-
     _fields_ = (
         ("interval_s", ctypes.c_long),
         ("interval_ns", ctypes.c_long),

@@ -130,7 +130,6 @@ class GpuCost:
         )
 
     def _derive_weights(self) -> None:
-        """Derives weight bytes and operations, of what every token uses and of routed experts."""
         model, bits = self.model, self.precision.weight_bits
         expert_bits = min(bits, model.native_expert_bits or bits)
         rest_bits = bits if bits >= 8 or not model.native_expert_bits else 16.0
@@ -164,7 +163,6 @@ class GpuCost:
         return 1 if self.model.latent_kv else min(self.parallel.tp, self.model.num_kv_heads)
 
     def _kv_capacity_tokens(self) -> int:
-        """Returns the tokens whose KV fits beside the weights, over all replicas."""
         gpu, parallel = self.gpu, self.parallel
         cut = parallel.tp * parallel.pp
         spread = parallel.stage_gpus * parallel.pp if parallel.expert_parallel else cut
@@ -258,7 +256,6 @@ class GpuCost:
         return math.hypot(read_us, flops / rate * 1e6)
 
     def _exchange_us(self, tokens: float) -> float:
-        """Adds up tensor parallel's allreduces, expert parallel's all-to-alls, stages' hops."""
         parallel, model, fit = self.parallel, self.model, self.fit
         width = model.hidden * 2
         num_moe = model.moe.num_layers if model.moe and parallel.expert_parallel else 0

@@ -127,7 +127,6 @@ class LinkBackend:
     # -- the connection --------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Keeps the link up until it is cancelled."""
         pause_s = self._options.retry_min_s
         while True:
             try:

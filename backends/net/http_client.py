@@ -377,7 +377,6 @@ class _Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(timeout_s, self._give_up)
 
     def _give_up(self) -> None:
-        """Ends the exchange with what has come so far."""
         self._answer()
         self._is_asked = False
         self.abort()

@@ -84,7 +84,6 @@ def _plain_text(request: GenerateRequest, message: LastMessage, chance: Chance) 
 
 
 def _reasoning(request: GenerateRequest, message: LastMessage, chance: Chance) -> list[AnswerItem]:
-    """Makes a reasoning item of the requested effort, if any."""
     num_tokens = REASONING_TOKENS.get(request.reasoning_effort or "", 0)
     if len(message.text) < 80:
         num_tokens //= 2

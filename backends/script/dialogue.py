@@ -149,7 +149,6 @@ def _summary(message: LastMessage, before: list[str]) -> str:
 
 
 def _recalled(message: LastMessage, text: str) -> str | None:
-    """Says the fact that a question is about, or that it is unknown."""
     subject = question_subject(text)
     about_context = is_about_context(text)
     if len(text) > MAX_QUESTION_CHARS or not (subject or (about_context and "?" in text)):
@@ -198,7 +197,6 @@ def _stated_texts(message: LastMessage) -> Iterator[str]:
 
 
 def _about_results(results: tuple[ToolResult, ...]) -> str:
-    """Answers with the outputs of this turn's tools."""
     head = [f"Here is what the {len(results)} calls gave."] if len(results) > 1 else []
     return "\n\n".join([*head, *map(_about_result, results)])
 

@@ -103,7 +103,6 @@ def _atom(token: str, tokens: list[str], depth: int) -> "str | _Group":
 
 
 def _chars(token: str) -> str:
-    """Returns the characters that a character or an escape matches."""
     if token[0] != "\\":
         return token
     if token[1].isalnum() and token[1] not in _ESCAPES:

@@ -101,7 +101,6 @@ class _Maker:
         return None
 
     def _resolved(self, schema: Any, depth: int) -> Any:
-        """Resolves references and combinations, choosing one alternative of each."""
         for _ in range(MAX_DEPTH):
             self._num_nodes += 1
             if self._num_nodes > MAX_NODES:
@@ -127,7 +126,6 @@ class _Maker:
         return {"type": "null"}  # circular references, or far too many
 
     def _target(self, reference: str) -> Any:
-        """Finds the target of a `#/...` pointer, or an empty schema."""
         if not reference.startswith("#"):
             return {}
         target = self._root
@@ -231,7 +229,6 @@ class _Maker:
         return value
 
     def _varied(self, schema: Any, number: int, depth: int) -> Any:
-        """Generates another value for a schema whose first values are used up."""
         resolved = self._resolved(schema, depth)
         kind = self._kind(resolved, "", depth, True) if isinstance(resolved, dict) else "string"
         if kind == "boolean":
@@ -273,7 +270,6 @@ class _Maker:
 def _bounds(
     schema: dict[str, Any], whole: bool
 ) -> tuple[Fraction | None, Fraction | None, Fraction]:
-    """Returns the least and the greatest value, if bounded, and a step between allowed ones."""
     lows, highs = (
         [Fraction(str(schema[key])) for key in keywords if key in schema]
         for keywords in (_LOWS, _HIGHS)

@@ -87,7 +87,6 @@ def _wanted_calls(prompt: str, tools: list[Tool]) -> list[tuple[Tool, int, str |
 
 
 def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
-    """Finds the tools that the text names, in its order."""
     found = []
     for tool in tools:
         if tool.name not in text:
@@ -155,7 +154,6 @@ def _fit(words: set[str], tool: Tool) -> int:
 
 
 def _options(tool: Tool) -> frozenset[str]:
-    """Collects the enum options of the tool's properties, in lower case."""
     enums = [schema.get("enum") for schema in _properties(tool).values()]
     options = [option for enum in enums if isinstance(enum, list) for option in enum]
     return frozenset(option.lower() for option in options if isinstance(option, str))

@@ -104,7 +104,6 @@ class SimulatedBackend:
         return generation
 
     def _playback(self, request: GenerateRequest) -> Playback:
-        """Runs the script and cuts its output to all limits."""
         room = self.info.window_tokens - request.num_prompt_tokens
         limit = max(1, min(request.max_output_tokens, self.info.max_output_tokens, room))
         bounded = request

@@ -152,7 +152,6 @@ class UpstreamBackend:
             await self._probe.close()
 
     async def _keep(self) -> None:
-        """Probes the server and closes idle connections until cancelled."""
         was_alive: bool | None = None
         while True:
             self._wakes.clear()
@@ -209,7 +208,6 @@ class UpstreamGeneration:
         self.pump.cancel()
 
     async def _run(self) -> None:
-        """Sends the request, with retries."""
         try:
             while True:
                 failure = await self._attempt()
@@ -324,7 +322,6 @@ class UpstreamGeneration:
     # -- its patience ----------------------------------------------------------------------
 
     def _patience_us(self, now_us: int) -> float:
-        """Returns how much longer to wait for the next event."""
         options = self._backend.options
         until_us = self._started_us + options.first_token_timeout_s * 1e6
         if self.has_tokens:
@@ -351,7 +348,6 @@ class UpstreamGeneration:
 
 
 def _key_headers(options: UpstreamOptions) -> dict[str, str]:
-    """Returns the headers that carry the key, which only the environment holds."""
     if options.key_env is None:
         return {}
     key = os.environ.get(options.key_env, "").strip()

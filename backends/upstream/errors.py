@@ -166,7 +166,6 @@ def _is_too_long(wire: WireError) -> bool:
 
 
 def _status_of(wire: WireError) -> int:
-    """Returns the HTTP status that fits an error without one."""
     if isinstance(wire.code, int) and 300 <= wire.code < 600:
         return wire.code  # llama.cpp, vLLM
     if wire.code == "rate_limit_exceeded":

@@ -22,8 +22,6 @@ class TooMuchError(Exception):
 
 
 class _WrappedInput(msgspec.Struct, frozen=True):
-    """Is the arguments of a custom tool that was offered as a function."""
-
     input: str
 
 

@@ -275,5 +275,4 @@ def _sampling(request: GenerateRequest) -> dict[str, Any]:
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    """Drops the fields without a value."""
     return {name: value for name, value in fields.items() if value is not None}

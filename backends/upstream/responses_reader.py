@@ -240,7 +240,6 @@ class ResponsesReader(Reader):
             self._items.add(key, finder.rest())
 
     def _take_terminal(self, event: Event) -> FinishReason:
-        """Reads a terminal event's usage and finish reason."""
         response = event.response
         if response is None:
             raise broken(self._backend, f"the upstream sent {event.type} without a response")

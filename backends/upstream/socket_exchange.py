@@ -162,8 +162,6 @@ class SocketTransport:
 
 
 class _Socket:
-    """Is one connection with its streams."""
-
     def __init__(self, backend: str, options: UpstreamOptions, connection: QuickConnection) -> None:
         self.backend = backend
         self._options = options
@@ -372,7 +370,6 @@ class _Stream:
             self._done.set_exception(failure)
 
     def _pass_over(self, events: list[Event], is_last: bool) -> None:
-        """Reads the events of an abandoned response."""
         if is_last:
             self.abandoned = False
             self.socket.release(self)

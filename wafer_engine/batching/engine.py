@@ -231,7 +231,6 @@ class Engine:
                 self._report(sequence, at_us, finished=True)
 
     def _cut_run(self) -> None:
-        """Ends the run with the step under way: the batch is about to change."""
         if self._run is not None:
             self._run_steps = min(self._run_steps, self._run_done + 1)
             self._run_end_us = self._step_end_us

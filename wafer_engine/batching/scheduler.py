@@ -181,7 +181,6 @@ class Scheduler:
         return chunks
 
     def _admit_first(self) -> bool:
-        """Admits the first waiting sequence if there is room."""
         if len(self.running) >= self.limits.max_num_seqs:
             return False
         sequence = next(iter(self.waiting.values()))

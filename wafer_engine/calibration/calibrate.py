@@ -93,7 +93,6 @@ def _fit_group(generation: str, group: str, rows: Sequence[Row]) -> msgspec.Stru
 
 
 def _errors(constants: WaferConstants, rows: Sequence[Row]) -> Vector:
-    """Returns the log errors of rows of one generation under its constants."""
     is_older = constants.generation == "WSE-2"
     predictor = WaferRows(wse2=constants) if is_older else WaferRows(wse3=constants)
     return row_errors(predictor.predict, rows)

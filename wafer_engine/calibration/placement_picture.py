@@ -86,7 +86,6 @@ def _size(placement: Placement) -> tuple[float, float]:
 
 
 def _origin(number: int, placement: Placement) -> tuple[float, float]:
-    """Returns the left and the top of a wafer, counted from 0, in pixels."""
     row, column = divmod(number, min(_COLUMNS, placement.num_wafers))
     wafer = placement.wafer
     return (
@@ -121,7 +120,6 @@ def _title(placement: Placement) -> str:
 
 
 def _region(region: Region, placement: Placement) -> list[str]:
-    """Draws a region's boxes, its name and, as a tooltip, its bytes."""
     left, top, width, height = _frame(region, placement)
     note = (
         f"{region.part.name}: {region.width} x {region.height} PEs, "

@@ -164,7 +164,6 @@ class WaferRows:
         return cost.tokens_per_s(prompt + output / 2, num_seqs)
 
     def _service_ttft(self, row: Row) -> float:
-        """Predicts a prompt's prefill beside the other users' decoding."""
         if not row.get("input_len"):
             raise NotModelledError("no prompt length is given")
         tokens = int(number(row, "input_len"))
@@ -208,7 +207,6 @@ def _why_not(row: Row) -> str:
 
 
 def _sides(row: Row, count: int) -> list[int]:
-    """Reads the sides of the square grids that a row names, in order."""
     sides = _grid_sides(row)
     if len(sides) < count:
         raise NotModelledError("the grid is not stated")
@@ -229,7 +227,6 @@ def _service_lengths(row: Row) -> tuple[float, float]:
 
 
 def _precision(row: Row) -> tuple[str, float | None]:
-    """Reads a row's precision, and the width of its weights if known."""
     precision = row.get("precision") or "fp16"
     return precision, _WEIGHT_BITS.get(precision.split("/")[0].lower())
 

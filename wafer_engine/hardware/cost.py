@@ -165,7 +165,6 @@ class WaferCost:
         )
 
     def _derive_times(self) -> None:
-        """Derives the affine pieces of a pass, all in microseconds."""
         model, fit, wafer = self.model, self._fit, self.wafer
         layer_cores = min(self.num_wafers * wafer.num_cores / model.num_layers, wafer.num_cores)
         region_side = math.sqrt(layer_cores)

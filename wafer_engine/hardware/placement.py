@@ -139,7 +139,6 @@ def _place_on(
     num_wafers: int,
     kv_tokens: int,
 ) -> Placement:
-    """Places the parts on so many wafers; raises as `place` does."""
     usable = _usable_bytes(wafer, wafer.fabric_width * wafer.fabric_height)
     cuts = list(itertools.pairwise(_balanced_cuts(needs, num_wafers)))
     excess = max(sum(needs[first:last]) - usable for first, last in cuts)
@@ -251,7 +250,6 @@ def _region_tokens(region: Region, wafer: WaferSpec) -> int:
 def _tile_wafer(
     group: Sequence[ModelPart], number: int, wafer: WaferSpec, kv_tokens: int
 ) -> list[Region]:
-    """Cuts one wafer into near-square rectangles, with areas in proportion to their contents."""
     needs = [part.weight_bytes + part.kv_bytes_per_token * kv_tokens for part in group]
     cuts = list(itertools.pairwise(_balanced_cuts(needs, _strip_count(len(group), wafer))))
     heights = _shares([sum(needs[first:last]) for first, last in cuts], wafer.fabric_height)

@@ -82,7 +82,6 @@ def _layer(
 
 
 def _norm(mesh: Mesh, hidden: Array, gain: Array, shape: TransformerShape) -> Array:
-    """Applies the RMS norm to every token: one allreduce of one number each."""
     total = mesh.allreduce((hidden**2).sum(axis=-1), along="columns")
     scale = 1.0 / np.sqrt(total / shape.hidden + shape.norm_epsilon)
     return np.asarray(hidden * scale[:, None, :, None] * mesh.cut_vector(gain)[None, :, None, :])
@@ -99,7 +98,6 @@ def _heads(
 
 
 def _attend(mesh: Mesh, query: Array, key: Array, value: Array, layout: _Layout) -> Array:
-    """Attends from all tokens to those before them; returns tiles of all heads' dimensions."""
     group = layout.shape.num_heads // layout.shape.num_kv_heads
     # As the measured code: no gain from grouped heads. Its product takes K as it lies; here the
     # tiles are turned first, which moves as much.

@@ -126,7 +126,6 @@ def _fit_set(name: str, engine: EngineConstants, fit: FitPlan, rows: Sequence[Ro
 
 
 def _start(fit: FitPlan) -> tuple[GpuConstants, dict[str, float]]:
-    """Returns a set's stated constants, and the initial values of the free ones."""
     blank = GpuConstants(gpus=fit.gpus, compute=0.55, layer_us=LAYER_US, moe=bool(fit.moe))
     first_guess = {name: FIRST_GUESS[name] for name in fit.free}
     return msgspec.structs.replace(blank, **fit.stated), first_guess

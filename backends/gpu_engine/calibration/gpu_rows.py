@@ -157,7 +157,6 @@ class GpuRows:
         return _per_gpu(row, tokens_per_s)
 
     def _bounded_cost(self, row: Row, tokens: float) -> GpuCost:
-        """Makes the row's cost model, if one sequence of `tokens` fits its KV cache."""
         cost = self.cost(row)
         _check_kv(1, tokens, cost.limits.kv_capacity_tokens)
         return cost
@@ -215,7 +214,6 @@ class GpuRows:
         return _metric_of(row, times)
 
     def _poisson(self, row: Row) -> float:
-        """Predicts requests of one length at Poisson arrival times."""
         prompt, output = _lengths(row)
         rate = re.fullmatch(r"qps=(inf|[\d.]+)", row["batch_or_concurrency"])
         if rate is None:

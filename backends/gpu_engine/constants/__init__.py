@@ -45,7 +45,7 @@ class EngineConstants(msgspec.Struct, frozen=True, kw_only=True):
     sets: tuple[GpuConstants, ...]
 
     def for_gpu(self, gpu: str, moe: bool = False) -> GpuConstants:
-        """Returns the set fitted on a GPU, or the one for any; experts models prefer their own.
+        """Returns the set fitted on a GPU, or the one for any; MoE models prefer their own.
 
         Raises:
             ValueError: This engine version was not fitted on that GPU.
