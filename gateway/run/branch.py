@@ -1,4 +1,4 @@
-"""The generations of a run: what part each does, what it pushes, what it used, and its end.
+"""The generations of a run: each one's part, tokens, usage and end.
 
 An edge: it calls other edges.
 """
@@ -18,7 +18,7 @@ from router.strategies.subtasks import Subtask
 
 
 class Listener(Protocol):
-    """What runs the branch; exceptions of the first two go to the third."""
+    """The run of a branch; exceptions of `on_delta` and `on_finish` go to `break_off`."""
 
     def on_delta(self, branch: "Branch", delta: Delta) -> None: ...
 
@@ -28,7 +28,7 @@ class Listener(Protocol):
 
 
 class TokenTimes(msgspec.Struct):
-    """When a branch's tokens came, by its engine's time; and when the client saw the first."""
+    """The times of a branch's first and last token, by its engine's clock."""
 
     first_at_us: int
     last_at_us: int
@@ -37,7 +37,7 @@ class TokenTimes(msgspec.Struct):
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """One generation of a run, and its sink."""
+    """One generation of a run, which takes its backend's deltas."""
 
     run: Listener
     number: int
@@ -60,7 +60,7 @@ class Branch:
     def push(self, delta: Delta) -> None:
         try:
             self.run.on_delta(self, delta)
-        except Exception as error:  # a fault in one response must not reach its engine
+        except Exception as error:  # must not reach the engine
             self.run.break_off(error)
 
     def finish(self, finish: Finish) -> None:
@@ -70,17 +70,17 @@ class Branch:
             self.run.break_off(error)
 
     def fail(self, error: BackendError, at_us: int) -> None:
-        """End it: its backend does not take it, or the pools."""
+        """Ends it with an error of its backend or of the pools."""
         self.finish(Finish(FinishReason.ERROR, NO_USAGE, at_us, error))
 
     def cancel(self) -> None:
-        """Stop the generation now; harmless once it is over."""
+        """Cancels the generation; harmless once it is over."""
         if self.usage is None:
             self.cancelled = True
             self.over(Usage() if self.generation is None else self.generation.cancel())
 
     def over(self, usage: Usage) -> None:
-        """Note that it will use no more than this, and settle its own reservation."""
+        """Notes its final usage, and settles its own reservation."""
         self.usage = usage
         if self.settle is not None:
             self.settle(usage)
@@ -88,14 +88,14 @@ class Branch:
             self.pending.withdraw()
 
     def usage_so_far(self) -> Usage:
-        """What it has used; the cached part is known once it has ended."""
+        """Returns its usage so far; the cached part is known once it has ended."""
         return self.usage or Usage(
             num_input_tokens=self.num_prompt_tokens, num_output_tokens=self.num_streamed_tokens
         )
 
     @property
     def tpot_us(self) -> float | None:
-        """Mean time between its tokens; None with fewer than two."""
+        """Returns the mean time between its tokens; None with fewer than two."""
         num_tokens = 0 if self.usage is None else self.usage.num_output_tokens
         if self.times is None or num_tokens < 2:
             return None
@@ -103,7 +103,7 @@ class Branch:
 
     @property
     def waits(self) -> bool:
-        """Whether its own reservation is neither granted nor refused yet."""
+        """Says whether its own reservation is still pending."""
         return self.own_reservation and self.settle is None and self.usage is None
 
     @property
@@ -116,28 +116,28 @@ class Branch:
 
 
 class Branches(dict[int, Branch]):
-    """All branches of a run by their numbers, in the order they started."""
+    """The branches of a run by number, in the order they started."""
 
     def __init__(self, backends: Sequence[str]) -> None:
         super().__init__()
-        self.backends = list(backends)  # of the route, as failovers have left them
-        self._used: Mapping[str, Usage] | None = None  # once nothing is added to it
+        self.backends = list(backends)  # of the route, after failovers
+        self._used: Mapping[str, Usage] | None = None  # once it is final
 
     def cancel(self) -> None:
-        """Stop all of them for good; harmless when repeated."""
+        """Cancels all branches; harmless when repeated."""
         for branch in self.values():
             branch.cancel()
         self._used = self.usage_by_backend()
 
     def usages(self) -> list[Usage]:
-        """What was used, by backend index; whole after `cancel`."""
+        """Returns the usage by backend index; complete after `cancel`."""
         totals = [NO_USAGE] * len(self.backends)
         for branch in self.values():
             totals[branch.backend_index] += branch.usage or NO_USAGE
         return totals
 
     def own_usages(self) -> list[Usage]:
-        """What was used so far of the task's own reservation, by backend index."""
+        """Returns the usage so far of the task's own reservation, by backend index."""
         totals = [NO_USAGE] * len(self.backends)
         for branch in self.values():
             if not branch.own_reservation:
@@ -145,7 +145,7 @@ class Branches(dict[int, Branch]):
         return totals
 
     def usage_by_backend(self) -> Mapping[str, Usage]:
-        """What was used, by name: of the route's backends, and of those that they replaced."""
+        """Returns the usage by backend, those that failed over included."""
         if self._used is not None:
             return self._used
         used = dict.fromkeys(self.backends, NO_USAGE)
@@ -154,7 +154,7 @@ class Branches(dict[int, Branch]):
         return used
 
     def timings(self) -> Iterator[tuple[str, int, float]]:
-        """Backend, time to its first token and mean time between the others, of whole answers."""
+        """Yields backend, TTFT and TPOT of each finished generation."""
         for branch in self.values():
             tpot_us = branch.tpot_us
             if branch.state == "finished" and branch.times is not None and tpot_us is not None:
@@ -162,7 +162,7 @@ class Branches(dict[int, Branch]):
                 yield branch.backend, ttft_us, tpot_us
 
     def generations(self) -> tuple[RoutedGeneration, ...]:
-        """What became of each branch, in the order they began."""
+        """Returns the state of each branch, for `routing`."""
         return tuple(
             RoutedGeneration(
                 branch.backend,
@@ -174,16 +174,16 @@ class Branches(dict[int, Branch]):
         )
 
     def wasted(self) -> Iterator[tuple[int, Usage]]:
-        """Backend index and usage of each branch that gave way to another.
+        """Yields backend index and usage of each branch that lost, except sub-tasks.
 
-        Not of sub-tasks: those give way to what their client says, and stay in the context.
+        A sub-task was redirected by its client, and its text stays in the context.
         """
         for branch in self.values():
             if branch.gives_way and not isinstance(branch.part, Subtask):
                 yield branch.backend_index, branch.usage or Usage()
 
     def variations(self) -> RoutedVariations:
-        """How many variations were started, and how many came to their end."""
+        """Counts the variations that started and finished."""
         rows = [branch for branch in self.values() if isinstance(branch.part, Vary)]
         whole = sum(branch.state == "finished" for branch in rows)
         return RoutedVariations(len(rows), whole)

@@ -1,4 +1,4 @@
-"""Starts the branches of a run, and again where a backend failed before its first token.
+"""Starts the branches of a run, and fails over before their first token.
 
 An edge: it calls other edges.
 """
@@ -25,7 +25,7 @@ class Failover(msgspec.Struct, frozen=True):
 
 
 class BranchStarter:
-    """See the module. It holds no run, so that a run that is over is freed at once."""
+    """Starts branches. It has no reference to the run, which would be a cycle."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class BranchStarter:
         self._failed: set[str] = set()
 
     def prepare(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
-        """Take the task's whole request, and the backends that are there for it."""
+        """Sets the backends, and the task's whole request."""
         self._backends = backends
         self._request = request
 
     def start(self, branch: Branch) -> None:
-        """Start it now, or once it has its own reservation; a refusal is its finish."""
+        """Starts a branch now, or once it has its own reservation; a refusal finishes it."""
         request = self._request_of(branch)
         if branch.own_reservation:
             self._reserve(branch, request)
@@ -55,7 +55,7 @@ class BranchStarter:
             self._generate(branch, request)
 
     def replacement(self, branch: Branch, error: BackendError) -> Failover | None:
-        """Which backend may do the branch instead of the one that failed."""
+        """Finds a backend to replace the one that failed; None if there is none."""
         never_started = branch.own_reservation and branch.settle is None  # the pools refused
         if never_started or branch.backend_index >= len(self._spares):
             return None
@@ -70,7 +70,7 @@ class BranchStarter:
         return None if name is None else Failover(name, error)
 
     def start_again(self, branch: Branch, backend: str) -> None:
-        """Start it on another backend; what the failed one used is not charged."""
+        """Restarts a branch on another backend; the failed one's usage is not charged."""
         branch.backend = backend
         branch.generation = None
         branch.started_us = self._clock_us()
@@ -89,7 +89,7 @@ class BranchStarter:
             branch.fail(error, self._clock_us())
 
     def _reserve(self, branch: Branch, request: GenerateRequest) -> None:
-        """Start it once it has its own reservation; the rest of the response goes on meanwhile."""
+        """Starts a branch once it has its own reservation."""
         assert self._reservations is not None
 
         def granted(settle: Settle) -> None:
@@ -109,7 +109,7 @@ class BranchStarter:
                 branch.fail(reason, self._clock_us())
 
         num_output_tokens = request.max_output_tokens
-        if not isinstance(branch.part, Subtask):  # of a sub-task's length nothing is known
+        if not isinstance(branch.part, Subtask):  # a sub-task's length is unknown
             num_output_tokens = min(num_output_tokens, self._expected_output_tokens)
         branch.pending = self._reservations.take(
             request.id,

@@ -1,4 +1,4 @@
-"""What the client of a run has seen: which engine's token first, whose words last.
+"""Tracks what the client of a run has seen: whose token came first, and whose last.
 
 An edge: it calls other edges.
 """
@@ -11,7 +11,7 @@ from router.strategies.actions import Forward
 
 
 class ClientView:
-    """See the module. Deltas of a machine that changes none go past it, but for the first."""
+    """Shows forwarded deltas; a transparent machine's bypass it, except the first."""
 
     def __init__(
         self, branches: Branches, writer: ResponseWriter, clock_us: Callable[[], int]
@@ -19,7 +19,7 @@ class ClientView:
         self._branches = branches
         self._writer = writer
         self._clock_us = clock_us
-        self.shows_commentary = True  # else it is kept, and shown only where nothing else comes
+        self.shows_commentary = True  # else kept, for when nothing else comes
         self._hidden: list[Forward] = []
         self._speaker: Branch | None = None  # whose item is open
         self._has_text = False
@@ -28,17 +28,17 @@ class ClientView:
 
     @property
     def answered_by(self) -> str:
-        """The backend whose words came last: the answer's."""
+        """Returns the backend of the answer: whose text came last."""
         return self._answered_by or self._branches.backends[-1]
 
     def see_first(self, branch: Branch) -> None:
-        """The client gets its first token, from this branch."""
+        """Notes that the client got its first token, from this branch."""
         self.first_branch = branch
         if branch.times is not None:
             branch.times.seen_us = self._clock_us()
 
     def forward(self, forward: Forward) -> None:
-        """Show what a machine forwards, or keep it."""
+        """Writes a forwarded delta, or keeps it hidden."""
         if forward.phase == "commentary" and not self.shows_commentary:
             self._hidden.append(forward)
             return
@@ -51,13 +51,13 @@ class ClientView:
         self._writer.push(forward.delta, forward.phase)
 
     def end_item_of(self, branch: Branch) -> None:
-        """Close the open item if it is a branch's that says no more."""
+        """Closes the open item if it is this branch's, which has ended."""
         if self._speaker is branch:
             self._speaker = None
             self._writer.end_item()
 
     def show_hidden(self) -> None:
-        """Show one draft as the answer, where the answer that was to improve it never came."""
+        """Shows a finished draft as the answer, if no answer came."""
         if self._has_text:
             return
         self.shows_commentary = True
@@ -68,5 +68,5 @@ class ClientView:
                 self.forward(Forward(hidden.delta, "final_answer", hidden.branch))
 
     def release(self) -> None:
-        """Drop the branches, which hold their run."""
+        """Drops the branches, which refer to their run."""
         self.first_branch = self._speaker = None

@@ -1,8 +1,7 @@
-"""Run a strategy: start the generations it wants, merge what they push, cancel losers.
+"""Runs a strategy: starts its generations, merges their deltas, cancels losers.
 
-The token path: a backend's push runs through here into the response writer in one synchronous
-call, with no await, queue or task between. What to do is the strategy's decision; its timer, and
-nothing else, is kept here.
+On the token path, a backend's push goes through here into the response writer in one synchronous
+call, without await, queue or task. The strategy decides what to do; its timer is kept here.
 
 An edge: it uses the event loop.
 """
@@ -27,18 +26,18 @@ from router.strategies.part_requests import shows_commentary
 from router.strategies.single import Single
 from router.strategies.subtasks import Delegation
 
-MAX_EXPECTED_TOKENS = 1 << 30  # where nothing is expected: what may be generated
+MAX_EXPECTED_TOKENS = 1 << 30  # for no expectation
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """How a run ended: `finish` is None where it was stopped from outside."""
+    """The end of a run; `finish` is None if it was stopped from outside."""
 
     finish: Finish | None
     errors: tuple[BackendError, ...] = ()
 
 
 class Run:
-    """One task's generations. `ended` resolves once; `close` may be called at any time."""
+    """Runs one task's generations. `ended` resolves once; `close` may come at any time."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class Run:
         reservations: SideReservations | None = None,
         expected_output_tokens: int = MAX_EXPECTED_TOKENS,
     ) -> None:
-        """`reservations`: for branches that the task's own reservation is not for."""
+        """Takes `reservations` for branches outside the task's own reservation."""
         self._chosen = chosen
         self._writer = writer
         self._clock_us = clock_us
@@ -60,8 +59,8 @@ class Run:
         self.failovers: list[Failover] = []
         self.on_failover: Callable[[], None] | None = None
         self.on_delegations: Callable[[], None] | None = None  # when one changes its state
-        # Called with a backend index once the task's own reservation holds more there than any
-        # branch will need, while others go on.
+        # Called with a backend index once no branch needs the task's own reservation there,
+        # while others go on.
         self.on_group_done: Callable[[int], None] | None = None
         self._groups_done: set[int] = set()
         self._machine: Machine = Single()
@@ -69,16 +68,16 @@ class Run:
         self._delegation_states: list[str] = []  # as last reported
         self._task_id = ""
         self._num_acting = 0  # depth: a backend that refuses is a finish within a start
-        self._one_over = False  # a branch, since the last look
+        self._one_over = False  # whether a branch ended since the last check
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._silences: tuple[BackendError, ...] = ()  # of branches that were given up
+        self._silences: tuple[BackendError, ...] = ()  # of branches cancelled for silence
 
     def start(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
-        """Start what the strategy begins with; a backend that refuses counts as failed.
+        """Starts the strategy's first generations; a backend that refuses counts as failed.
 
         Raises:
-            BackendError: None would start.
+            BackendError: No backend would start.
         """
         self._starter.prepare(backends, request)
         self._task_id = request.id
@@ -94,28 +93,28 @@ class Run:
             raise finish.error
 
     def stop(self) -> None:
-        """End from outside: a steer or a cancel. What was pushed so far stays."""
+        """Ends the run for a steer or a cancel; keeps what was pushed so far."""
         self.close()
         if not self.ended.done():
             self.ended.set_result(RunOutcome(None))
 
     def break_off(self, error: Exception) -> None:
-        """End for a fault of ours; whoever waits for the end gets it."""
+        """Ends the run with an internal error, which `ended` raises."""
         self.close()
         if not self.ended.done():
             self.ended.set_exception(error)
 
     def close(self) -> None:
-        """Cancel whatever still generates, at once and synchronously; nothing begins after it."""
+        """Cancels all generations synchronously; none starts afterwards."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self.branches.cancel()
 
     def release(self) -> None:
-        """Drop what holds it and is held by it, once all is known; call it last, after `close`.
+        """Breaks reference cycles, so that it is freed at once; call it last, after `close`.
 
-        So it is freed at once: to find it, the garbage collector took 8 % of a short task's CPU.
+        Otherwise the garbage collector took 8 % of a short task's CPU.
         """
         self.on_failover = self.on_delegations = self.on_group_done = None
         for branch in self.branches.values():
@@ -126,12 +125,12 @@ class Run:
     # -- sub-tasks -------------------------------------------------------------------------
 
     def redirect(self, number: int, items: tuple[ContextItem, ...] | None) -> None:
-        """Steer one sub-task, or cancel it (None); harmless where it does not run."""
+        """Steers one sub-task, or cancels it (None); harmless if it does not run."""
         if isinstance(self._machine, Delegate) and not self._closed:
             self._act(self._machine.redirect(number, items))
 
     def delegations(self) -> tuple[RoutedDelegation, ...]:
-        """The sub-tasks and how they stand; closing the run cancels those under way."""
+        """Returns the sub-tasks' states; closing the run cancels those under way."""
         return tuple(
             RoutedDelegation(
                 f"{self._task_id}-d{each.number}",
@@ -143,7 +142,7 @@ class Run:
 
     @property
     def running_delegations(self) -> frozenset[int]:
-        """The numbers of the sub-tasks that run."""
+        """Returns the numbers of the running sub-tasks."""
         running = (d.number for d in self._delegations if d.state == "running")
         return frozenset() if self._closed else frozenset(running)
 
@@ -164,7 +163,7 @@ class Run:
 
     def on_finish(self, branch: Branch, finish: Finish) -> None:
         if branch.usage is not None:
-            return  # cancelled: what comes too late counts no more
+            return  # cancelled before
         if finish.error is not None and self._fail_over(branch, finish.error):
             return
         branch.over(finish.usage)
@@ -176,7 +175,7 @@ class Run:
                 self.shown.end_item_of(branch)  # others go on
 
     def _fail_over(self, branch: Branch, error: BackendError) -> bool:
-        """Start a branch again elsewhere, if it can be."""
+        """Restarts a branch on another backend, if possible."""
         failover = None if self._closed else self._starter.replacement(branch, error)
         if failover is None:
             return False
@@ -212,7 +211,7 @@ class Run:
             self._release_done_groups()
 
     def _release_done_groups(self) -> None:
-        """Report each group that the task's own reservation holds for nothing any more."""
+        """Reports each group that needs the task's own reservation no more."""
         if self._closed or self.ended.done() or self.on_group_done is None:
             return  # then all of it is released
         own = (branch for branch in self.branches.values() if not branch.own_reservation)

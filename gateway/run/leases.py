@@ -1,9 +1,8 @@
-"""Beside the token path: what a running task holds follows what it uses.
+"""Adjusts the reservations of running tasks to what they use, beside the token path.
 
-Once a second, reservations that streams have outgrown hold more. So the pools know of tokens while
-they flow, not only when an answer ends. No stream is cut for it: what does not fit becomes a debt,
-which the tenant's next task waits for. A task releases a group at once that it needs no more: the
-slot, and the tokens that only a part of its strategy needed.
+Once a second, reservations that streams have outgrown are extended, so that the pools know of
+tokens before a response ends. No stream is stopped for it: the excess becomes a debt, which delays
+the tenant's next task. A group that a task needs no more is released at once, slot and tokens.
 
 An edge: it uses the event loop.
 """
@@ -16,13 +15,13 @@ from router.pools.pools import Reservation, shrunk
 
 
 async def extend_outgrown(gw: Gateway) -> None:
-    """Bring all of them up to date; a call without an answer is repeated the next time."""
+    """Extends all outgrown reservations; a call without a reply is repeated the next time."""
     changing = [live for live in gw.live.values() if _next_change(live) is not None]
     await asyncio.gather(*(bring_up_to_date(gw, live) for live in changing))
 
 
 async def bring_up_to_date(gw: Gateway, live: Live) -> None:
-    """Make one reservation hold what its task needs; one call about it at a time."""
+    """Adjusts one reservation to its task's needs, with one call at a time."""
     if live.is_changing:
         return
     live.is_changing = True
@@ -36,27 +35,27 @@ async def bring_up_to_date(gw: Gateway, live: Live) -> None:
 
 
 async def reap_leases(gw: Gateway) -> None:
-    """Release what crashed gateways held, also of tenants that send no more tasks."""
+    """Releases the reservations of crashed gateways."""
     num_reaped = await gw.pools.reap()
     if num_reaped:
         gw.metrics.counts["lanewise_ratelimit_reaped_total"][()].inc(num_reaped)
 
 
 def _next_change(live: Live) -> Reservation | None:
-    """What to make of a reservation; None: it is as it should be."""
+    """Returns the reservation as it should be; None if it already is."""
     held = live.reservation
     if held.former is not None:
-        return held  # without an answer yet: the same again
+        return held  # the last change had no reply: repeat it
     over = {d.group: live.over[d.group] for d in held.demands if d.group in live.over}
     return shrunk(held, over) if over else outgrown(held, live.used())
 
 
 async def _change(gw: Gateway, live: Live, wanted: Reservation) -> bool:
-    """Whether it became so."""
+    """Applies a change; returns whether it was made."""
     before = live.reservation.demands
     if not wanted.released:
         gw.metrics.extended(before, wanted.demands)
-        live.reservation = wanted  # now: a settlement meanwhile is of what it may have become
+        live.reservation = wanted  # now, since a settlement may come meanwhile
     held = await gw.pools.extend(wanted)
     if gw.live.get(held.id) is not live:
         return False  # settled meanwhile

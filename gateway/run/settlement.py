@@ -1,6 +1,6 @@
-"""Settling: a reservation is released and what was used is charged, exactly once.
+"""Settles a task's reservation exactly once: releases it and charges what was used.
 
-Besides a task's own reservation there are those of parts of it: `side_reservations`.
+`side_reservations` does the same for parts of a task.
 
 An edge: it uses the event loop.
 """
@@ -18,14 +18,13 @@ from router.pools.pools import Reservation
 def start_settlement(
     gw: Gateway, reservation: Reservation, used_tokens: Mapping[BackendGroup, int]
 ) -> "asyncio.Task[None]":
-    """Settle: it is on its way when this returns, and no cancellation reaches it.
+    """Sends a settlement, which no cancellation stops; returns the wait for its reply.
 
-    `used_tokens` are weighted; groups that the reservation does not hold are none of its business.
-    Returns the wait for the answer.
+    `used_tokens` are weighted; groups outside of the reservation are ignored.
     """
     live = gw.live.pop(reservation.id, None)
     held = reservation if live is None else live.reservation
-    # Also groups that are released already: if nobody answered then, the pools know which.
+    # Also groups already released, in case that call had no reply.
     groups = {demand.group for demand in reservation.demands}
     charged = {group: tokens for group, tokens in used_tokens.items() if group in groups}
 
@@ -41,7 +40,7 @@ def start_settlement(
 
 
 class TaskReservation:
-    """What a task itself holds, from its admission on; each group of it is settled once."""
+    """A task's own reservation, each group of which is settled once."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class TaskReservation:
         reservation: Reservation,
         used: Callable[[], Mapping[BackendGroup, int]],
     ) -> None:
-        """`used` says what was used so far, in weighted tokens."""
+        """Registers the reservation; `used` returns the weighted tokens used so far."""
         self._gw = gw
         self._reservation = reservation
         self._used = used
@@ -58,7 +57,7 @@ class TaskReservation:
         gw.live[reservation.id] = Live(reservation, job, used)
 
     def release(self, group: BackendGroup) -> None:
-        """Release the slot and the unused tokens of a group that the task needs no more."""
+        """Releases a group that the task needs no more: its slot and unused tokens."""
         live = self._gw.live.get(self._reservation.id)
         if live is None:
             return
@@ -69,7 +68,7 @@ class TaskReservation:
             self._gw.spawn(bring_up_to_date(self._gw, live))
 
     def settle(self) -> "asyncio.Task[None]":
-        """Release all that is left, and charge what was used; harmless when repeated."""
+        """Releases what is left, and charges what was used; harmless when repeated."""
         if self._settlement is None:
             self._settlement = start_settlement(self._gw, self._reservation, self._used())
         return self._settlement

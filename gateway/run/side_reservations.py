@@ -1,7 +1,7 @@
-"""Reservations for parts of a response: variations, sub-tasks, engines that join or stand in.
+"""Reservations for parts of a response: variations, sub-tasks, engines that join or replace others.
 
-Each part asks the pools for itself while the response goes on. Where they are full and its tenant
-may wait, it stands in the same queue as any task, and counts there as one.
+Each part reserves separately while the response goes on. If the pools are full and the tenant may
+wait, the part waits in the same queue as tasks do, and counts as one.
 
 An edge: it uses the event loop and the log.
 """
@@ -29,36 +29,36 @@ from router.waiting.fair_queue import QueuePosition
 logger = logging.getLogger("lanewise")
 
 
-Settle = Callable[[Usage], None]  # charges what a part used, and releases the rest; call it once
+Settle = Callable[[Usage], None]  # charges usage and releases the rest; call it once
 
 
 class PendingReservation:
-    """A reservation that a part waits for, until it is granted or refused."""
+    """A part's reservation that is neither granted nor refused yet."""
 
-    wants_queue_position = False  # a client hears of its tasks' positions, not of their parts'
+    wants_queue_position = False  # of parts, positions are not reported
 
     def __init__(self) -> None:
         self._on_stop: Callable[[], None] | None = None  # set while it waits in a queue
         self._is_withdrawn = False
 
     def withdraw(self) -> None:
-        """Take it out of the queue, since nobody wants it any more; harmless once it is decided."""
+        """Removes it from the queue; harmless once it is granted or refused."""
         self._is_withdrawn = True
         if self._on_stop is not None:
             self._on_stop()
 
     def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
-        """Parts do not report their positions."""
+        """Does nothing: parts do not report their positions."""
 
     def wait(self, on_stop: Callable[[], None] | None) -> None:
-        """It waits from now on; None: no longer. A withdrawal that came before counts."""
+        """Sets how to stop its wait (None: it waits no longer); a withdrawal takes effect."""
         self._on_stop = on_stop
         if on_stop is not None and self._is_withdrawn:
             on_stop()
 
 
 class SideReservations:
-    """Reservations for parts of one response: each taken before its part starts."""
+    """Makes reservations for the parts of one response, before each starts."""
 
     def __init__(self, gw: Gateway, job: Job, task: Task) -> None:
         self._gw = gw
@@ -75,10 +75,10 @@ class SideReservations:
         granted: Callable[[Settle], None],
         refused: Callable[[ProtocolError], None],
     ) -> PendingReservation:
-        """Ask the pools; this calls exactly one of the last two, later.
+        """Reserves in the background; calls either `granted` or `refused`, later.
 
-        Whoever is granted something settles it, also after the response was cancelled. What is
-        withdrawn while it waits in a queue is refused at once. `used` says what was used so far.
+        A grant must be settled, even after the response was cancelled. Withdrawing a queued
+        reservation refuses it at once. `used` returns the usage so far.
         """
         pending = PendingReservation()
         demand = Demand(group, self._cost(group, expected))
@@ -118,15 +118,15 @@ class SideReservations:
         self._keep(start_settlement(self._gw, reservation, used_tokens))
 
     async def settled(self) -> None:
-        """Wait until nothing is under way; cancelling the wait cancels nothing else."""
+        """Waits until nothing is pending; cancelling the wait cancels nothing else."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
     async def _admitted(self, name: str, pending: PendingReservation, demand: Demand) -> Grant:
-        """What the pools say, now or after waiting.
+        """Reserves, now or after waiting.
 
         Raises:
-            ProtocolError: It was withdrawn, or waited behind others in vain.
+            ProtocolError: It was withdrawn, or its wait timed out.
             PoolsUnavailable: They do not answer.
         """
         gw, tenant, group = self._gw, self._task.tenant, demand.group
@@ -151,7 +151,7 @@ class SideReservations:
         return made.grant
 
     def _refusal(self, group: BackendGroup, grant: Grant) -> ProtocolError:
-        """Count a refusal, and say why the part is left out."""
+        """Counts a refusal, and returns why the part is left out."""
         gw = self._gw
         assert grant.limited_by is not None, "a refused grant names its pool"
         if grant.shed is not None:
@@ -175,10 +175,9 @@ class SideReservations:
 
 
 def part_of(task: Task, name: str, now_us: int) -> Task:
-    """The task that stands in a queue for one of its parts.
+    """Returns the task that waits in a queue for one of its parts.
 
-    The client's deadline is the task's. How long it would wait for its turn counts for the part
-    from when that asks: it may come long after the task.
+    It keeps the client's deadline, but its longest wait counts from now.
     """
     hints = task.hints
     if hints.max_wait_us is not None:

@@ -1,4 +1,4 @@
-"""Drives a socket: one reader, one writer, one asyncio task per running response.
+"""Drives a socket with one reader, one writer and an asyncio task per running response.
 
 An edge: it uses the event loop and the log.
 """
@@ -27,7 +27,7 @@ logger = logging.getLogger("lanewise")
 NORMAL, UNSUPPORTED_DATA, POLICY, TOO_BIG, FAULT, RESTART = 1000, 1003, 1008, 1009, 1011, 1012
 VANISHED = 1006
 
-_OURS = {  # closes that we begin, and what they tell whoever reads the code's reason
+_OURS = {  # close codes that we send, with their reasons
     UNSUPPORTED_DATA: "send JSON in text messages; binary ones are not part of the protocol",
     POLICY: "the API key no longer holds",
     TOO_BIG: "the message is larger than allowed",
@@ -37,7 +37,7 @@ _OURS = {  # closes that we begin, and what they tell whoever reads the code's r
 
 # How long responses may go on after a connection reached its age limit.
 AGE_GRACE_S = 30.0
-# For a client whose key was revoked to take the error that says so; nothing else runs by then.
+# For a client whose key was revoked to receive that error; nothing else runs by then.
 REVOKED_GRACE_S = 5.0
 MAX_BYTES_PER_CHAR = 4  # UTF-8
 
@@ -69,15 +69,15 @@ class Connection:
         )
         self._pumps: set[asyncio.Task[None]] = set()
         self._close_code = NORMAL
-        self._is_holding = False  # the reader waits with a frame in its hand
-        self._fault: Exception | None = None  # of a frame that was taken as it came
+        self._is_holding = False  # the reader waits for room with a frame
+        self._fault: Exception | None = None  # of a frame taken directly
         self._age_error: ProtocolError | None = None  # set once the connection is too old
         self._key_error: ProtocolError | None = None  # set once its key no longer holds
 
     async def serve(self) -> int:
-        """Run until the connection is over; returns the close code.
+        """Runs until the connection is over, and returns the close code.
 
-        Whatever ends it, generation stops at once and every reservation is settled.
+        At the end generation stops at once, and every reservation is settled.
         """
         loop = asyncio.get_running_loop()
         reader = asyncio.ensure_future(self._read())
@@ -102,14 +102,14 @@ class Connection:
         return self._close_code
 
     async def _read(self) -> None:
-        """Take frames in until the client closes, vanishes, or breaks the rules."""
+        """Reads frames until the client closes, disconnects, or breaks the protocol."""
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 self._close_code = message.get("code") or VANISHED
                 return
             self._is_holding = True
-            await self._outbox.room()  # a client that does not read its answers asks nothing more
+            await self._outbox.room()  # no new requests from a client that does not read
             self._is_holding = False
             text = message.get("text")
             if text is None:
@@ -120,11 +120,11 @@ class Connection:
                 return
 
     def _take_now(self, reader: "asyncio.Future[None]", text: str) -> bool:
-        """Take one frame in as it comes, without waking the reader; false if it has to wait."""
+        """Handles a frame without waking the reader; returns false if it has to wait."""
         if self._is_holding or not self._outbox.has_room or reader.done():
             return False
         if len(text) > self._config.max_message_bytes // MAX_BYTES_PER_CHAR:
-            return False  # perhaps too large: then the reader ends the connection
+            return False  # maybe too large: the reader checks
         try:
             self._receive(text)
         except Exception as error:
@@ -133,12 +133,11 @@ class Connection:
         return True
 
     def _stop_reading(self, reader: "asyncio.Future[None]") -> None:
-        """Take nothing more in."""
         self._socket.take_by(None)
         reader.cancel()
 
     def _receive(self, text: str) -> bool:
-        """Take one frame in; false if it is larger than allowed."""
+        """Handles one frame; returns false if it is too large."""
         num_bytes = len(text) if text.isascii() else len(text.encode(errors="replace"))
         if num_bytes > self._config.max_message_bytes:
             error = too_large(self._config.max_message_bytes, num_bytes)
@@ -169,13 +168,13 @@ class Connection:
                 action.job.redirect(action.number, action.items)
 
     async def _run(self, job: Job) -> None:
-        """One response; its end lets the next on its stream begin."""
+        """Runs one response, and then starts the next on its stream."""
         ended: Ended | None = await handle_task(self._gw, job)
         self._session.tenant = self._keys.latest(self._tenant)
         self._act(self._session.ended(job, ended))
 
     async def _write(self, frames: list[bytes]) -> None:
-        # For so long, lest ten thousand that say nothing be looked at every second.
+        # Only during a write, so that the check for stalls skips idle connections.
         self._gw.outboxes[self._outbox] = self._cut
         try:
             await self._socket.write(frames)
@@ -190,7 +189,7 @@ class Connection:
         return True
 
     def _expire(self, reader: "asyncio.Future[None]") -> None:
-        """The connection is too old: say so, and take nothing new."""
+        """Stops reading, since the connection is too old."""
         minutes = self._config.connection_max_age_s / 60
         error = ProtocolError(
             "websocket_connection_limit_reached",
@@ -202,7 +201,7 @@ class Connection:
         self._stop_reading(reader)
 
     def _lose_key(self, reader: "asyncio.Future[None]", error: ProtocolError) -> None:
-        """The key no longer holds: stop what runs, say so, and close at once."""
+        """Cancels all responses and closes, since the key has ended."""
         self._key_error = error
         self._close_code = POLICY
         self._session.close(error)
@@ -211,20 +210,20 @@ class Connection:
         self._stop_reading(reader)
 
     async def _end_jobs(self) -> None:
-        """Stop what runs; after the age limit, let it end within the grace first."""
+        """Cancels all responses; after the age limit, gives them time to end first."""
         if self._pumps and self._age_error is not None and self._key_error is None:
             await asyncio.wait(self._pumps, timeout=AGE_GRACE_S)
         pumps = list(self._pumps)
         for pump in pumps:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
-        self._outbox.flush()  # no text comes after the event that says why the connection ends
+        self._outbox.flush()  # no text may follow the error event
         for error in (self._age_error, self._key_error):
             if error is not None:
                 self._outbox.send(error.event(None))
 
     async def _end_writer(self, writer: "asyncio.Future[None]") -> None:
-        """Write what is queued where someone still reads it, then close."""
+        """Writes what is queued, unless the client is gone, then closes."""
         self._outbox.close()
         if self._close_code in _OURS:
             revoked = self._key_error is not None
@@ -238,10 +237,10 @@ class Connection:
             try:
                 await self._socket.close(self._close_code, _OURS[self._close_code])
             except (OSError, RuntimeError):
-                return  # gone already
+                return  # already gone
 
     def _cut(self) -> None:
-        """Its reader stalls: keep-alive pings, which wait in the same buffer, would not notice."""
+        """Aborts a stalled connection; its pings wait in the same full buffer."""
         self._close_code = POLICY
         self._socket.abort()  # the reader then sees a disconnect
 

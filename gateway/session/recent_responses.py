@@ -8,15 +8,15 @@ from backends.contract import ContextItem
 from gateway.wire.steering import Steer
 from gateway.wire.stored_response import Lineage
 
-# Ours; the protocol promises only the latest of each stream. At least one more than the streams
-# a connection may have (32 named and the default), so that each stream's latest always stays.
+# Ours; the protocol promises only the latest of each stream. It must exceed the streams of a
+# connection (32 named and the default), so that each stream's latest always stays.
 MAX_REMEMBERED = 64
-# Ours. Contexts share their items, and each is counted whole: the bound is kept with room to spare.
+# Ours. Shared items are counted in each context, so the memory in use is less.
 MAX_REMEMBERED_BYTES = 256 << 20
 
 
 class Remembered(msgspec.Struct):
-    """A finished response as a parent; contexts share their items, so a fork costs one tuple."""
+    """A finished response that can be continued; contexts share their items."""
 
     stream_id: str | None
     items: tuple[ContextItem, ...]
@@ -39,7 +39,7 @@ class RecentResponses:
         self._latest: dict[str | None, str] = {}
 
     def remember(self, response_id: str, response: Remembered) -> None:
-        """Keep it; the oldest that is not its stream's latest makes room, then the oldest."""
+        """Keeps a response; evicts the oldest, preferably not its stream's latest."""
         self._responses[response_id] = response
         self._latest[response.stream_id] = response_id
         self._num_bytes += response.num_bytes
@@ -53,11 +53,11 @@ class RecentResponses:
             self._drop(oldest)
 
     def get(self, response_id: str) -> Remembered | None:
-        """Find the response, if it is still remembered."""
+        """Returns a response, or None if it is not remembered."""
         return self._responses.get(response_id)
 
     def forget(self, response_id: str, *, only_from: str | None) -> None:
-        """Drop it, if that stream produced it."""
+        """Drops a response, if that stream produced it."""
         response = self._responses.get(response_id)
         if response is not None and response.stream_id == only_from:
             self._drop(response_id)

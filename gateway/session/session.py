@@ -1,7 +1,7 @@
-"""Decides for one connection, a state machine: streams, their order, limits, and what it remembers.
+"""One connection as a state machine: its streams, their order, limits and recent responses.
 
-The edge feeds it decoded events and the ends of jobs; it answers with actions. It knows neither
-sockets nor clocks. Limits are those of the Responses WebSocket guide unless a comment says ours.
+The edge passes in decoded events and the ends of jobs; it returns actions, and does no I/O. Limits
+are those of the Responses WebSocket guide unless a comment says ours.
 """
 
 from collections import deque
@@ -39,20 +39,20 @@ BYTES_PER_TOKEN = 4  # about; backends.tokenizer
 
 
 class StartJob(msgspec.Struct, frozen=True):
-    """Run this job now."""
+    """Tells the edge to run a job."""
 
     job: Job
 
 
 class StopJob(msgspec.Struct, frozen=True):
-    """End this job at its next token."""
+    """Tells the edge to stop a job at its next token."""
 
     job: Job
     reason: StopReason
 
 
 class RedirectJob(msgspec.Struct, frozen=True):
-    """Steer one sub-task of this job, or cancel it (None)."""
+    """Tells the edge to steer one sub-task of a job, or to cancel it (None)."""
 
     job: Job
     number: int
@@ -90,8 +90,7 @@ class _Stream(msgspec.Struct, eq=False):
 
 
 class Session:
-    """See the module. `send` takes finished frames, in order; `hold` those that may wait for the
-    next one. `new_id` makes unique hex ids."""
+    """Handles one connection's events. `send` takes frames in order, `hold` those that may wait."""
 
     def __init__(
         self,
@@ -118,11 +117,11 @@ class Session:
 
     @property
     def jobs(self) -> list[Job]:
-        """The jobs under way."""
+        """Returns the running jobs."""
         return [active.job for active in self._active.values()]
 
     def close(self, error: ProtocolError) -> None:
-        """Begin nothing more; what waits is answered with that error, what runs may end."""
+        """Refuses waiting requests with the error, and starts no more; running ones may end."""
         self._closing = error
         for stream in self._streams.values():
             for _ in stream.waiting:
@@ -133,7 +132,7 @@ class Session:
     # -- events in ---------------------------------------------------------------------------
 
     def receive(self, event: ClientEvent, num_bytes: int, now_us: int) -> list[Action]:
-        """Take one client event; what cannot be done is answered, and nothing else is touched."""
+        """Handles one client event, and returns what to do."""
         if isinstance(event, ResponseCreate):
             return self._create(event, num_bytes, now_us)
         if isinstance(event, ResponseSteer):
@@ -153,7 +152,7 @@ class Session:
         return []
 
     def reject(self, bad: BadFrameError) -> None:
-        """Answer a frame that could not be decoded."""
+        """Sends the error for a frame that could not be decoded."""
         if bad.frame.get("type") == "response.steer":
             target = bad.frame.get("previous_response_id")
             message = (
@@ -189,7 +188,7 @@ class Session:
         if stream.active is None and len(stream.waiting) == 1:
             self._ready.append(stream)
         if stream.active is not None and not stream.active.job.parsed.generate:
-            return [StopJob(stream.active.job, "awaited")]  # the turn it prepares for has come
+            return [StopJob(stream.active.job, "awaited")]  # its turn has come
         return self._start_ready()
 
     def _open_stream(self, stream_id: str | None) -> _Stream:
@@ -229,7 +228,7 @@ class Session:
         return []
 
     def _subtask(self, subtask_id: str) -> tuple[_Active, int] | None:
-        """The response whose sub-task of that id is running, and the sub-task's number."""
+        """Finds the response and the number of a running sub-task."""
         response_id, _, number = subtask_id.rpartition("-d")
         active = self._active.get(response_id)
         if active is None or not number.isdecimal() or len(number) > 4:
@@ -266,7 +265,7 @@ class Session:
         active.steers.append(steer)
         active.writer.send_about("response.steer.accepted", steer.fields())
         if active.writer.has_calls or active.job.parsed.tool_choice.mode == "required":
-            return []  # half a call is none: it ends by itself, and the client answers its calls
+            return []  # calls must be complete: steers apply after their outputs
         return [StopJob(active.job, "steered")]
 
     def _not_steerable(self, target: Any) -> ProtocolError:
@@ -277,7 +276,7 @@ class Session:
         return ProtocolError("response_not_found", message)
 
     def _refuse_steer(self, target: Any, value: Any, error: ProtocolError) -> None:
-        """Answer a steer that was not accepted: as an event of its target while that runs."""
+        """Refuses a steer, in an event of its target while that runs."""
         response_id = target if isinstance(target, str) else ""
         fields = failed_fields(error, response_id, value)
         active = self._active.get(response_id)
@@ -289,7 +288,7 @@ class Session:
         self._send(steer_failed(fields, stream_id))
 
     def _settle_steers(self, active: _Active, ended: Ended | None) -> _Active | None:
-        """What becomes of the steers of a response that ended: its successor, or their failure."""
+        """Starts the successor of a steered response that ended, or fails its steers."""
         if not active.steers:
             return None
         if ended is None or ended.ending.status in ("failed", "cancelled"):
@@ -312,7 +311,7 @@ class Session:
         return self._successor(active, ended)
 
     def _successor(self, active: _Active, ended: Ended) -> _Active:
-        """The response that goes on where a steered one stopped, with all of its settings."""
+        """Starts the response that continues a steered one, with its settings."""
         parsed = active.job.parsed
         items = tuple(item for steer in active.steers for item in steer.items)
         successor = msgspec.structs.replace(
@@ -325,7 +324,7 @@ class Session:
         stream, parent = self._streams[active.job.stream_id], _remembered(active, ended)
         started = self._activate(stream, successor, active.steers[0].arrived_us, parent)
         started.follows = active
-        active.follows = None  # a long chain of them must not keep its beginning
+        active.follows = None  # frees the beginning of a long chain
         return started
 
     def _fail_steers(self, active: _Active, message: str) -> None:
@@ -337,9 +336,9 @@ class Session:
     # -- jobs --------------------------------------------------------------------------------
 
     def ended(self, job: Job, ended: Ended | None) -> list[Action]:
-        """A job is over; None: it was refused before it began.
+        """Notes that a job is over, or was refused (None), and continues its stream.
 
-        Its stream goes on: first the successor of a steered response, then what waits there.
+        The successor of a steered response comes first, then the stream's waiting requests.
         """
         active = self._active.pop(job.parsed.id)
         stream = self._streams[job.stream_id]
@@ -351,8 +350,8 @@ class Session:
             if active.parent is not None:
                 active.parent.steers.extend(active.carried)  # they wait for the next attempt
         elif parent is not None:
-            # A continuation that failed takes its parent with it, so that the client starts over
-            # with the whole context; a fork leaves it to the stream it came from.
+            # A failed continuation drops its parent, so that the client resends the whole
+            # context; a fork leaves it to the stream that it came from.
             self._recent.forget(parent, only_from=job.stream_id)
         successor = self._settle_steers(active, ended)
         if successor is not None:
@@ -372,7 +371,7 @@ class Session:
         return actions
 
     def _begin(self, stream: _Stream, waiting: _Waiting) -> _Active:
-        """Bind the parent now: what its stream does next cannot take it away."""
+        """Begins a waiting request; its parent is looked up now, before it can be evicted."""
         parsed = waiting.parsed
         parent_id = parsed.body.previous_response_id
         parent = self._recent.get(parent_id) if parent_id is not None else None
@@ -412,7 +411,7 @@ class Session:
         return active
 
     def _refuse(self, response_id: str, error: ProtocolError) -> None:
-        """Answer a job that could not begin: an error, or the end of the steers behind it."""
+        """Refuses a job that could not begin, or fails the steers that it came from."""
         active = self._active[response_id]
         if active.follows is not None:
             self._fail_steers(active.follows, str(error))

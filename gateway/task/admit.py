@@ -1,4 +1,4 @@
-"""Steps 4 to 6 of a task: classify it, rank its routes, reserve what the first that fits needs.
+"""Steps 4 to 6 of a task: classifies it, ranks its routes, reserves for the first that fits.
 
 An edge: it uses the event loop and the log.
 """
@@ -32,10 +32,10 @@ logger = logging.getLogger("lanewise")
 
 
 async def admit(gw: Gateway, job: Job, loaded: LoadedTask) -> AdmittedTask:
-    """Decide where a task runs and reserve for it, and for its compaction where one is planned.
+    """Decides where a task runs, and reserves for it and its planned compaction.
 
-    Where its tenant may, it waits for its pools; `job` hears of its position, and can end that.
-    The caller settles.
+    It may wait for its pools; `job` then takes its position, and can stop the wait. The caller
+    settles.
 
     Raises:
         ProtocolError: No route is allowed, none fits its pools, or the pools do not answer.
@@ -52,7 +52,7 @@ async def admit(gw: Gateway, job: Job, loaded: LoadedTask) -> AdmittedTask:
 
 
 async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> AdmittedTask:
-    policy = gw.state.policy.for_tenant(task.tenant.id)  # once: a task sees one policy
+    policy = gw.state.policy.for_tenant(task.tenant.id)  # read once per task
     task_class, ranked = rank_task(gw, task, policy)
     asked = demands(task, task_class, ranked, gw.weights)
 
@@ -89,12 +89,14 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
         return admitted
     except Exception as error:
         if made.grant.reservation is not None and not isinstance(error, ProtocolError):
-            gw.spawn(gw.pools.settle(made.grant.reservation, {}))  # a fault of ours holds nothing
+            gw.spawn(
+                gw.pools.settle(made.grant.reservation, {})
+            )  # an internal error must not leave it
         raise
 
 
 def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
-    """What the shadow policy would do with a task: counted, without effect whatever happens."""
+    """Counts what the shadow policy would decide; has no effect on the task."""
     if gw.state.shadow is None:
         return None
     policy = gw.state.shadow.for_tenant(task.tenant.id)
@@ -117,10 +119,10 @@ def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
 
 
 def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple[RankedRoute, ...]]:
-    """The task's class and the routes it may take, best first.
+    """Classifies a task and ranks its routes, best first.
 
     Raises:
-        ProtocolError: There is none.
+        ProtocolError: No route is allowed.
     """
     started_us = gw.clock_us()
     seen = features(task)
@@ -144,10 +146,10 @@ def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple
 def rank_routes(
     policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
 ) -> tuple[RankedRoute, ...]:
-    """The routes that a classified task may take, best first.
+    """Ranks the routes of a classified task, best first.
 
     Raises:
-        ProtocolError: There is none.
+        ProtocolError: No route is allowed.
     """
     ranked = rank(policy, task, task_class, stats)
     if isinstance(ranked, Refusal):
@@ -156,7 +158,7 @@ def rank_routes(
 
 
 def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
-    """A refusal as the client hears of it."""
+    """Makes a refusal's protocol error."""
     return ProtocolError(
         refusal.code,
         refusal.message,
@@ -168,7 +170,7 @@ def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
 
 
 async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> Grant:
-    """One call to the pools. A client that leaves during it leaves nothing reserved."""
+    """Calls the pools once. If cancelled, it releases what was granted."""
     try:
         return await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
     except asyncio.CancelledError:
@@ -187,7 +189,7 @@ async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Deman
 async def _reserve_within_capacity(
     gw: Gateway, task: Task, task_class: TaskClass, ranked: tuple[RankedRoute, ...]
 ) -> Attempt:
-    """Reserve on routes whose groups take one more; while asking it counts for all of them."""
+    """Reserves on routes with capacity; counts on all of them until the grant."""
     routes = gw.limiter.open_routes(ranked, task.tenant.id)
     if not routes:
         return Attempt(ranked, gw.limiter.refusal(ranked[0].route.groups, task.tenant.id))
@@ -206,17 +208,17 @@ async def _reserve_within_capacity(
 
 
 async def _release(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> None:
-    """Whether it was granted says the same call again; if it was not, it may be now."""
+    """Repeats a cancelled reservation, to learn its result, and releases it."""
     try:
         grant = await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
     except PoolsUnavailable:
-        return  # if it was granted after all, its lease expires
+        return  # if it was granted, its lease expires
     if grant.reservation is not None:
         await gw.pools.settle(grant.reservation, {})
 
 
 def _refusal(gw: Gateway, task: Task, decision: RouteDecision, made: Attempt) -> ProtocolError:
-    """Count a refusal, and say what the client is to hear of it."""
+    """Counts a refusal, and makes its protocol error."""
     groups, grant = made.ranked[0].route.groups, made.grant
     if grant.shed is not None and grant.limited_by is not None:
         shed = gw.metrics.counts["lanewise_capacity_shed_total"]
@@ -230,7 +232,7 @@ def _refusal(gw: Gateway, task: Task, decision: RouteDecision, made: Attempt) ->
             limited_by=grant.limited_by[1] if grant.limited_by else None,
         )
     refusal = decision.refusal
-    assert refusal is not None  # it or a choice, says RouteDecision
+    assert refusal is not None  # RouteDecision has a refusal or a choice
     return refused(refusal, rate_limit_headers(decision.balances, groups, decision.mode, refusal))
 
 

@@ -1,4 +1,4 @@
-"""The context of a request: what it continues, joined with what it brings.
+"""Loads the context of a request: what it continues, and its own input.
 
 An edge: it calls other edges.
 """
@@ -19,10 +19,10 @@ from router.classify.task import Task
 
 
 async def load(gw: Gateway, job: Job, queued_us: int) -> LoadedTask:
-    """Join a request with the context it continues, and see whether that is to be compacted.
+    """Joins a request with the context it continues, and plans a compaction if needed.
 
     Raises:
-        ProtocolError: The parent, or an item it refers to, is not to be found.
+        ProtocolError: The parent, or an item that it refers to, is not found.
     """
     task, parsed = await load_task(gw, job), job.parsed
     plan: Plan | Skipped | None = None
@@ -39,10 +39,10 @@ async def load(gw: Gateway, job: Job, queued_us: int) -> LoadedTask:
 
 
 async def load_task(gw: Gateway, job: Job) -> Task:
-    """Join a request with the context it continues.
+    """Joins a request with the context it continues.
 
     Raises:
-        ProtocolError: The parent, or an item it refers to, is not to be found.
+        ProtocolError: The parent, or an item that it refers to, is not found.
     """
     if gw.state.draining:
         message = "The server is restarting. Connect again and resend. Try again in 1s."
@@ -73,7 +73,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         held_tokens = task.request.num_prompt_tokens - num_own_tokens
         return msgspec.structs.replace(task, held_tokens=held_tokens)
     if parent_id is None:
-        # A client that sends its whole context again names no parent, yet its KV prefix is there.
+        # A client that resends its whole context names no parent, but its KV prefix is cached.
         warm_for = gw.experience.warm_for(task) or (None, 0)
         holder, held_tokens = gw.experience.holder_of(task) or warm_for[0], warm_for[1]
         return msgspec.structs.replace(task, last_backend=holder, held_tokens=held_tokens)
@@ -86,10 +86,10 @@ def _joined(
     parent: tuple[ContextItem, ...],
     own: list[ContextItem | Compaction],
 ) -> tuple[ContextItem, ...]:
-    """The whole context; a compaction of ours that the client sent is opened where it stands.
+    """Joins the whole context, and opens the compactions in it that are ours.
 
     Raises:
-        ProtocolError: One cannot be opened.
+        ProtocolError: A compaction cannot be opened.
     """
     items = list(parent)
     for entry in own:
@@ -104,7 +104,7 @@ def _joined(
                 )
                 raise ProtocolError("invalid_value", message, param="input") from None
             items = list(unfolded(tuple(items), item, folded))
-            job.lineage = Lineage()  # what is stored of the context is not its beginning any more
+            job.lineage = Lineage()  # the stored context is no longer its beginning
         else:
             assert isinstance(entry, ContextItem)
             items.append(entry)
@@ -117,7 +117,7 @@ async def _resolve(
     parent: tuple[ContextItem, ...],
     entry: ContextItem | ItemReference | Compaction,
 ) -> ContextItem | Compaction:
-    """An item itself, or the one that a reference names."""
+    """Returns the item, or the one that a reference names."""
     if not isinstance(entry, ItemReference):
         return entry
     for known in parent:

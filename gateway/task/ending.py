@@ -1,4 +1,4 @@
-"""The end of a response: what its client hears, what is stored, and which calls it leaves open.
+"""The end of a response: its status and error, what is stored, and its open calls.
 
 An edge: it uses the log.
 """
@@ -38,7 +38,7 @@ _DRAINED = ResponseError(
 
 
 def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
-    """How the response ends, from how its generation did."""
+    """Makes the response's ending from its generation's outcome."""
     finish = outcome.finish
     if finish is None:
         assert job.stopped is not None
@@ -54,7 +54,7 @@ def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
 
 
 def _failed(fault: BackendError, usage: Usage) -> Ending:
-    """A failed response; a limit says when to come again where clients look for it in a stream."""
+    """Makes a failed ending; a rate limit's message has the wait, which clients parse."""
     message, retry_after_us = fault.message, fault.retry_after_us
     if fault.code == "rate_limit_exceeded":
         retry_after_us = retry_after_us or LEAST_WAIT_US
@@ -65,7 +65,7 @@ def _failed(fault: BackendError, usage: Usage) -> Ending:
 
 
 def unavailable(fault: BackendError) -> ProtocolError:
-    """The refusal of a task that no backend would begin."""
+    """Makes the refusal of a task that no backend would start."""
     wait_us = max(LEAST_WAIT_US, fault.retry_after_us or 0)
     return ProtocolError(
         "server_is_overloaded",
@@ -75,7 +75,7 @@ def unavailable(fault: BackendError) -> ProtocolError:
 
 
 def warmed(job: Job, task: Task, num_cached_tokens: int) -> Ending:
-    """How a warm-up ends: whether anything could be done or not, its context can be continued."""
+    """Makes a warm-up's ending; its context can be continued in any case."""
     num_tokens = task.request.num_prompt_tokens
     usage = Usage(num_input_tokens=num_tokens, num_cached_tokens=num_cached_tokens)
     if job.stopped in ("cancelled", "steered"):
@@ -84,14 +84,14 @@ def warmed(job: Job, task: Task, num_cached_tokens: int) -> Ending:
 
 
 def outcome_of(ending: Ending) -> OutcomeLabel:
-    """How a response ended, in the metrics' words."""
+    """Returns the metrics' label of a response's ending."""
     if ending.status == "failed":
         return "error"
     return "cancelled" if "cancelled" in (ending.status, ending.reason) else "ok"
 
 
 def refusal_outcome(error: ProtocolError) -> OutcomeLabel:
-    """Why a task was refused, in the metrics' words."""
+    """Returns the metrics' label of a refusal."""
     if error.code == "rate_limit_exceeded":
         return "rate_limited"
     if error.code == "response_cancelled":
@@ -102,7 +102,7 @@ def refusal_outcome(error: ProtocolError) -> OutcomeLabel:
 
 
 async def store_response(gw: Gateway, job: Job, finished: FinishedResponse) -> Lineage:
-    """Keep a response if it is to be kept; returns what of its context is stored now."""
+    """Stores a response if it asks for that; returns what is stored of its context."""
     lineage, task, output = job.lineage, finished.task, finished.output
     if not (finished.may_store and job.parsed.store):
         return lineage
@@ -128,7 +128,7 @@ async def store_response(gw: Gateway, job: Job, finished: FinishedResponse) -> L
 
 
 def open_calls(output: tuple[Item, ...]) -> tuple[dict[str, str], ...]:
-    """A stub of the output each call of a response waits for."""
+    """Returns a stub of each output that the response's calls wait for."""
     stubs: list[dict[str, str]] = []
     for item in output:
         match item:

@@ -1,4 +1,4 @@
-"""Explains where a prompt would go: every rule, and what it would take for it to fire."""
+"""Explains where a prompt would go: every rule, and why it fires or not."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from router.policy.conditions import Situation
 from router.policy.policy import Policy
 from router.policy.rules import RuleTrace, trace_rules
 
-# Decided before the rules are asked.
+# These decide before the rules do.
 _WITHOUT_RULES = (Reason.SECURITY, Reason.HINT, Reason.MODEL)
 
 
@@ -35,7 +35,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     text: tuple[str, ...] = ()  # all of it in sentences
 
     def lines(self) -> list[str]:
-        """Write it down for people."""
+        """Writes the explanation as sentences."""
         signals = "; ".join(self.signals) or "none"
         lines = [
             f"Class: {self.label}; p_deep {self.p_deep:.2f}, p_security {self.p_security:.2f}.",
@@ -58,8 +58,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain_task(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> Explanation:
-    """Decide about a task by a policy, before any pool is reserved; without a tenant's learned
-    outcomes, as they move with every task."""
+    """Decides a task by a policy, without pools and without the tenant's learned outcomes."""
     policy = policy.for_tenant(task.tenant.id)
     task_class: TaskClass = classify(features(task), policy.band)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)

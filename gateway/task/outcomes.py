@@ -1,4 +1,4 @@
-"""From a task's end, and from what its client says of it, to what the router learns.
+"""Teaches the router from tasks' ends and clients' feedback.
 
 An edge: it calls other edges.
 """
@@ -36,7 +36,7 @@ _DECODER = msgspec.json.Decoder(Feedback)
 def note_end(
     gw: Gateway, running: RunningTask, output: tuple[ContextItem, ...]
 ) -> PendingOutcome | None:
-    """Remember a whole answer until its outcome is known; None where nothing is to be learned."""
+    """Remembers an answer until its outcome is known; None if nothing is to be learned."""
     task, run, chosen = running.task, running.run, running.admitted.chosen
     if not gw.state.policy.for_tenant(task.tenant.id).tradeoff.learn:
         return None
@@ -64,11 +64,11 @@ def note_end(
 
 
 async def take_feedback(gw: Gateway, tenant: Tenant, response_id: str, body: bytes) -> Feedback:
-    """Learn what a client says of one of its responses; saying the same again changes nothing.
+    """Learns from a client's feedback on a response; repeating it changes nothing.
 
     Raises:
-        ProtocolError: The body is not as it should be; the response is unknown, or had other
-            feedback; or the store does not answer.
+        ProtocolError: The body is not valid, the response is unknown or had other feedback, or
+            the store does not answer.
     """
     feedback = _decode(body)
     pending = gw.experience.pending_outcomes.get(tenant.id, response_id)

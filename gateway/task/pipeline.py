@@ -1,4 +1,4 @@
-"""The life of one task, from its context to its settlement (`docs/architecture.md`).
+"""Handles one task, from its context to its settlement (`docs/architecture.md`).
 
 An edge: it uses the log.
 """
@@ -50,10 +50,10 @@ logger = logging.getLogger("lanewise")
 
 
 async def handle_task(gw: Gateway, job: Job) -> Ended | None:
-    """Run one response from its request to its terminal event.
+    """Runs one response from its request to its terminal event.
 
-    Returns what can be continued, or None where it was refused. Cancelling stops generation at
-    once and settles what was used.
+    Returns what can be continued, or None if it was refused. Cancelling stops generation at once
+    and settles what was used.
     """
     gw.metrics.task_started()
     gw.state.num_tasks += 1
@@ -91,7 +91,7 @@ async def handle_task(gw: Gateway, job: Job) -> Ended | None:
 
 
 def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
-    """What is to generate it; nothing has begun."""
+    """Makes the run and reservation of a task; nothing starts yet."""
     task, plan, chosen = admitted.loaded.task, admitted.loaded.plan, admitted.chosen
     side_reservations = SideReservations(gw, job, task)
     summary = SummaryRun(gw, chosen, job.parsed, plan) if plan is not None else None
@@ -110,7 +110,7 @@ def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
 
 
 async def _answer(gw: Gateway, job: Job, running: RunningTask) -> EndedTask:
-    """Generate it, with its context compacted before where that is planned.
+    """Generates the answer, after a compaction if one is planned.
 
     Raises:
         ProtocolError: It does not fit, or no backend would start.
@@ -129,10 +129,10 @@ async def _answer(gw: Gateway, job: Job, running: RunningTask) -> EndedTask:
 async def _only_compact(
     gw: Gateway, job: Job, running: RunningTask, summary: SummaryRun
 ) -> EndedTask:
-    """A compaction and nothing else.
+    """Makes a compaction and no answer.
 
     Raises:
-        ProtocolError: It did not come off.
+        ProtocolError: The compaction failed.
     """
     try:
         running = await _compact(gw, job, running, summary)
@@ -156,7 +156,7 @@ async def _only_compact(
 
 
 async def _compact(gw: Gateway, job: Job, running: RunningTask, summary: SummaryRun) -> RunningTask:
-    """The same with a shorter context; where that fails, as it was, if it fits so.
+    """Compacts the task's context; returns the task as it was if that fails and it fits.
 
     Raises:
         ProtocolError: It does not fit.
@@ -170,14 +170,14 @@ async def _compact(gw: Gateway, job: Job, running: RunningTask, summary: Summary
             summary.check_fits(running.task, running.admitted.chosen.backends)
         return running
     task, item = compacted
-    assert isinstance(job.writer, ResponseStream)  # chat completions cannot ask for one
+    assert isinstance(job.writer, ResponseStream)  # chat completions cannot request one
     job.writer.add_compaction(item)
-    job.lineage = Lineage()  # stored from here on with the compacted context
+    job.lineage = Lineage()  # the next record holds the compacted context
     return msgspec.structs.replace(running, task=task)
 
 
 def _open(gw: Gateway, job: Job, running: RunningTask) -> Routing:
-    """Begin the response, or say what is new of one that a compaction began; its `routing`."""
+    """Opens the response, or updates one that a compaction opened; returns `routing`."""
     job.decision = running.admitted.decision
     routing = running_routing(gw, running)
     if job.writer.is_open:
@@ -188,14 +188,14 @@ def _open(gw: Gateway, job: Job, running: RunningTask) -> Routing:
 
 
 def _dispatch(gw: Gateway, job: Job, running: RunningTask) -> Routing:
-    """Start the backends and open the response; returns the `routing` that it begins with.
+    """Starts the backends and opens the response; returns its first `routing`.
 
     Raises:
         ProtocolError: No backend would start.
     """
     run = running.run
     if job.stopped is not None and job.writer.is_open:
-        run.stop()  # while its context was compacted
+        run.stop()  # it was stopped during its compaction
         return running_routing(gw, running)
     started_us = gw.clock_us()
     try:
@@ -219,9 +219,9 @@ def _dispatch(gw: Gateway, job: Job, running: RunningTask) -> Routing:
 def _finish(
     gw: Gateway, job: Job, running: RunningTask, outcome: RunOutcome, begun: Routing
 ) -> EndedTask:
-    """Make the terminal event; `begun` is the `routing` that the response began with.
+    """Makes the terminal event; `begun` is the `routing` that the response began with.
 
-    The settlement was sent before, so that whatever this client asks next comes behind it.
+    The settlement was sent before, so that the client's next request comes after it.
     """
     run, task = running.run, running.task
     ending = ending_of(outcome, job, sum(running.usage_by_backend().values(), NO_USAGE))
@@ -255,7 +255,7 @@ def _finish(
 
 
 async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
-    """Store, then say that it is over: what a client does next finds it stored and settled."""
+    """Stores the response, then sends the terminal event, so the next request finds it."""
     finished = ended.response
     if finished is None:
         return None
@@ -273,12 +273,12 @@ async def _deliver(gw: Gateway, job: Job, ended: EndedTask) -> Ended | None:
 
 
 def _refused(gw: Gateway, job: Job, reached: TaskStage | None, error: ProtocolError) -> EndedTask:
-    """Tell the client what hinders its task; as a failed response where that had begun."""
+    """Refuses a task; fails its response if that has begun."""
     outcome = refusal_outcome(error)
     if not (job.writer.is_open and isinstance(reached, RunningTask)):
         job.refuse(error)
         return EndedTask(reached=reached, outcome=outcome, error=error.code)
-    # Clients that find "server_error" in a failed response repeat it, and with others give up.
+    # Clients retry a failed response with "server_error", and give up with other codes.
     code = error.code if error.kind.status < 500 else "server_error"
     ending = Ending(
         status="failed",
@@ -293,9 +293,9 @@ def _refused(gw: Gateway, job: Job, reached: TaskStage | None, error: ProtocolEr
 
 
 def _warming_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> WarmingTask:
-    """What is to make it ready; nothing has begun."""
+    """Makes the warm-ups and reservation of a task; nothing starts yet."""
     job.decision = admitted.decision
-    gw.limiter.release(admitted.loaded.task.id)  # tasks that answer have its slots
+    gw.limiter.release(admitted.loaded.task.id)  # its slots are for tasks that answer
     warming = Warming(gw, admitted.loaded.task, admitted.chosen, admitted.decision.balances)
     reservation = TaskReservation(
         gw, job, admitted.reservation, lambda: costs(gw, admitted, warming.usages)
@@ -304,7 +304,7 @@ def _warming_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> WarmingTask:
 
 
 async def _warm_up(gw: Gateway, job: Job, warming_task: WarmingTask) -> EndedTask:
-    """Take a context in without generating, and have it ready where the next turn will go."""
+    """Warms up a context where the next turn will go, without generating."""
     admitted, warming = warming_task.admitted, warming_task.warming
     task = admitted.loaded.task
     routing = decided_routing(task, admitted.decision, gw.infos)
@@ -329,7 +329,7 @@ async def _warm_up(gw: Gateway, job: Job, warming_task: WarmingTask) -> EndedTas
 
 
 def _break(gw: Gateway, job: Job) -> Ended | None:
-    """A fault of ours: the client hears of it, and its stream goes on."""
+    """Reports an internal error to the client; its stream goes on."""
     error = ResponseError("server_error", "The gateway failed. Send the request again.")
     if not job.writer.is_open:
         job.refuse(ProtocolError(error.code, error.message))

@@ -35,7 +35,7 @@ def decided_routing(
     delegations: tuple[RoutedDelegation, ...] | None = None,
     compaction: RoutedCompaction | None = None,
 ) -> Routing:
-    """`routing` of a decision, and of what has come of it so far."""
+    """Builds `routing` from a decision, and from what has happened since."""
     chosen = decision.chosen
     assert chosen is not None
     infos = [backends[name] for name in chosen.backends]
@@ -67,7 +67,7 @@ def decided_routing(
 
 
 def running_routing(gw: Gateway, running: RunningTask) -> Routing:
-    """`routing` as the run stands."""
+    """Builds `routing` of a run under way."""
     run, summary = running.run, running.summary
     return decided_routing(
         running.task,
@@ -87,11 +87,11 @@ def ended_routing(
     begun: Routing | None = None,
     outcome: RunOutcome | None = None,
 ) -> Routing:
-    """`routing` once it is over and what each backend used is known.
+    """Builds the final `routing`, with each backend's usage.
 
     Args:
-        begun: How it began, which is used where nothing has changed since.
-        outcome: How the answer ended, where there was to be one.
+        begun: The first `routing`, which is reused if nothing has changed.
+        outcome: The answer's; None if there was to be no answer.
     """
     run, chosen = running.run, running.admitted.chosen
     has_changed = run.failovers or _shows_delegations(running) or running.summary is not None

@@ -1,4 +1,4 @@
-"""The stages of a task's life; each holds the one before, and what has come to it since.
+"""The stages of a task; each holds the previous one, and adds to it.
 
 An edge: it calls other edges.
 """
@@ -24,15 +24,15 @@ from router.pools.pools import Reservation
 
 
 class LoadedTask(msgspec.Struct, frozen=True):
-    """Its context is there."""
+    """A task whose context is loaded."""
 
     task: Task
-    plan: Plan | Skipped | None  # what is to be done about its context beforehand
+    plan: Plan | Skipped | None  # of a compaction before the answer
     queued_us: int
 
 
 class AdmittedTask(msgspec.Struct, frozen=True):
-    """It may run: what the router chose, and what the pools granted."""
+    """A task that may run: the router's choice, and the pools' reservation."""
 
     loaded: LoadedTask
     decision: RouteDecision
@@ -41,28 +41,28 @@ class AdmittedTask(msgspec.Struct, frozen=True):
 
 
 class WarmingTask(msgspec.Struct, frozen=True):
-    """Its context is being made ready, and nothing generated."""
+    """A task that warms up its context, without generating."""
 
     admitted: AdmittedTask
     warming: Warming
     reservation: TaskReservation
 
     def close(self) -> None:
-        """End what is under way, and settle what was used."""
+        """Ends what is under way, and settles what was used."""
         self.warming.close()
         self.reservation.settle()
 
     def usage_by_backend(self) -> Mapping[str, Usage]:
-        """What is charged."""
+        """Returns the usage that is charged, by backend."""
         return self.warming.usage_by_backend()
 
     def usages(self) -> list[Usage]:
-        """The same in the order of the route's backends."""
+        """Returns the usage that is charged, in the order of the route's backends."""
         return self.warming.usages
 
 
 class RunningTask(msgspec.Struct, frozen=True):
-    """Engines work for it, or are about to."""
+    """A task that generates, or is about to."""
 
     admitted: AdmittedTask
     task: Task  # as loaded, or with a compacted context
@@ -72,7 +72,7 @@ class RunningTask(msgspec.Struct, frozen=True):
     reservation: TaskReservation
 
     def close(self) -> None:
-        """End what is under way, and settle what was used."""
+        """Ends what is under way, and settles what was used."""
         self.run.close()
         if self.summary is not None:
             self.summary.close()
@@ -80,7 +80,7 @@ class RunningTask(msgspec.Struct, frozen=True):
 
     @property
     def chosen(self) -> RankedRoute:
-        """The router's choice, with the backends that failovers have left of it."""
+        """Returns the router's choice, with the backends after failovers."""
         chosen = self.admitted.chosen
         if not self.run.failovers:
             return chosen
@@ -88,14 +88,14 @@ class RunningTask(msgspec.Struct, frozen=True):
 
     @property
     def decision(self) -> RouteDecision:
-        """The router's, the same way."""
+        """Returns the decision, with the backends after failovers."""
         decision = self.admitted.decision
         if not self.run.failovers:
             return decision
         return msgspec.structs.replace(decision, chosen=self.chosen)
 
     def usage_by_backend(self) -> Mapping[str, Usage]:
-        """What is charged."""
+        """Returns the usage that is charged, by backend."""
         used = self.run.branches.usage_by_backend()
         if self.summary is None:
             return used
@@ -105,7 +105,7 @@ class RunningTask(msgspec.Struct, frozen=True):
         return used
 
     def usages(self) -> list[Usage]:
-        """The same in the order of the route's backends."""
+        """Returns the usage that is charged, in the order of the route's backends."""
         usages = self.run.branches.usages()
         return usages if self.summary is None else self.summary.added_to(usages)
 
@@ -114,7 +114,7 @@ TaskStage: TypeAlias = LoadedTask | AdmittedTask | WarmingTask | RunningTask
 
 
 class FinishedResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A response whose terminal event is made: it is still to be stored and sent."""
+    """A response whose terminal event is made, but not stored and sent yet."""
 
     task: Task
     ending: Ending
@@ -126,7 +126,7 @@ class FinishedResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndedTask(msgspec.Struct, frozen=True, kw_only=True):
-    """It is over: how, and what its client is still to be told."""
+    """A task that is over, with its outcome and the response still to be sent."""
 
     reached: TaskStage | None  # where it ended; None: its context could not be loaded
     outcome: OutcomeLabel
@@ -137,7 +137,7 @@ class EndedTask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def running(self) -> RunningTask | None:
-        """The stage of that name, if it came so far; as below."""
+        """Returns the stage of that name, if it was reached; so do the next two."""
         return self.reached if isinstance(self.reached, RunningTask) else None
 
     @property

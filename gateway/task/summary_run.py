@@ -1,6 +1,6 @@
-"""The compaction before one answer: an engine of the task's own route writes the summary.
+"""Runs the compaction before one answer, on an engine of the task's own route.
 
-It runs under the task's reservation, and what it uses is settled with the task.
+It runs under the task's reservation, and its usage is settled with the task.
 
 An edge: it calls other edges.
 """
@@ -25,12 +25,12 @@ STOPPED = "it was stopped"
 
 
 class SummaryRun:
-    """See the module. `close` may be called at any time; nothing is generated after it."""
+    """One compaction. `close` may be called at any time, and ends the generation."""
 
     def __init__(
         self, gw: Gateway, chosen: RankedRoute, parsed: ParsedCreate, plan: Plan | Skipped
     ) -> None:
-        """One that is skipped only says so."""
+        """Prepares the compaction; a skipped one only reports itself."""
         self.plan = plan
         self.error: str | None = None  # why there is no summary
         self.item: Compaction | None = None  # once it is made
@@ -44,7 +44,7 @@ class SummaryRun:
         self.stop = self._run.stop  # ends it from outside
 
     def start(self) -> None:
-        """Begin the generation; where no backend takes it, `compact` says so."""
+        """Starts the generation; if no backend takes it, `compact` fails."""
         if not isinstance(self.plan, Plan) or self.plan.request is None:
             return
         try:
@@ -55,9 +55,9 @@ class SummaryRun:
             self._gw.metrics.failed(error)
 
     async def compact(self, task: Task) -> tuple[Task, Compaction] | None:
-        """The task with its compacted context, and the compaction in it, which is `item` then.
+        """Returns the task with its compacted context, and the compaction, which is `item` then.
 
-        Returns None where that did not come off, or was stopped.
+        Returns None if it failed or was stopped.
         """
         assert isinstance(self.plan, Plan)
         summary = await self._summary() if self.plan.request is not None else ""
@@ -88,7 +88,7 @@ class SummaryRun:
         self._said.close_items(Ending(status="completed", usage=finish.usage))
         messages = (item for item in self._said.output if isinstance(item, Message))
         text = "\n".join(parts_text(message.content) for message in messages).strip()
-        # One that was cut at its limit is a summary all the same.
+        # A summary that reached its limit is still used.
         if not text or finish.reason is FinishReason.CONTENT_FILTER:
             self.error = (
                 f"backend {self._run.shown.answered_by} gave no summary ({finish.reason.value})"
@@ -97,10 +97,10 @@ class SummaryRun:
         return text
 
     def check_fits(self, task: Task, backends: tuple[str, ...]) -> None:
-        """Without a summary the answer must be possible with the context as it is.
+        """Checks that the context fits without a compaction.
 
         Raises:
-            ProtocolError: It is not, with the numbers.
+            ProtocolError: It does not fit.
         """
         infos = self._gw.infos
         num_tokens = task.request.num_prompt_tokens
@@ -114,7 +114,7 @@ class SummaryRun:
             raise ProtocolError("context_length_exceeded", message, param="input")
 
     def close(self) -> None:
-        """Cancel what still generates; what came of it is counted, once."""
+        """Cancels the generation, and counts the outcome once."""
         self._run.close()
         if self._is_counted:
             return
@@ -127,18 +127,18 @@ class SummaryRun:
             tokens[kind, "after"].observe(self._num_tokens_after)
 
     def added_to(self, usages: list[Usage], *, so_far: bool = False) -> list[Usage]:
-        """`usages` of the route's backends, this included; whole after `close`."""
+        """Adds its usage to the route's `usages`; complete after `close`."""
         own = self._run.branches.own_usages() if so_far else self._run.branches.usages()
         usages[self._index] += own[0]
         return usages
 
     def usage_by_backend(self) -> dict[str, Usage]:
-        """What was used, by the backends that worked for it."""
+        """Returns the usage of the backends that worked for it."""
         used = self._run.branches.usage_by_backend()
         return {name: usage for name, usage in used.items() if usage != Usage()}
 
     def view(self) -> RoutedCompaction:
-        """`routing.compaction`, as it stands."""
+        """Builds the current `routing.compaction`."""
         return RoutedCompaction(
             state=self._state(),
             number=self.plan.number,
@@ -166,7 +166,7 @@ class SummaryRun:
 
 
 def _alone(chosen: RankedRoute, index: int) -> RankedRoute:
-    """One backend of a route, with those that may take its place."""
+    """Returns one backend of a route, with its spares, as a route."""
     return msgspec.structs.replace(
         chosen,
         route=Route(chosen.route.groups[index]),

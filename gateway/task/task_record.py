@@ -1,4 +1,4 @@
-"""What a task leaves, made from the last stage that it reached: metrics, ledger, decision log.
+"""Records a task that ended, in metrics, ledger and decision log.
 
 An edge: it calls other edges.
 """
@@ -15,7 +15,7 @@ from router.record.recording import TaskOutcome, record_of
 
 
 def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
-    """Count a task, enter it into the ledger and log it; exactly once, when all is over."""
+    """Counts a task, enters it into the ledger and logs it; call it once per task."""
     loaded, admitted, running = ended.loaded, ended.admitted, ended.running
     worked = ended.reached if isinstance(ended.reached, WarmingTask) else running
     cost = 0
@@ -46,7 +46,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
     )
     if running is not None:
         _note_run(gw, running, ended)
-    if admitted is not None:  # then it was settled, so it has an entry: here, and nowhere else
+    if admitted is not None:  # then it was settled, so it has a ledger entry
         entry = entry_of(
             job.parsed.id,
             job.tenant,
@@ -68,7 +68,7 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
 
 
 def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
-    """What a run says of its engines and its strategy."""
+    """Counts what a run did, by engine and strategy."""
     run, admitted = running.run, running.admitted
     first = run.shown.first_branch
     if gw.adaptation is not None and first is not None:
@@ -91,7 +91,7 @@ def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
 
 
 def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
-    """What was used, by model; several backends may serve one."""
+    """Sums usage by model; several backends may serve one."""
     usages: dict[str, Usage] = {}
     for name, usage in used.items():
         model = gw.infos[name].model
@@ -100,12 +100,12 @@ def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
 
 
 def group_at(gw: Gateway, admitted: AdmittedTask, backend_index: int) -> BackendGroup:
-    """The group of one of the route's backends; a failover stays in it."""
+    """Returns the group of a route's backend; a failover stays in it."""
     return gw.backends[admitted.chosen.backends[backend_index]].info.group
 
 
 def costs(gw: Gateway, admitted: AdmittedTask, usages: Sequence[Usage]) -> dict[BackendGroup, int]:
-    """What usages in the order of the route's backends are charged, by group."""
+    """Returns the charge by group, from usages in the order of the route's backends."""
     indexes = range(len(admitted.chosen.backends))
     groups = (group_at(gw, admitted, index) for index in indexes)
     return cost_by_group(zip(groups, usages, strict=False), gw.weights)

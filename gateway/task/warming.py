@@ -1,10 +1,9 @@
-"""Warm-ups (`generate: false`): what a conversation's next turn needs is made ready ahead of it.
+"""Warm-ups (`generate: false`): prepares the backends for a conversation's next turn.
 
-On each backend of the route the prompt is computed and kept, or a connection opened, as far as that
-backend can. A warm-up takes nothing from tasks that answer: backends with no slot to spare decline
-it, as this does while tasks wait for a pool or where the tenant could not pay for the turn. It is
-bounded in time, and ends early where the turn itself has come. States of each: warming, then one
-of the others, for good.
+Each backend of the route computes and caches the prompt, or opens a connection, as far as it can.
+Tasks that answer have priority: busy backends decline a warm-up, and so does the gateway while
+tasks wait for a pool or if the tenant's tokens would not suffice for the turn. A warm-up has a
+timeout, and ends early when the turn comes. Its state is warming, then one of the others.
 
 An edge: it uses the event loop.
 """
@@ -18,31 +17,31 @@ from router.classify.task import Task
 from router.decide.decision import RankedRoute
 from router.pools.pools import Balance
 
-_READY: tuple[WarmUpState, ...] = ("held", "opened", "cut")  # the next turn gains from going there
+_READY: tuple[WarmUpState, ...] = ("held", "opened", "cut")  # the next turn benefits
 
 
 class WarmUp:
-    """One backend's. Satisfies `backends.contract.Sink`."""
+    """One backend's warm-up. Satisfies `backends.contract.Sink`."""
 
     def __init__(self, owner: "Warming", backend: str) -> None:
         self.backend = backend
         self.state: WarmUpState = "warming"
-        self.usage = Usage()  # input: held now; cached: of that, before
+        self.usage = Usage()  # input: cached now; cached: before
         self.generation: Generation | None = None
         self._owner = owner
 
     @property
     def computed(self) -> Usage:
-        """What it is charged for: what the backend did not have already."""
+        """Returns what is charged: tokens that were not cached already."""
         usage = self.usage
         num_tokens = max(0, usage.num_input_tokens - usage.num_cached_tokens)
         return Usage(num_input_tokens=num_tokens, exact=usage.exact)
 
     def push(self, delta: Delta) -> None:
-        """See `Sink.push`; a warm-up says nothing."""
+        """Does nothing: a warm-up generates no tokens."""
 
     def finish(self, finish: Finish) -> None:
-        """See `Sink.finish`."""
+        """Notes the end (`Sink.finish`)."""
         if self.state == "warming":
             self.usage = finish.usage
             if finish.error is not None:
@@ -51,24 +50,24 @@ class WarmUp:
                 self.end("held" if finish.usage.num_input_tokens else "opened")
 
     def cut(self) -> None:
-        """End it now, if it is still under way; what was done by now stays."""
+        """Cancels the warm-up, if it is under way; what was cached stays."""
         if self.state == "warming" and self.generation is not None:
             self.usage = self.generation.cancel()
             self.end("cut")
 
     def end(self, state: WarmUpState) -> None:
-        """It is over."""
+        """Notes the final state."""
         self.state = state
         self._owner.over(self)
 
 
 class Warming:
-    """A task's warm-ups. `ended` resolves once; `close` may be called at any time."""
+    """Runs a task's warm-ups. `ended` resolves once; `close` may be called at any time."""
 
     def __init__(
         self, gw: Gateway, task: Task, chosen: RankedRoute, balances: tuple[Balance, ...]
     ) -> None:
-        """Nothing has begun yet."""
+        """Makes a warm-up per backend, without starting any."""
         self._gw = gw
         self._task = task
         self._balances = balances
@@ -77,7 +76,7 @@ class Warming:
         self.warm_ups = [WarmUp(self, name) for name in chosen.backends]
 
     def start(self) -> None:
-        """Begin on every backend of the route; those that will not are over at once."""
+        """Starts on every backend of the route; refusals end at once."""
         self._timer = self.ended.get_loop().call_later(self._gw.warm_up_timeout_s, self.stop)
         request = self._task.warm_up_request()
         for warm_up in self.warm_ups:
@@ -97,11 +96,11 @@ class Warming:
         for balance in self._balances:
             is_tokens = balance.group == group and balance.unit in ("tokens", "tokens_day")
             if is_tokens and balance.remaining < self._task.request.num_prompt_tokens:
-                return "limited"  # its turn would not be let in either
+                return "limited"  # its turn would be refused, too
         return None
 
     def failed(self, warm_up: WarmUp, error: BackendError) -> None:
-        """A backend will not, or could not."""
+        """Notes that a backend declined or failed."""
         if error.code == "server_is_overloaded":
             warm_up.end("declined")
         else:
@@ -109,7 +108,7 @@ class Warming:
             warm_up.end("failed")
 
     def over(self, warm_up: WarmUp) -> None:
-        """One of them has ended."""
+        """Counts a warm-up that ended, and stops after the last."""
         num_computed_tokens = warm_up.computed.num_input_tokens
         counts = self._gw.metrics.counts
         counts["lanewise_warm_ups_total"][warm_up.backend, warm_up.state].inc()
@@ -118,12 +117,12 @@ class Warming:
             self.stop()
 
     def stop(self) -> None:
-        """Wait no longer."""
+        """Stops waiting for warm-ups."""
         if not self.ended.done():
             self.ended.set_result(None)
 
     def close(self) -> None:
-        """End whatever is under way, at once and synchronously."""
+        """Cancels all warm-ups synchronously."""
         if self._timer is not None:
             self._timer.cancel()
         for warm_up in self.warm_ups:
@@ -131,26 +130,26 @@ class Warming:
 
     @property
     def usages(self) -> list[Usage]:
-        """What is charged, in the order of the route's backends."""
+        """Returns the charged usage, in the order of the route's backends."""
         return [warm_up.computed for warm_up in self.warm_ups]
 
     def usage_by_backend(self) -> dict[str, Usage]:
-        """`usages` by name."""
+        """Returns the charged usage by backend."""
         return {warm_up.backend: warm_up.computed for warm_up in self.warm_ups}
 
     @property
     def holder(self) -> str | None:
-        """The backend to go on with: the route's last, as after an answer, that is ready."""
+        """Returns the last ready backend of the route, for the next turn."""
         ready = (each.backend for each in reversed(self.warm_ups) if each.state in _READY)
         return next(ready, None)
 
     @property
     def num_cached_tokens(self) -> int:
-        """How much of the context was held before."""
+        """Returns how many tokens of the context were cached before."""
         return max(warm_up.usage.num_cached_tokens for warm_up in self.warm_ups)
 
     def view(self) -> tuple[RoutedWarmUp, ...]:
-        """`routing.warm`: how far each backend is ready."""
+        """Builds `routing.warm`: how far each backend is ready."""
         usages = ((each, each.usage) for each in self.warm_ups)
         return tuple(
             RoutedWarmUp(each.backend, each.state, used.num_input_tokens, used.num_cached_tokens)
