@@ -1,4 +1,4 @@
-"""Rate-limit pools: reserve before a task, settle after it, exactly once.
+"""Limits rates by pools: reserves before a task and settles after it, exactly once.
 
 `Demand`s come in; a `Grant` or a refusal goes out. Read `pools.py` first, then `pools.lua` and
 `redis_pools.py`.

@@ -21,13 +21,13 @@ LEVEL_PER_UNIT = 60_000  # milliseconds in a minute
 MAX_PER_MIN = 1_000_000_000  # the highest limit the arithmetic carries; more means the same
 MAX_PER_DAY = 1_000_000_000_000_000
 MAX_DEBT_MIN = 60  # a level falls at most this many minutes of refill below zero
-SLOT_WAIT_MS = 1_000  # nobody knows when a slot falls free: look again after a second
-BLOCKED_WAIT_MS = 3_600_000  # a limit of 0 admits nothing; an hour is when to ask again
+SLOT_WAIT_MS = 1_000  # the wait for a slot, which cannot be predicted
+BLOCKED_WAIT_MS = 3_600_000  # the wait for a limit of 0, which admits nothing
 DAY_MS = 86_400_000
 
 
 class BucketState(msgspec.Struct):
-    """One group's pools of one tenant, as they stood at `stamp_ms`. Mutable."""
+    """Holds the state of one tenant's pools for one group at `stamp_ms`. Mutable."""
 
     requests_level: int  # in 1 / LEVEL_PER_UNIT requests
     tokens_level: int  # in 1 / LEVEL_PER_UNIT tokens
@@ -39,7 +39,7 @@ class BucketState(msgspec.Struct):
 
 
 def new_state(limits: GroupLimits, now_ms: int) -> BucketState:
-    """Full buckets, nobody in flight, nothing used today."""
+    """Returns full buckets, with no task in flight and nothing used today."""
     return BucketState(
         _per_min(limits.requests_per_min) * LEVEL_PER_UNIT,
         _per_min(limits.tokens_per_min) * LEVEL_PER_UNIT,
@@ -50,10 +50,10 @@ def new_state(limits: GroupLimits, now_ms: int) -> BucketState:
 
 
 def refill(state: BucketState, limits: GroupLimits, now_ms: int) -> None:
-    """Bring the levels and the day to `now_ms`. A clock that stepped back only moves the stamp.
+    """Refills the levels until `now_ms`; a clock that stepped back only moves the stamp.
 
-    One that stepped back over midnight does not bring yesterday back: the day lasts until it is
-    over. Beyond that it keeps its count under today's date, so that nobody is locked out.
+    A step back over one midnight keeps the later day until it is over. After a larger step the
+    count goes on under the clock's date, so that no tenant is locked out.
     """
     elapsed_ms = max(0, now_ms - state.stamp_ms)
     state.requests_level = _refilled(state.requests_level, limits.requests_per_min, elapsed_ms)
@@ -70,10 +70,10 @@ def refill(state: BucketState, limits: GroupLimits, now_ms: int) -> None:
 
 
 def waits_ms(state: BucketState, limits: GroupLimits, tokens: int) -> tuple[int, int, int, int]:
-    """How long until one request of `tokens` fits, in the order of `pools.UNITS`; 0: fits now.
+    """Returns how long until one request of `tokens` fits, in the order of `pools.UNITS`.
 
-    A demand beyond a whole bucket waits for a full one and then leaves a debt; one beyond a whole
-    day's budget waits for an untouched day. One of 0 tokens asks nothing of either.
+    A demand larger than a bucket waits for a full one and then leaves a debt; one larger than a
+    day's budget waits for an unused day. A demand of 0 tokens never waits for tokens.
     """
     return (
         _wait_ms(state.requests_level, limits.requests_per_min, 1),
@@ -84,19 +84,19 @@ def waits_ms(state: BucketState, limits: GroupLimits, tokens: int) -> tuple[int,
 
 
 def reserve(state: BucketState, limits: GroupLimits, tokens: int) -> None:
-    """Take one request, `tokens` and a slot; `waits_ms` said they fit."""
+    """Takes one request, `tokens` and a slot, which fit according to `waits_ms`."""
     state.requests_level = _bounded(state.requests_level - LEVEL_PER_UNIT, limits.requests_per_min)
     adopt(state, limits, tokens)
 
 
 def adopt(state: BucketState, limits: GroupLimits, tokens: int) -> None:
-    """Take `tokens` and a slot, whether they fit or not: a task runs that the pools forgot."""
+    """Takes `tokens` and a slot for a task that the pools forgot, even if they do not fit."""
     extend(state, limits, tokens)
     state.num_held += 1
 
 
 def extend(state: BucketState, limits: GroupLimits, tokens: int) -> None:
-    """Take more tokens for a task that runs, whether they fit or not: it is not cut for them."""
+    """Takes more tokens for a running task, even if they do not fit."""
     state.tokens_level = _bounded(
         state.tokens_level - tokens * LEVEL_PER_UNIT, limits.tokens_per_min
     )
@@ -104,7 +104,7 @@ def extend(state: BucketState, limits: GroupLimits, tokens: int) -> None:
 
 
 def settle(state: BucketState, limits: GroupLimits, reserved_tokens: int, tokens: int) -> None:
-    """Give the slot back and charge what was used instead of what was reserved."""
+    """Releases the slot and charges what was used instead of what was reserved."""
     change = (reserved_tokens - tokens) * LEVEL_PER_UNIT
     state.tokens_level = _bounded(state.tokens_level + change, limits.tokens_per_min)
     state.held_tokens = _day_bounded(state.held_tokens - reserved_tokens)
@@ -113,13 +113,13 @@ def settle(state: BucketState, limits: GroupLimits, reserved_tokens: int, tokens
 
 
 def reset_ms(level: int, per_min: int) -> int:
-    """How long until a bucket at `level` is full."""
+    """Returns how long until a bucket at `level` is full."""
     per_min = _per_min(per_min)
     return 0 if per_min == 0 else -(-(per_min * LEVEL_PER_UNIT - level) // per_min)
 
 
 def day_left_ms(state: BucketState) -> int:
-    """How long the day that is counted still lasts: until its budget is whole again."""
+    """Returns how long until the counted day is over and its budget is whole again."""
     return (state.day + 1) * DAY_MS - state.stamp_ms
 
 

@@ -1,7 +1,6 @@
-"""Pools under ceilings: a task needs a slot of its group's engines as well as its pools.
+"""Adds ceilings to pools: a task needs a slot of its group's ceiling before the tenant's pools.
 
-The slot is taken first, in memory; so what a ceiling refuses never reaches the tenant's pools, and
-what the pools refuse releases its slot.
+What a ceiling refuses never reaches the pools; what the pools refuse releases its slot.
 
 An edge: it calls other edges.
 """
@@ -21,7 +20,7 @@ FULL_WAIT_US = 1_000_000  # nobody knows when a slot falls free
 
 
 class CappedPools:
-    """`FailoverPools`' methods, as whoever runs tasks calls them. It closes nothing."""
+    """Wraps the methods of `FailoverPools` that tasks use; the caller closes both parts."""
 
     def __init__(self, pools: FailoverPools, ceiling_leases: CeilingLeases) -> None:
         self._pools = pools

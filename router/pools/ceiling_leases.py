@@ -1,14 +1,13 @@
-"""Ceilings on what all tenants together run at once on a group of engines, across all gateways.
+"""Limits what all tenants and gateways together run at once on a group of engines.
 
-A ceiling lives in another hash slot of a Cluster than a tenant's pools, so no call takes both.
-Instead each gateway holds leases of a part of every ceiling, and counts its own tasks against it in
-memory: a task costs no call for it. The leases only ever add up to the ceiling, since a gateway
-takes slots that no other holds; it asks for more when it runs short, and releases what it does not
-use, but for one spare slot, so that an idle one need not ask first. When another is short too, each
-is held to its equal part, but never to less than what it runs.
+A ceiling is in another hash slot of a Cluster than a tenant's pools, so no script takes both.
+Instead each gateway leases slots of every ceiling and counts its own tasks against them in memory,
+without a call per task. A gateway leases only slots that no other holds, requests more when it runs
+short, and releases unused ones except a spare. While another gateway is short, each is limited to
+an equal part, but never to less than it runs.
 
-A gateway that stops saying that it lives loses its lease, as its tasks lose their engines. While
-Redis is away each keeps what it had, or takes its equal part if that is more.
+A gateway that stops renewing loses its lease, as its tasks lose their engines. While Redis is away,
+each keeps what it had, or takes its equal part if that is more.
 
 An edge: it uses the event loop.
 """
@@ -22,8 +21,8 @@ from backends.contract import BackendGroup
 from router.redis.servers import RedisAway, RedisServers, Script
 from router.redis.url import parse_redis_url
 
-ALIVE_MS = 10_000  # without a word for longer a gateway's lease is free
-SPARE_SHARE = 8  # of what runs, one part in so many more is asked for; at least one slot
+ALIVE_MS = 10_000  # a gateway's lease expires after this time without a renewal
+SPARE_SHARE = 8  # one spare slot per this many running tasks; at least one
 
 # KEYS: a hash, gateway id -> "lease wanted expires_ms number". ARGV: our id, the ceiling, how many
 # slots we keep in any case, how many we want, how long our lease lives, the call's number.
@@ -64,7 +63,7 @@ _RELEASE = Script("return redis.call('HDEL', KEYS[1], ARGV[1])", 1)
 
 @dataclass(slots=True)
 class _CeilingLease:
-    """Of one group's ceiling."""
+    """Holds this gateway's lease of one group's ceiling."""
 
     group: BackendGroup
     ceiling: int
@@ -76,7 +75,7 @@ class _CeilingLease:
     asking: "asyncio.Task[None] | None" = field(default=None)
 
     def has_slot(self, is_cut_off: bool) -> bool:
-        """Cut off, nobody can be asked: then our equal part is ours."""
+        """Returns whether a slot is free; while Redis is away our equal part is ours."""
         equal = self.ceiling // self.num_gateways if is_cut_off else 0
         return self.num_held < max(self.slots, equal)
 
@@ -86,9 +85,9 @@ class _CeilingLease:
         return min(self.ceiling, self.num_held + self.num_short + spare)
 
     def keep(self) -> int:
-        """Give up what is not wanted, and, where another is short, what is beyond our part.
+        """Releases unwanted slots and, if another gateway is short, those beyond our equal part.
 
-        In memory, before Redis hears of it: so nothing given up is taken here meanwhile.
+        This happens before the call to Redis, so that no released slot is taken here meanwhile.
         """
         most = self.wanted
         if self.is_contended:
@@ -98,7 +97,7 @@ class _CeilingLease:
 
 
 class CeilingLeases:
-    """One gateway's. For one event loop."""
+    """Holds one gateway's leases; for one event loop."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class CeilingLeases:
         *,
         budget_us: int,
     ) -> None:
-        """Connects at the first call. `url`: see `redis_url`; `ceilings`: slots, by group."""
+        """Connects at the first call. `url`: see `router.redis.url`; `ceilings`: slots by group."""
         self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
         self._id = gateway_id
         self._num_calls = 0
@@ -117,13 +116,10 @@ class CeilingLeases:
     async def take(
         self, groups: Iterable[BackendGroup], *, is_cut_off: bool = False
     ) -> frozenset[BackendGroup]:
-        """Take a slot of each of these groups that has one; returns which those are.
+        """Takes a slot of each group that has one free; returns those groups, to be released.
 
-        A group without a ceiling always has one. Release each. Cancelling takes none.
-
-        Args:
-            groups: Each takes one slot.
-            is_cut_off: Redis is away: nobody is asked, and each gateway has its equal part.
+        A group without a ceiling always has one. Cancelling takes none. `is_cut_off`: Redis is
+        away, and each gateway has its equal part.
         """
         asked = frozenset(groups)
         bound = [self._leases[group] for group in asked if group in self._leases]
@@ -137,21 +133,21 @@ class CeilingLeases:
         return asked - full
 
     def release(self, groups: Iterable[BackendGroup]) -> None:
-        """A slot of each of these groups is free again."""
+        """Releases a slot of each of these groups."""
         for group in groups:
             if group in self._leases:
                 self._leases[group].num_held -= 1
 
     def ceiling(self, group: BackendGroup) -> int:
-        """The group's, for all gateways together."""
+        """Returns a group's ceiling for all gateways together."""
         return self._leases[group].ceiling
 
     async def tick(self) -> None:
-        """Say that this gateway lives, and even out slots. Call it four times a second."""
+        """Renews the leases and balances slots between gateways; call it four times a second."""
         await asyncio.gather(*map(self._ask, self._leases.values()))
 
     async def close(self) -> None:
-        """Release everything at once; without Redis it is free after `ALIVE_MS`."""
+        """Releases all leases; while Redis is away they expire after `ALIVE_MS`."""
         try:
             for group in self._leases:
                 await self._servers.run(_RELEASE, (_key(group), self._id))
@@ -168,13 +164,13 @@ class CeilingLeases:
             lease.num_short -= 1
 
     async def _ask(self, lease: _CeilingLease) -> None:
-        """One call for all who ask at the same time."""
+        """Shares one call among concurrent callers."""
         if lease.asking is None or lease.asking.done():
             lease.asking = asyncio.create_task(self._share(lease))
         await asyncio.shield(lease.asking)
 
     async def _share(self, lease: _CeilingLease) -> None:
-        await asyncio.sleep(0)  # who comes in the same turn is counted in
+        await asyncio.sleep(0)  # counts all callers of this turn
         self._num_calls += 1
         wish = (self._id, lease.ceiling, lease.keep(), lease.wanted, ALIVE_MS, self._num_calls)
         try:

@@ -1,7 +1,6 @@
-"""What tokens cost a tenant: input, cached and output tokens, each with its group's weight.
+"""Weighs input, cached and output tokens by group; token pools and daily budgets count the result.
 
-The tokens pools and the daily budget hold weighted tokens. With every weight 1, the default, that
-is simply tokens: a cached one counts like any other input.
+With every weight 1, the default, a cached token counts like any other input.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +18,7 @@ Weight = Annotated[float, Meta(ge=0, le=MAX_WEIGHT)]
 
 
 class CostWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one token of each kind counts; three decimals matter."""
+    """Holds the weight of one token of each kind, to three decimals."""
 
     input: Weight = 1.0
     cached: Weight = 1.0  # input that was served from a KV prefix
@@ -33,7 +32,7 @@ Weights = Mapping[BackendGroup, CostWeights]
 def cost_by_group(
     used: Iterable[tuple[BackendGroup, Usage]], weights: Weights
 ) -> dict[BackendGroup, int]:
-    """What each group charges for what was used there."""
+    """Sums the weighted tokens of each group."""
     usages: dict[BackendGroup, Usage] = {}
     for group, usage in used:
         usages[group] = usages.get(group, NO_USAGE) + usage
@@ -41,7 +40,7 @@ def cost_by_group(
 
 
 def cost_tokens(usage: Usage, weights: CostWeights) -> int:
-    """What a usage is charged, in weighted tokens, rounded up."""
+    """Returns a usage in weighted tokens, rounded up."""
     if weights is EVEN:  # the default: the same sum without the multiplications
         return usage.num_input_tokens + usage.num_output_tokens
     cached = min(usage.num_cached_tokens, usage.num_input_tokens)

@@ -1,17 +1,16 @@
-"""The pools a gateway uses: Redis while it answers, pools of its own while it does not.
+"""Uses the pools in Redis while it replies, and local pools while it does not.
 
-A breaker decides which. While it is closed every call goes to Redis; a call that gets no answer
-within its budget is served locally, so no task is refused for it and none waits longer. While it is
-open nothing waits for Redis at all; `check`, called again and again, probes it. Before calls go
-back to Redis it is brought up to date: what runs here is adopted (also what it knew and forgot),
-and what ended meanwhile is charged, each once.
+A circuit breaker decides. While it is closed, every call goes to Redis; a call without a reply
+within its budget falls back to local pools, so no task is refused or waits longer. While it is
+open, no call goes to Redis; `check`, called periodically, probes it. Before calls return to Redis,
+it adopts what runs here (also what it forgot), and is charged for what ended meanwhile.
 
-Exactly once: a reservation that Redis may know is settled under its lease, and that is idempotent.
-One it cannot know is adopted first, and never again once its settlement was sent. A settlement
-counts for a minute, since by then a pool that holds a minute's worth would be full again.
+Each reservation is charged once: one that Redis may know is settled under its lease, which is
+idempotent; one that it cannot know is adopted first, and never again once its settlement was sent.
+A settlement expires after a minute, since a pool of a minute's tokens would be full again by then.
 
-`blind`: Redis has never answered since this process began. Then nothing is known about who else
-takes tasks, and `on_blind` says whether to refuse (`PoolsUnavailable`) or to go on alone.
+While Redis has never replied since this process began (`blind`), other gateways are unknown, and
+`on_blind` says whether to refuse (`PoolsUnavailable`) or to use local pools.
 
 An edge: it uses the event loop and the log.
 """
@@ -44,14 +43,14 @@ from router.pools.redis_pools import PoolsUnavailable, RedisPools
 logger = logging.getLogger("lanewise")
 Answer = TypeVar("Answer")
 
-MAX_CHARGE_AGE_US = 60_000_000  # a settlement older than that finds its pool full anyway
-MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond them the oldest is charged to none
-MAX_AT_ONCE = 256  # calls under way while Redis is brought up to date
-COUNTS_KEPT = 10  # heartbeats: a gateway count falls only once that many agree
+MAX_CHARGE_AGE_US = 60_000_000  # older settlements are dropped
+MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond, the oldest is dropped
+MAX_AT_ONCE = 256  # concurrent calls while Redis is brought up to date
+COUNTS_KEPT = 10  # heartbeats that must agree before the count of gateways falls
 
 
 class _Held(msgspec.Struct):
-    """A reservation of a task that runs here."""
+    """Holds a reservation of a task that runs here."""
 
     tenant: Tenant
     reservation: Reservation
@@ -68,13 +67,13 @@ class _Unsettled(msgspec.Struct):
 
 @dataclass(eq=False)
 class FailoverPools:
-    """See the module. Calls are for one event loop; cancelling one undoes nothing."""
+    """Reserves and settles in Redis or locally, from one event loop; cancelling undoes nothing."""
 
     redis: RedisPools  # the shared pools; closed with this
     _: KW_ONLY
     clock_us: Callable[[], int]  # monotonic
     wall_us: Callable[[], int] | None = None  # Unix time, for daily budgets; None: `clock_us`
-    # Says that this gateway lives, and hears how many do; None: it is the only one.
+    # Sends a heartbeat and counts the gateways; None: this is the only one.
     beat: Callable[[], Awaitable[Pulse]] | None = None
     # What each group does without Redis; one not named goes on locally.
     when_away: Callable[[], Mapping[BackendGroup, WhenAway]] = dict
@@ -86,7 +85,6 @@ class FailoverPools:
     on_settled: Callable[[Reservation], None] = lambda reservation: None
 
     def __post_init__(self) -> None:
-        """Asks nobody yet."""
         self._now_us = self.wall_us or self.clock_us
         self._breaker = Breaker()
         self._local = LocalPools()
@@ -99,27 +97,27 @@ class FailoverPools:
 
     @property
     def mode(self) -> PoolsMode:
-        """Whose pools a task that came now would meet."""
+        """Returns which pools would serve a task now."""
         return "redis" if self._breaker.is_closed else "degraded"
 
     @property
     def blind(self) -> bool:
-        """Whether Redis has never answered."""
+        """Returns whether Redis has never replied."""
         return not self._breaker.seen
 
     @property
     def ready(self) -> bool:
-        """Whether tasks are taken at all."""
+        """Returns whether tasks are accepted at all."""
         return not self.blind or self.on_blind == "local"
 
     @property
     def pause_us(self) -> int:
-        """How long to wait until the next `check`."""
+        """Returns how long to wait until the next `check`."""
         return self._breaker.pause_us
 
     @property
     def report(self) -> PoolsReport:
-        """How things stand."""
+        """Returns the state of the pools, for metrics."""
         return PoolsReport(
             mode=self.mode,
             num_gateways=max(self._counts),
@@ -131,12 +129,10 @@ class FailoverPools:
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> Grant:
-        """Reserve the first of the ranked demands that fits, whole, or nothing.
-
-        The grant's `mode` says whose pools were asked.
+        """Reserves all of the first ranked demands that fit, or nothing.
 
         Raises:
-            PoolsUnavailable: Redis is away, and what is to be done then is to refuse.
+            PoolsUnavailable: Redis is away, and the configuration says to refuse.
         """
         if not self._breaker.is_closed:
             return self._reserve_locally(tenant, reservation_id, ranked_demands)
@@ -153,10 +149,10 @@ class FailoverPools:
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
     ) -> Coroutine[Any, Any, None]:
-        """Release the slots and charge actual tokens; a group not named used none.
+        """Releases the slots and charges actual tokens; a group not named used none.
 
-        The call to Redis is sent when this is called; what it returns must be awaited, and then
-        Redis has answered. It never fails: what Redis does not hear now it hears when it is back.
+        The call to Redis is sent at once; await the result for its reply. It never fails: a
+        settlement that Redis misses is sent when it is back.
         """
         held = self._held.pop(reservation.id, None)
         if held is None:
@@ -189,10 +185,10 @@ class FailoverPools:
             self.on_settled(entry.held.reservation)
 
     async def extend(self, reservation: Reservation) -> Reservation:
-        """Hold what `extended` added, or release what `shrunk` left out.
+        """Reserves what `extended` added, or releases what `shrunk` removed.
 
-        Returns what is held now. That is what it was before where Redis is away, and still both
-        where it gave no answer: then extend it again.
+        Returns what is held now: the former reservation while Redis is away, or both leases if its
+        reply was lost; then extend again.
         """
         held = self._held.get(reservation.id)
         if held is None:
@@ -222,10 +218,9 @@ class FailoverPools:
         return held.reservation
 
     async def renew(self) -> None:
-        """Let the leases of everything that runs here run from now again.
+        """Renews the leases of all running tasks; call it every third of a lease.
 
-        Call it every third of a lease. Without Redis there is nothing to renew: what runs is
-        adopted when it is back.
+        It does nothing while Redis is away, which adopts running tasks when it is back.
         """
         held = [held.reservation for held in self._held.values() if held.in_redis]
         if not held or not self._breaker.is_closed:
@@ -242,7 +237,7 @@ class FailoverPools:
             )
 
     async def reap(self) -> int:
-        """Release what crashed gateways held; returns how many leases. Call it twice a second."""
+        """Releases crashed gateways' leases; returns how many. Call it twice a second."""
         if not self._breaker.is_closed:
             return 0
         try:
@@ -251,24 +246,20 @@ class FailoverPools:
             return 0  # the breaker hears of it from the calls of tasks
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
-        """The tenant's pools as Redis has them.
-
-        Raises:
-            PoolsUnavailable: Redis is away.
-        """
+        """Reads the tenant's balances in Redis, or raises `PoolsUnavailable`."""
         if not self._breaker.is_closed:
             raise PoolsUnavailable("Redis is away, and only it knows the shared pools")
         return await self.redis.balances(tenant)
 
     async def forget(self, tenant_id: str) -> None:
-        """Delete the shared pools of a tenant that is no more. Without Redis they are left."""
+        """Deletes a deleted tenant's shared pools; while Redis is away they remain."""
         try:
             await self.redis.forget(tenant_id)
         except PoolsUnavailable as error:
             logger.warning("the pools of %s, which is deleted, are left: %s", tenant_id, error)
 
     async def check(self) -> None:
-        """Look whether Redis answers; return to it once it has, twice. Call it after `pause_us`.
+        """Probes Redis, and returns to it after two good probes; call it after `pause_us`.
 
         Cancelling is safe: what was not sent yet is sent next time.
         """
@@ -291,7 +282,7 @@ class FailoverPools:
         self.on_report(self.report)
 
     async def greet(self) -> None:
-        """The first look, before any task: if Redis does not answer, no task need find out."""
+        """Probes Redis before the first task, so that no task has to wait for a timeout."""
         await self.check()
         if self.blind:
             self._breaker.trip()
@@ -300,7 +291,7 @@ class FailoverPools:
         self.on_report(self.report)
 
     async def close(self) -> None:
-        """Charge what can still be charged, then close the connections."""
+        """Sends the remaining settlements if possible, then closes the connections."""
         if self._breaker.is_closed and self._unsettled:
             try:
                 await self._charge_unsettled()
@@ -309,7 +300,7 @@ class FailoverPools:
         await self.redis.close()
 
     async def _probe(self) -> bool:
-        """Whether Redis answers, and has forgotten what it knew: then it was started again."""
+        """Probes Redis; returns whether it was restarted and has lost its data."""
         if self.beat is None:
             await self.redis.ping()
             return False
@@ -364,13 +355,13 @@ class FailoverPools:
         self._unadopted.pop(held.reservation.id, None)
 
     async def _charge(self, entry: _Unsettled) -> None:
-        """Make Redis know the reservation if it cannot, then settle it there."""
+        """Settles a reservation in Redis, which adopts it first if it cannot know it."""
         if not entry.held.in_redis:
             await self._adopt(entry.held)
         await self.redis.settle(entry.held.reservation, entry.used_tokens)
 
     async def _bring_up_to_date(self, held: Iterable[_Held]) -> None:
-        """Adopt these, then charge what waits; a failure leaves the rest for the next time."""
+        """Adopts these, then charges pending settlements; after a failure the rest stays."""
 
         async def adopt_live(each: _Held) -> None:
             if each.reservation.id in self._held:  # what is settled must not come back
@@ -400,7 +391,7 @@ class FailoverPools:
                 self._unsettled.extendleft(entry for entry in reversed(young) if id(entry) in left)
 
     def _come_back(self) -> None:
-        """From here on calls go to Redis; nothing awaits between the last look and this."""
+        """Sends calls to Redis again; nothing may be awaited since the last check."""
         self._breaker.close()
         self._local.forget_rates()
         self._num_recoveries += 1
@@ -409,7 +400,7 @@ class FailoverPools:
     async def _noted(
         self, call: PoolCall, sent: Coroutine[Any, Any, Answer], started_us: int
     ) -> Answer:
-        """The answer to a call; the breaker and the metrics hear whether it came."""
+        """Awaits a call's reply, and reports to the breaker and the metrics whether it came."""
         try:
             answer = await sent
         except PoolsUnavailable as error:
@@ -429,14 +420,14 @@ class FailoverPools:
 
 
 async def _nothing() -> None:
-    """Nothing is left to be done."""
+    """Does nothing, for a reservation that is settled already."""
 
 
 def _side_by_side(entries: Iterable[_Unsettled]) -> Iterable[Sequence[_Unsettled]]:
-    """Those that may be charged at once, and, in turn, the ones of a tenant that may not.
+    """Groups settlements: the groups may be charged concurrently, each group in turn.
 
     One that Redis cannot know takes a slot there until it is settled, though its task has ended:
-    many at once would have tasks refused for slots that nobody uses.
+    many of a tenant at once would have tasks refused for unused slots.
     """
     in_turn: dict[str, list[_Unsettled]] = {}
     for entry in entries:
@@ -448,7 +439,7 @@ def _side_by_side(entries: Iterable[_Unsettled]) -> Iterable[Sequence[_Unsettled
 
 
 async def _all(calls: Iterable[Awaitable[None]]) -> None:
-    """Await all, then raise the first failure: none is left running behind."""
+    """Awaits all, then raises the first failure, so that none is left running."""
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):

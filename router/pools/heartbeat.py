@@ -1,7 +1,7 @@
-"""How many gateways live: each says so once a second in one sorted set in Redis.
+"""Counts live gateways: each writes a heartbeat once a second to one sorted set in Redis.
 
-Saying so writes, so a Redis that only reads (a replica, or one out of memory) fails it, as it
-would fail every task's reservation: a heartbeat is also the probe for whether Redis can be used.
+A heartbeat is also the probe for whether Redis can be used: as it writes, it fails on a replica or
+without memory, as every reservation would.
 
 An edge: it uses Redis.
 """
@@ -30,14 +30,14 @@ return {redis.call('ZCARD', KEYS[1]), added}
 
 
 class Pulse(msgspec.Struct, frozen=True):
-    """What a heartbeat brought to light."""
+    """Holds what a heartbeat found."""
 
     num_gateways: int  # that live, this one included
-    is_new: bool  # Redis did not know us: the first heartbeat, or it has lost what it knew
+    is_new: bool  # Redis did not know us: our first heartbeat, or it lost its data
 
 
 class Heartbeat:
-    """One gateway's. Cancelling a call leaves at most one heartbeat said."""
+    """Sends one gateway's heartbeats."""
 
     def __init__(self, redis: Redis, gateway_id: str) -> None:
         """`redis`: a client whose timeouts are tens of milliseconds, without retries."""
@@ -46,11 +46,7 @@ class Heartbeat:
         self._script: Any = redis.register_script(_BEAT)  # loads itself where it is missing
 
     async def beat(self) -> Pulse:
-        """Say that this gateway lives.
-
-        Raises:
-            PoolsUnavailable: Redis does not answer, or takes no writes.
-        """
+        """Sends a heartbeat; `PoolsUnavailable` if Redis does not reply or cannot write."""
         try:
             num_gateways, added = await self._script(keys=[KEY], args=[self._id, ALIVE_MS])
         except (RedisError, OSError) as error:
@@ -58,6 +54,6 @@ class Heartbeat:
         return Pulse(num_gateways, bool(added))
 
     async def stop(self) -> None:
-        """Take this gateway out of the count at once; without Redis it falls out by itself."""
+        """Removes this gateway from the count; while Redis is away it expires by itself."""
         with contextlib.suppress(RedisError, OSError):
             await self._redis.zrem(KEY, self._id)

@@ -1,9 +1,8 @@
-"""Pools of this process alone, for while Redis is away: each live gateway takes an equal part of
-half of every tenant's limits, so that together they stay within them without asking each other.
+"""Keeps pools in this process while Redis is away: an equal part of half of each tenant's limits.
 
-Half, because some of what the limits allow may have been used just before, and because the number
-of gateways is what it was when Redis last said. A limit that leaves less than one to a gateway
-leaves one. Slots are counted from all that this process runs, whoever granted it.
+Half, because part of the limits may have been used just before, and because the number of gateways
+may have changed. Each part is at least one. Slots count all tasks that this process runs, whoever
+granted them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,21 +21,19 @@ from router.pools.pools import (
     lease_of,
 )
 
-# What a group of engines does while Redis is away: goes on within local pools, takes nothing new,
-# or takes everything that its slots allow.
+# While Redis is away a group has local pools, takes no task, or is limited by its slots alone.
 WhenAway = Literal["local", "closed", "open"]
-# What a gateway does that has never reached Redis: refuse, or go on as the only one.
+# A gateway that has never reached Redis refuses tasks, or goes on as the only one.
 OnBlind = Literal["closed", "local"]
 
 PARTS = 2  # of each limit, half is used
-MAX_TENANTS = 10_000  # remembered; the one that came first is forgotten first
-
+MAX_TENANTS = 10_000  # remembered; the first to come is forgotten first
 
 _Kept = TypeVar("_Kept")
 
 
 class LocalPools:
-    """See the module. `now_us` is Unix time, so that days end when they do."""
+    """Reserves and settles in this process. `now_us` is Unix time, for daily budgets."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, dict[BackendGroup, bucket.BucketState]] = {}
@@ -45,21 +42,21 @@ class LocalPools:
         self._held: dict[tuple[str, BackendGroup], int] = {}
 
     def note(self, tenant_id: str, balances: tuple[Balance, ...], now_us: int) -> None:
-        """Remember what Redis said last: local pools begin there, not full."""
+        """Remembers Redis's last balances, with which local pools begin."""
         _remember(self._known, tenant_id, (balances, now_us))
 
     def forget_rates(self) -> None:
-        """Redis is back: the next time it is away, begin at what it will have said by then."""
+        """Drops local levels when Redis is back; the next outage begins with newer balances."""
         self._buckets.clear()
 
     def hold(self, reservation: Reservation) -> None:
-        """Count the slots of a task that runs here; `release` must follow."""
+        """Counts the slots of a task that runs here; `release` must follow."""
         for demand in reservation.demands:
             key = reservation.tenant_id, demand.group
             self._held[key] = self._held.get(key, 0) + 1
 
     def release(self, reservation: Reservation) -> None:
-        """Count its slots no longer."""
+        """Stops counting a task's slots."""
         for demand in reservation.demands:
             key = reservation.tenant_id, demand.group
             self._held[key] -= 1
@@ -67,7 +64,7 @@ class LocalPools:
                 del self._held[key]
 
     def num_held(self, tenant_id: str, group: BackendGroup) -> int:
-        """Tasks of a tenant that run here on a group."""
+        """Returns the number of a tenant's tasks that run here on a group."""
         return self._held.get((tenant_id, group), 0)
 
     def reserve_first(
@@ -80,10 +77,9 @@ class LocalPools:
         num_gateways: int,
         now_us: int,
     ) -> Grant | None:
-        """Reserve the first of the ranked demands that fits, whole; None: all are closed.
+        """Reserves all of the first ranked demands that fit; None if all groups are closed.
 
-        Demands on two groups at once are passed over where a single one would do. The caller
-        holds what is granted.
+        Demands on one group go before those on two. The caller must `hold` what is granted.
         """
         states, limits = self._at(tenant, when_away, num_gateways, now_us)
         possible = [
@@ -114,7 +110,7 @@ class LocalPools:
         )
 
     def extend(self, before: Reservation, after: Reservation) -> None:
-        """Charge what a task holds more than before."""
+        """Charges the tokens that an extension adds."""
         states = self._buckets.get(before.tenant_id, {})
         for held, grown in zip(before.demands, after.demands, strict=True):
             state = states.get(held.group)
@@ -124,7 +120,7 @@ class LocalPools:
                 state.held_tokens += more
 
     def settle(self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]) -> None:
-        """Charge what a task used instead of what it had reserved here."""
+        """Charges what a task used instead of what it had reserved here."""
         states = self._buckets.get(reservation.tenant_id, {})
         for demand in reservation.demands:
             state = states.get(demand.group)
@@ -141,10 +137,7 @@ class LocalPools:
         num_gateways: int,
         now_us: int,
     ) -> tuple[dict[BackendGroup, bucket.BucketState], dict[BackendGroup, GroupLimits]]:
-        """The tenant's buckets at `now_us`, and the limits here of the groups that are not closed.
-
-        Groups come in the order of the tenant's own limits.
-        """
+        """Returns the tenant's buckets at `now_us`, and the local limits of groups not closed."""
         states = self._buckets.get(tenant.id)
         if states is None:
             states = {}
@@ -169,7 +162,7 @@ class LocalPools:
         num_gateways: int,
         now_us: int,
     ) -> bucket.BucketState:
-        """A bucket with our part of what the whole one holds by now, as far as is known."""
+        """Makes a bucket with our part of what the shared one should hold by now."""
         state = bucket.new_state(here, now_us // 1_000)
         balances, noted_us = self._known.get(tenant_id, ((), now_us))
         elapsed_ms = max(0, now_us - noted_us) // 1_000
@@ -194,7 +187,7 @@ class LocalPools:
 def local_limits(
     limits: GroupLimits, num_gateways: int, *, without_rates: bool = False
 ) -> GroupLimits:
-    """One gateway's part of a tenant's limits; `without_rates`: only its slots are bounded."""
+    """Returns one gateway's part of a tenant's limits, with `without_rates` of slots alone."""
 
     def part(limit: int) -> int:
         return limit and max(1, limit // (PARTS * max(1, num_gateways)))

@@ -1,10 +1,10 @@
-"""Pools: what limits a tenant, what a task demands of them, and what it was granted.
+"""Defines a tenant's pools, what a task demands of them, and what it is granted.
 
 Each tenant has pools per group of backends: requests per minute, tokens per minute, tasks at once,
-and tokens per day. `reserve_first` takes what the first ranked route that fits demands, all of it
-or nothing; `extend` takes more for a task that outgrows it, or releases a group that has done its
-part; `settle` puts the real usage in its place. A reservation is a lease: a gateway renews it while
-the task lives, and if the gateway dies the lease runs out and everything comes back.
+and tokens per day. `reserve_first` reserves all demands of the first ranked route that fits;
+`extend` reserves more, or releases a group that is done; `settle` charges the actual usage. A
+reservation is a lease: a gateway renews it while the task lives, and if the gateway dies, the lease
+expires and everything is released.
 
 `MemoryPools` keeps them in a dict, for tests and back-tests on virtual time. `RedisPools` has the
 same methods, awaited, for production.
@@ -25,7 +25,7 @@ from router.classify.task import GroupLimits, Tenant
 from router.pools import bucket
 
 Unit = Literal["requests", "tokens", "concurrent", "tokens_day"]
-Shed = Literal["capacity", "share"]  # the group takes no more at all, or no more of this tenant
+Shed = Literal["capacity", "share"]  # the group is full, or the tenant's share of it
 PoolsMode = Literal["redis", "degraded"]  # the shared pools, or this process's own
 PoolCall = Literal["admit", "extend", "settle", "renew"]  # to Redis
 Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that sets it
@@ -33,20 +33,20 @@ Waits = tuple[int, tuple[BackendGroup, Unit] | None]  # ms, and the pool that se
 GROUPS: tuple[BackendGroup, ...] = ("fast", "deep")
 UNITS: tuple[Unit, ...] = ("requests", "tokens", "concurrent", "tokens_day")
 BUDGET_US = 50_000  # one attempt of a call to shared pools; two are made at most
-LEASE_US = 30_000_000  # three renewals' worth: one lost renewal must not cost a live task its slot
+LEASE_US = 30_000_000  # three renewals: one lost renewal must not cost a live task its slot
 _LEASE = re.compile(r".*\|(-?\d+)\|(-?\d+)", re.DOTALL)
-MAX_REAPED = 8  # expired leases one call releases on its way, so that its work stays bounded
+MAX_REAPED = 8  # expired leases that one reservation releases
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What one route asks of one group's pools: one request, one slot, and these tokens."""
+    """Holds what one route takes from one group's pools: one request, one slot, and tokens."""
 
     group: BackendGroup
     tokens: int  # weighted: prompt plus expected output; 0 for a warm-up
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What was granted, and must be settled exactly once; the leases are opaque to callers."""
+    """Holds what was granted, and must be settled exactly once; leases are opaque to callers."""
 
     id: str
     tenant_id: str
@@ -59,7 +59,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """One pool as it stands: what a client reads in headers."""
+    """Holds one pool's balance, as clients read it in headers."""
 
     group: BackendGroup
     unit: Unit
@@ -69,7 +69,7 @@ class Balance(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """The answer to `reserve_first`: which of the ranked demands was taken, or how long to wait."""
+    """Says which of the ranked demands was reserved, or how long to wait."""
 
     index: int | None  # into the ranked demands; None: none fits now
     reservation: Reservation | None
@@ -78,18 +78,18 @@ class Grant(msgspec.Struct, frozen=True):
     limited_by: tuple[BackendGroup, Unit] | None = None  # refused: the pool that sets `wait_us`
     num_reaped: int = 0  # expired leases this call released: their gateways crashed
     mode: PoolsMode = "redis"  # whose pools these were
-    shed: Shed | None = None  # refused by no pool, but since the group of engines is full
+    shed: Shed | None = None  # refused by the group's concurrency limit and not by a pool
 
 
 class Renewal(msgspec.Struct, frozen=True):
-    """What `renew` found of the leases it was given."""
+    """Counts the leases that `renew` found."""
 
     num_held: int
-    num_anew: int  # released too early, and taken anew
+    num_anew: int  # expired too early, and reserved again
 
 
 class PoolsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How the pools stand, for metrics."""
+    """Reports the state of the pools, for metrics."""
 
     mode: PoolsMode
     num_gateways: int  # that live, this one included, as Redis last said
@@ -99,12 +99,11 @@ class PoolsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
-    """The lease of these demands: what must come back, so that whoever meets it can return it.
+    """Encodes what a reservation holds, so that any gateway can release it.
 
-    `2:id|fast tokens|deep tokens`, -1 for a group that is not part of it; the same for a repeated
-    call, so that it is charged once. `pools.lua` reads and writes the same. Whatever a later
-    version puts before the first `|`, every lease ends in the two numbers: a version of Lanewise
-    that does not know the rest still releases slots and tokens.
+    The format is `2:id|fast tokens|deep tokens`, -1 for an absent group, in `pools.lua` as well; a
+    repeated call makes the same lease and is charged once. Later versions may change what precedes
+    the first `|`; the two numbers stay last, so that older gateways can release the lease.
     """
     fast = deep = -1
     for demand in demands:
@@ -116,7 +115,7 @@ def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
 
 
 def parse_lease(lease: str) -> dict[BackendGroup, int] | None:
-    """What a lease of any version holds, by group; None if it is no lease."""
+    """Decodes the tokens that a lease of any version holds by group; None if it is no lease."""
     match = _LEASE.fullmatch(lease)
     if match is None:
         return None
@@ -125,10 +124,10 @@ def parse_lease(lease: str) -> dict[BackendGroup, int] | None:
 
 
 def extended(reservation: Reservation, tokens: Mapping[BackendGroup, int]) -> Reservation:
-    """The reservation as it is to become by `extend`: each named group holds that many tokens.
+    """Makes the reservation to `extend` to: each named group holds at least that many tokens.
 
-    Until `extend` has returned it may be under either lease; both are in it, so it can be settled
-    at any time. Only one extension at a time: repeat one without an answer before the next.
+    Until `extend` returns, either lease may hold; the reservation has both, so it can be settled
+    at any time. Repeat an extension whose reply was lost before making the next.
     """
     assert reservation.former is None, "the extension before has no answer yet"
     demands = tuple(
@@ -144,9 +143,9 @@ def extended(reservation: Reservation, tokens: Mapping[BackendGroup, int]) -> Re
 
 
 def shrunk(reservation: Reservation, used_tokens: Mapping[BackendGroup, int]) -> Reservation:
-    """The reservation as it is to become by `extend`: without these groups, which are charged.
+    """Makes the reservation to `extend` to: without these groups, which are charged.
 
-    As with `extended`. At least one group must be left: to release all of it, settle it.
+    It is like `extended`. At least one group must remain; to release all, settle.
     """
     assert reservation.former is None, "the extension before has no answer yet"
     demands = tuple(demand for demand in reservation.demands if demand.group not in used_tokens)
@@ -163,7 +162,7 @@ def shrunk(reservation: Reservation, used_tokens: Mapping[BackendGroup, int]) ->
 def group_balances(
     group: BackendGroup, state: bucket.BucketState, limits: GroupLimits
 ) -> tuple[Balance, ...]:
-    """What to tell a client about one group's pools, refilled before."""
+    """Returns the balances of one group's pools, which must be refilled."""
     per_day = limits.tokens_per_day
     return balances_from(
         group,
@@ -183,15 +182,15 @@ def balances_from(
     day_tokens: int,
     day_left_ms: int,
 ) -> tuple[Balance, ...]:
-    """The same from numbers: every admission makes some, so nothing is built on the way.
+    """Makes balances from plain numbers, since every admission makes some.
 
     Args:
-        group: Whose pools.
-        levels: Of requests and tokens, in `bucket`'s units; and slots taken.
-        limits: Requests and tokens per minute, slots.
-        per_day: Tokens; -1: no such pool.
-        day_tokens: Charged and held of them.
-        day_left_ms: Until the day is over.
+        group: The group of the pools.
+        levels: Levels of requests and tokens in `bucket`'s units, and slots taken.
+        limits: Requests and tokens per minute, and slots.
+        per_day: Tokens per day; -1 without such a limit.
+        day_tokens: Tokens charged and reserved today.
+        day_left_ms: Time until the day is over.
     """
     requests, tokens, num_held = levels
     per_min, tokens_per_min, most = limits
@@ -225,7 +224,7 @@ Limits = Mapping[BackendGroup, GroupLimits]
 def first_fitting(
     ranked: Iterable[tuple[int, tuple[Demand, ...]]], buckets: Buckets, limits: Limits
 ) -> tuple[int | None, Waits]:
-    """The index given to the first demands that fit; else None, and the shortest wait."""
+    """Returns the index of the first demands that fit, or None and the shortest wait."""
     waits: list[Waits] = []
     for index, demands in ranked:
         longest = max(
@@ -247,7 +246,7 @@ def first_fitting(
 
 
 def all_balances(buckets: Buckets, limits: Limits) -> tuple[Balance, ...]:
-    """The balances of every group that has limits, refilled before."""
+    """Returns the balances of every group that has limits; they must be refilled."""
     return tuple(
         balance
         for group, group_limits in limits.items()
@@ -256,10 +255,7 @@ def all_balances(buckets: Buckets, limits: Limits) -> tuple[Balance, ...]:
 
 
 class MemoryPools:
-    """All tenants' pools in this process. `now_us` is whatever clock the caller keeps.
-
-    What each method promises stands in `RedisPools`.
-    """
+    """Keeps all tenants' pools in this process; its methods are described in `RedisPools`."""
 
     def __init__(self, lease_us: int = LEASE_US) -> None:
         self._lease_ms = lease_us // 1_000
@@ -272,7 +268,7 @@ class MemoryPools:
         ranked_demands: Sequence[tuple[Demand, ...]],
         now_us: int,
     ) -> Grant:
-        """Reserve the first of the ranked demands that fits, whole, or nothing."""
+        """Reserves all of the first ranked demands that fit, or nothing."""
         pools = self._at(tenant.id, now_us, tenant.limits)
         num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
         index, (wait_ms, limited_by) = pools.find(reservation_id, ranked_demands)
@@ -284,7 +280,7 @@ class MemoryPools:
         return self._granted(pools, index, reservation, now_us, num_reaped)
 
     def adopt(self, tenant: Tenant, reservation: Reservation, now_us: int) -> Grant:
-        """Take what a reservation that was granted elsewhere holds, whether it fits or not."""
+        """Reserves what a reservation granted elsewhere holds, whether it fits or not."""
         pools = self._at(tenant.id, now_us, tenant.limits)
         num_reaped = pools.reap(now_us // 1_000, MAX_REAPED)
         return self._granted(pools, 0, reservation, now_us, num_reaped)
@@ -305,7 +301,7 @@ class MemoryPools:
         return Grant(index, granted, pools.balances(), num_reaped=num_reaped)
 
     def extend(self, reservation: Reservation, now_us: int) -> bool:
-        """Hold what `extended` added, or release and charge what `shrunk` left out."""
+        """Reserves what `extended` added, or charges and releases what `shrunk` removed."""
         pools = self._at(reservation.tenant_id, now_us)
         former = reservation.former
         if former is not None and pools.expiry_ms.pop(former, None) is not None:
@@ -323,7 +319,7 @@ class MemoryPools:
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_us: int
     ) -> bool:
-        """Release the slots and charge actual tokens; a group not named used none."""
+        """Releases the slots and charges actual tokens; a group not named used none."""
         pools = self._at(reservation.tenant_id, now_us)
         for lease in (reservation.lease, reservation.former):
             if lease is not None and pools.expiry_ms.pop(lease, None) is not None:
@@ -332,7 +328,7 @@ class MemoryPools:
         return False
 
     def renew(self, reservations: Iterable[Reservation], now_us: int) -> Renewal:
-        """Let these leases run from now again; one that was released too early is taken anew."""
+        """Renews leases from now, and reserves again what expired too early."""
         num_held = num_anew = 0
         for reservation in reservations:
             pools = self._at(reservation.tenant_id, now_us)
@@ -347,13 +343,13 @@ class MemoryPools:
         return Renewal(num_held, num_anew)
 
     def balances(self, tenant: Tenant, now_us: int) -> tuple[Balance, ...]:
-        """The tenant's pools as they stand."""
+        """Returns the tenant's balances."""
         pools = self._at(tenant.id, now_us, tenant.limits)
         pools.reap(now_us // 1_000, MAX_REAPED)
         return pools.balances()
 
     def reap(self, tenant_id: str, most: int, now_us: int) -> int:
-        """Release what expired leases of a tenant hold, at most so many; returns how many."""
+        """Releases at most `most` expired leases of a tenant; returns how many."""
         return self._at(tenant_id, now_us).reap(now_us // 1_000, most)
 
     def _at(self, tenant_id: str, now_us: int, limits: Limits | None = None) -> "_TenantPools":
@@ -366,10 +362,10 @@ class MemoryPools:
 
 
 class _TenantPools:
-    """One tenant's buckets and leases. As in `pools.lua`: `load`, then change what was loaded.
+    """Holds one tenant's buckets and leases. As in `pools.lua`: `load`, then change.
 
-    What is loaded is kept only where something was taken or released, where limits changed, and
-    where the clock stepped back; a refill alone is exact and can be done again.
+    Loaded buckets are stored only when something was reserved or released, when limits changed,
+    and when the clock stepped back; a refill alone is exact and can be repeated.
     """
 
     __slots__ = ("_by_expiry", "_kept", "_limits", "_states", "expiry_ms")
@@ -382,7 +378,7 @@ class _TenantPools:
         self._by_expiry: list[tuple[int, str]] = []  # heap; entries of renewed leases are stale
 
     def load(self, limits: Limits, now_ms: int) -> None:
-        """Bring the buckets to now, then to these limits: a level above a new one comes down."""
+        """Refills the buckets until now, then applies new limits, which may lower levels."""
         for group, kept in self._kept.items():
             state = self._states[group] = copy(kept)
             bucket.refill(state, self._limits[group], now_ms)
@@ -402,7 +398,7 @@ class _TenantPools:
         self._kept[group] = copy(self._states[group])
 
     def change(self, how: Callable[..., None], group: BackendGroup, *tokens: int) -> None:
-        """Change a bucket by one of `bucket`'s functions."""
+        """Applies one of `bucket`'s functions to a group's bucket."""
         how(self._states[group], self._limits[group], *tokens)
         self._keep(group)
 
@@ -411,7 +407,7 @@ class _TenantPools:
             self.change(how, demand.group, demand.tokens)
 
     def reap(self, now_ms: int, most: int) -> int:
-        """Release what expired leases hold, soonest first; at most `most` of them."""
+        """Releases at most `most` expired leases, the earliest first."""
         num_reaped = 0
         while self._by_expiry and self._by_expiry[0][0] <= now_ms and num_reaped < most:
             expires_ms, lease = heapq.heappop(self._by_expiry)
@@ -424,7 +420,7 @@ class _TenantPools:
     def find(
         self, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> tuple[int | None, Waits]:
-        """The demands held already or the first that fit; else the shortest wait and its pool."""
+        """Finds the demands held already or the first that fit, or else the shortest wait."""
         for index, demands in enumerate(ranked_demands):
             if lease_of(reservation_id, demands) in self.expiry_ms:
                 return index, (0, None)

@@ -1,15 +1,13 @@
-"""Releases what crashed gateways held, also of tenants that ask for nothing any more.
+"""Releases what crashed gateways reserved, also for tenants that send no more requests.
 
-Gateways enter the tenants that they reserve for into one sorted set, by when the last of their
-leases can have run out: before they reserve, so that who dies at once has entered it. Now and then
-each takes those that are due and reaps their leases. A tenant's entry is moved on when it is taken,
-so that not everybody reaps the same; who dies while reaping leaves it to the next.
+Before a gateway reserves, it enters the tenant into one sorted set, scored by the time at which its
+last lease will have expired. Periodically each gateway takes due tenants and reaps their leases.
+Taking an entry postpones it a little, so that gateways rarely reap the same tenant (which would be
+harmless), and so that another reaps it soon if this one dies: a crash is cleaned up within a lease
+and a second.
 
-An entry without leases stays for one lease more, as idle, and then goes. Entering makes it busy
-again. So a gateway that entered a tenant may rely on it for a lease, unless Redis loses it.
-
-A crash is to be over within a lease and a second, also where the one that reaped dies as well: so
-what was taken is due again soon. Where a round takes longer, two reap the same, which is harmless.
+An entry without leases stays idle for one more lease and is then removed; entering makes it busy
+again. So an entry is good for a lease, unless Redis loses it.
 
 An edge: it uses the event loop.
 """
@@ -22,9 +20,9 @@ from router.pools.script_calls import NUM_KEYS, SCRIPT, reap_call
 from router.redis.servers import RedisAway, RedisServers, Script
 
 KEY = "lw1:{sweeper}:due"  # member: tenant id; score: when to look, server's ms
-LEASES_PER_CALL = 100  # expired ones that one call releases
+LEASES_PER_CALL = 100  # expired leases that one call releases
 MAX_TAKEN = 100  # tenants that one round reaps
-AGAIN_MS = 400  # when the next one looks at what was taken; it may come 400 ms after that
+AGAIN_MS = 400  # until a taken entry is due again
 
 # Scores are whole ms; the half of one marks an idle entry.
 
@@ -81,7 +79,7 @@ _POOLS = Script(SCRIPT, NUM_KEYS)
 
 
 class Reaper:
-    """One gateway's. Every call of `reap` may raise `RedisAway`; the next one goes on."""
+    """Reaps for one gateway. If `reap` raises `RedisAway`, the next call goes on."""
 
     def __init__(self, servers: RedisServers, lease_ms: int) -> None:
         self._servers = servers
@@ -91,7 +89,7 @@ class Reaper:
         self._entering: set[asyncio.Task[None]] = set()
 
     def note(self, tenant_id: str) -> None:
-        """Enter a tenant, before a lease of it begins: the entry goes ahead on the connection."""
+        """Enters a tenant; on the connection this precedes the reservation that follows."""
         if tenant_id in self._entered_s:
             return
         self._entered_s[tenant_id] = self._now_s()
@@ -107,11 +105,11 @@ class Reaper:
             self._entered_s.pop(tenant_id, None)  # the next note tries again
 
     async def close(self) -> None:
-        """Wait for what is under way; the connections are closed already."""
+        """Waits for calls in flight; the connections are closed already."""
         await asyncio.gather(*self._entering, return_exceptions=True)
 
     async def reap(self) -> int:
-        """Reap what is due; returns how many leases came back."""
+        """Reaps due tenants; returns how many leases were released."""
         old_s = self._now_s() - self._lease_ms / 6e3
         self._entered_s = {
             tenant: entered_s for tenant, entered_s in self._entered_s.items() if entered_s > old_s
@@ -127,11 +125,7 @@ class Reaper:
         return total
 
     async def reap_tenant(self, tenant_id: str) -> tuple[int, int]:
-        """Release all expired leases of a tenant: how many, and when the next expires, 0: none.
-
-        Raises:
-            RedisAway: Redis is away.
-        """
+        """Releases a tenant's expired leases; returns how many, and the next expiry (0: none)."""
         total, num_reaped, next_ms = 0, LEASES_PER_CALL, 0
         call = reap_call(tenant_id, LEASES_PER_CALL)
         while num_reaped == LEASES_PER_CALL:

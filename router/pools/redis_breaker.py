@@ -1,4 +1,4 @@
-"""Whether to ask Redis at all: a circuit breaker, pure, driven by the outcomes of calls and probes.
+"""Decides by a circuit breaker whether calls go to Redis, from the outcomes of calls and probes.
 
 - **closed**: every call goes out. `MAX_FAILED_ROUNDS` failed rounds in a row, or more than a fifth
   of a second's rounds, open it.
@@ -6,8 +6,8 @@
 - **half open**: still no call. A second good probe says that the edge may bring Redis up to date
   and then `close` it; a bad one opens it again.
 
-A round is all calls that were under way together: they share one connection and one fate, so a
-hiccup that fails a hundred of them counts once.
+A round is all calls that were in flight together: they share one connection, so a failure of a
+hundred of them counts once.
 """
 
 from typing import Literal
@@ -23,7 +23,7 @@ BreakerState = Literal["closed", "open", "half_open"]
 
 
 class Breaker:
-    """See the module. Begins closed, having seen nothing."""
+    """Tracks rounds and probes; it begins closed."""
 
     def __init__(self) -> None:
         self.state: BreakerState = "closed"
@@ -37,16 +37,16 @@ class Breaker:
 
     @property
     def is_closed(self) -> bool:
-        """Whether calls go out."""
+        """Returns whether calls go out."""
         return self.state == "closed"
 
     @property
     def pause_us(self) -> int:
-        """How long until the edge should look again by itself."""
+        """Returns how long until the next probe."""
         return CHECK_PAUSE_US if self.is_closed and not self._failed_in_row else PROBE_PAUSE_US
 
     def succeeded(self, started_us: int, now_us: int) -> None:
-        """A call that began at `started_us` was answered."""
+        """Counts a call that began at `started_us` and got a reply."""
         self.seen = True
         if not self.is_closed:
             return  # it was sent before
@@ -56,7 +56,7 @@ class Breaker:
             self._count(now_us, good=True)
 
     def failed(self, started_us: int, now_us: int) -> bool:
-        """A call that began at `started_us` was not answered in time; whether that opened it."""
+        """Counts a call that began at `started_us` and timed out; returns whether it opened."""
         if not self.is_closed or started_us < self._failed_us:
             return False
         self._failed_us = now_us
@@ -71,11 +71,11 @@ class Breaker:
         return False
 
     def trip(self) -> None:
-        """Open it, whatever was counted."""
+        """Opens the breaker, whatever was counted."""
         self.state = "open"
 
     def probed(self, *, good: bool) -> bool:
-        """The outcome of a probe while it is not closed; true: two in a row were good."""
+        """Counts a probe while it is not closed; returns whether two in a row were good."""
         if not good:
             self.state = "open"
             return False
@@ -86,7 +86,7 @@ class Breaker:
         return False
 
     def close(self) -> None:
-        """Let calls go out again, with nothing held against Redis."""
+        """Closes the breaker and resets all counts."""
         self.state = "closed"
         self._failed_in_row = 0
         self._window_good = self._window_failed = 0

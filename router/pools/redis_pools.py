@@ -1,8 +1,8 @@
-"""Pools in Redis: `MemoryPools`' methods, awaited, each one atomic call of `pools.lua`.
+"""Keeps pools in Redis: `MemoryPools`' methods, awaited, each one atomic call of `pools.lua`.
 
-Every call raises `PoolsUnavailable`, when awaited, if Redis gives no answer within its budget,
-twice over; what to do then is `failover_pools`' business. Every call is safe to repeat: `reserve`
-and `adopt` replay, the others are idempotent. What is never settled expires with its lease.
+Every awaited call raises `PoolsUnavailable` if two attempts get no reply within their budgets;
+`failover_pools` handles that. Every call is safe to repeat: `reserve` and `adopt` replay, the
+others are idempotent. What is never settled expires with its lease.
 
 An edge: it uses the event loop.
 """
@@ -39,14 +39,14 @@ Answer = TypeVar("Answer")
 
 
 class PoolsUnavailable(Exception):  # noqa: N818 - says what is the case, as TimeoutError does
-    """Redis gave no answer in time, or an error; nothing is known about the call's effect."""
+    """Redis did not reply in time, or with an error; the call may have taken effect."""
 
 
 class RedisPools:
-    """All tenants' pools in Redis. Cancelling a call does not undo it: settle or let it expire."""
+    """Accesses all tenants' pools; settle a cancelled reservation, or let it expire."""
 
     def __init__(self, url: str, *, lease_us: int = LEASE_US, budget_us: int = BUDGET_US) -> None:
-        """Connects at the first call. `url`: see `redis_url`."""
+        """Connects at the first call. `url`: see `router.redis.url`."""
         self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
         self._lease_ms = lease_us // 1_000
         self._reaper = Reaper(self._servers, self._lease_ms)
@@ -54,7 +54,7 @@ class RedisPools:
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> Grant:
-        """Reserve the first of the ranked demands that fits, whole, or nothing.
+        """Reserves all of the first ranked demands that fit, or nothing.
 
         The same reservation id with the same demands gets the same reservation again.
         """
@@ -64,40 +64,38 @@ class RedisPools:
         return grant_of(reply, tenant, reservation_id, ranked_demands)
 
     async def adopt(self, tenant: Tenant, reservation: Reservation) -> Grant:
-        """Take what a reservation that was granted elsewhere holds, whether it fits or not.
+        """Reserves what a reservation granted elsewhere holds, whether it fits or not.
 
-        One that is held already is left as it is, so adopting twice is harmless.
+        Adopting one that is held already changes nothing.
         """
         self._reaper.note(tenant.id)
         reply = await self._call(adopt_call(tenant, reservation, self._lease_ms))
         return grant_of(reply, tenant, reservation.id, [reservation.demands])
 
     async def extend(self, reservation: Reservation) -> bool:
-        """Hold what `extended` added, in debt if it does not fit; the lease runs from now again.
+        """Reserves what `extended` added, if need be as debt, or charges what `shrunk` removed.
 
-        Of one made by `shrunk`, release what it leaves out, and charge that. To be repeated until
-        it has returned once: before, either of its two leases may hold. False if the reservation
-        was settled, has expired or was forgotten.
+        It renews the lease. Repeat it until it returns: before, either of the two leases may hold.
+        False if the reservation was settled, has expired or was lost.
         """
         return bool(await self._call(extend_call(reservation, self._lease_ms)))
 
     def settle(
         self, reservation: Reservation, actual_tokens: Mapping[BackendGroup, int]
     ) -> Coroutine[Any, Any, int]:
-        """Release the slots and charge actual tokens; a group not named used none.
+        """Releases the slots and charges actual tokens; a group not named used none.
 
-        Sent when called, not when awaited: whatever is asked next finds it done. A reservation that
-        was settled or has expired is left alone (0, not 1): settling twice is harmless.
+        The call is sent at once, so it precedes later calls whenever it is awaited. It returns 0
+        for a reservation that was settled or has expired, so settling twice is harmless.
         """
         return self._call(settle_call(reservation, actual_tokens))
 
     async def renew(self, reservations: Iterable[Reservation]) -> Renewal:
-        """Let these leases run from now again; one that was released too early is taken anew.
+        """Renews leases from now, and reserves again what expired too early.
 
-        Not without the pools it was taken from: then Redis was started again, see `adopt`.
-
+        After a restart of Redis the pools are missing, and reservations must be adopted instead.
         Call it every third of a lease for all tasks in flight: one call per tenant, all batched.
-        A reservation whose extension has no answer yet is extended again instead.
+        A reservation whose extension has no reply yet is extended again instead.
         """
         leases_of: dict[str, list[str]] = defaultdict(list)
         calls: list[Arguments] = []
@@ -117,27 +115,27 @@ class RedisPools:
         return Renewal(sum(held for held, _ in found), sum(anew for _, anew in found))
 
     async def reap(self) -> int:
-        """Release what crashed gateways held; returns how many leases. Call it twice a second.
+        """Releases crashed gateways' leases; returns how many. Call it twice a second.
 
-        Admissions release a few on their way; this is for tenants that ask for nothing.
+        Reservations release a few on their way; this is for tenants without requests.
         """
         return await _answered(self._reaper.reap())
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:
-        """The tenant's pools as they stand."""
+        """Reads the tenant's balances."""
         return balances_of(await self._call(read_call(tenant)))
 
     async def forget(self, tenant_id: str) -> None:
-        """Delete the pools of a tenant that is no more; what still runs finds nothing to settle."""
+        """Deletes a deleted tenant's pools; its running tasks then settle nothing."""
         keys = tenant_keys(tenant_id)
         await _answered(self._servers.call(keys[0], "DEL", *keys))
 
     async def ping(self) -> None:
-        """Returns if Redis answers within the budget: every master of a Cluster."""
+        """Checks that Redis, or every master of a Cluster, replies within the budget."""
         await _answered(self._servers.ping())
 
     async def close(self) -> None:
-        """Fail what still waits and close the connections."""
+        """Fails pending calls and closes the connections."""
         await self._servers.close()
         await self._reaper.close()
 

@@ -1,4 +1,4 @@
-"""Calls of `pools.lua`: their arguments, and what its answers mean. Its head states the format."""
+"""Encodes calls of `pools.lua` and decodes its replies, in the format that its head describes."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -21,7 +21,7 @@ from router.pools.pools import (
 
 MAX_RANKED = 8  # ranked demands in one call
 MAX_RENEWED = 200  # leases in one call
-MAX_CACHED = 10_000  # tenants whose keys are kept made
+MAX_CACHED = 10_000  # tenants whose keys are cached
 
 SCRIPT = resources.files(__package__).joinpath("pools.lua").read_text()
 NUM_KEYS = 3
@@ -33,7 +33,7 @@ _STATE_FIELDS = 10
 
 @lru_cache(MAX_CACHED)
 def tenant_keys(tenant_id: str) -> tuple[str, str, str]:
-    """The script's keys. The tenant's hash tag keeps them in one slot of a Cluster."""
+    """Returns the script's keys, whose hash tag keeps them in one slot of a Cluster."""
     if not TENANT_ID.fullmatch(tenant_id):
         # Anything else could name another tenant's keys, or leave the hash tag.
         raise ValueError(f"a tenant id matches {TENANT_ID.pattern}; got {tenant_id[:80]!r}")
@@ -50,7 +50,7 @@ def reserve_call(
     *,
     operation: Literal["reserve", "adopt"] = "reserve",
 ) -> Arguments:
-    """`now_ms` 0 means the server's clock, here and below."""
+    """Encodes a reservation; `now_ms` 0 means the server's clock, here and below."""
     assert 1 <= len(ranked_demands) <= MAX_RANKED, f"1 to {MAX_RANKED} ranked demands"
     tokens: list[int] = []
     for demands in ranked_demands:
@@ -68,14 +68,14 @@ def reserve_call(
 def adopt_call(
     tenant: Tenant, reservation: Reservation, lease_ms: int, now_ms: int = 0
 ) -> Arguments:
-    """For what was granted elsewhere."""
+    """Encodes the adoption of what was granted elsewhere."""
     assert reservation.lease == lease_of(reservation.id, reservation.demands), "one lease format"
     ranked = [reservation.demands]
     return reserve_call(tenant, reservation.id, ranked, lease_ms, now_ms, operation="adopt")
 
 
 def extend_call(reservation: Reservation, lease_ms: int, now_ms: int = 0) -> Arguments:
-    """For a reservation made by `extended` or `shrunk`."""
+    """Encodes the extension to a reservation made by `extended` or `shrunk`."""
     assert reservation.former is not None, "nothing was extended"
     head = (*tenant_keys(reservation.tenant_id), "extend", now_ms, lease_ms)
     used = dict(reservation.released)
@@ -86,24 +86,24 @@ def extend_call(reservation: Reservation, lease_ms: int, now_ms: int = 0) -> Arg
 def settle_call(
     reservation: Reservation, actual_tokens: Mapping[BackendGroup, int], now_ms: int = 0
 ) -> Arguments:
-    """A group not named used none."""
+    """Encodes a settlement; a group not named used none."""
     fast, deep = actual_tokens.get("fast", 0), actual_tokens.get("deep", 0)
     head = (*tenant_keys(reservation.tenant_id), "settle", now_ms, fast, deep, reservation.lease)
     return head if reservation.former is None else (*head, reservation.former)
 
 
 def renew_call(tenant_id: str, leases: Sequence[str], lease_ms: int, now_ms: int = 0) -> Arguments:
-    """For at most `MAX_RENEWED` leases of one tenant."""
+    """Encodes the renewal of at most `MAX_RENEWED` leases of one tenant."""
     return (*tenant_keys(tenant_id), "renew", now_ms, lease_ms, *leases)
 
 
 def reap_call(tenant_id: str, most: int, now_ms: int = 0) -> Arguments:
-    """Releases at most so many expired leases."""
+    """Encodes the release of at most `most` expired leases."""
     return (*tenant_keys(tenant_id), "reap", now_ms, most)
 
 
 def read_call(tenant: Tenant, now_ms: int = 0) -> Arguments:
-    """The tenant's pools as they stand."""
+    """Encodes a read of the tenant's pools."""
     return (*tenant_keys(tenant.id), "read", now_ms, *_limits(tenant))
 
 
@@ -113,7 +113,7 @@ def grant_of(
     reservation_id: str,
     ranked_demands: Sequence[tuple[Demand, ...]],
 ) -> Grant:
-    """What the answer to `reserve` means."""
+    """Decodes the reply to a reservation."""
     status, index, wait_ms, limited_by, expires_ms, num_reaped = reply[:6]
     balances = balances_of(reply[6:])
     if status == 0:
@@ -127,7 +127,7 @@ def grant_of(
 
 
 def balances_of(state: Sequence[int]) -> tuple[Balance, ...]:
-    """What the script's state of a tenant's pools means."""
+    """Decodes the script's state of a tenant's pools."""
     balances: tuple[Balance, ...] = ()
     for index, group in enumerate(GROUPS):
         start = index * _STATE_FIELDS
