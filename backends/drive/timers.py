@@ -34,9 +34,7 @@ class Timer(Protocol):
         """Cancels the call; harmless when repeated."""
         ...
 
-    def close(self) -> None:
-        """Closes the timer; harmless when repeated."""
-        ...
+    def close(self) -> None: ...
 
 
 class LoopTimer:
@@ -57,6 +55,7 @@ class LoopTimer:
             self._handle = None
 
     def close(self) -> None:
+        """Closes the timer; harmless when repeated."""
         self.clear()
 
 

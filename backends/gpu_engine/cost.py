@@ -180,7 +180,6 @@ class GpuCost:
         return int(free * self.engine.memory_fraction / share * parallel.dp)
 
     def tokens_per_s(self, context_tokens: float, num_seqs: int = 1) -> float:
-        """Returns the output speed of each of `num_seqs` sequences at a context length."""
         return 1e6 / self.step_us(StepShape(num_seqs, round(num_seqs * context_tokens)))
 
     def joules_per_token(self, context_tokens: float, num_seqs: int = 1) -> float:
@@ -189,7 +188,6 @@ class GpuCost:
         return self.gpu.power_w * self.parallel.num_gpus / system_tokens_per_s
 
     def step_us(self, shape: StepShape) -> float:
-        """Returns a step's duration in microseconds."""
         return self.step_us_of(
             shape.num_decode_seqs,
             shape.sum_context_tokens,

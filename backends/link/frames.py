@@ -130,7 +130,6 @@ class StepBuilder:
         self._ends.append(End(key, finish.reason, finish.usage, finish.at_us, *said))
 
     def forget(self, key: int) -> None:
-        """Drops the rows of a cancelled generation."""
         if key in self._last_row:
             self._rows = [(owner, delta) for owner, delta in self._rows if owner != key]
             self._last_row = {owner: row for row, (owner, _) in enumerate(self._rows)}

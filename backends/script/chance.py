@@ -21,16 +21,15 @@ class Chance:
         self._state = int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big")
 
     def below(self, limit: int) -> int:
-        """Choose a whole number from 0 up to, not including, the limit."""
+        """Chooses a whole number from 0 up to, not including, the limit."""
         self._state = state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
         return (state >> 33) % limit
 
     def between(self, low: int, high: int) -> int:
-        """Choose a whole number from low to high, both included."""
+        """Chooses a whole number from low to high, both included."""
         return low + self.below(high - low + 1)
 
     def pick(self, options: Sequence[T]) -> T:
-        """Choose one of the options."""
         # This repeats `below`, as picking words is half of the cost of an answer.
         self._state = state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK
         return options[(state >> 33) % len(options)]

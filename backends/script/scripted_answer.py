@@ -30,7 +30,7 @@ Script = Callable[[GenerateRequest], ScriptedAnswer]
 
 
 def message_item(text: str) -> AnswerItem:
-    """Make an assistant message."""
+    """Makes an assistant message."""
     return AnswerItem(DeltaKind.TEXT, text)
 
 

@@ -72,7 +72,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8)  # a prompt is read for its tools, its reasoning and its text
 def read_topic(prompt: str) -> Topic:
-    """Find the topic of a prompt."""
+    """Finds the topic of a prompt."""
     prompt = prompt[:MAX_READ_CHARS]
     found: dict[str, None] = {}
     for match in _WORD.finditer(prompt):

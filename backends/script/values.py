@@ -80,7 +80,6 @@ class Values:
         return bool(words) and self._words.issuperset(words)
 
     def text(self, name: str) -> str | None:
-        """Finds a string for a property of that name."""
         if stated := self._stated(name):
             return stated
         words = frozenset(name_words(name))

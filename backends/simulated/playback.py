@@ -61,7 +61,7 @@ class Playback:
         self._char = 0  # the index in its text where they end
 
     def take(self, num_tokens: int, at_us: int) -> list[Delta]:
-        """Take the next tokens as deltas, one for each item they fall into."""
+        """Takes the next tokens as deltas, one for each item they fall into."""
         deltas = []
         while num_tokens and self._index < len(self.items):
             item, ends = self.items[self._index], self._ends[self._index]
@@ -80,7 +80,7 @@ class Playback:
         return deltas
 
     def num_reasoning_taken(self, num_taken: int) -> int:
-        """Count the reasoning in the first so many tokens: an answer reasons first."""
+        """Counts the reasoning in the first so many tokens: an answer reasons first."""
         return min(num_taken, self.num_reasoning_tokens)
 
     def prompt_items(self) -> list[Item] | None:

@@ -203,7 +203,6 @@ class UpstreamGeneration:
         return self._usage
 
     def fail(self, message: str) -> None:
-        """Finishes with an error and stops the server."""
         self._fail(broken(self._backend.name, message))
         self.pump.cancel()
 

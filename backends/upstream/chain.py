@@ -47,7 +47,6 @@ class Turn:
         self.begin()
 
     def whole(self) -> dict[str, Any]:
-        """Returns the body with the whole context."""
         return self._body(self._request)
 
     def follows(self, chain: Chain) -> bool:
@@ -113,7 +112,6 @@ class StoredChains:
         self._chains: dict[tuple[int, int], Chain] = {}
 
     def find(self, turn: Turn) -> Chain | None:
-        """Finds the longest chain that a turn follows."""
         for length in range(len(turn.digests) - 1, 0, -1) if self._chains else ():
             chain = self._chains.get((length, turn.digests[length - 1]))
             if chain is not None and turn.follows(chain):
@@ -127,6 +125,5 @@ class StoredChains:
             del self._chains[next(iter(self._chains))]
 
     def forget(self, chain: Chain) -> None:
-        """Removes a chain that the server has lost."""
         if self._chains.get(chain.key) == chain:
             del self._chains[chain.key]

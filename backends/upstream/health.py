@@ -30,7 +30,6 @@ class Health:
         self._retry_balance = MAX_RETRY_BALANCE
 
     def healthy(self, now_us: int) -> bool:
-        """Returns whether it takes new generations."""
         return self._alive and now_us >= self._out_until_us
 
     def ejected(self, now_us: int) -> bool:
@@ -70,7 +69,6 @@ class Health:
             self._num_ejections = 0
 
     def on_failure(self, now_us: int) -> None:
-        """Records a failure that is the upstream's fault."""
         self._num_failures += 1
         if self._num_failures >= self._options.eject_after:
             self._num_failures = 0

@@ -87,7 +87,6 @@ class ItemOrder:
         self.known[key].sealed = sealed
 
     def close(self, key: Hashable) -> None:
-        """Closes an item."""
         item = self.known[key]
         if not item.closed:
             item.closed = True

@@ -61,7 +61,6 @@ class SocketTransport:
         self._opening = asyncio.Semaphore(1 if shared else options.max_num_seqs)
 
     async def exchange(self, turn: Turn, receive: Receive) -> None:
-        """See `HttpTransport.exchange`."""
         stream = await self._stream(turn)
         chain = stream.chain
         if chain is not None and turn.follows(chain):
@@ -181,7 +180,6 @@ class _Socket:
 
     @property
     def usable(self) -> bool:
-        """Returns whether it may carry more responses."""
         until_s = self._opened_s + self._options.socket_max_age_s
         return not self._retired and self._loop.time() < until_s
 
@@ -195,7 +193,6 @@ class _Socket:
         self.free[stream] = None
 
     def is_done(self, *, is_spare: bool) -> bool:
-        """Returns whether the connection can be closed."""
         too_long = is_spare and self.idle_s > self._options.socket_max_idle_s
         return self._reader.done() or (self._is_idle and (too_long or not self.usable))
 

@@ -83,7 +83,6 @@ class KvCache:
         return None
 
     def available_if_pinned(self, kept: KeptPrefix | None) -> int:
-        """Returns what `available_blocks` would be with this prefix pinned."""
         num_blocks = self.available_blocks
         while kept is not None and kept.pins == 0:
             num_blocks -= kept.num_blocks

@@ -135,7 +135,6 @@ class _Run:
         self._engine.add(sequence, request.arrived_us)
 
     def drain(self) -> list[RequestTimes]:
-        """Runs to the end and returns every request's times."""
         self._fetch_until(math.inf)
         return list(map(RequestTimes, self._requests, self._first_us, self._last_us))
 

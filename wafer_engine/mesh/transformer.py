@@ -114,7 +114,6 @@ class MeshTransformer:
         self.num_tokens = len(keys[0])
 
     def tokens_per_row(self) -> list[int]:
-        """Returns how many tokens of KV each row of PEs holds, in any layer."""
         return [len(row) for row in self._layers[0].cache.rows]
 
 

@@ -150,7 +150,7 @@ def log_errors(
 
 
 def comparison(measured: Sequence[RequestTimes], predicted: Sequence[RequestTimes]) -> str:
-    """Show mean TTFT, TPOT and latency beside the measured ones, in three short lines."""
+    """Shows mean TTFT, TPOT and latency beside the measured ones, in three short lines."""
     real, ours = ReplaySummary.of(measured).means_us, ReplaySummary.of(predicted).means_us
     return "\n".join(
         f"  {name:12}  predicted {ours[name] / 1e3:12,.1f} ms  "

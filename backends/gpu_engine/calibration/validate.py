@@ -22,7 +22,7 @@ _NOT_VALUES = ("gpus", "rows", "basis", "moe")
 
 
 def validation_report(rows: Sequence[Row], logs: Mapping[str, Sequence[Row]]) -> str:
-    """Write the whole report; logs go by the file names in `request_logs.SERVER_LOGS`."""
+    """Writes the whole report; logs go by the file names in `request_logs.SERVER_LOGS`."""
     lines = [*row_lines(rows, GpuRows().predict), *_log_lines(logs), "", CONSTANTS_TITLE]
     for name, engine in ENGINES.items():
         lines += _engine_lines(name, engine)
