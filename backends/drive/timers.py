@@ -34,7 +34,9 @@ class Timer(Protocol):
         """Cancels the call; harmless when repeated."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the timer; harmless when repeated."""
+        ...
 
 
 class LoopTimer:
@@ -55,7 +57,6 @@ class LoopTimer:
             self._handle = None
 
     def close(self) -> None:
-        """Closes the timer; harmless when repeated."""
         self.clear()
 
 

@@ -31,7 +31,7 @@ _CARRIED = ("carry", "edge", "last", "memo", "peak", "score", "seen", "state", "
 
 
 class ProgramStep(msgspec.Struct, frozen=True):
-    """Describes a loop over a list; `{kept}` is the name of the current list."""
+    """Describes a loop over a list; `{kept}` is the variable carried from item to item."""
 
     comments: tuple[str, ...]  # sentences to choose from; {k} and {noun}
     start: str  # lines before the loop

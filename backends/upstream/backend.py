@@ -318,7 +318,7 @@ class UpstreamGeneration:
         self._timer.cancel()
         self._backend.over(self, usage)
 
-    # -- its patience ----------------------------------------------------------------------
+    # -- its time limits -------------------------------------------------------------------
 
     def _patience_us(self, now_us: int) -> float:
         options = self._backend.options

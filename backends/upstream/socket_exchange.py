@@ -205,7 +205,7 @@ class _Socket:
         await self._connection.send(msgspec.json.encode(event).decode())
 
     def drop(self, stream: "_Stream", response_id: str | None) -> None:
-        """Cancels a stream's response, or closes the socket if the server cannot cancel."""
+        """Cancels a stream's response; closes the socket if that fails or it is its only stream."""
         if len(self._streams) == 1:
             self.abandon()
             return
@@ -279,7 +279,7 @@ class _Socket:
             self.abandon()
 
     def _by_stream(self, events: list[Event]) -> dict[str | None, list[Event]]:
-        """Groups events by stream; those without a stream's name go to every stream."""
+        """Groups events by stream; errors that name no stream go to every stream."""
         own: dict[str | None, list[Event]] = {}
         for event in events:
             of_all = event.type == "error" and event.stream_id is None

@@ -14,7 +14,7 @@ _PLAIN = re.compile(rb"(?:event:.*\n)?data: ?(.*)\n\n")
 
 
 class EventTooLongError(Exception):
-    """An event exceeds `MAX_EVENT_BYTES`."""
+    """Says that an event exceeds `MAX_EVENT_BYTES`."""
 
 
 class EventParser:
