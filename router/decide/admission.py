@@ -1,4 +1,4 @@
-"""From ranked routes to a decision: what each route asks of the pools, and what the grant means."""
+"""Computes what ranked routes demand of the pools, and turns the grant into a decision."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,12 +20,11 @@ def demands(
     ranked: tuple[RankedRoute, ...],
     weights: Weights = MappingProxyType({}),
 ) -> tuple[tuple[Demand, ...], ...]:
-    """What each ranked route asks of the pools, in the same order.
+    """Returns each ranked route's demands, in the same order.
 
-    A task asks each group for its prompt and the output that is expected of it, not for the whole
-    `max_output_tokens`, times what its strategy makes of it; `extend` and `settle` charge what it
-    really used. What is cached is not known yet, so all input counts as uncached. A warm-up asks
-    for no tokens.
+    A task demands its prompt and its expected output (not `max_output_tokens`) of each group, as
+    its strategy uses them; `extend` and `settle` charge the actual usage. All input counts as
+    uncached, since the cached part is not known yet. A warm-up demands no tokens.
     """
     if not task.generate:
         return tuple(tuple(Demand(group, 0) for group in route.route.groups) for route in ranked)
@@ -48,10 +47,10 @@ def _demands(task: Task, route: RankedRoute, once: Usage, weights: Weights) -> t
 def outgrown(
     reservation: Reservation, used_tokens: Mapping[BackendGroup, int]
 ) -> Reservation | None:
-    """What to extend a reservation to if a task has used more than it holds; None if it has not.
+    """Returns what to extend a reservation to if a task has used more than it holds, or None.
 
-    By half of what was used, so that a stream of any length asks a handful of times. While an
-    extension has no answer yet it is to be repeated as it is.
+    It grows by half of what was used, so that a stream of any length needs few extensions. An
+    extension without a reply must be repeated as it is.
     """
     if reservation.former is not None:
         return reservation
@@ -71,10 +70,9 @@ def decide(
     policy: Policy,
     weights: Weights = MappingProxyType({}),
 ) -> RouteDecision:
-    """The route that the pools granted, or a refusal that says which pool and how long to wait."""
+    """Returns the granted route, or a refusal with the pool and the wait."""
     chosen = None if grant.index is None else ranked[grant.index]
     if chosen is not None and grant.index and chosen.reason is Reason.FALLBACK:
-        # It was ranked for this case; now the case is there.
         taken = ", ".join(route.route.value for route in ranked[: grant.index])
         why = f"The tenant's pools for {taken} are full: {chosen.route.value} instead."
         if grant.mode == "degraded" and len(ranked[0].route.groups) > 1:
@@ -98,7 +96,7 @@ def decide(
 
 
 def explain(decision: RouteDecision) -> list[str]:
-    """A decision in sentences, for people: the class, the routes in order, the outcome."""
+    """Explains a decision in sentences: the class, the routes in order, the outcome."""
     task_class = decision.task_class
     lines = [
         f"Class: {task_class.label}; p_deep {task_class.p_deep:.2f}, "
@@ -129,7 +127,7 @@ _NOUNS: dict[Unit, str] = {
 
 
 def reached(limited_by: tuple[BackendGroup, Unit], wait_us: int) -> str:
-    """The limit that a part of a task met, in words."""
+    """Describes the limit that refused a part of a task."""
     group, unit = limited_by
     return (
         f"rate limit reached for the {group} engines on {_NOUNS[unit]}, for {in_words(wait_us)} yet"
@@ -137,7 +135,7 @@ def reached(limited_by: tuple[BackendGroup, Unit], wait_us: int) -> str:
 
 
 def _refusal(grant: Grant, ranked_demands: tuple[tuple[Demand, ...], ...]) -> Refusal:
-    """The client's error: the pool that is empty, its limit, what was asked, the true wait."""
+    """Makes the client's error: the empty pool, its limit, the demand and the wait."""
     assert grant.limited_by is not None, "a refused grant names its pool"
     group, unit = grant.limited_by
     if grant.shed is not None:

@@ -1,4 +1,4 @@
-"""How long a backend takes for a task, from what tasks before it took and from who waits there."""
+"""Estimates how long a backend takes for a task, from past tasks and its queue."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ import msgspec
 from backends.contract import BackendGroup, BackendStats
 
 MIN_SAMPLES = 5  # before a backend's measured speed counts
-RECENT = 0.1  # of an average that a new sample makes up
-FORGETTING = 1.003  # per sample that the quickest speed known is forgotten by
-NOISE = 1.5  # a slowdown below this is what prompts' lengths do, not load
+RECENT = 0.1  # weight of a new sample in the average
+FORGETTING = 1.003  # growth of the quickest known times per sample
+NOISE = 1.5  # smaller slowdowns come from prompts' lengths, not from load
 
 
 class BackendSpeed(msgspec.Struct):
-    """One backend's times: lately, and at its quickest."""
+    """Averages one backend's recent times, and keeps the quickest."""
 
     ttft_us: float = 0.0
     tpot_us: float = 0.0
@@ -22,7 +22,7 @@ class BackendSpeed(msgspec.Struct):
     num_samples: int = 0
 
     def note(self, ttft_us: float, tpot_us: float) -> None:
-        """Take in a finished task: time to its first token, and mean time between the others."""
+        """Counts a finished task's time to first token and mean time per further token."""
         self.num_samples += 1
         if self.num_samples == 1:
             self.ttft_us = self.quick_ttft_us = ttft_us
@@ -35,36 +35,36 @@ class BackendSpeed(msgspec.Struct):
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """How long a task would take."""
+    """Says how long a task would take."""
 
     now_us: float
     usual_us: float  # with an idle engine
 
 
 class BackendSpeeds:
-    """The speeds of all configured backends."""
+    """Holds the speeds of all configured backends."""
 
     def __init__(self) -> None:
         self._speeds: dict[str, BackendSpeed] = {}
 
     def note(self, backend: str, ttft_us: float, tpot_us: float) -> None:
-        """Take in how a task went on a backend."""
+        """Counts a finished task of a backend."""
         self._speeds.setdefault(backend, BackendSpeed()).note(ttft_us, tpot_us)
 
     def estimate(self, stats: BackendStats, num_output_tokens: int) -> Estimate | None:
-        """The time to a whole answer; None until enough tasks were measured there."""
+        """Estimates the time to a complete answer; None until enough tasks were measured."""
         speed = self._speeds.get(stats.info.name)
         if speed is None or speed.num_samples < MIN_SAMPLES:
             return None
         usual_us = speed.quick_ttft_us + num_output_tokens * speed.quick_tpot_us
         now_us = speed.ttft_us + num_output_tokens * speed.tpot_us
-        # As many as run leave in the time that one takes, and make room for those who wait.
+        # In the time of one task all running ones end, and as many waiting ones start.
         return Estimate(now_us * (1 + stats.num_waiting / max(1, stats.max_num_seqs)), usual_us)
 
     def quickest(
         self, stats: Sequence[BackendStats], group: BackendGroup, num_output_tokens: int
     ) -> Estimate | None:
-        """The best estimate among a group's healthy backends; None if one of them is unknown."""
+        """Returns the best estimate of a group's healthy backends; None if one is unknown."""
         best: Estimate | None = None
         for each in stats:
             if each.info.group == group and each.healthy:
@@ -78,17 +78,14 @@ class BackendSpeeds:
     def both(
         self, stats: Sequence[BackendStats], num_output_tokens: int
     ) -> tuple[Estimate, Estimate] | None:
-        """The quickest fast and deep ones; None if either is unknown."""
+        """Returns the best estimates of fast and deep; None if either is unknown."""
         fast = self.quickest(stats, "fast", num_output_tokens)
         deep = self.quickest(stats, "deep", num_output_tokens)
         return None if fast is None or deep is None else (fast, deep)
 
 
 def extra_wait(fast: Estimate, deep: Estimate) -> float:
-    """How many times its usual length the wait for deep rather than fast has now.
-
-    A slowdown within what prompts of different length do is none.
-    """
+    """Returns the extra wait for deep over fast, as a multiple of the usual one, less noise."""
     usual_us = max(1.0, deep.usual_us - fast.usual_us)
     multiple = max(0.0, deep.now_us - fast.now_us) / usual_us
     if multiple > NOISE:

@@ -1,7 +1,6 @@
-"""How many tasks this process runs on each group, and who may start one more; pure.
+"""Limits how many tasks this process runs on each group.
 
-Off until a group is given a limit. A tenant's share binds it only while others wait for the group:
-what nobody else wants is anybody's.
+Off until a group gets a limit. A tenant is held to its share only while others wait for the group.
 """
 
 from collections import Counter, defaultdict
@@ -12,14 +11,14 @@ from router.classify.task import Tenant
 from router.decide.decision import RankedRoute
 from router.pools.pools import Balance, Grant, Shed
 
-SHED_WAIT_US = 1_000_000  # nobody knows when a slot falls free
+SHED_WAIT_US = 1_000_000  # a guess, since a slot's release cannot be predicted
 
 
 class ConcurrencyLimiter:
-    """See the module."""
+    """Counts running tasks by group and tenant, and decides which may start."""
 
     def __init__(self, others_wait: Callable[[str, BackendGroup], bool]) -> None:
-        """`others_wait`: whether tasks of other tenants than this one wait for a group."""
+        """`others_wait` says whether tasks of tenants other than this one wait for a group."""
         self._others_wait = others_wait
         self._limits: dict[BackendGroup, int] = {}
         self._shares: dict[BackendGroup, Mapping[str, int]] = {}
@@ -28,29 +27,29 @@ class ConcurrencyLimiter:
         self._of_tenant: defaultdict[tuple[str, BackendGroup], int] = defaultdict(int)
 
     def set_limit(self, group: BackendGroup, limit: int, shares: Mapping[str, int]) -> None:
-        """Limit a group to so many tasks at once; a tenant without a share is not bound by one."""
+        """Sets a group's limit and its tenants' shares; a tenant without a share has none."""
         self._limits[group] = limit
         self._shares[group] = shares
 
     def num_running(self, group: BackendGroup) -> int:
-        """How many tasks of this process run on a group or are just trying for it."""
+        """Returns how many tasks of this process run on a group or are being admitted to it."""
         return self._running.get(group, 0)
 
     def running_by_tenant(self, group: BackendGroup) -> Counter[tuple[str, str]]:
-        """The same by tenant and tier."""
+        """Returns the same by tenant and tier."""
         return Counter(
             (tenant.id, tenant.tier) for tenant, groups in self._held.values() if group in groups
         )
 
     @property
     def is_on(self) -> bool:
-        """Whether any group has a limit."""
+        """Returns whether any group has a limit."""
         return bool(self._limits)
 
     def open_routes(
         self, ranked: tuple[RankedRoute, ...], tenant_id: str
     ) -> tuple[RankedRoute, ...]:
-        """The routes whose groups take one more of this tenant."""
+        """Returns the routes whose groups take one more task of this tenant."""
         return tuple(
             route
             for route in ranked
@@ -58,7 +57,7 @@ class ConcurrencyLimiter:
         )
 
     def shed(self, group: BackendGroup, tenant_id: str) -> Shed | None:
-        """What keeps a tenant's next task from a group; None: nothing."""
+        """Returns what keeps a tenant's next task from a group, or None."""
         limit = self._limits.get(group)
         if limit is None:
             return None
@@ -71,7 +70,7 @@ class ConcurrencyLimiter:
         return None
 
     def refusal(self, groups: Sequence[BackendGroup], tenant_id: str) -> Grant:
-        """The refusal of a task for which these are not open: the first that is not says why."""
+        """Makes the refusal of a task, by the first of its groups that is not open."""
         sheds = ((group, self.shed(group, tenant_id)) for group in groups)
         group, shed = next((group, shed) for group, shed in sheds if shed is not None)
         limit = self._limits[group]
@@ -86,7 +85,7 @@ class ConcurrencyLimiter:
         )
 
     def acquire(self, task_id: str, tenant: Tenant, groups: Sequence[BackendGroup]) -> None:
-        """Count a task on these groups, or on these only from now on; `release` must follow."""
+        """Counts a task on these groups and no others; `release` must follow."""
         self.release(task_id)
         self._held[task_id] = tenant, tuple(groups)
         for group in groups:
@@ -94,13 +93,13 @@ class ConcurrencyLimiter:
             self._of_tenant[tenant.id, group] += 1
 
     def keep(self, task_id: str, groups: Sequence[BackendGroup]) -> None:
-        """Count it on these groups only from now on; harmless for one that is not counted."""
+        """Counts a task on these groups and no others, if it is counted at all."""
         held = self._held.get(task_id)
         if held is not None:
             self.acquire(task_id, held[0], groups)
 
     def release(self, task_id: str) -> None:
-        """Count a task no more; harmless for one that is not counted."""
+        """Stops counting a task, if it is counted."""
         held = self._held.pop(task_id, None)
         if held is None:
             return

@@ -1,15 +1,12 @@
-"""The state of a conversation: who holds it, what a move would cost, and what speaks for one.
+"""Reads from a conversation which engine holds it, what a move would cost, and what justifies one.
 
-Facts about a task that its prompt alone does not tell:
-
-- The engine that answered last holds the KV cache of the context. Elsewhere all of it would be
-  prefilled again, so the other engine has to be better by more, the longer the context: that is
-  the hysteresis which keeps a conversation from flapping.
-- Evidence that the last answer did not do: the user asks the same again or complains, or tests
-  keep failing in what the tools report. It counts where a fast engine holds the conversation.
-- In the middle of its tool calls a task is never sent down from the deep engine to the fast one,
-  nor is a prompt of a few words ("Go on.") that only makes sense after what the deep engine said,
-  nor a conversation that was security-sensitive before.
+- The engine that answered last has the context in its KV cache; elsewhere all of it would be
+  prefilled again. So the longer the context, the better another engine must be: this hysteresis
+  keeps a conversation from flapping.
+- Evidence of a failed answer (the user repeats the prompt or complains, or tool outputs keep
+  reporting failures) counts while a fast engine holds the conversation.
+- A task never moves from the deep engine to the fast one amid its tool calls, with a prompt of few
+  words ("Go on."), or after an earlier prompt was security-sensitive.
 
 Everything is bounded: at most `MAX_ITEMS` items are looked at, `MAX_CHARS` of each.
 """
@@ -36,19 +33,19 @@ MAX_ITEMS = 32
 MAX_CHARS = 2_000  # of an item: half from its head, half from its tail
 
 # All in log-odds of "needs deep", as the classifier's signals.
-HOLDING = 0.3  # any conversation stays rather than moves
-PER_DOUBLING = 0.25  # and more so with each doubling of its tokens beyond `PREFIX_TOKENS`
+HOLDING = 0.3  # of any conversation
+PER_DOUBLING = 0.25  # more with each doubling of its tokens beyond `PREFIX_TOKENS`
 PREFIX_TOKENS = 1_024
 MAX_HOLDING = 1.5
 REPEATED, COMPLAINT, FAILING, GROWTH = 1.5, 1.5, 0.75, 0.5
 MAX_REPORTS = 4  # of the tools, the newest; they count if the very newest is a failure
-DECISIVE = 1.5  # evidence from here on takes a conversation to the deep engine
+DECISIVE = 1.5  # evidence that moves a conversation to the deep engine
 
-SAME_PROMPT = 0.8  # of two prompts' words in common: they ask the same
+SAME_PROMPT = 0.8  # share of two prompts' words in common, for a repetition
 MIN_PROMPT_WORDS = 4  # shorter ones ("go on") are repeated for other reasons
 MAX_EARLIER_PROMPTS = 8  # of which one may have been security-sensitive; each is classified once
 MAX_REMEMBERED = 1_024  # of those
-GROWN_TOKENS = 24_000  # by tool outputs since the prompt: it is more work than it looked
+GROWN_TOKENS = 24_000  # of tool outputs since the prompt, a sign of more work than expected
 
 _COMPLAINTS = (
     *("still broken", "still fail", "still not work", "still doesn't", "still does not"),
@@ -65,20 +62,20 @@ _FAILURES = (
 
 
 class ConversationState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a conversation stands."""
+    """Holds the state of a conversation."""
 
     holder: BackendGroup | None = None  # whose backend answered last
     held_tokens: int = 0  # of the context, in that backend's KV cache at most
     answers_tools: bool = False  # in the middle of its tool calls
-    evidence: float = 0.0  # that the last answer did not do
+    evidence: float = 0.0  # that the last answer failed
     signs: tuple[str, ...] = ()  # the evidence in words
-    dissatisfied: bool = False  # the user asks the same again, or complains
-    goes_on: bool = False  # in too few words to be a task of its own
-    was_sensitive: bool = False  # an earlier ask was
+    dissatisfied: bool = False  # the user repeats the prompt, or complains
+    goes_on: bool = False  # the prompt is too short to be a task of its own
+    was_sensitive: bool = False  # an earlier prompt was
 
     @property
     def holding(self) -> float:
-        """How much better elsewhere must be; 0 for a new conversation."""
+        """Returns the log-odds for staying; 0 for a new conversation."""
         if self.holder is None:
             return 0.0
         doublings = math.log2(1 + self.held_tokens / PREFIX_TOKENS)
@@ -94,9 +91,9 @@ def conversation_state(
     holder: BackendGroup | None,
     held_tokens: int = 0,
 ) -> ConversationState:
-    """Read the state of a conversation off its items.
+    """Reads the state of a conversation from its items.
 
-    `held_tokens`: what the holder has for certain; where it has answered, the items say more.
+    `held_tokens` is the least that the holder has; its last answer's position may imply more.
     """
     if len(items) < 2 and not held_tokens:
         return NEW
@@ -138,7 +135,7 @@ def conversation_state(
 
 
 def was_sensitive(items: tuple[ContextItem, ...], band: Band) -> bool:
-    """Whether one of the latest prompts before this one was security-sensitive."""
+    """Returns whether one of the latest earlier prompts was security-sensitive."""
     prompts = [entry for entry in islice(reversed(items), MAX_ITEMS) if is_user(entry)]
     earlier = prompts[1 : 1 + MAX_EARLIER_PROMPTS]
     return any(_p_security(_text(entry)) >= band.security for entry in earlier)
@@ -166,7 +163,7 @@ def _words(text: str) -> list[bytes]:
 
 
 def _text(entry: ContextItem) -> str:
-    """An item's text, of a long one head and tail."""
+    """Returns an item's text, or head and tail of a long one."""
     item = entry.item
     if isinstance(item, Message):
         parts = item.content

@@ -1,4 +1,4 @@
-"""What was decided: the ranked routes, and the one taken or the refusal."""
+"""Defines a decision: the ranked routes, and the chosen one or the refusal."""
 
 import enum
 from typing import Any
@@ -13,7 +13,7 @@ from router.strategies.table import RECORDS
 
 
 class Reason(enum.StrEnum):
-    """Which kind of rule put a route first; a closed set, so that metrics can count it."""
+    """Names the kind of rule that put a route first; a closed set, for metrics."""
 
     MODEL = "model"  # the client's model pins a backend
     HINT = "hint"  # metadata, service_tier or reasoning.effort
@@ -31,7 +31,7 @@ class Reason(enum.StrEnum):
 
 
 class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to run the task; `backends` holds one name per group of the route, fast first."""
+    """Describes one way to run a task; `backends` has one name per group, fast first."""
 
     route: Route
     backends: tuple[str, ...]
@@ -46,12 +46,12 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def record(self) -> StrategyRecord[Any]:
-        """What there is to know of its strategy."""
+        """Returns the record of its strategy."""
         return RECORDS[self.strategy]
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a task was not admitted: a protocol error in the making."""
+    """Says why a task was not admitted, as a protocol error."""
 
     code: str  # the protocol's: rate_limit_exceeded, context_length_exceeded, ...
     message: str
@@ -61,7 +61,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShadowChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The route that a policy without effect ranked first."""
+    """Holds the route that the shadow policy ranked first."""
 
     policy_version: str
     route: Route
@@ -70,7 +70,7 @@ class ShadowChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome: exactly one of `chosen` (with its reservation) and `refusal` is set."""
+    """Holds a decision: either `chosen` with its reservation, or `refusal`."""
 
     task_id: str
     task_class: TaskClass
@@ -81,4 +81,4 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True):
     balances: tuple[Balance, ...] = ()  # of the pools asked, after the reservation or refusal
     mode: PoolsMode = "redis"  # whose pools these are
     refusal: Refusal | None = None
-    shadow: "ShadowChoice | None" = None  # what the shadow policy would rather have done
+    shadow: "ShadowChoice | None" = None

@@ -1,10 +1,10 @@
-"""Failover inside a group: who takes over when a backend fails before its first token."""
+"""Chooses another backend of a group when one fails before its first token."""
 
 from collections.abc import Callable, Sequence, Set
 
 from backends.contract import BackendError
 
-MAX_SPARES = 2  # others that may be tried for one backend of a route; each costs its own wait
+MAX_SPARES = 2  # tried for one backend of a route; each costs its own wait
 
 
 def replacement(
@@ -15,10 +15,10 @@ def replacement(
     has_tokens: bool,
     healthy: Callable[[str], bool],
 ) -> str | None:
-    """The backend to begin again on; None where the failure stands.
+    """Returns the backend to retry on, or None if there is none or if a retry is not possible.
 
-    A token that was pushed may have been seen, and another engine would not go on from there.
-    `spares` are as old as the ranking; `healthy` says who takes new generations now.
+    Once a token was sent, another engine could not continue from there. `spares` come from the
+    ranking; `healthy` says which backends take new generations now.
     """
     if has_tokens or not error.retryable:
         return None

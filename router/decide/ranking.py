@@ -1,4 +1,4 @@
-"""Ranks the routes a task may take: finds the route that is wanted, drops the backends that cannot
+"""Ranks the routes that a task may take: finds the preferred route, drops the backends that cannot
 serve the task, and picks the best of each group. In order of precedence:
 
 1. Hard rules. A tenant without limits for a group never reaches it. Images and contexts that an
@@ -6,10 +6,10 @@ serve the task, and picks the best of each group. In order of precedence:
    `security_goes_deep = false` or the tenant has no deep access.
 2. What the client pinned: a backend's own model, or `metadata.route`. A pin is kept or refused,
    never quietly replaced, and what contradicts it is refused, never quietly dropped. Only the
-   security rule stands between the two: a model named is the client's own decision, but a route is
-   a hint, and `fast` is not taken for such work.
+   security rule comes between the two: a named model is the client's own decision, but a route is
+   a hint, and such work ignores `fast`.
 3. The policy: an alias named as the model, else the first rule that matches, else the task's class.
-   A strategy asked for without a route stands before the policy, and asks for both engines.
+   A strategy requested without a route precedes the policy, and uses both engines.
 
 Only the third kind has fallbacks. Within a group the backend that holds the conversation's KV
 prefix comes first unless it is full, then the least loaded; unhealthy ones are skipped.
@@ -31,14 +31,14 @@ from router.policy.rules import first_rule
 from router.strategies.record import NO_OPTIONS, StrategyOptions
 from router.strategies.table import STRATEGIES
 
-HELD_TOKENS = 8_192  # a KV prefix that no difference in load outweighs
-HOLDING_LOAD = 0.2  # what any conversation's is worth, so that it does not flap
+HELD_TOKENS = 8_192  # a KV prefix that outweighs any difference in load
+HOLDING_LOAD = 0.2  # the load that any conversation's prefix outweighs, so that it does not flap
 
 _GROUPS: tuple[BackendGroup, ...] = Route.PARALLEL.groups
 
 
 class _Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted before looking at which backends can serve it."""
+    """Holds the preferred route, whether or not backends can serve it."""
 
     route: Route
     fallback: tuple[Route, ...] = ()
@@ -56,9 +56,9 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
 def rank(
     policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
 ) -> tuple[RankedRoute, ...] | Refusal:
-    """The routes the task may take, best first, at least one; or why there is none.
+    """Returns the routes that the task may take, best first, or the refusal if there are none.
 
-    Deterministic: the same arguments give the same answer. `stats` is one snapshot of all backends.
+    Deterministic by its arguments. `stats` is one snapshot of all backends.
     """
     policy = policy.for_tenant(task.tenant.id)
     wish = _wish(policy, task, task_class, stats)
@@ -162,10 +162,7 @@ def _pinned_model(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> 
 def _unpinned_choice(
     policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
 ) -> tuple[Choice, Reason, str]:
-    """Where no route is pinned: the client's strategy, else the policy's alias, rule or class.
-
-    With its reason and its cause.
-    """
+    """Chooses by the client's strategy, else the policy's alias, rule or class; with the reason."""
     model, strategy = task.hints.model, task.hints.strategy
     if strategy is not None and model == AUTO:
         choice = Choice(route=Route.PARALLEL, fallback=(Route.DEEP, Route.FAST))
@@ -184,7 +181,7 @@ def _unpinned_choice(
 
 
 def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) -> Reason | None:
-    """What keeps the task from this backend; `FALLBACK`: it is unhealthy or not the model."""
+    """Returns what keeps the task from this backend; `FALLBACK`: health or another model."""
     info = stats.info
     if info.group not in task.tenant.limits:
         return Reason.ACCESS
@@ -200,10 +197,10 @@ def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) ->
 def _order(
     candidates: Sequence[BackendStats], group: BackendGroup, task: Task
 ) -> list[BackendStats]:
-    """A group's backends, best first: the idlest, after what leaving the KV prefix behind costs.
+    """Sorts a group's backends by load, less what the conversation's KV prefix is worth.
 
-    With `HELD_TOKENS` in its cache, a conversation stays unless its backend is full; with fewer, it
-    goes where the load is lower by more than its share of that.
+    With `HELD_TOKENS` in its cache a conversation stays unless its backend is full; with fewer, the
+    other's load must be lower by more than that share.
     """
     held_tokens = task.request.num_prompt_tokens - task.num_last_message_tokens
     worth = min(1.0, HOLDING_LOAD + max(0, held_tokens) / HELD_TOKENS)
@@ -223,7 +220,7 @@ def _routes(
     orders: dict[BackendGroup, list[BackendStats]],
     room_tokens: int,
 ) -> tuple[RankedRoute, ...]:
-    """The wished route and its fallbacks, as far as backends were found for them."""
+    """Returns the preferred route and its fallbacks, as far as there are backends for them."""
     routes = [wish.route, *wish.fallback]
     if not wish.bound:
         # Rather anywhere than nowhere, once nothing that the policy named is possible.
@@ -294,7 +291,7 @@ def _blocked(
 
 
 def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
-    """The error for a task that no backend can serve: what would have to change."""
+    """Makes the error for a task that no backend can serve."""
     served = [s for s in stats if wish.model in (None, s.info.model)]
     if wish.bound:
         served = [s for s in served if s.info.group in wish.route.groups]

@@ -1,10 +1,9 @@
-"""Weighs what is known of a task into its label: interactive, deep or uncertain, and says why.
+"""Weighs all that is known of a task into its label (interactive, deep or uncertain) and a reason.
 
-The classifier reads the prompt. What else there is moves its `p_deep`, in log-odds: what the
-tenant's outcomes taught (`learning`), and the conversation's state (`continuity`). Where the band
-of uncertainty lies is the policy's trade-off, moved by how busy the engines are, what is left in
-the tenant's pools, and drift (`tradeoff`, `drift`). With a new conversation, idle engines, full
-pools and nothing learned, the label is the classifier's.
+The tenant's outcomes (`learning`) and the conversation's state (`continuity`) shift the
+classifier's `p_deep`, in log-odds. The band of uncertainty is the policy's trade-off, moved by the
+engines' load, the tenant's pools and drift (`tradeoff`, `drift`). With a new conversation, idle
+engines, full pools and nothing learned, the label is the classifier's.
 """
 
 import hashlib
@@ -20,18 +19,18 @@ from router.decide.backend_speed import BackendSpeeds, extra_wait
 from router.decide.continuity import DECISIVE, NEW, ConversationState
 from router.policy.tradeoff import USUAL, Conditions, Tradeoff, band_at, scarcity
 
-PER_GAIN = 4.0  # log-odds for a gain that is higher by 1: the logistic's slope at even odds
-MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and by what clients said
+PER_GAIN = 4.0  # log-odds per gain of 1: the logistic's slope at even odds
+MAX_HINTED, MAX_LEARNED = 1.5, 4.0  # log-odds, by hints alone and with feedback
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known besides the task and its class."""
+    """Holds what is known besides the task and its class."""
 
     conversation: ConversationState = NEW
     gain_correction: float = 0.0  # what outcomes add to `p_gain`
     num_outcomes: int = 0  # behind it
-    explicit: float = 0.0  # how much the learned gain counts as it is, 0 to 1
-    shares_left: dict[BackendGroup, float] = {}  # of the tenant's pools, the emptiest of a group
+    explicit: float = 0.0  # how far the learned gain replaces `p_deep`, 0 to 1
+    shares_left: dict[BackendGroup, float] = {}  # of each group's emptiest pool
     backend_speeds: BackendSpeeds | None = None
     alarms: tuple[str, ...] = ()  # of drift, in words
 
@@ -47,7 +46,7 @@ def weigh(
     stats: Sequence[BackendStats],
     facts: Facts = NO_FACTS,
 ) -> TaskClass:
-    """The class with its final label, what decided it, and the decision's first half in words."""
+    """Returns the class with its final label, what decided it, and the reason in words."""
     if facts.alarms and not tradeoff.widen_on_drift:
         facts = msgspec.structs.replace(facts, alarms=())
     if facts.alarms:
@@ -91,7 +90,7 @@ def weigh(
 
 
 def _kept_deep(conversation: ConversationState) -> str:
-    """Why a conversation that the deep engine holds does not leave it; empty if it may."""
+    """Says why a conversation must stay on the deep engine; empty if it may move."""
     if conversation.holder != "deep":
         return ""
     if conversation.answers_tools:
@@ -104,7 +103,7 @@ def _kept_deep(conversation: ConversationState) -> str:
 
 
 def explored(task_id: str, share: float) -> Label | None:
-    """Which engine a task tries alone, if it is one of the explored share; the id decides."""
+    """Returns the engine that a task of the explored share tries alone, by its id, or None."""
     if share <= 0:
         return None
     drawn = int.from_bytes(hashlib.blake2b(task_id.encode(), digest_size=8).digest(), "big")
@@ -121,11 +120,10 @@ def _decided(
 
 
 def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
-    """Log-odds that outcomes add to p_deep.
+    """Returns the log-odds that outcomes add to `p_deep`.
 
-    What is needed is the probability that fast fails where deep does not: the gain. The more of it
-    clients said, the more the learned gain stands for it in place of the classifier's p_deep;
-    what hints taught only leans.
+    `p_deep` should be the gain, the probability that fast fails where deep does not. The more
+    feedback there is, the more the learned gain replaces it; hints alone shift it a little.
     """
     leaning = max(-MAX_HINTED, min(MAX_HINTED, PER_GAIN * facts.gain_correction))
     gain = task_class.p_gain + facts.gain_correction
@@ -135,7 +133,7 @@ def _learned_shift(task_class: TaskClass, facts: Facts) -> float:
 
 
 def _shifts(tradeoff: Tradeoff, task_class: TaskClass, facts: Facts) -> list[tuple[float, str]]:
-    """What moves p_deep besides the prompt: log-odds, and what it is."""
+    """Lists what shifts `p_deep` besides the prompt: log-odds and a description."""
     shifts: list[tuple[float, str]] = []
     if tradeoff.learn and facts.gain_correction:
         size = _learned_shift(task_class, facts)
@@ -155,7 +153,7 @@ def _shifts(tradeoff: Tradeoff, task_class: TaskClass, facts: Facts) -> list[tup
 def _conditions(
     tradeoff: Tradeoff, task_class: TaskClass, stats: Sequence[BackendStats], facts: Facts
 ) -> tuple[Conditions, list[str]]:
-    """How far things are from usual, and that in words."""
+    """Returns how far waiting and prices are from usual, and a description."""
     words = [f"drift: {alarm}" for alarm in facts.alarms]
     conditions = Conditions(num_alarms=len(facts.alarms))
     if not tradeoff.follow_load:
@@ -190,7 +188,7 @@ def _too_late(
     stats: Sequence[BackendStats],
     facts: Facts,
 ) -> str:
-    """Why only the fast engine can answer within the client's deadline; empty if that is not so."""
+    """Says that only the fast engine can meet the client's deadline, if so."""
     deadline_us = task.hints.deadline_us
     if deadline_us is None or facts.backend_speeds is None or not tradeoff.follow_load:
         return ""

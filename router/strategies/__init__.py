@@ -1,4 +1,4 @@
-"""How one task runs on several engines: when each generation starts, and what is shown.
+"""Runs one task on several engines: decides when each generation starts and what is shown.
 
 Deltas of the branches come in; actions (forward, start, cancel, end) go out. `table.py` lists the
 strategies; `race.py` is the simplest of them.

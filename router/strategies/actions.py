@@ -1,4 +1,4 @@
-"""What a strategy's machine may have done.
+"""Defines the actions that a strategy's machine requests.
 
 A generation of a run is a **branch**: a number, and the index of a backend in
 `RankedRoute.backends` (fast first).
@@ -17,7 +17,7 @@ FAST, DEEP = 0, 1  # indexes of the backends of a PARALLEL route
 
 
 class StartBranch(msgspec.Struct, frozen=True):
-    """Start a generation. A backend that refuses it is a finish with an error."""
+    """Starts a generation; a refusal by the backend becomes a finish with an error."""
 
     branch: int
     backend_index: int
@@ -26,7 +26,7 @@ class StartBranch(msgspec.Struct, frozen=True):
 
 
 class Forward(msgspec.Struct, frozen=True, gc=False):
-    """Send this delta on. `phase` belongs to messages, and only where two backends answer."""
+    """Sends a delta to the client; messages have a `phase` if two backends answer."""
 
     delta: Delta
     phase: Phase | None
@@ -34,23 +34,23 @@ class Forward(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelBranch(msgspec.Struct, frozen=True):
-    """Cancel this generation; its usage comes from `Generation.cancel`."""
+    """Cancels a generation; its usage comes from `Generation.cancel`."""
 
     branch: int
-    is_silent: bool = False  # it was not heard for too long: that is a failure
+    is_silent: bool = False  # it sent nothing for too long, which is a failure
 
 
 class WakeAt(msgspec.Struct, frozen=True):
-    """Call `on_time` then; it replaces an earlier wish."""
+    """Requests a call of `on_time` then, in place of earlier requests."""
 
     at_us: int
 
 
 class EndRun(msgspec.Struct, frozen=True):
-    """The response is over.
+    """Ends the response.
 
-    `finish.usage` is the sum of what branches reported at their own finish; what a cancelled one
-    used is not in it. `errors` names every failure, also where another engine answered.
+    `finish.usage` sums the usage of branches that finished, without that of cancelled ones.
+    `errors` has every failure, even if another engine answered.
     """
 
     finish: Finish

@@ -45,14 +45,14 @@ JUDGE_INSTRUCTIONS = (
 
 
 class BreadthOptions(StrategyOptions, frozen=True, kw_only=True):
-    """How many variations there are, and whether the deep engine reads them and answers."""
+    """Sets how many variations there are, and whether the deep engine judges them."""
 
     num_variations: Annotated[int, Meta(ge=MIN_VARIATIONS, le=MAX_VARIATIONS)] = 5
     judged: bool = True
 
 
 class Vary(TaskPart, frozen=True):
-    """One of several independent answers, in words alone; `number` counts them from 0."""
+    """Requests one of several independent answers without tools; `number` counts from 0."""
 
     name = "vary"
     number: int
@@ -63,7 +63,7 @@ class Vary(TaskPart, frozen=True):
 
 
 class Judge(TaskPart, frozen=True):
-    """The task, with independent answers to pick from or to merge."""
+    """Requests the final answer from independent answers to pick from or to merge."""
 
     name = "judge"
     answers: tuple[str, ...]
@@ -142,7 +142,7 @@ class Breadth(Machine):
         return backend_index == DEEP and self._judged and not self._concluded
 
     def _next_speaker(self) -> list[Action]:
-        """Show what has ended meanwhile, whole; then let one of those under way stream."""
+        """Shows the variations that have ended, then lets a running one stream."""
         actions: list[Action] = []
         for number in self._ready:
             actions += self._show(number)
@@ -154,14 +154,14 @@ class Breadth(Machine):
         return actions
 
     def _show(self, number: int) -> list[Action]:
-        """Forward what a variation has said and was not shown."""
+        """Forwards a variation's deltas that were not shown yet."""
         phase: Phase = "commentary" if self._judged else "final_answer"
         new = self._said[number][self._num_shown[number] :]
         self._num_shown[number] += len(new)
         return self._forward_held(number, new, phase)
 
     def _conclude(self) -> list[Action]:
-        """All variations are over."""
+        """Starts the judge or ends, once all variations are over."""
         self._concluded = True
         answers = tuple(text for number in range(self._judge) if (text := self._answer(number)))
         if not answers:
@@ -172,7 +172,7 @@ class Breadth(Machine):
         return self._end(whole, replaceable=True)
 
     def _answer(self, number: int) -> str:
-        """The words of a variation that ended whole."""
+        """Returns the text of a variation that completed, else an empty text."""
         finish = self._finishes.get(number)
         if finish is None or finish.reason not in (FinishReason.STOP, FinishReason.LENGTH):
             return ""

@@ -25,7 +25,7 @@ BRIEF_INSTRUCTIONS = (
 
 
 class Comment(TaskPart, frozen=True):
-    """A short paragraph, to be read while another engine answers."""
+    """Requests a short paragraph to be read while another engine answers."""
 
     name = "comment"
 
@@ -84,7 +84,7 @@ class Brief(Machine):
         return [self._next_look(now_us)]
 
     def _release(self) -> list[Action]:
-        """Forward what was held, and end if the deep engine has finished already."""
+        """Forwards held deltas, and ends if the deep engine has finished already."""
         deep = self._finishes.get(DEEP)
         if deep is not None and deep.reason is FinishReason.ERROR:
             return self._replace()
@@ -93,7 +93,7 @@ class Brief(Machine):
         return actions if deep is None else actions + self._conclude()
 
     def _replace(self) -> list[Action]:
-        """The deep engine failed, and the commentary is over: what now?"""
+        """Handles a failure of the deep engine once the commentary is over."""
         fast = self._finishes.get(FAST)
         if self._items.speaker == DEEP or (fast and fast.reason is FinishReason.ERROR):
             return self._conclude()

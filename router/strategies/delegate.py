@@ -52,7 +52,7 @@ TOOL_TOKENS = 160  # at most, of the tool that delegates
 
 
 class DelegateOptions(StrategyOptions, frozen=True, kw_only=True):
-    """How many sub-tasks one response may have."""
+    """Limits the sub-tasks of one response."""
 
     max_delegations: Annotated[int, Meta(ge=1, le=MAX_DELEGATIONS)] = 3
 
@@ -161,7 +161,7 @@ class Delegate(Machine):
         return [*actions, self._items.forward(OPENING, delta, None)]
 
     def _take_call(self) -> list[Action]:
-        """Start the sub-task of the opening's latest item, if that was a call of the tool."""
+        """Starts a sub-task if the opening's latest item is a call of the tool."""
         last = self._opening[-1] if self._opening else None
         if last is None or not self._is_ours(last):
             return []
@@ -182,7 +182,7 @@ class Delegate(Machine):
         return [] if note else [self._begin(delegation)]
 
     def _begin(self, delegation: Delegation, said: tuple[Item, ...] = ()) -> StartBranch:
-        """Start the sub-task, or after a steer go on with it."""
+        """Starts the sub-task, or continues it after a steer."""
         delegation.branch = self._new_branch()
         part = Subtask(delegation.task, said)
         return StartBranch(delegation.branch, DEEP, part, own_reservation=True)
@@ -204,7 +204,7 @@ class Delegate(Machine):
         return [*actions, start, self._next_look(now_us)]
 
     def _fast_silent(self) -> list[Action]:
-        """The fast engine has said what it could: the sub-tasks may speak."""
+        """Lets sub-tasks speak once the fast engine is silent."""
         self._fast_speaks = False
         return self._next_speaker()
 
@@ -214,7 +214,7 @@ class Delegate(Machine):
         return self._next_speaker()
 
     def _next_speaker(self) -> list[Action]:
-        """Show what sub-tasks have said; let one that is under way stream; or close."""
+        """Shows finished sub-tasks and lets a running one stream, or starts the closing round."""
         actions: list[Action] = []
         if self._speaker is not None:
             actions += self._show(self._speaker)
@@ -237,7 +237,7 @@ class Delegate(Machine):
     # -- what is said ----------------------------------------------------------------------
 
     def _show(self, delegation: Delegation) -> list[Action]:
-        """Forward what it has said and was not shown."""
+        """Forwards a sub-task's deltas that were not shown yet."""
         new = delegation.said[delegation.num_shown :]
         delegation.num_shown += len(new)
         branches = dict.fromkeys(branch for branch, _ in new)
@@ -248,13 +248,13 @@ class Delegate(Machine):
         ]
 
     def _context(self) -> tuple[Item, ...]:
-        """What the fast engine has said so far, its calls, and their outputs."""
+        """Returns the fast engine's messages so far, its calls, and their outputs."""
         opening = (d for d in self._opening if d.kind is DeltaKind.TEXT)
         words = (*_message(text_of(opening)), *_message(text_of(self._meanwhile_said)))
         return (*words, *(d.call for d in self.delegations), *map(_output, self.delegations))
 
     def _is_ours(self, delta: Delta) -> bool:
-        """Part of a call of the gateway's tool; the client's may have one of that name."""
+        """Returns whether a delta calls the gateway's tool, and not a client's of that name."""
         is_call = delta.kind is DeltaKind.FUNCTION_CALL and delta.name == DELEGATE_TOOL
         return is_call and self._offered
 
@@ -267,7 +267,7 @@ class Delegate(Machine):
 
 
 def _output(delegation: Delegation) -> FunctionCallOutput:
-    """What a call gave; one under way says so."""
+    """Makes a call's output, which may be that it is still running."""
     text = delegation.note or delegation.text or "The sub-task said nothing."
     if delegation.state == "running":
         text = f'{{"status":"{RUNNING}","note":"Say now what needs no waiting for it."}}'

@@ -18,13 +18,13 @@ MAX_HEDGE_MS = 600_000
 
 
 class HedgeOptions(StrategyOptions, frozen=True, kw_only=True):
-    """How long the deep engine may stay silent before the fast one joins."""
+    """Sets how long the deep engine may stay silent before the fast one joins."""
 
     hedge_after_ms: Annotated[int, Meta(ge=0, le=MAX_HEDGE_MS)] = 500
 
 
 class Hedge(Machine):
-    """The deep answer, unless it keeps one waiting."""
+    """Shows the deep answer unless the fast engine's first token comes earlier."""
 
     def __init__(self, after_us: int | None) -> None:
         """`after_us`: how long deep may be silent. None: until it fails; fast is reserved then."""

@@ -1,4 +1,4 @@
-"""The items of a response that several engines write."""
+"""Numbers and merges the items of a response that several engines write."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -22,11 +22,11 @@ class Items:
 
     @property
     def speaker(self) -> int | None:
-        """The branch of the latest item; None before the first."""
+        """Returns the branch of the latest item, or None before the first."""
         return None if self._own is None else self._own[0]
 
     def forward(self, branch: int, delta: Delta, phase: Phase | None) -> Forward:
-        """The delta under its number in the response; an item keeps the phase it began with."""
+        """Renumbers a delta for the response; an item keeps the phase it began with."""
         own = (branch, delta.index)
         if own != self._own:
             self._own = own
@@ -39,7 +39,7 @@ class Items:
 
 
 def joined(deltas: list[Delta]) -> list[Delta]:
-    """The same output in as few deltas as can be: one per item, timed by its last token."""
+    """Merges deltas into one per item, timed by its last token."""
     items = [list(item) for _, item in groupby(deltas, key=attrgetter("index"))]
     return [
         msgspec.structs.replace(
@@ -53,7 +53,7 @@ def joined(deltas: list[Delta]) -> list[Delta]:
 
 
 def text_of(deltas: Iterable[Delta]) -> str:
-    """The words among them; a new item is a new paragraph."""
+    """Returns the text among deltas, with a paragraph for each item."""
     parts: dict[int, list[str]] = {}
     for delta in deltas:
         if delta.kind is DeltaKind.TEXT:

@@ -1,4 +1,4 @@
-"""A strategy at work: deltas and finishes of its branches come in, actions go out."""
+"""Defines a strategy's machine: deltas and finishes of its branches come in, actions go out."""
 
 from backends.contract import Delta, Finish, FinishReason, Usage
 from router.strategies.actions import Action, CancelBranch, EndRun, Phase, WakeAt
@@ -32,7 +32,7 @@ class Machine:
         raise NotImplementedError
 
     def on_delta(self, branch: int, delta: Delta) -> list[Action]:
-        """A branch has said this."""
+        """Takes a branch's delta."""
         if self._ended or branch in self._finishes or branch in self._cancelled:
             return []
         return self._take_delta(branch, delta)
@@ -41,7 +41,7 @@ class Machine:
         raise NotImplementedError
 
     def on_finish(self, branch: int, finish: Finish, now_us: int) -> list[Action]:
-        """A branch is over, by itself or by a refusal."""
+        """Takes the end of a branch, by itself or by a refusal."""
         if self._is_over(branch):
             return []
         self._finishes[branch] = finish
@@ -51,16 +51,13 @@ class Machine:
         raise NotImplementedError
 
     def on_time(self, now_us: int, waiting: frozenset[int] = NOBODY) -> list[Action]:
-        """The moment of the latest `WakeAt` has come.
-
-        `waiting`: branches whose reservations are not decided yet; their silence is no fault.
-        """
+        """Takes the time of the latest `WakeAt`; `waiting` branches have no reservation yet."""
         return []
 
     def may_start(self, backend_index: int) -> bool:
-        """Whether a branch may yet start there in the task's own reservation.
+        """Returns whether a branch may still start there under the task's own reservation.
 
-        Dispatch asks between events; after the first no the answer stays no.
+        Dispatch calls it between events; once False it stays False.
         """
         return False
 
@@ -75,7 +72,7 @@ class Machine:
         return [self._items.forward(branch, delta, phase) for delta in joined(held)]
 
     def _end(self, answer: Finish, *, replaceable: bool) -> list[Action]:
-        """End as `answer` finished, or as another branch that may stand in for its failure."""
+        """Ends as `answer` finished, or as another branch that replaces it after a failure."""
         self._ended = True
         heard = self._finishes.values()
         errors = tuple(finish.error for finish in heard if finish.error is not None)
@@ -89,6 +86,6 @@ class Machine:
         return WakeAt(now_us + PATIENCE_US)
 
     def _is_silent(self) -> bool:
-        """Whether no helper was heard since the last look; this is one."""
+        """Returns whether no helper sent a delta since the last call."""
         was_heard, self._was_heard = self._was_heard, False
         return not was_heard

@@ -1,7 +1,6 @@
-"""The part of a task that a branch does, and the request that its backend gets for it.
+"""Makes the request that a backend gets for a branch's part of a task.
 
-What a part adds goes behind the conversation wherever it can: an engine that holds the
-conversation's KV prefix keeps the use of it.
+A part adds its items behind the conversation if it can, so that its KV prefix stays usable.
 """
 
 from typing import ClassVar
@@ -20,12 +19,12 @@ class TaskPart(msgspec.Struct, frozen=True):
     name: ClassVar[str]  # in `routing.generations`
 
     def request(self, request: GenerateRequest) -> GenerateRequest:
-        """The task's request, rewritten for this part."""
+        """Rewrites the task's request for this part."""
         return request
 
 
 class WholeAnswer(TaskPart, frozen=True):
-    """The task, as it came."""
+    """Requests the task unchanged."""
 
     name = "answer"
 
@@ -49,7 +48,7 @@ def branch_request(
 def in_words(
     request: GenerateRequest, max_output_tokens: int, instructions: str | None
 ) -> GenerateRequest:
-    """A shorter request without tools, since only the final answer may act."""
+    """Makes a shorter request without tools, since only the final answer may act."""
     num_prompt_tokens, prefix = prompt_size(instructions, (), request.text_format, request.items)
     return msgspec.structs.replace(
         request,
@@ -65,7 +64,7 @@ def in_words(
 
 
 def behind(request: GenerateRequest, *added: Item) -> GenerateRequest:
-    """The request with more items behind its own."""
+    """Appends items to a request."""
     items: tuple[ContextItem, ...] = (*request.items, *map(measure, added))
     num_prompt_tokens, prefix = prompt_size(
         request.instructions, request.tools, request.text_format, items
@@ -76,8 +75,5 @@ def behind(request: GenerateRequest, *added: Item) -> GenerateRequest:
 
 
 def shows_commentary(request: GenerateRequest) -> bool:
-    """Whether words beside the answer may be shown.
-
-    An answer that must be JSON is one message: clients read all of a response's text as one value.
-    """
+    """Returns whether commentary may be shown: clients read JSON answers as one value."""
     return request.text_format.type == "text"

@@ -14,7 +14,7 @@ from router.strategies.record import StrategyOptions, StrategyRecord
 
 
 class Race(Machine):
-    """The first complete answer, whole."""
+    """Shows the first complete answer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The record of a strategy: all that the rest of the house knows of it.
+"""Defines a strategy's record, which is all that other modules know of it.
 
 A strategy's module holds its machine, its kinds of parts, its options and, last, its record;
 `table.py` lists the records.
@@ -19,7 +19,7 @@ Shown = Literal["delegations", "variations"]  # fields of `routing` that not eve
 
 
 class StrategyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a strategy leaves open: fields with bounds and defaults, as a policy writes them.
+    """Holds a strategy's options with bounds and defaults, as a policy writes them.
 
     Every strategy has a subclass of its own; field names differ between strategies.
     """
@@ -30,7 +30,7 @@ Own = TypeVar("Own", bound=StrategyOptions)
 
 
 class ClientOption(NamedTuple):
-    """An option that a client sets by metadata; without bounds it is true or false."""
+    """Describes an option that a client sets by metadata; without bounds it is a boolean."""
 
     key: str  # in the metadata
     field: str  # of the strategy's options
@@ -41,18 +41,18 @@ Usages = dict[BackendGroup, Usage]  # expected; what is cached is not known
 
 
 def at_most(usage: Usage, num_output_tokens: int) -> Usage:
-    """The same input, with a shorter output."""
+    """Returns the same input usage with a shorter output."""
     return Usage(usage.num_input_tokens, 0, min(usage.num_output_tokens, num_output_tokens))
 
 
 def reading(num_tokens: int) -> Usage:
-    """So many more tokens of input."""
+    """Returns a usage of that many input tokens."""
     return Usage(num_input_tokens=num_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyRecord(Generic[Own]):
-    """One strategy."""
+    """Describes one strategy."""
 
     name: str
     machine: Callable[[Own, GenerateRequest], Machine]  # a new one for each run
@@ -68,7 +68,7 @@ class StrategyRecord(Generic[Own]):
 
     @cached_property
     def client_options(self) -> tuple[ClientOption, ...]:
-        """What a client may set beside the strategy's name."""
+        """Lists what a client may set besides the strategy's name."""
         kinds = {each.name: each.type for each in msgspec.structs.fields(self.options)}
         return tuple(
             ClientOption(key, name, _bounds(kinds[name])) for key, name in self.metadata.items()
@@ -77,7 +77,7 @@ class StrategyRecord(Generic[Own]):
     def options_from(
         self, policy_options: StrategyOptions, asked: Mapping[str, int | bool]
     ) -> StrategyOptions:
-        """This strategy's options: what the client asked, else as the policy says."""
+        """Returns this strategy's options by the client's hints, else by the policy."""
         names = self.options.__struct_fields__
         if not names:
             return NO_OPTIONS

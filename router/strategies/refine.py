@@ -29,7 +29,7 @@ REVISE_INSTRUCTIONS = (
 
 
 class Draft(TaskPart, frozen=True):
-    """A whole answer in words alone, for another engine to improve."""
+    """Requests a complete answer without tools, for another engine to improve."""
 
     name = "draft"
 
@@ -38,7 +38,7 @@ class Draft(TaskPart, frozen=True):
 
 
 class Revise(TaskPart, frozen=True):
-    """The task, with a draft to check and improve."""
+    """Requests the final answer with a draft to check and improve."""
 
     name = "revise"
     draft: str

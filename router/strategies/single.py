@@ -1,4 +1,4 @@
-"""One engine, passed through: how a task runs that has no strategy."""
+"""Passes one engine's answer through, for tasks without a strategy."""
 
 from backends.contract import Delta, Finish
 from router.strategies.actions import Action, EndRun, Forward, StartBranch
@@ -7,7 +7,7 @@ from router.strategies.record import StrategyOptions, StrategyRecord
 
 
 class Single(Machine):
-    """One engine, passed through."""
+    """Forwards one branch unchanged."""
 
     # Dispatch may connect the engine straight to the response: `on_delta` changes nothing.
     transparent = True

@@ -1,4 +1,4 @@
-"""The sub-tasks of `delegate`, and the parts of a task that its branches do."""
+"""Defines the sub-tasks of `delegate`, and the parts of its branches."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,9 +25,9 @@ SUBTASK_MAX_OUTPUT_TOKENS = 4_096
 
 @dataclass(slots=True)
 class Delegation:
-    """One sub-task; a steer gives it another branch."""
+    """Holds one sub-task; a steer gives it another branch."""
 
-    number: int  # from 1: clients address it by that
+    number: int  # from 1, as clients address it
     call: FunctionCall
     task: str
     state: State
@@ -38,16 +38,16 @@ class Delegation:
 
     @property
     def text(self) -> str:
-        """All it said, over its branches."""
+        """Returns its text over all branches."""
         branches = dict.fromkeys(branch for branch, _ in self.said)
         texts = (text_of(delta for b, delta in self.said if b == branch) for branch in branches)
         return "\n\n".join(texts)
 
 
 class Converse(TaskPart, frozen=True):
-    """The task, with a tool that hands sub-tasks on; `said` is what came after the task's items.
+    """Requests the task with the tool that delegates; `said` follows the task's items.
 
-    The tools are the same in every round, so that the prompt's beginning stays the same.
+    The tools are the same in every round, so that the prompt's prefix stays the same.
     """
 
     name = "converse"
@@ -65,7 +65,7 @@ class Converse(TaskPart, frozen=True):
 
 
 class Subtask(TaskPart, frozen=True):
-    """A part of the task, handed on; `said` is what it has said, and what was said to it."""
+    """Requests a sub-task; `said` has its output and the client's steers so far."""
 
     name = "subtask"
     task: str

@@ -1,4 +1,4 @@
-"""All strategies by their names: the one place that lists them."""
+"""Lists all strategies by name."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,13 +1,11 @@
-"""How many tasks a group of engines takes at once, from how it copes; pure, one step at a time.
+"""Adapts how many tasks a group of engines takes at once.
 
-Where an engine reports its queue and its KV cache those decide: tasks that wait inside it, or a
-cache that is nearly full, cut the limit; a limit that is used up while nothing waits grows. Where
-it reports neither (most upstreams), the time per output token stands in, as round trips do in TCP
-Vegas: what it has grown over its best says how many tasks stand in a queue that nobody sees. Raw
-latency would not do, since it mixes up the sizes of answers.
+If an engine reports its queue and its KV cache, tasks that wait inside it or a nearly full cache
+cut the limit, and a limit that is used up while nothing waits grows. If it does not (most
+upstreams), the time per output token replaces round trips in TCP Vegas: its growth over the best
+one estimates the hidden queue. (Latency would depend on the answers' sizes.)
 
-Every step is at most a quarter, or one task; cuts come at most once a second, and the limit stays
-in its bounds.
+A step is at most a quarter, or one task; cuts come at most once a second.
 """
 
 import math
@@ -30,14 +28,14 @@ CUT_PAUSE_US = 1_000_000
 
 
 class CapacityBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The bounds of a group's limit, in tasks at once per gateway process."""
+    """Bounds a group's limit, in tasks at once per gateway process."""
 
     min_concurrent: Annotated[int, Meta(ge=1, le=100_000)] = 4
     max_concurrent: Annotated[int, Meta(ge=1, le=100_000)] = 1_024
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """A group as it is now."""
+    """Holds a group's current load."""
 
     num_in_flight: int  # tasks of this process
     num_running: int  # sequences in the engines, whoever sent them
@@ -49,7 +47,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capacity(msgspec.Struct):
-    """One group's limit and what it remembers. Mutable."""
+    """Holds one group's limit and its history. Mutable."""
 
     limit: float
     base_us: float | None = None  # the best time per output token
@@ -57,12 +55,12 @@ class Capacity(msgspec.Struct):
 
 
 def first_capacity(bounds: CapacityBounds, load: Load) -> Capacity:
-    """Begin with what the engines say they run at once."""
+    """Returns the first limit, which is what the engines run at once."""
     return Capacity(float(_clamp(load.max_num_seqs, bounds)))
 
 
 def step(capacity: Capacity, load: Load, bounds: CapacityBounds, now_us: int) -> Direction:
-    """Move the limit once; call it about once a second."""
+    """Adapts the limit; call it about once a second."""
     before = capacity.limit
     wanted = _by_report(capacity, load) if load.reports else _by_latency(capacity, load)
     if wanted < before and now_us - capacity.cut_us < CUT_PAUSE_US:
@@ -79,7 +77,6 @@ def step(capacity: Capacity, load: Load, bounds: CapacityBounds, now_us: int) ->
 def _by_report(capacity: Capacity, load: Load) -> float:
     limit = capacity.limit
     if load.num_waiting > max(1, WAITING_SHARE * load.num_running):
-        # What waits inside is what was let in too much.
         return min(limit * CUT, load.num_in_flight - load.num_waiting)
     if load.kv_usage >= KV_FULL:
         return min(limit, load.num_in_flight) * CUT

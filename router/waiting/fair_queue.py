@@ -1,11 +1,10 @@
-"""Which task that waits for a group of engines is next: start-time fair queueing, pure.
+"""Orders the tasks that wait for a group of engines by start-time fair queueing.
 
-Each tenant has a line of its own, first in, first out: a small task never passes a large one of the
-same tenant, which would then wait for ever. Between lines, the tenant is next that has had the
-least tokens for its weight; a tenant that was idle starts where the others are, so that nobody
-gains by staying away.
+Each tenant has a FIFO line of its own, so that small tasks never starve a large one. Between lines,
+the tenant with the fewest tokens for its weight is next; one that was idle starts where the others
+are, so that idling gains nothing.
 
-A line whose own pools are empty is blocked until they can have refilled, and the others go on. The
+A line whose pools are empty is blocked until they can have refilled, and the others go on. The
 caller takes the `next` task, tries it, and reports `served` or `put_back`.
 """
 
@@ -18,13 +17,13 @@ import msgspec
 from router.pools.pools import Unit
 
 TAG_PER_TOKEN = 1_000_000  # a tag advances by this for a token of weight 1; integers only
-FIRST_PAUSE_US = 1_000_000  # between two that are served, before that was seen
-MIN_PAUSES = 8  # seen, before their mean is more than a guess
-MAX_LINES_KEPT = 4_096  # of tenants that do not wait now, for what they have had
+FIRST_PAUSE_US = 1_000_000  # assumed between two served tasks at first
+MIN_PAUSES = 8  # samples before their mean is more than a guess
+MAX_LINES_KEPT = 4_096  # of tenants that do not wait now, for their tags
 
 
 class Waiter(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that waits."""
+    """Holds a task that waits."""
 
     id: str
     tenant_id: str
@@ -35,12 +34,12 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tag_length(self) -> int:
-        """By how much its tenant's tag advances when it is served."""
+        """Returns how far its tenant's tag advances when it is served."""
         return max(1, self.tokens) * TAG_PER_TOKEN // self.weight
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the first of a line could not be served, and when to try again."""
+    """Says why the first of a line could not be served, and when to try again."""
 
     wait_us: int
     unit: Unit  # of the pool that was short
@@ -48,7 +47,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuePosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a task stands in its group's queue."""
+    """Holds a task's position in its group's queue."""
 
     position: int  # 1: next
     expected_us: int  # until it is served, as far as can be known
@@ -56,7 +55,7 @@ class QueuePosition(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Line:
-    """One tenant's waiting tasks, and what it has had."""
+    """Holds one tenant's waiting tasks and its tag."""
 
     waiters: deque[Waiter] = field(default_factory=deque)
     finish: int = 0  # tag at which its next one may start
@@ -66,7 +65,7 @@ class _Line:
     per_token_us: float = 0.0
 
     def block(self, block: Block, now_us: int) -> None:
-        """Its first one could not be served."""
+        """Blocks the line because its first task could not be served."""
         self.blocked_us = now_us + max(1, block.wait_us)
         self.unit = block.unit
         per_unit_us = 60e6 / block.per_min if block.per_min else 0.0
@@ -74,12 +73,12 @@ class _Line:
         self.per_token_us = per_unit_us if block.unit == "tokens" else 0.0
 
     def cost_us(self, tokens: int, pause_us: float) -> float:
-        """How long one more task keeps it waiting: its pool's refill, or what is usual."""
+        """Returns how long one more task blocks the line, by refill or else by `pause_us`."""
         return self.per_task_us + tokens * self.per_token_us or pause_us
 
 
 class FairQueue:
-    """See the module. `now_us` never goes back."""
+    """Queues the tasks of one group. `now_us` never goes back."""
 
     def __init__(self, max_waiting: int, max_per_tenant: int) -> None:
         self._max_waiting = max_waiting
@@ -96,24 +95,24 @@ class FairQueue:
         return len(self._tenant_of)
 
     def num_waiting(self, tenant_id: str) -> int:
-        """How many tasks of that tenant wait."""
+        """Returns how many tasks of a tenant wait."""
         line = self._lines.get(tenant_id)
         return len(line.waiters) if line is not None else 0
 
     def has_room(self, tenant_id: str) -> bool:
-        """Whether one more of that tenant may wait."""
+        """Returns whether one more task of a tenant may wait."""
         return len(self) < self._max_waiting and self.num_waiting(tenant_id) < self._max_per_tenant
 
     def is_held(self, now_us: int) -> bool:
-        """Whether the group as a whole takes nothing now, whoever asks."""
+        """Returns whether the whole group is blocked now."""
         return now_us < self._held_us
 
     # -- in and out ----------------------------------------------------------------------------
 
     def join(self, waiter: Waiter, block: Block | None = None) -> None:
-        """Add a task to its tenant's line; `has_room` said that there is room.
+        """Adds a task to its tenant's line, which must have room.
 
-        `block`: how its first try went. It counts where no task of its tenant waits before it.
+        `block` is the result of its first try, which counts if it is the first of its line.
         """
         if not self._tenant_of:
             self._served_us = None  # nobody was there to be served since
@@ -129,7 +128,7 @@ class FairQueue:
             self._forget()
 
     def remove(self, waiter_id: str, now_us: int) -> bool:
-        """Take out a task unserved; false if it is not here. The next one may try at once."""
+        """Removes a task unserved; False if it is not here. The next one may try at once."""
         tenant_id = self._tenant_of.pop(waiter_id, None)
         if tenant_id is None:
             return False
@@ -157,7 +156,7 @@ class FairQueue:
         return min(ready, key=lambda line: (line.finish, line.waiters[0].joined_us)).waiters[0]
 
     def wake_us(self) -> int | None:
-        """When to call `next` again, if nothing else happens; None: no task waits."""
+        """Returns when to call `next` again if nothing else happens; None if no task waits."""
         waiting = [line for line in self._lines.values() if line.waiters]
         if not waiting:
             return None
@@ -165,7 +164,7 @@ class FairQueue:
         return min(soonest, min(w.until_us for line in waiting for w in line.waiters))
 
     def served(self, waiter: Waiter, now_us: int) -> None:
-        """Note that a task was admitted, and take it out."""
+        """Removes a task that was admitted."""
         line = self._lines[waiter.tenant_id]
         self._now = max(self._now, line.finish)
         line.finish += waiter.tag_length
@@ -177,17 +176,17 @@ class FairQueue:
         self.remove(waiter.id, now_us)
 
     def put_back(self, waiter: Waiter, block: Block, now_us: int) -> None:
-        """Note that a task was tried in vain: its line waits."""
+        """Blocks the line of a task that could not be admitted."""
         line = self._lines.get(waiter.tenant_id)
         if line is not None and line.waiters and line.waiters[0].id == waiter.id:
             line.block(block, now_us)
 
     def hold(self, until_us: int) -> None:
-        """Block the whole group until then, or until a task is `released`."""
+        """Blocks the whole group until then, or until a task is `released`."""
         self._held_us = until_us
 
     def released(self, tenant_id: str, now_us: int) -> bool:
-        """Note that a task of that tenant has ended; returns whether another may go on for it."""
+        """Notes that a tenant's task has ended; returns whether a waiting one may be tried."""
         line = self._lines.get(tenant_id)
         was_held = self.is_held(now_us) and len(self) > 0
         self._held_us = min(self._held_us, now_us)
@@ -196,10 +195,10 @@ class FairQueue:
             return True
         return was_held
 
-    # -- what a client learns ------------------------------------------------------------------
+    # -- positions and waits -------------------------------------------------------------------
 
     def positions(self, now_us: int) -> dict[str, QueuePosition]:
-        """Where each task stands, by id, and how long it is likely to wait."""
+        """Returns each task's position and likely wait, by id."""
         tagged: list[tuple[int, int, str]] = []
         for line in self._lines.values():
             tag = line.finish
@@ -230,10 +229,9 @@ class FairQueue:
         *,
         guess: bool = True,
     ) -> int:
-        """How long one more task of that tenant would wait, if its own try went as `block` says.
+        """Estimates how long one more task of a tenant would wait after a first try's `block`.
 
-        Without `guess` only what is certain counts, since nobody is to be refused for a guess:
-        refills are certain, slots once they were seen.
+        Without `guess` only certain waits count, for refusals: refills, and slots once measured.
         """
         pause_us = self._pause_us if guess or self._num_pauses >= MIN_PAUSES else 0.0
         own_us = 0
@@ -251,7 +249,7 @@ class FairQueue:
         return round(max(own_us, held_us, first_us + after_us))
 
     def _forget(self) -> None:
-        """Drop the lines of tenants that do not wait and have had no more than the others."""
+        """Drops the lines of tenants that do not wait and are not ahead of the others."""
         idle = [(name, line) for name, line in self._lines.items() if not line.waiters]
         for name, line in sorted(idle, key=lambda item: item[1].finish > self._now):
             if line.finish > self._now and len(self._lines) <= MAX_LINES_KEPT:

@@ -1,8 +1,8 @@
-"""Shares of a capacity between tenants: weighted max-min with floors and ceilings, pure.
+"""Shares a capacity between tenants by weighted max-min fairness with floors and ceilings.
 
-Nobody gets more than it asks or than its ceiling. Floors come first; what is left rises like water
-in vessels as wide as their weights. Nothing is left over while anybody could use it. If the floors
-alone are more than there is, they are what is shared, in the same way.
+No tenant gets more than its demand or its ceiling. Floors come first, then water-filling by weight,
+until the capacity or the demand is used up. If the floors alone exceed the capacity, they are
+shared in the same way.
 """
 
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ _SCALE = 1 << 20  # steps of the water level per slot of weight 1
 
 
 class ShareClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tenant wants of a capacity, in slots."""
+    """Holds what one tenant claims of a capacity, in slots."""
 
     demand: int
     weight: int = 1  # at least 1
-    floor: int = 0  # guaranteed, as far as it is asked for
+    floor: int = 0  # guaranteed, as far as there is demand
     ceiling: int | None = None
 
 
 def water_fill(capacity: int, claims: Mapping[str, ShareClaim]) -> dict[str, int]:
-    """Each tenant's slots: whole numbers whose sum is all there is, or all that is wanted."""
+    """Returns each tenant's whole slots, which use up the capacity or meet all demand."""
     tops = {
         name: max(0, claim.demand if claim.ceiling is None else min(claim.demand, claim.ceiling))
         for name, claim in claims.items()
@@ -48,7 +48,7 @@ def water_fill(capacity: int, claims: Mapping[str, ShareClaim]) -> dict[str, int
         else:
             high = middle
     shares = filled(low)
-    # Less than one slot per tenant is left: to those who have least for their weight.
+    # Less than one slot per tenant is left, for those with the fewest for their weight.
     thirsty = sorted(
         (name for name in claims if shares[name] < tops[name]),
         key=lambda name: ((shares[name] + 1) / weights[name], name),
@@ -59,7 +59,7 @@ def water_fill(capacity: int, claims: Mapping[str, ShareClaim]) -> dict[str, int
 
 
 def stepped(before: int | None, wanted: int, max_step: float) -> int:
-    """The next step from one share to another: at most that part of it, at least one slot."""
+    """Moves a share towards `wanted` by at most `max_step` of it, but at least one slot."""
     if before is None:
         return wanted
     step = max(1, int(before * max_step))

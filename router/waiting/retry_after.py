@@ -1,13 +1,13 @@
-"""The `retry_after` of refusals: every task that is refused in a burst gets a turn of its own.
+"""Staggers the `retry_after` of tasks that are refused in a burst.
 
-After the same wait any task of a burst would fit, but only one of them. So each gets a later turn
-than the one before, by what its task takes to refill. A turn is no reservation; it only keeps
-clients that heed it from coming all at once, and in vain.
+After the same wait any one task of a burst would fit, but not all. So each gets a later turn than
+the one before, by the time that its demand takes to refill. A turn is no reservation; it only keeps
+clients from retrying at once, and in vain.
 
-A client that comes again looks like any other. So turns add up only within a burst, and never
-beyond a minute; later refusals say what the pools say. A burst is over, too, when a task gets in
-before anybody's turn, and when other pools answer (Redis went away, or came back). Turns are for
-what refills: nobody knows when a slot falls free, and a day's budget comes back at once.
+A retry looks like any other request, so turns add up only within a burst, and never beyond a
+minute; later refusals follow the pools. A burst also ends when a task is admitted before the first
+turn, and when other pools reply (Redis went away, or came back). Turns are for pools that refill:
+a slot's release cannot be predicted, and a day's budget comes back at once.
 """
 
 import msgspec
@@ -15,8 +15,8 @@ import msgspec
 from backends.contract import BackendGroup
 from router.pools.pools import Demand, Grant, PoolsMode
 
-BURST_US = 1_000_000  # how long after the first of a burst others still belong to it
-MAX_TURN_US = 60_000_000  # turns make no wait longer; clients of OpenAI heed no longer waits
+BURST_US = 1_000_000  # length of a burst
+MAX_TURN_US = 60_000_000  # of a wait; clients of OpenAI heed no longer ones
 MAX_KEPT = 10_000  # bursts
 
 
@@ -27,14 +27,14 @@ class _Burst(msgspec.Struct):
 
 
 class RetryAfter:
-    """The turns so far. `now_us` never goes back."""
+    """Hands out turns. `now_us` never goes back."""
 
     def __init__(self) -> None:
         self._bursts: dict[tuple[str, BackendGroup], _Burst] = {}
         self._mode: PoolsMode = "redis"
 
     def wait_us(self, tenant_id: str, grant: Grant, tokens: int, least_us: int, now_us: int) -> int:
-        """How long this one is to wait: `least_us`, or until after the turns before."""
+        """Returns how long a refused task should wait: `least_us`, or until after earlier turns."""
         assert grant.limited_by is not None, "a refused grant names its pool"
         group, unit = grant.limited_by
         self._meet(grant.mode)
@@ -58,7 +58,7 @@ class RetryAfter:
     def admitted(
         self, tenant_id: str, demands: tuple[Demand, ...], mode: PoolsMode, now_us: int
     ) -> None:
-        """A task got in: if that was before anybody's turn, the turns are wrong."""
+        """Ends the burst if a task was admitted before the first turn."""
         self._meet(mode)
         for demand in demands:
             key = tenant_id, demand.group
@@ -67,14 +67,14 @@ class RetryAfter:
                 del self._bursts[key]
 
     def _meet(self, mode: PoolsMode) -> None:
-        """Turns of other pools say nothing about these."""
+        """Drops all turns when other pools reply."""
         if mode != self._mode:
             self._mode = mode
             self._bursts.clear()
 
 
 def _step_us(grant: Grant, group: BackendGroup, tokens: int) -> int:
-    """How long until the pools have what this task takes, besides what they must have before."""
+    """Returns how long the pools take to refill this task's demand."""
     limits = {balance.unit: balance.limit for balance in grant.balances if balance.group == group}
     by_requests_us = -(-60_000_000 // max(1, limits["requests"]))
     by_tokens_us = -(-tokens * 60_000_000 // max(1, limits["tokens"]))

@@ -1,4 +1,4 @@
-"""Who may wait for a full pool instead of being refused, how long, and with which weight."""
+"""Configures which tasks wait for a full pool, how long, and by what weight."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -20,13 +20,13 @@ Waits = dict[BackendGroup, WaitMs]
 
 
 class WaitingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Waiting, off by default: a refusal at once is what clients of OpenAI know.
+    """Configures waiting, which is off by default, as clients of OpenAI expect a refusal at once.
 
-    The longest wait for a group is what the tenant's own entry says, else its tier's, else the
-    policy's `wait_ms`, else this one's.
+    The longest wait for a group is the tenant's, else its tier's, else the policy's `wait_ms`, else
+    this one's.
     """
 
-    wait_ms: Waits = {}  # the longest wait for each group; one not named: none
+    wait_ms: Waits = {}  # the longest wait for each group
     tiers: dict[str, Waits] = {}
     tenants: dict[str, Waits] = {}
     weights: dict[str, Weight] = {}  # tier -> share while others wait; 1 where nothing is said
@@ -36,9 +36,9 @@ class WaitingConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdaptationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which groups adapt, and what tenants are sure of; weights are those of waiting."""
+    """Configures which groups adapt, and tenants' bounds; weights are those of waiting."""
 
-    groups: dict[BackendGroup, CapacityBounds] = {}  # one not named has no limit of its own
+    groups: dict[BackendGroup, CapacityBounds] = {}  # others have no limit of their own
     floors: dict[str, Weight] = {}  # tier -> tasks at once that each of its tenants can have
     ceilings: dict[str, Weight] = {}  # tier -> and can have at most while others wait
 
@@ -50,12 +50,12 @@ def longest_wait_us(
     group: BackendGroup,
     now_us: int,
 ) -> int:
-    """How long this task may wait from now; 0: not at all.
+    """Returns how long this task may wait from now; 0: not at all.
 
-    The client's own deadline and `metadata.max_wait_ms` count from its arrival and only shorten it.
+    The client's deadline and `metadata.max_wait_ms` count from its arrival and only shorten it.
     """
     if not task.generate:
-        return 0  # a warm-up is for the time until the turn comes: it stands in nobody's way
+        return 0  # a warm-up is of no use later
     tenant = task.tenant
     waits = (
         config.tenants.get(tenant.id, {}),
@@ -71,13 +71,13 @@ def longest_wait_us(
 
 
 def weight_of(config: WaitingConfig, tenant_id: str, tier: str, own: float = 1.0) -> int:
-    """A tenant's share while others wait: as configured for waiting, else its `own`, whole."""
+    """Returns a tenant's weight: as configured for waiting, else its `own`, rounded."""
     configured = config.tenant_weights.get(tenant_id) or config.weights.get(tier)
     return configured or max(1, round(own))
 
 
 def block_of(grant: Grant) -> Block:
-    """Why a grant was refused, and how the pool that refused it refills."""
+    """Returns why a grant was refused, and the refill of the pool that refused it."""
     assert grant.limited_by is not None, "a refused grant names its pool"
     group, unit = grant.limited_by
     limits = (b.limit for b in grant.balances if (b.group, b.unit) == (group, unit))
