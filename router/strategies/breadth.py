@@ -1,17 +1,15 @@
-"""`breadth`: several independent answers of the fast engine, and one that the deep engine makes of
-them.
+"""`breadth`: the fast engine gives several independent answers, from which the deep one makes one.
 
-Each variation has the context of the task and nothing of the others. One at a time is shown: the
-first to speak streams, the others are held (never more than their responses) and follow whole, in
-the order they ended. With a judge they are commentary and the judge's word is the final answer;
-without one each is a final answer. Variations call no tools; the judge may.
+Each variation has the task's context and nothing of the others. One at a time is shown: the first
+to start streams, the others are buffered and follow when they have ended. With a judge they are
+commentary and the judge's answer is final; without one each is final. Only the judge calls tools.
 
-The first runs under the task's reservation, each other under its own: what the pools refuse is left
-out, and each releases what it held when it ends.
+The first runs under the task's reservation, each other under its own, which it releases at its end;
+those that the pools refuse are left out.
 
-A variation that fails is left out, too; those still running are given up when all of them fall
-silent, but not those that wait for their pools. If none comes to anything, the deep engine answers
-by itself; if the judge fails unheard, the variations stand.
+Failed variations are left out, too; when all running ones fall silent they are cancelled, but not
+those that wait for their pools. Without any variation the deep engine answers by itself; if the
+judge fails before its first token, the variations are the answer.
 """
 
 from typing import Annotated
@@ -76,7 +74,7 @@ class Judge(TaskPart, frozen=True):
 
 
 class Breadth(Machine):
-    """See the module. Branches below `num_variations` are the fast engine's, that one the judge."""
+    """Runs variations (branches below `num_variations`) and the judge (that branch)."""
 
     def __init__(self, num_variations: int, *, judged: bool) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ class Comment(TaskPart, frozen=True):
 
 
 class Brief(Machine):
-    """See the module."""
+    """Streams the commentary, then the deep answer."""
 
     def __init__(self) -> None:
         super().__init__()

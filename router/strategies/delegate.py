@@ -62,7 +62,7 @@ class _Arguments(msgspec.Struct):
 
 
 class Delegate(Machine):
-    """See the module."""
+    """Runs the rounds of the fast engine and the sub-tasks of the deep one."""
 
     def __init__(self, max_delegations: int, *, offered: bool = True) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""`hedge`: the deep engine answers; the fast one joins if the deep one keeps silent, or fails.
+"""`hedge`: the deep engine answers; the fast one joins if the deep one stays silent, or fails.
 
-Whoever says the first token then is the answer, and the other is cancelled. Most answers never need
-the fast engine, so it is reserved when it joins, and released when it has lost. A failure of one
+Then the engine with the first token answers, and the other is cancelled. Most answers never need
+the fast engine, so it is reserved when it joins, and released when it loses. A failure of one
 engine leaves the other, as in `race`.
 """
 

@@ -11,7 +11,7 @@ NOBODY: frozenset[int] = frozenset()
 
 
 class Machine:
-    """What all strategies share. Time is the gateway's clock; deltas carry their engines' own.
+    """Holds what all strategies share. Time is the gateway's clock; deltas have their engines' own.
 
     Every machine keeps these rules: forwarded items have rising indexes; an item holds deltas of
     one branch only; there is exactly one `EndRun`, and nothing follows it; a cancelled branch is

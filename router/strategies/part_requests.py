@@ -14,7 +14,7 @@ ADDED_TOKENS = 64  # at most, of each instruction that a strategy adds
 
 
 class TaskPart(msgspec.Struct, frozen=True):
-    """What one branch contributes; every strategy has kinds of its own."""
+    """Describes what one branch contributes; every strategy has kinds of its own."""
 
     name: ClassVar[str]  # in `routing.generations`
 

@@ -1,10 +1,9 @@
 """`race`: both engines answer, the first complete answer wins and the other engine is cancelled.
 
-Nothing is forwarded while both still run: words once sent cannot be taken back, so a part of an
-answer must not go out before it is known to be the one that counts.
+Nothing is forwarded while both run, since text that was sent cannot be taken back.
 
-The failure of one engine leaves the other: from then on it is the answer. The response fails only
-if both fail, or if the answer itself broke off in the middle.
+After a failure of one engine the other is the answer. The response fails only if both fail, or if
+the answer itself breaks off in the middle.
 """
 
 from backends.contract import Delta, Finish, FinishReason

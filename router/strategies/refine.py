@@ -1,8 +1,8 @@
 """`refine`: the fast engine drafts, the deep one checks the draft and answers.
 
-The draft streams at once as commentary; the final answer is the deep engine's. A fast engine that
-fails, falls silent, or drafts nothing leaves the deep one to answer by itself. If the deep engine
-fails before a word of it was seen, a whole draft stands as the answer. Drafts call no tools.
+The draft streams at once as commentary; the final answer is the deep engine's. Without a draft,
+after a failure or silence, the deep engine answers by itself. If it fails before its first token, a
+complete draft is the answer. Drafts call no tools.
 """
 
 from backends.contract import (
@@ -52,7 +52,7 @@ class Revise(TaskPart, frozen=True):
 
 
 class Refine(Machine):
-    """See the module."""
+    """Streams the draft, then the deep engine's answer."""
 
     def __init__(self) -> None:
         super().__init__()
