@@ -41,7 +41,7 @@ class Progress(msgspec.Struct):
 
     @property
     def tokens_per_s(self) -> float:
-        """The pace since the first token; 0 until a second delta has arrived."""
+        """Returns the pace since the first token; 0 until a second delta has arrived."""
         if self.first_us is None or self.last_us <= self.first_us:
             return 0.0
         return (self.num_tokens - self.num_first_tokens) * 1e6 / (self.last_us - self.first_us)
@@ -59,7 +59,7 @@ class ChatState:
 
     @property
     def busy(self) -> bool:
-        """Whether a response is under way."""
+        """Says whether a response is under way."""
         return self._progress is not None
 
     def pin(self, route: str | None) -> None:

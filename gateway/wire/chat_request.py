@@ -66,10 +66,10 @@ MAX_STOPS = 4  # OpenAI's limit
 def parse_chat(
     body: bytes, response_id: str, max_tokens: int | None = None
 ) -> tuple[ChatBody, ParsedCreate]:
-    """Read a chat request as the Responses request that means the same; it is never stored.
+    """Turns a chat request into an equivalent Responses request, which is not stored.
 
     Raises:
-        ProtocolError: Naming the field.
+        ProtocolError: The request is not valid; `param` names the field.
     """
     chat = decode(body, ChatBody)
     if chat.n is not None and chat.n != 1:
@@ -101,7 +101,7 @@ def parse_chat(
 
 
 def _in_chat_terms(error: ProtocolError, json_paths: list[str]) -> ProtocolError:
-    """Turn an error about an item into one about the message that it came from."""
+    """Rewrites an error about an item for the message that it came from."""
     item, bracket, _ = (error.param or "").partition("]")
     number = item.removeprefix("input[")
     if not bracket or not number.isdecimal():
@@ -113,10 +113,7 @@ def _in_chat_terms(error: ProtocolError, json_paths: list[str]) -> ProtocolError
 
 
 def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Turn messages into Responses items; an assistant's calls become items of their own.
-
-    Returns the items, and for each the JSON path that it came from.
-    """
+    """Turns messages and their calls into Responses items, each with its JSON path."""
     items: list[dict[str, Any]] = []
     json_paths: list[str] = []
     for index, message in enumerate(messages):
@@ -171,7 +168,7 @@ def _content(content: Any, json_path: str) -> str | list[dict[str, Any]]:
 
 
 def _flat_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """Give a chat tool the flat form of Responses."""
+    """Gives a chat tool the flat form of Responses."""
     kind = tool.get("type")
     nested = tool.get(kind) if isinstance(kind, str) else None
     return {"type": kind, **nested} if isinstance(nested, dict) else tool

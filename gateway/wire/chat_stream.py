@@ -23,8 +23,8 @@ Json = dict[str, object]
 
 _encode = msgspec.json.encode
 
-# Not of OpenAI's protocol: what DeepSeek's and vLLM's servers call what a model says before its
-# answer, and chat clients show by itself (their documentation, 2026).
+# DeepSeek's and vLLM's name, not OpenAI's, for what a model says before its answer; chat clients
+# show it separately (their documentation, 2026).
 COMMENTARY = "reasoning_content"
 
 
@@ -55,8 +55,8 @@ class _Call(msgspec.Struct):
 class ChatStream(ResponseWriter):
     """Writes one answer as chat completion chunks, sent as it comes if it is streamed.
 
-    This protocol has no field for reasoning: its tokens show in the usage only. Nor has it phases:
-    the content is the answer, and commentary goes where chat clients look for what came before it.
+    The protocol has no reasoning and no phases: reasoning tokens are in the usage only, the content
+    is the answer, and commentary goes into the field that chat clients show as reasoning.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ChatStream(ResponseWriter):
         emit: Callable[[bytes], None] | None = None,
         on_dirty: Callable[[ResponseWriter], None] | None = None,
     ) -> None:
-        """Without `emit`, nobody reads along."""
+        """Streams to `emit`; without it, only the whole answer is made."""
         self.id = f"chatcmpl-{parsed.id.removeprefix('resp_')}"
         self._on_dirty = on_dirty
         self._emit = emit
@@ -82,14 +82,14 @@ class ChatStream(ResponseWriter):
         self._ending: Ending | None = None
 
     def open(self, created_at: int, model: str, routing: Routing) -> None:
-        """Send the first chunk: the role."""
+        """Sends the first chunk: the role."""
         self.is_open = True
         self._head = {"id": self.id, "created": created_at, "model": model}
         self._routing = routing
         self._chunk({"role": "assistant", "content": "", "refusal": None})
 
     def push(self, delta: Delta, phase: str | None) -> None:
-        """Send a piece of a call at once, and a piece of text with the flush."""
+        """Sends a piece of a call at once, and buffers text until the flush."""
         if delta.kind is DeltaKind.REASONING:
             return
         if delta.kind is DeltaKind.TEXT:
@@ -118,7 +118,7 @@ class ChatStream(ResponseWriter):
         self._chunk({"tool_calls": [{"index": index, call.kind: call.fields(delta.text)}]})
 
     def flush(self) -> None:
-        """Send the text that has gathered as one chunk."""
+        """Sends the buffered text as one chunk."""
         if self._pending:
             text = "".join(self._pending)
             self._pending.clear()
@@ -129,7 +129,7 @@ class ChatStream(ResponseWriter):
         self._chunk({})
 
     def close_items(self, ending: Ending) -> None:
-        """Send what is left. Commentary that nothing followed stands as the answer."""
+        """Sends what is left; commentary without an answer becomes the answer."""
         self.flush()
         if ending.status == "completed" and not self._texts and not self._calls:
             self._is_comment = False
@@ -137,11 +137,11 @@ class ChatStream(ResponseWriter):
             self.flush()
 
     def answered_by(self, model: str) -> None:
-        """Chunks already sent keep the model that they named."""
+        """Sets the model of later chunks."""
         self._head["model"] = model
 
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
-        """Make the whole answer, a `chat.completion`."""
+        """Makes the whole answer, a `chat.completion`."""
         self._ending = ending
         message: Json = {"role": "assistant", "refusal": None, "annotations": []}
         text = "".join(self._texts)
@@ -166,7 +166,7 @@ class ChatStream(ResponseWriter):
         return self.body
 
     def send_terminal(self) -> None:
-        """Send the finish reason, the usage if asked for, and the end of the stream."""
+        """Sends the finish reason, the usage if requested, and the end of the stream."""
         assert self._ending is not None
         self.ended = True
         fault = self._ending.fault()
@@ -204,7 +204,7 @@ class ChatStream(ResponseWriter):
 
     @property
     def output(self) -> tuple[Item, ...]:
-        """What the engine said; chat completions are not stored, so nobody continues from it."""
+        """Returns the output items; chat completions are never continued."""
         texts = (Message("assistant", (TextPart("".join(self._texts)),)),) if self._texts else ()
         return (*texts, *(call.item() for call in self._calls))
 

@@ -1,8 +1,8 @@
-"""Decides when a context is made shorter, what of it stays, and what takes its place.
+"""Decides when a context is compacted, and what of it is kept or summarized.
 
-An engine writes a summary of what is folded. Around it stand, word for word, what is pinned (system
-and developer messages, the first thing that the user said, and the current prompt) and the tail:
-the latest turns, or the latest steps of a long one, up to a share of the threshold.
+An engine writes a summary of the folded part. Kept word for word are the pinned items (system and
+developer messages, the first user message, the current prompt) and the tail: the latest turns, or
+the latest steps of a long one, up to a share of the threshold.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ THRESHOLD_PERCENT = 80  # of the largest window, where a client names no thresho
 SHARE = 4  # a threshold's share for the summary, and for the tail: a quarter each
 MIN_SUMMARY_TOKENS = 256
 MAX_SUMMARY_TOKENS = 4_096
-MAX_KEPT_CHARS = 400  # of an old item, where all of them together fit no engine
+MAX_KEPT_CHARS = 400  # of an old item, if the context fits no engine
 
 INSTRUCTIONS = (
     "Stop here and summarize this conversation so far. Your summary takes the place of what it "
@@ -45,11 +45,11 @@ INSTRUCTIONS = (
     "reasons, what was done and what is still to do. Give nothing but the summary."
 )
 
-_EMPTY = measure(Compaction("", summary=""))  # what a summary weighs besides its words
+_EMPTY = measure(Compaction("", summary=""))  # the overhead of a summary
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction to be made before a task is answered."""
+    """A compaction to be made before a task's answer."""
 
     number: int  # of the automatic ones of this conversation
     threshold_tokens: int
@@ -61,7 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Usage:
-        """What its generation may use."""
+        """Returns the most that its generation may use."""
         if self.request is None:
             return Usage()
         request = self.request
@@ -80,10 +80,10 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 def plan_compaction(
     task: Task, threshold_tokens: int | None, *, max_compactions: int, window_tokens: int
 ) -> Plan | Skipped | None:
-    """Decide what is to be done about a task's context before it is answered; None: nothing.
+    """Plans a compaction before a task's answer; None if its context is short enough.
 
     Args:
-        threshold_tokens: More of a prompt is too much; None: a share of the window.
+        threshold_tokens: The longest prompt; None: a share of the window.
         max_compactions: Of one conversation.
         window_tokens: The largest of any engine.
     """
@@ -106,7 +106,7 @@ def plan_compaction(
     kept = _pinned_indexes(items, start)
     summary_tokens = max(MIN_SUMMARY_TOKENS, min(MAX_SUMMARY_TOKENS, threshold_tokens // SHARE))
     num_folded = sum(e.num_tokens for index, e in enumerate(items[:start]) if index not in kept)
-    if num_folded <= 2 * summary_tokens:  # it would hardly get shorter
+    if num_folded <= 2 * summary_tokens:  # it would save too little
         return msgspec.structs.replace(skipped, state="nothing_to_fold")
     return Plan(
         number=number + 1,
@@ -119,7 +119,7 @@ def plan_compaction(
 
 
 def plan_whole(task: Task, window_tokens: int) -> Plan:
-    """Plan a requested compaction: it folds all but what people and instructions said."""
+    """Plans a requested compaction, which keeps only user messages and instructions."""
     items = task.request.items
     pinned = tuple(filter(_is_input, items))
     num_folded = sum(entry.num_tokens for entry in items if not _is_input(entry))
@@ -137,7 +137,7 @@ def plan_whole(task: Task, window_tokens: int) -> Plan:
 
 
 def expected_task(task: Task, plan: Plan) -> Task:
-    """The task as the router admits it: what its answer will read, and the summary before it."""
+    """Returns the task that the router admits: with the compacted context's expected size."""
     if plan.request is None:  # nothing is asked of an engine
         return msgspec.structs.replace(task, generate=False)
     if not plan.covers_all:  # the summary is all there is
@@ -151,7 +151,7 @@ def expected_task(task: Task, plan: Plan) -> Task:
 
 
 def folded_of(plan: Plan, summary: str) -> Folded:
-    """What the compaction holds; one that covers all before it holds all that is needed."""
+    """Returns the content of the compaction."""
     return Folded(
         number=plan.number,
         summary=summary,
@@ -164,9 +164,9 @@ def folded_of(plan: Plan, summary: str) -> Folded:
 def unfolded(
     before: tuple[ContextItem, ...], item: Compaction, folded: Folded
 ) -> tuple[ContextItem, ...]:
-    """A context up to a compaction that a client sent: `before` is what it sent ahead of it.
+    """Opens a compaction that a client sent after the items `before`.
 
-    Of what the compaction covers only instructions stay as the client has them now.
+    Of the items that it covers, only the client's current instructions stay.
     """
     opened = measure(opened_item(item, folded))
     if not folded.covers_all:
@@ -179,12 +179,12 @@ def unfolded(
 
 
 def opened_item(item: Compaction, folded: Folded) -> Compaction:
-    """A compaction with what it holds."""
+    """Returns a compaction item with its content."""
     return msgspec.structs.replace(item, summary=folded.summary, number=folded.number)
 
 
 def compacted_task(task: Task, plan: Plan, item: Compaction) -> Task:
-    """The task with its compacted context."""
+    """Returns the task with its compacted context."""
     request = _with_items(task.request, (*plan.pinned, measure(item), *plan.tail))
     return msgspec.structs.replace(task, request=request)
 
@@ -197,7 +197,7 @@ def _with_items(request: GenerateRequest, items: tuple[ContextItem, ...]) -> Gen
 def compaction_object(
     response_id: str, items: Iterable[ContextItem], usage: Usage, created_at: int
 ) -> dict[str, object]:
-    """The `response.compaction` object for a compacted context."""
+    """Makes the `response.compaction` object of a compacted context."""
     tail = response_id.removeprefix("resp_")
     output = [wire_item(entry.item, f"msg_{tail}{n:04x}") for n, entry in enumerate(items)]
     return {
@@ -210,7 +210,7 @@ def compaction_object(
 
 
 def skipped_words(skipped: Skipped) -> str:
-    """Say in a sentence why a context that is too long was not compacted."""
+    """Says in a sentence why a context that is too long was not compacted."""
     why = "nearly all of it must stay word for word"
     if skipped.state == "limit_reached":
         why = f"this conversation has been {skipped.number} times, which is the most"
@@ -218,7 +218,7 @@ def skipped_words(skipped: Skipped) -> str:
 
 
 def num_compactions(items: Iterable[ContextItem]) -> int:
-    """How many automatic compactions a context has been through."""
+    """Counts the automatic compactions of a context."""
     numbers = (entry.item.number for entry in items if isinstance(entry.item, Compaction))
     return max(numbers, default=0)
 
@@ -235,8 +235,7 @@ def _is_input(entry: ContextItem) -> bool:
 
 
 def _pinned_indexes(items: tuple[ContextItem, ...], start: int) -> set[int]:
-    """Of what is before the tail: instructions, the first user message, and the current prompt
-    where the tail begins in the middle of its turn."""
+    """Finds instructions, the first user message, and a prompt whose turn the tail cuts."""
     users = [index for index, entry in enumerate(items[:start]) if is_user(entry)]
     pinned = {index for index, entry in enumerate(items[:start]) if _is_instruction(entry)}
     pinned.update(users[:1])
@@ -246,7 +245,7 @@ def _pinned_indexes(items: tuple[ContextItem, ...], start: int) -> set[int]:
 
 
 def _tail_start(items: tuple[ContextItem, ...], room_tokens: int) -> int:
-    """Where the tail begins: as early as its tokens allow, never between a call and its output."""
+    """Finds where the tail begins: as early as its tokens allow, not within a call."""
     last = max((n for n, e in enumerate(items) if isinstance(e.item, Compaction)), default=-1)
     starts = [index for index in _starts(items) if index > last]
     sizes = list(accumulate((entry.num_tokens for entry in reversed(items)), initial=0))
@@ -256,7 +255,7 @@ def _tail_start(items: tuple[ContextItem, ...], room_tokens: int) -> int:
 
 
 def _starts(items: tuple[ContextItem, ...]) -> Iterator[int]:
-    """Where a tail may begin: at a turn, and within the last turn at a step of its tool calls."""
+    """Yields where a tail may begin: at turns, and at tool calls of the last turn."""
     turn = max((index for index, entry in enumerate(items) if is_user(entry)), default=0)
     for index, entry in enumerate(items):
         after_user = index > 0 and is_user(items[index - 1])
@@ -268,8 +267,7 @@ def _starts(items: tuple[ContextItem, ...]) -> Iterator[int]:
 
 
 def _with_calls(items: tuple[ContextItem, ...], start: int) -> int:
-    """The same or an earlier start, so that no output is without its call, and no call without the
-    reasoning that led to it."""
+    """Moves the start back to keep outputs with their calls, and calls with their reasoning."""
     calls = {
         entry.item.call_id: index
         for index, entry in enumerate(items)
@@ -292,7 +290,7 @@ def _summary_request(
     summary_tokens: int,
     window_tokens: int,
 ) -> GenerateRequest:
-    """The conversation with an instruction behind it, so that a KV prefix keeps its use."""
+    """Appends an instruction to the conversation, so that its KV prefix is reused."""
     prompt = measure(Message("user", (TextPart(INSTRUCTIONS),)))
     head_tokens, _ = prompt_size(request.instructions, request.tools, TextFormat(), ())
     room_tokens = window_tokens - head_tokens - prompt.num_tokens - summary_tokens
@@ -310,7 +308,7 @@ def _summary_request(
 
 
 def _shortened(items: tuple[ContextItem, ...], room_tokens: int) -> tuple[ContextItem, ...]:
-    """Items that fit, if they can: of the oldest answers and outputs only beginnings are left."""
+    """Cuts the oldest answers and outputs short, until the items fit."""
     num_tokens = sum(entry.num_tokens for entry in items)
     shorter = list(items)
     for index, entry in enumerate(items):

@@ -19,14 +19,14 @@ _encode = msgspec.json.encode
 
 CONTEXT_EVENT = "response.context"  # ours; sent only where the client asked for it
 
-# Percent of the window below which a band ends. Assumed, from what users of long contexts tell:
-# answers are sharp while less than a third is used; agents compact at about four fifths.
+# Upper bounds of the bands, in percent of the window. Assumed, from users' reports: answers are
+# sharp while less than a third is used; agents compact at about four fifths.
 _BANDS: tuple[tuple[int, Band], ...] = ((30, "sharp"), (60, "drift"), (80, "compaction_likely"))
 _LAST_BAND: Band = "compaction_certain"
 
 
 def band(used_tokens: int, window_tokens: int) -> Band:
-    """Say what to expect of a context as full as this."""
+    """Returns the band of a context that is this full."""
     for percent, name in _BANDS:
         if 100 * used_tokens < percent * window_tokens:
             return name
@@ -34,11 +34,11 @@ def band(used_tokens: int, window_tokens: int) -> Band:
 
 
 def context_use(task: Task, num_output_tokens: int, window_tokens: int) -> ContextUse:
-    """`routing.context`; `crossed_from` is in it where this turn led into a fuller band."""
+    """Makes `routing.context`, with `crossed_from` if this turn led into a fuller band."""
     num_prompt_tokens = task.request.num_prompt_tokens
     used_tokens = num_prompt_tokens + num_output_tokens
     now = before = band(used_tokens, window_tokens)
-    if now != _BANDS[0][1]:  # the lowest was crossed by nothing
+    if now != _BANDS[0][1]:  # nothing crosses into the lowest
         before = band(num_prompt_tokens - _num_new_tokens(task.request.items), window_tokens)
     return ContextUse(
         used_tokens,
@@ -50,14 +50,14 @@ def context_use(task: Task, num_output_tokens: int, window_tokens: int) -> Conte
 
 
 def context_event(response_id: str, use: ContextUse) -> bytes | None:
-    """Make the fields of the warning; None where no band was crossed."""
+    """Makes the fields of the warning; None if no band was crossed."""
     if use.crossed_from is None:
         return None
     return b'"response_id":%b,%b' % (_encode(response_id), _encode(use)[1:-1])
 
 
 def _num_new_tokens(items: Sequence[ContextItem]) -> int:
-    """Count what came after the engine's last words: this turn's own tokens."""
+    """Counts the tokens after the engine's last output: this turn's own."""
     num_tokens = 0
     for entry in reversed(items):
         item = entry.item

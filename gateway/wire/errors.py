@@ -65,7 +65,7 @@ class ProtocolError(Exception):
         headers: dict[str, str] | None = None,
         violated: tuple[str, ...] = (),
     ) -> None:
-        """`violated`: which of the policies in the `ratelimit-policy` header refused it."""
+        """Takes as `violated` the policies of the `ratelimit-policy` header that refused it."""
         super().__init__(code, message)
         self.code = code
         self.message = message
@@ -83,11 +83,11 @@ class ProtocolError(Exception):
 
     @property
     def kind(self) -> ErrorKind:
-        """The code's statuses and type; an unknown code counts as a server error."""
+        """Returns the code's statuses and type; an unknown code is a server error."""
         return ERRORS.get(self.code, ERRORS["server_error"])
 
     def body(self) -> dict[str, Any]:
-        """The HTTP error body."""
+        """Makes the HTTP error body."""
         error: dict[str, Any] = {"message": self.message, "type": self.kind.type}
         error |= {"param": self.param, "code": self.code}
         if self.violated:
@@ -95,7 +95,7 @@ class ProtocolError(Exception):
         return {"error": error}
 
     def event(self, stream_id: str | None) -> bytes:
-        """The socket's `error` event; `status` is what makes Codex see it at all."""
+        """Makes the socket's `error` event; Codex ignores one without `status`."""
         event: dict[str, Any] = {"type": "error", "status": self.kind.socket_status, **self.body()}
         if self.headers:
             event["error"]["headers"] = self.headers
@@ -105,7 +105,7 @@ class ProtocolError(Exception):
 
 
 def too_large(max_bytes: int, num_bytes: int) -> ProtocolError:
-    """The error for a message beyond the limit."""
+    """Makes the error for a message beyond the limit."""
     message = (
         f"A message may hold {max_bytes} bytes, got {num_bytes}. "
         "Send less, or continue with 'previous_response_id'."
@@ -114,16 +114,16 @@ def too_large(max_bytes: int, num_bytes: int) -> ProtocolError:
 
 
 def missing_parameter(param: str, hint: str = "") -> ProtocolError:
-    """The error for a field that has to be there."""
+    """Makes the error for a missing field."""
     message = f"Missing required parameter: '{param}'.{hint}"
     return ProtocolError("missing_required_parameter", message, param=param)
 
 
 def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> ProtocolError:
-    """Turn a decoder's complaint into a protocol error.
+    """Turns a decoder's error into a protocol error.
 
     msgspec says what it expected, what it got and the path: "Expected `str`, got `int` - at `$.a`".
-    Only of literals it does not say which it knows.
+    It does not say which values a literal may have.
 
     Args:
         kind: The type that was to be decoded.
@@ -147,7 +147,7 @@ def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "")
 
 
 def _literals(kind: Any, path: str) -> list[Any]:
-    """Find the values that a type's literal at this path may have."""
+    """Finds the values that a type's literal at this path may have."""
     found = [inspect.type_info(kind)]
     for step in re.findall(r"\[[^\]]*\]|[^.\[\]]+", path):
         plain = _plain(found)
@@ -162,7 +162,7 @@ def _literals(kind: Any, path: str) -> list[Any]:
 
 
 def _plain(infos: Sequence[inspect.Type]) -> list[inspect.Type]:
-    """Take types out of the unions and bounds around them."""
+    """Takes types out of the unions and bounds around them."""
     plain: list[inspect.Type] = []
     for info in infos:
         if isinstance(info, inspect.UnionType):

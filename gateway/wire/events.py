@@ -136,7 +136,7 @@ _events: msgspec.json.Decoder[ClientEvent] = msgspec.json.Decoder(ClientEvent)
 
 
 class BadFrameError(Exception):
-    """A frame cannot be decoded: what to answer, and on which stream."""
+    """A frame cannot be decoded; holds the error to send, and its stream."""
 
     def __init__(self, error: ProtocolError, stream_id: str | None, frame: dict[str, Any]) -> None:
         super().__init__(error)
@@ -146,7 +146,7 @@ class BadFrameError(Exception):
 
 
 def decode_event(frame: str) -> ClientEvent:
-    """Decode a text frame.
+    """Decodes a text frame.
 
     Raises:
         BadFrameError: Not JSON, not an object, an unknown type, or a field of a wrong type.
@@ -162,7 +162,7 @@ def decode_event(frame: str) -> ClientEvent:
 
 
 def decode(text: bytes | msgspec.Raw, kind: type[_T], json_path: str = "") -> _T:
-    """Decode a body, or the part of one that stands at `json_path`.
+    """Decodes a body, or the part of one at `json_path`.
 
     Raises:
         ProtocolError: As for `decode_event`.
@@ -176,7 +176,7 @@ def decode(text: bytes | msgspec.Raw, kind: type[_T], json_path: str = "") -> _T
 
 
 def stream_id_of(value: object) -> str | None:
-    """Check the `stream_id` of a create; None is the default stream.
+    """Checks the `stream_id` of a create; None is the default stream.
 
     Raises:
         ProtocolError: `invalid_stream_id`.
@@ -195,7 +195,7 @@ def stream_id_of(value: object) -> str | None:
 
 
 def not_json(error: Exception, param: str | None = None) -> ProtocolError:
-    """The error for text that is not JSON; `param` is where it stands, if not at the top."""
+    """Makes the error for text that is not JSON; `param` is its path."""
     detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
     where = f" in '{param}'" if param else ""
     message = f"Expected one JSON object, got invalid JSON{where}: {detail}."
@@ -203,7 +203,7 @@ def not_json(error: Exception, param: str | None = None) -> ProtocolError:
 
 
 def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameError:
-    """Say what is wrong with a frame that is JSON: the type first, then the field."""
+    """Says what is wrong with a JSON frame: the type first, then the field."""
     expected = ", ".join(f"'{name}'" for name in CLIENT_EVENT_TYPES)
     if not isinstance(raw, dict):
         message = f"Expected one JSON object per message, got {_json_type(raw)}."

@@ -36,7 +36,7 @@ MAX_INPUT_ITEMS = 10_000
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What tells the kind of an item, a part or a tool."""
+    """The `type` of an item, a part or a tool."""
 
     type: str | None = None
     role: str | None = None
@@ -135,10 +135,10 @@ class ParsedInput(msgspec.Struct, frozen=True):
 def parse_input(
     value: str | list[msgspec.Raw] | None, param: str = "input", *, max_tokens: int | None = None
 ) -> ParsedInput:
-    """Read `input` of a request; item types that we do not know are left out, not refused.
+    """Reads `input` of a request; unknown item types are left out, not refused.
 
     Raises:
-        ProtocolError: An item that we know is malformed; `param` says which.
+        ProtocolError: A known item is malformed; `param` says which.
     """
     if value is None:
         return ParsedInput(())
@@ -173,7 +173,7 @@ def parse_input(
 
 
 def _measured(item: Item, param: str, max_tokens: int | None, num_before: int = 0) -> ContextItem:
-    """Measure an item; one far over the largest window is refused without being counted."""
+    """Measures an item; refuses one far over the largest window without counting it."""
     if max_tokens is None:
         return measure(item)
     try:
@@ -183,7 +183,7 @@ def _measured(item: Item, param: str, max_tokens: int | None, num_before: int = 
 
 
 def too_long(num_tokens: int, max_tokens: int, param: str) -> ProtocolError:
-    """The error for a context that no engine here can take."""
+    """Makes the error for a context that fits no engine."""
     return ProtocolError(
         "context_length_exceeded",
         f"'{param}' has at least {num_tokens} tokens; the largest window here has {max_tokens}. "
@@ -193,7 +193,7 @@ def too_long(num_tokens: int, max_tokens: int, param: str) -> ProtocolError:
 
 
 def _parse_item(raw: msgspec.Raw, kind: str, json_path: str) -> Item | None:
-    """Read one item; None for a platform's own kind that has no meaning here."""
+    """Reads one item; None for a kind that is unknown here."""
     if kind == "message":
         message = decode(raw, _WireMessage, json_path)
         content = _parse_content(message.content, f"{json_path}.content")
@@ -256,7 +256,7 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
 def parse_tools(
     raws: list[msgspec.Raw] | None, param: str = "tools", namespace: str | None = None
 ) -> tuple[Tool, ...]:
-    """Read `tools` of a request; hosted ones (web_search, mcp...) are left out, not refused."""
+    """Reads `tools` of a request; hosted ones (web_search, mcp...) are left out."""
     tools: list[Tool] = []
     for index, raw in enumerate(raws or ()):
         json_path = f"{param}[{index}]"
@@ -290,7 +290,7 @@ class _WireAllowed(msgspec.Struct, frozen=True):
 
 
 def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:
-    """Read `tool_choice`; a choice that names a function must name an offered one."""
+    """Reads `tool_choice`; a choice that names a function must name an offered one."""
     value = decode(raw, object, "tool_choice")
     if value is None or value == "auto":
         return ToolChoice()
@@ -335,7 +335,7 @@ class _WireFormat(msgspec.Struct, frozen=True):
 
 
 def parse_text_format(raw: msgspec.Raw) -> TextFormat:
-    """Read `text.format`: what shape the answer must have."""
+    """Reads `text.format`, the format of the answer."""
     if raw == NULL:
         return TextFormat()
     wire = decode(raw, _WireFormat, "text.format")
@@ -356,7 +356,7 @@ def parse_text_format(raw: msgspec.Raw) -> TextFormat:
 
 
 def wire_item(item: Item, item_id: str) -> dict[str, Any]:
-    """Write an item as listings show it; `item_id` stands where the client gave none."""
+    """Writes an item for listings; `item_id` is used if the client gave none."""
     found: dict[str, Any] = {"id": item.id or item_id}
     if isinstance(item, Message):
         text = "output_text" if item.role == "assistant" else "input_text"

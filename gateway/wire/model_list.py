@@ -1,7 +1,7 @@
 """Lists for `GET /v1/models` the router's own name, each backend's model and the policy's aliases.
 
-The answer has a second list under `models`, with the entries that Codex reads when its
-`model_catalog_url` points here; the SDKs ignore it.
+A second list under `models` has the entries that Codex reads if its `model_catalog_url` points
+here; the SDKs ignore it.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _EFFORTS = {"low": "Quick", "medium": "Balanced", "high": "Thorough"}
 
 
 def model_list(backends: Iterable[BackendInfo], policy: Policy, created: int) -> dict[str, Any]:
-    """Make the whole list."""
+    """Makes the whole list."""
     infos = list(backends)
     widest = max(info.window_tokens for info in infos)
     texts = {AUTO: (_AUTO_TEXT, widest)}
@@ -45,7 +45,7 @@ def model_list(backends: Iterable[BackendInfo], policy: Policy, created: int) ->
 
 
 def find_model(catalogue: dict[str, Any], name: str) -> dict[str, Any]:
-    """Find one model.
+    """Finds one model.
 
     Raises:
         ProtocolError: `model_not_found`.
@@ -60,7 +60,7 @@ def find_model(catalogue: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _codex_entry(name: str, text: str, window_tokens: int, priority: int) -> dict[str, Any]:
-    """The fields that Codex CLI 0.169 requires, and the useful optional ones."""
+    """Makes an entry with the fields that Codex CLI 0.169 requires, and useful others."""
     return {
         "slug": name,
         "display_name": name,

@@ -41,7 +41,7 @@ class ResponseUsage(msgspec.Struct, frozen=True):
 
 
 def response_usage(usage: Usage) -> ResponseUsage:
-    """`usage` of a response; OpenAI's SDK requires every field."""
+    """Makes `usage` of a response; OpenAI's SDK requires every field."""
     return ResponseUsage(
         usage.num_input_tokens,
         InputDetails(usage.num_cached_tokens, 0),
@@ -52,7 +52,7 @@ def response_usage(usage: Usage) -> ResponseUsage:
 
 
 def usage_by_name(used: Mapping[str, Usage]) -> dict[str, ResponseUsage]:
-    """The usage of each backend, as `routing` says it."""
+    """Makes `routing.usage`, by backend."""
     return {name: response_usage(usage) for name, usage in used.items()}
 
 
@@ -133,7 +133,7 @@ class OpenItem(msgspec.Struct, eq=False):
     sealed: str = ""  # encrypted content of reasoning
 
     def output(self, status: str, text: str | None) -> OutputItem:
-        """The item as the response shows it; `text` is None while it is being written."""
+        """Returns the item as the response shows it; `text` is None while it is open."""
         if self.kind is DeltaKind.TEXT:
             content = () if text is None else (OutputText("output_text", text),)
             return MessageOutput(self.id, "message", "assistant", status, content, self.phase)
@@ -153,7 +153,7 @@ class OpenItem(msgspec.Struct, eq=False):
         )
 
     def context_item(self, text: str) -> Item:
-        """The finished item as context for the next turn."""
+        """Returns the finished item, as context for the next turn."""
         if self.kind is DeltaKind.TEXT:
             return Message("assistant", (TextPart(text),), id=self.id, phase=self.phase)
         if self.kind is DeltaKind.REASONING:

@@ -15,10 +15,10 @@ def rate_limit_headers(
     mode: PoolsMode = "redis",
     refusal: Refusal | None = None,
 ) -> dict[str, str]:
-    """Write headers for the pools of `groups`; of two pools OpenAI's name the tighter one.
+    """Writes headers for the pools of `groups`; of two pools OpenAI's have the tighter one.
 
-    `mode`: whose pools these are, for a header of ours. `refusal`: what these go with; the pool
-    that refused says when to come again instead of when it is full, as `retry-after` does.
+    `mode` goes into a header of ours. With a `refusal`, the pool that refused says when to retry,
+    as `retry-after` does, instead of when it is full.
 
     The IETF fields are those of draft-ietf-httpapi-ratelimit-headers-10; it has no unit for
     tokens yet, so theirs is a parameter of ours.
@@ -53,12 +53,12 @@ def rate_limit_headers(
 
 
 def policy_name(group: BackendGroup, unit: Unit) -> str:
-    """Name a pool as the IETF fields do: `fast-requests`, `deep-tokens-day`."""
+    """Names a pool for the IETF fields: `fast-requests`, `deep-tokens-day`."""
     return f"{group}-{unit.replace('_', '-')}"
 
 
 def go_duration(duration_us: int) -> str:
-    """Write a duration as OpenAI does: `0s`, `12ms`, `1.5s`, `6m0s`, `1h2m0s`; rounded up to ms."""
+    """Writes a duration as OpenAI does: `0s`, `12ms`, `1.5s`, `6m0s`, `1h2m0s`; rounds up to ms."""
     total_ms = math.ceil(duration_us / 1000)
     if total_ms == 0:
         return "0s"

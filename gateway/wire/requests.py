@@ -27,12 +27,12 @@ from gateway.wire.items import (
 from router.classify.task import Hints, Route, Task, Tenant
 from router.strategies.table import STRATEGIES
 
-# What a request gets that names no limit; the engine's own ceiling still holds.
+# The limit of a request that names none; the engine's own applies, too.
 DEFAULT_MAX_OUTPUT_TOKENS = 16_384
 
 
 class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that is valid in itself; what it continues is not known yet."""
+    """A valid request, whose context is not loaded yet."""
 
     id: str  # of the response to be
     body: CreateBody  # as sent, for the response's echo
@@ -52,19 +52,19 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def store(self) -> bool:
-        """Whether the response is kept; the protocol's default is yes."""
+        """Says whether the response is stored; the protocol's default is yes."""
         return self.body.store is not False
 
 
 def parse_create(
     body: CreateBody, response_id: str, *, generate: bool = True, max_tokens: int | None = None
 ) -> ParsedCreate:
-    """Check what the Structs cannot: items, tools, choice, format and hints.
+    """Checks what the Structs cannot: items, tools, choice, format and hints.
 
-    `max_tokens` is the largest window of any engine: what is longer is not counted to its end.
+    `max_tokens` is the largest window of any engine, beyond which tokens are not counted.
 
     Raises:
-        ProtocolError: Naming the field.
+        ProtocolError: The request is not valid; `param` names the field.
     """
     if body.previous_response_id is not None and body.conversation is not None:
         message = "'previous_response_id' and 'conversation' exclude each other: send one."
@@ -98,7 +98,7 @@ def parse_create(
 
 
 def _threshold(body: CreateBody) -> int | None:
-    """Take the lowest threshold of the request; the protocol names one entry."""
+    """Returns the lowest threshold of the request; the protocol names one entry."""
     asked = [entry.compact_threshold for entry in body.context_management or ()]
     return min((tokens for tokens in asked if tokens is not None), default=None)
 
@@ -109,7 +109,7 @@ def _is_longer(text: str | None, max_tokens: int) -> bool:
 
 
 def parse_hints(body: CreateBody) -> Hints:
-    """Read what the client wants of the router, from standard fields and metadata."""
+    """Reads the client's hints for the router, from standard fields and metadata."""
     metadata = body.metadata or {}
     route = metadata.get("route")
     if route is not None and route not in set(Route):
@@ -135,7 +135,7 @@ def parse_hints(body: CreateBody) -> Hints:
 
 
 def _strategy_options(strategy: str | None, metadata: dict[str, str]) -> dict[str, int | bool]:
-    """Other strategies' keys are the client's own: this one does not know them."""
+    """Reads the options of this strategy; ignores other metadata."""
     options: dict[str, int | bool] = {}
     for key, name, bounds in STRATEGIES[strategy].client_options if strategy else ():
         value = _whole(metadata, key, *bounds) if bounds else _flag(metadata, key)
@@ -175,7 +175,7 @@ def make_task(
     arrived_us: int,
     arrived_unix_s: float,
 ) -> Task:
-    """Make the task for a request whose whole context is `items`, its own input included."""
+    """Makes the task of a request whose whole context, own input included, is `items`."""
     body = parsed.body
     num_prompt_tokens, prefix = prompt_size(
         body.instructions, parsed.tools, parsed.text_format, items
@@ -220,8 +220,7 @@ def make_task(
 
 
 def _conversation(prompt_cache_key: str | None, items: tuple[ContextItem, ...]) -> str:
-    """What all turns of a conversation have in common, however its client sends them: the cache key
-    if there is one, else the first thing the user said."""
+    """Identifies the conversation, by its cache key or else its first user message."""
     first = (f"{entry.digest:x}" for entry in items if is_user(entry))
     return prompt_cache_key or next(first, "")
 
@@ -232,7 +231,7 @@ def _has_image(entry: ContextItem) -> bool:
 
 
 def _last_user_message(items: tuple[ContextItem, ...]) -> tuple[str, int]:
-    """Text and size of the last user message: what the router classifies."""
+    """Returns text and size of the last user message, which the router classifies."""
     for entry in reversed(items):
         if isinstance(entry.item, Message) and entry.item.role == "user":
             texts = [part.text for part in entry.item.content if isinstance(part, TextPart)]

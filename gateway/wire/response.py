@@ -1,8 +1,7 @@
-"""Writes one response, a state machine: deltas come in, numbered protocol events go out.
+"""Writes one response as a state machine: deltas come in, numbered protocol events go out.
 
-States: not opened -> open -> ended. Driven by the pipeline; synchronous, without clock or socket.
-Text deltas gather between flushes, so one event may hold many tokens. Sequence numbers start at 0
-and rise by one with each event of this response.
+States: not opened -> open -> ended. Text deltas are buffered between flushes, so one event may hold
+many tokens. Sequence numbers start at 0 and rise by one with each event of this response.
 """
 
 from collections.abc import Callable
@@ -31,7 +30,7 @@ from router.waiting.fair_queue import QueuePosition
 
 Emit = Callable[[str, bytes], None]  # event type, JSON text
 
-# Events that say what the next one implies; whoever writes may let them wait for it a little.
+# Events that the next one implies; they may be held for it a little.
 OPENING = frozenset({"response.created", "response.in_progress"})
 
 _encode = msgspec.json.encode
@@ -47,7 +46,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_us: int | None = None  # where that is known of the error
 
     def fault(self) -> ProtocolError | None:
-        """The error for clients whose answer still can have a status."""
+        """Returns the error, for clients whose HTTP status is not sent yet."""
         error, after_us = self.error, self.retry_after_us
         if error is None:
             return None
@@ -55,14 +54,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResponseWriter(Protocol):
-    """What the pipeline drives, and how far it is: Responses events, or chat completion chunks."""
+    """Writes a response in one of the two protocols; the pipeline calls it."""
 
     id: str
     is_open: bool = False  # its first event was sent
     ended: bool = False  # its terminal event was sent
     num_events: int = 0  # that were sent
     body: bytes = b""  # the whole object as JSON, as last sent
-    _on_dirty: "Callable[[ResponseWriter], None] | None"  # text has gathered, flush it in time
+    _on_dirty: "Callable[[ResponseWriter], None] | None"  # called when there is text to flush
 
     @property
     def output(self) -> tuple[Item, ...]: ...  # the items that are done, for the next turn
@@ -74,22 +73,22 @@ class ResponseWriter(Protocol):
     def flush(self) -> None: ...
 
     def end_item(self) -> None:
-        """The item in hand is whole, though the response goes on."""
+        """Ends the open item, while the response goes on."""
         self.flush()
 
     def update(self, routing: Routing) -> None:
-        """Say what has changed in `routing`, where the protocol has an event for it."""
+        """Sends a changed `routing`, if the protocol has an event for it."""
         return
 
     def heartbeat(self) -> None:
-        """An event for clients that count silence; Codex's idle timer sees only events."""
+        """Sends an event for clients with an idle timeout, such as Codex."""
         if self.is_open and not self.ended:
             self._send_heartbeat()
 
     def _send_heartbeat(self) -> None: ...
 
     def send_about(self, event_type: str, fields: bytes) -> None:
-        """Send an event about this response, where the protocol has such events."""
+        """Sends an event about this response, if the protocol has such events."""
         return
 
     def close_items(self, ending: Ending) -> None: ...
@@ -131,7 +130,7 @@ class ResponseStream(ResponseWriter):
     # -- driven by the pipeline ------------------------------------------------------------
 
     def open(self, created_at: int, model: str, routing: Routing) -> None:
-        """Send `response.created` and `response.in_progress`."""
+        """Sends `response.created` and `response.in_progress`."""
         self.is_open = True
         self._start = start_json(self._parsed, created_at)
         self._model = model
@@ -140,7 +139,7 @@ class ResponseStream(ResponseWriter):
         self._send_heartbeat()
 
     def push(self, delta: Delta, phase: str | None = None) -> None:
-        """Send the first piece of an item at once, later ones with the flush."""
+        """Sends the first piece of an item at once, and buffers later ones."""
         item = self._item
         if item is None or item.source != delta.index:
             if item is not None:
@@ -156,7 +155,7 @@ class ResponseStream(ResponseWriter):
                 self._on_dirty(self)
 
     def flush(self) -> None:
-        """Send what has gathered, as one delta event."""
+        """Sends the buffered text as one delta event."""
         item = self._item
         if item is None or not item.pending:
             return
@@ -174,7 +173,7 @@ class ResponseStream(ResponseWriter):
             self._close_item("completed")
 
     def add_compaction(self, item: Compaction) -> None:
-        """Write a compaction, which is whole when it is known; no item may be open."""
+        """Writes a whole compaction item; no item may be open."""
         position = b'"output_index":%d' % len(self._items)
         added = CompactionOutput(item.id, "compaction", "")
         whole = _encode(CompactionOutput(item.id, "compaction", item.encrypted_content))
@@ -194,24 +193,24 @@ class ResponseStream(ResponseWriter):
         self._event("response.in_progress", b'"response":' + self.body)
 
     def close_items(self, ending: Ending) -> None:
-        """End the open item; a steered one is `completed`: what was said stays said."""
+        """Ends the open item; a steered one is `completed`."""
         if self._item is not None:
             cut = ending.status != "completed" and ending.reason != "steered"
             self._close_item("incomplete" if cut else "completed")
 
     def answered_by(self, model: str) -> None:
-        """Name the model whose answer it became, where a race left that open at first."""
+        """Sets the model that answered, which a race decides late."""
         self._model = model
 
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:
-        """Make the final response object; without `routing` where the gateway failed."""
+        """Makes the final response object; `routing` is None if the gateway failed."""
         event = "incomplete" if ending.status == "cancelled" else ending.status
         self._final = f"response.{event}"
         self.body = self._response(ending.status, routing or Unrouted(), completed_at, ending)
         return self.body
 
     def send_terminal(self) -> None:
-        """Send the one terminal event."""
+        """Sends the terminal event."""
         assert self._final
         assert not self.ended
         self.ended = True
@@ -221,7 +220,7 @@ class ResponseStream(ResponseWriter):
         self._event(event_type, fields)
 
     def report_queue_position(self, group: BackendGroup, position: QueuePosition) -> None:
-        """Say where the task stands that waits for a pool; ours, where the client asked for it."""
+        """Sends the position in a pool's queue, if the client asked for it (ours)."""
         fields = {
             "response_id": self.id,
             "group": group,
@@ -232,7 +231,7 @@ class ResponseStream(ResponseWriter):
 
     @property
     def output(self) -> tuple[Item, ...]:
-        """The items that are done, as context for the next turn."""
+        """Returns the finished items, as context for the next turn."""
         return tuple(self._output)
 
     # -- items -----------------------------------------------------------------------------
@@ -316,7 +315,7 @@ _LOGPROBS = b',"logprobs":[]'
 
 
 class _Kind(NamedTuple):
-    """How items of a kind are written."""
+    """The events of a kind of item."""
 
     id_prefix: str
     delta: str  # the event with more of its text
@@ -337,10 +336,10 @@ _KINDS = {
 
 
 def emitting(send: Callable[[bytes], None], hold: Callable[[bytes], None]) -> Emit:
-    """Hand on each event: `hold` takes those of `OPENING`, `send` the others."""
+    """Returns an emitter that passes events of `OPENING` to `hold`, and others to `send`."""
     return lambda kind, event: hold(event) if kind in OPENING else send(event)
 
 
 def unheard(parsed: ParsedCreate) -> ResponseStream:
-    """Make a writer whose events nobody hears; text gathers until its item ends."""
+    """Makes a writer without a client, which buffers text until its item ends."""
     return ResponseStream(parsed, lambda kind, event: None, on_dirty=lambda writer: None)

@@ -87,7 +87,7 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
-    """Write what never changes, as JSON without its closing brace.
+    """Writes what never changes, as JSON without its closing brace.
 
     Tools and format are the client's own bytes, copied: Codex sends 40 KB of tools every turn.
     """
@@ -132,7 +132,7 @@ _TIERS = {"auto": "default", "fast": "priority"}  # as responses name the tier t
 
 
 def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
-    """Write the object of a response that has not begun."""
+    """Writes the object of a response that has not begun."""
     state = ResponseState(
         output=[],
         model=parsed.body.model,
@@ -146,6 +146,6 @@ def queued_json(parsed: ParsedCreate, created_at: int) -> bytes:
 
 
 def failed_json(response: bytes, error: ResponseError) -> bytes:
-    """Rewrite the object of a response that will not end any more, as failed."""
+    """Rewrites the object of an unfinished response as failed."""
     fields = _decode_fields(response)
     return _encode({**fields, "status": "failed", "error": error})

@@ -51,7 +51,7 @@ class PoolBalance(msgspec.Struct, frozen=True):
 def pool_balances(
     balances: Iterable[Balance], groups: Collection[BackendGroup] = GROUPS
 ) -> tuple[PoolBalance, ...]:
-    """List what is left in the pools of these groups."""
+    """Lists what is left in the pools of these groups."""
     return tuple(
         [
             PoolBalance(each.group, each.unit, each.limit, each.remaining, each.reset_us / 1e6)

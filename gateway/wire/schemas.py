@@ -5,11 +5,11 @@ from typing import Any
 from gateway.wire.errors import ProtocolError
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
-_MAX_NODES = 2_000  # of a schema that are looked at; what comes after is taken as it is
+_MAX_NODES = 2_000  # of a schema that are checked
 
 
 def check_parameters(schema: dict[str, Any], json_path: str) -> None:
-    """Check that a function's parameters can be an object; only the top is looked at.
+    """Checks that a function's parameters can be an object, at the top level only.
 
     Raises:
         ProtocolError: No object of arguments could fit; `param` says where.
@@ -23,7 +23,7 @@ def check_parameters(schema: dict[str, Any], json_path: str) -> None:
 
 
 def check_schema(schema: dict[str, Any], json_path: str) -> None:
-    """Check that every `type` is one of JSON schema's; what else a schema says is left to engines.
+    """Checks that every `type` is one of JSON schema's; engines check the rest.
 
     Raises:
         ProtocolError: One is not; `param` says which.
@@ -44,7 +44,7 @@ def check_schema(schema: dict[str, Any], json_path: str) -> None:
 
 
 def _parts(node: dict[str, Any], where: str) -> list[tuple[str, Any]]:
-    """Find the schemas right below one, and where they are."""
+    """Finds the direct subschemas, and their paths."""
     found: list[tuple[str, Any]] = []
     for name in ("properties", "$defs", "definitions"):
         if isinstance(below := node.get(name), dict):
@@ -58,7 +58,7 @@ def _parts(node: dict[str, Any], where: str) -> list[tuple[str, Any]]:
 
 
 def _is_found(reference: str, root: dict[str, Any]) -> bool:
-    """Whether a `#/...` pointer leads somewhere; nothing follows other kinds."""
+    """Says whether a `#/...` pointer resolves; other kinds are not followed."""
     if reference != "#" and not reference.startswith("#/"):
         return not reference.startswith("#")
     target: Any = root

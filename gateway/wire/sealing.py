@@ -1,8 +1,8 @@
 """Seals the content of a compaction item, which stands for an earlier part of a conversation.
 
-A client keeps it as an opaque text and sends it back, to any gateway that knows the same secrets.
-It is compressed and authenticated, for its tenant alone; it is not secret, since it is the client's
-own conversation. `lw2.VERSION.CONTENT`: the version names the secret.
+A client keeps it as an opaque text and sends it back, to any gateway with the same secrets. It is
+compressed and authenticated for its tenant; it is not encrypted, since it is the client's own
+conversation. It has the form `lw2.VERSION.CONTENT`, where the version names the secret.
 """
 
 import base64
@@ -50,16 +50,16 @@ class Seals(msgspec.Struct, frozen=True):
     current: str
 
     def seal(self, tenant_id: str, folded: Folded) -> str:
-        """Seal it as the content of a compaction item."""
+        """Seals it as the content of a compaction item."""
         packed = zlib.compress(_encoder.encode(folded))
         mac = _mac(self.by_version[self.current], tenant_id, packed)
         return f"{_PREFIX}{self.current}.{base64.urlsafe_b64encode(mac + packed).decode()}"
 
     def open(self, tenant_id: str, content: str) -> Folded:
-        """Open what was sealed for that tenant.
+        """Opens what was sealed for that tenant.
 
         Raises:
-            SealError: See there.
+            SealError: It cannot be opened.
         """
         version, _, sealed = content.removeprefix(_PREFIX).partition(".")
         secret = self.by_version.get(version)
@@ -78,14 +78,14 @@ class Seals(msgspec.Struct, frozen=True):
 
 
 def is_sealed_here(content: str) -> bool:
-    """Whether a gateway of ours sealed it; other servers' content is theirs to open."""
+    """Says whether a gateway of ours sealed it."""
     return content.startswith(_PREFIX)
 
 
 def make_seals(peppers: Peppers, configured_keys: Iterable[str]) -> Seals:
-    """Make the secrets that all gateways of a fleet have: from peppers, else from configured keys.
+    """Derives the secrets that all gateways share, from peppers or else configured keys.
 
-    What was sealed before there were peppers still opens, as long as those keys are the same.
+    Seals made before there were peppers still open, while those keys are the same.
     """
     by_version = {name: _derived(pepper) for name, pepper in peppers.by_version.items()}
     by_version[CONFIGURED] = _derived("\n".join(sorted(configured_keys)).encode())

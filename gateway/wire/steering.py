@@ -13,7 +13,7 @@ _encode = msgspec.json.encode
 
 
 class Steer(msgspec.Struct, frozen=True):
-    """An accepted steer: the server owes it a successor, or a failure."""
+    """An accepted steer, which a successor or a failure will follow."""
 
     id: str
     response_id: str
@@ -22,17 +22,17 @@ class Steer(msgspec.Struct, frozen=True):
     arrived_us: int
 
     def fields(self) -> bytes:
-        """The fields of `response.steer.accepted`."""
+        """Writes the fields of `response.steer.accepted`."""
         return b'"steer":' + _encode({"id": self.id, "previous_response_id": self.response_id})
 
     def pending_fields(self, open_calls: tuple[dict[str, str], ...]) -> bytes:
-        """The fields of `response.steer.pending`: the client owes outputs first."""
+        """Writes the fields of `response.steer.pending`: outputs must come first."""
         reason = b',"reason":"waiting_for_required_input","required_input":'
         return self.fields() + reason + _encode(open_calls)
 
 
 def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[ContextItem, ...]:
-    """Read the user messages of a steer.
+    """Reads the user messages of a steer.
 
     Raises:
         ProtocolError: `invalid_input`.
@@ -65,7 +65,7 @@ def _invalid(complaint: str, param: str = "input") -> ProtocolError:
 
 
 def steer_failed(fields: bytes, stream_id: str | None) -> bytes:
-    """Write a whole `response.steer.failed` for a steer without a running target; number 0."""
+    """Writes `response.steer.failed` for a steer without a running target; number 0."""
     head = b'{"type":"response.steer.failed","sequence_number":0,'
     tail = b"}" if stream_id is None else b',"stream_id":' + _encode(stream_id) + b"}"
     return head + fields + tail
@@ -74,7 +74,7 @@ def steer_failed(fields: bytes, stream_id: str | None) -> bytes:
 def failed_fields(
     error: ProtocolError, response_id: str, value: Any, steer_id: str | None = None
 ) -> bytes:
-    """Write the fields of `response.steer.failed`; an accepted steer has its `steer_id`."""
+    """Writes the fields of `response.steer.failed`; an accepted steer has its `steer_id`."""
     steer: dict[str, Any] = {"previous_response_id": response_id, "input": value}
     if steer_id is not None:
         steer["id"] = steer_id

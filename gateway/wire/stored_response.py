@@ -1,4 +1,4 @@
-"""Defines what is kept of a response: its record, and which records hold a context."""
+"""Defines the record of a stored response, and which records hold a context."""
 
 import msgspec
 
@@ -17,7 +17,7 @@ class Lineage(msgspec.Struct, frozen=True):
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One record. Its context: the items of its ancestors, then `input`, then `output`."""
+    """A stored response; its context is its ancestors' items, `input`, then `output`."""
 
     response: bytes  # JSON, as sent last
     ancestors: tuple[str, ...]
@@ -31,7 +31,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A conversation that was read back."""
+    """A conversation that was loaded."""
 
     items: tuple[ContextItem, ...]
     backend: str | None
