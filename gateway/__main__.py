@@ -1,7 +1,4 @@
-"""`python -m gateway`.
-
-An edge: it calls other edges.
-"""
+"""`python -m gateway`. This is an edge."""
 
 import sys
 

@@ -62,7 +62,7 @@ def planted(name: str, source: str, *others: Module) -> House:
 
 
 ENGINE = Module("wafer_engine.batching.engine", '"""An engine."""\n')
-DRIVER = Module("backends.drive.driver", '"""Drives.\n\nAn edge: it uses the clock.\n"""\n')
+DRIVER = Module("backends.drive.driver", '"""Drives.\n\nThis is an edge.\n"""\n')
 MAIN = Module("gateway.__main__", '"""Starts."""\n')
 CLI = Module("gateway.cli.main", '"""Commands."""\n')
 CLIENT_TURN = Module("lanewise.turn", '"""A turn."""\n')

@@ -5,8 +5,7 @@ its tokens, synchronously. It fetches first tokens and finishes as soon as they 
 between them wait for the next tick. When a tick takes long because there are many streams, ticks
 become rarer, down to one in `MAX_TICK_US`. An idle engine costs nothing. The driver wakes within
 microseconds of an event where precise timers are cheap (`timers`), else within a millisecond.
-
-An edge: it uses the event loop and the clock.
+This is an edge.
 """
 
 import asyncio

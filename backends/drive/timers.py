@@ -5,8 +5,7 @@ seen after 2 or 3 ms, and after twice that if the driver wakes twice for it: as 
 gateway's own work on the task. Linux has timers that are file descriptors (timerfd_create(2)),
 which a loop watches like a socket; Python offers them from 3.13 on, so this calls the C library.
 The plain twin is `LoopTimer`; `tests/unit/backends/drive/test_timers.py` compares the two.
-
-An edge: it uses the event loop and the operating system.
+This is an edge.
 """
 
 import asyncio

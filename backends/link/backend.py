@@ -2,8 +2,7 @@
 
 The link is opened when the backend is made and reopened, with growing pauses, whenever it is lost.
 While it is down the backend refuses requests, and generations under way fail at once.
-
-An edge: it uses the event loop, chance and the log.
+This is an edge.
 """
 
 import asyncio

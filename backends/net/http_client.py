@@ -3,8 +3,7 @@
 The bytes of a read are parsed (by httptools, which is Node's parser) and passed on within the same
 turn of the event loop, without a queue or a task. The client has only what upstreams need: one
 exchange at a time on a connection; no redirects, cookies, proxies or content codings.
-
-An edge: it uses the event loop and sockets.
+This is an edge.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
 """Passes plain messages of a `websockets` connection to a listener as they arrive.
 
 The bytes of a read are passed on within the same turn of the event loop, without a queue or a task.
-Handshake, pings, closing and anything unusual stay the library's.
-
-An edge: it calls other edges.
+Handshake, pings, closing and anything unusual stay the library's. This is an edge.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,7 @@
 """Serves a simulated engine as a `Backend`: a script decides the output, the engine its timing.
 
 The wafer and the GPU differ only in their cost models; the output depends on the request and the
-script alone.
-
-An edge: it calls other edges.
+script alone. This is an edge.
 """
 
 from collections.abc import Callable

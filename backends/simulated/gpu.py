@@ -1,7 +1,4 @@
-"""Serves the simulated GPU server as a backend of the deep group.
-
-An edge: it calls other edges.
-"""
+"""Serves the simulated GPU server as a backend of the deep group. This is an edge."""
 
 from typing import ClassVar
 

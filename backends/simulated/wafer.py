@@ -1,7 +1,4 @@
-"""Serves the simulated wafer as a backend of the fast group.
-
-An edge: it calls other edges.
-"""
+"""Serves the simulated wafer as a backend of the fast group. This is an edge."""
 
 from typing import ClassVar
 

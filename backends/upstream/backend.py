@@ -1,9 +1,7 @@
 """Uses any OpenAI-compatible server as a backend, with retries, timeouts and health checks.
 
 A generation has time limits, is retried if it fails before its first token, and finishes exactly
-once. Cancelling it stops the server within a turn of the event loop.
-
-An edge: it uses the event loop, the operating system, chance and the log.
+once. Cancelling it stops the server within a turn of the event loop. This is an edge.
 """
 
 import asyncio

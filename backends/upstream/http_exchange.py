@@ -1,9 +1,7 @@
 """Exchanges requests and events with an upstream over HTTP, one POST each.
 
 A connection is reused once a response was read to its end. An exchange that ends otherwise closes
-its connection at once, which is how an upstream learns to stop.
-
-An edge: it calls other edges.
+its connection at once, which is how an upstream learns to stop. This is an edge.
 """
 
 from collections.abc import Callable

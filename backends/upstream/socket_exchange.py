@@ -6,8 +6,7 @@ socket, else by aborting the connection.
 
 A server remembers the latest response of each stream. So a conversation continues on its stream
 with its new items alone; a new one gets a stream without a chain, else the one idle for longest.
-
-An edge: it uses the event loop.
+This is an edge.
 """
 
 import asyncio

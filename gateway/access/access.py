@@ -1,6 +1,6 @@
 """Keeps the keys up to date, and ends the sessions of keys that expire or are revoked.
 
-An edge: it uses the event loop, Redis and the log.
+This is an edge.
 """
 
 import asyncio

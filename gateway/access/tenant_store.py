@@ -7,9 +7,7 @@ case a message was lost.
 While Redis is away the copy is used for `max_stale_s`. After that, keys made at run time get 503
 and never 401, on which clients give up for good. If Redis comes back without records, they were
 lost and not revoked, so the copy is used for as long. The next record that is written begins a new
-epoch, which replaces the copy.
-
-An edge: it uses the event loop, Redis and the log.
+epoch, which replaces the copy. This is an edge.
 """
 
 import asyncio

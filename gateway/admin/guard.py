@@ -1,8 +1,6 @@
 """What all admin routes share: the guard, and writes with an audit entry.
 
-A route below `/admin` that is no GET but changes nothing has `opt=READS`.
-
-An edge: it calls other edges.
+A route below `/admin` that is no GET but changes nothing has `opt=READS`. This is an edge.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """`/admin/keys`: make, list, rotate and revoke tenants' keys. A key is shown once, when made.
 
-An edge: it calls other edges.
+This is an edge.
 """
 
 import secrets

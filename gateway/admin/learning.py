@@ -1,8 +1,6 @@
 """The admin API's view of what was learned from outcomes, with resets.
 
-Each gateway answers for itself; gateways share what they learn within seconds.
-
-An edge: it uses Redis.
+Each gateway answers for itself; gateways share what they learn within seconds. This is an edge.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """`/admin/policies` and `/admin/explain`: check, store, compare, activate, roll back, ask why.
 
-An edge: it uses the event loop and the clock.
+This is an edge.
 """
 
 import asyncio

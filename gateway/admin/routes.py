@@ -1,6 +1,6 @@
 """The admin API: everything below `/admin`, with keys of its own, described in `/schema`.
 
-An edge: it calls other edges.
+This is an edge.
 """
 
 from typing import Any

@@ -1,7 +1,4 @@
-"""Translates the stores' errors into the admin API's responses, in one table.
-
-An edge: it knows the errors of Redis.
-"""
+"""Translates the stores' errors into the admin API's responses, in one table. This is an edge."""
 
 from collections.abc import Callable
 from typing import Any

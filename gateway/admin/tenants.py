@@ -1,6 +1,6 @@
 """`/admin/tenants`, `/admin/tiers` and `/admin/audit`: who may use what, and who changed it.
 
-An edge: it calls other edges.
+This is an edge.
 """
 
 from typing import Annotated, Any

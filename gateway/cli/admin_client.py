@@ -1,7 +1,4 @@
-"""Calls the admin API from the command line: one HTTP request per call.
-
-An edge: it uses the operating system.
-"""
+"""Calls the admin API from the command line: one HTTP request per call. This is an edge."""
 
 import argparse
 import os

@@ -1,6 +1,6 @@
 """`lanewise chat`: runs the dialogue of `chat_state` on a terminal, over one WebSocket.
 
-An edge: it uses the event loop, the operating system and the clock.
+This is an edge.
 """
 
 import argparse

@@ -2,8 +2,7 @@
 
 `wafer` and `gpu` run a gateway with one backend, which they also offer to other gateways over the
 link. `predict` and `replay` run the same cost models and engine without serving anything.
-
-An edge: it uses the operating system.
+This is an edge.
 """
 
 import argparse

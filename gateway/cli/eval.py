@@ -1,7 +1,4 @@
-"""`lanewise eval`: measures the classifier on labelled records.
-
-An edge: it calls other edges.
-"""
+"""`lanewise eval`: measures the classifier on labelled records. This is an edge."""
 
 import argparse
 from pathlib import Path

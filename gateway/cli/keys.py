@@ -1,7 +1,4 @@
-"""`lanewise keys`: manages tenants' keys over the admin API.
-
-An edge: it calls other edges.
-"""
+"""`lanewise keys`: manages tenants' keys over the admin API. This is an edge."""
 
 import argparse
 import re

@@ -1,8 +1,7 @@
 """The command line: imports the module of the command that is called, and no other.
 
 It imports by name, since importing all takes seconds (docs/adr/0026-commands-loaded-by-name.md).
-
-An edge: it uses the operating system.
+This is an edge.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`lanewise policy`: checks, compares, applies and rolls back policies over the admin API.
 
-An edge: it uses the clock.
+This is an edge.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """`lanewise route`: says where prompts would go with idle engines and full pools, and why.
 
-An edge: it uses the event loop, the operating system and the clock.
+This is an edge.
 """
 
 import argparse

@@ -1,7 +1,4 @@
-"""`lanewise serve`: runs the gateway, in one process or several.
-
-An edge: it uses the operating system.
-"""
+"""`lanewise serve`: runs the gateway, in one process or several. This is an edge."""
 
 import argparse
 import os

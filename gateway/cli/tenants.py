@@ -1,7 +1,4 @@
-"""`lanewise tenants`: manages tenants and their limits over the admin API.
-
-An edge: it calls other edges.
-"""
+"""`lanewise tenants`: manages tenants and their limits over the admin API. This is an edge."""
 
 import argparse
 import re

@@ -1,7 +1,4 @@
-"""`lanewise tiers`: manages tiers of tenants over the admin API.
-
-An edge: it calls other edges.
-"""
+"""`lanewise tiers`: manages tiers of tenants over the admin API. This is an edge."""
 
 import argparse
 

@@ -1,7 +1,4 @@
-"""`lanewise usage export`: writes the usage ledger to a file.
-
-An edge: it uses the event loop, the operating system and Redis.
-"""
+"""`lanewise usage export`: writes the usage ledger to a file. This is an edge."""
 
 import argparse
 import asyncio

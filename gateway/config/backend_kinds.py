@@ -1,8 +1,6 @@
 """Lists the kinds of backends that a configuration may name, one line each.
 
-A kind is a tagged Struct beside its backend, with its options and with `make`.
-
-An edge: it knows the classes of backends.
+A kind is a tagged Struct beside its backend, with its options and with `make`. This is an edge.
 """
 
 from backends.link.backend import LinkBackendConfig

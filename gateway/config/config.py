@@ -1,7 +1,4 @@
-"""The configuration: decoded from TOML once, checked once.
-
-An edge: it knows the classes of backends.
-"""
+"""The configuration: decoded from TOML once, checked once. This is an edge."""
 
 import re
 from collections.abc import Mapping

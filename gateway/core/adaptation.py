@@ -1,9 +1,7 @@
 """Adapts each group's concurrency limit and its tenants' shares to the load, once a second.
 
 It is off unless the configuration names a group. Each process adapts by itself, from its own tasks
-and from the total load that the engines report.
-
-An edge: it calls other edges.
+and from the total load that the engines report. This is an edge.
 """
 
 from collections import deque

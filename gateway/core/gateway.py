@@ -1,6 +1,6 @@
 """The gateway's parts, which all tasks share; the composition root makes them once.
 
-An edge: it uses the event loop and the clock.
+This is an edge.
 """
 
 import asyncio

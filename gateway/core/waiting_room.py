@@ -5,8 +5,7 @@ group tries the next task, and sleeps until one can be next. Between processes, 
 pools, it is first come, first served.
 
 A task that may not wait is tried at once; its refusal says how long the tasks before it take.
-
-An edge: it uses the event loop and the log.
+This is an edge.
 """
 
 import asyncio

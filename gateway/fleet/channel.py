@@ -1,8 +1,6 @@
 """The channel between a supervisor and one of its processes: a socket pair, queries both ways.
 
-It closes when either process ends, which is how the other one notices.
-
-An edge: it uses the event loop, sockets and the log.
+It closes when either process ends, which is how the other one notices. This is an edge.
 """
 
 import asyncio

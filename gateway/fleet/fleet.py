@@ -1,7 +1,4 @@
-"""Queries the workers of this machine, through their supervisor.
-
-An edge: it calls other edges.
-"""
+"""Queries the workers of this machine, through their supervisor. This is an edge."""
 
 import msgspec
 

@@ -6,8 +6,7 @@ a stream can be taken up again with `starting_after`, where it ran.
 
 Once a second a process says in Redis which runs it has, and hears which of them another process was
 asked to cancel. A run whose process has fallen silent has failed: nobody polls it for ever.
-
-An edge: it uses the event loop and the log.
+This is an edge.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Answers `POST /v1/route`: decides about many prompts, and runs and reserves nothing.
 
-An edge: it uses the event loop and the clock.
+This is an edge.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Answers `POST /v1/chat/completions`: the same pipeline under the older protocol.
 
-An edge: it calls other edges.
+This is an edge.
 """
 
 from litestar.types import Receive

@@ -4,9 +4,7 @@ Litestar's routing, request, headers and response objects take a seventh of the 
 that comes by HTTP, and give it nothing: one path, one header, a body of JSON. So `FastRoutes`
 takes these two from ASGI itself; all else, and what of them is out of the ordinary, goes to
 Litestar, whose routes stand for the schema and call the same functions. A test holds both to the
-same answers.
-
-An edge: it uses the log.
+same answers. This is an edge.
 """
 
 import logging

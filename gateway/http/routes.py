@@ -1,7 +1,4 @@
-"""The routes: each authenticates, calls one function, and answers.
-
-An edge: it calls other edges.
-"""
+"""The routes: each authenticates, calls one function, and answers. This is an edge."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""Holds the parts of the gateway that routes need: one `Services` per process.
-
-An edge: it calls other edges.
-"""
+"""Holds the parts of the gateway that routes need: one `Services` per process. This is an edge."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,6 +1,6 @@
 """Runs one job per HTTP request, and answers whole as JSON or piece by piece as SSE.
 
-An edge: it uses the event loop.
+This is an edge.
 """
 
 import asyncio

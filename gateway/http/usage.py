@@ -1,7 +1,4 @@
-"""Answers `GET /v1/usage`: a tenant's own pools, and what it has spent today.
-
-An edge: it uses the event loop and Redis.
-"""
+"""Answers `GET /v1/usage`: a tenant's own pools, and what it has spent today. This is an edge."""
 
 import asyncio
 import contextlib

@@ -2,9 +2,7 @@
 
 The pipeline reports values it already has, once per task; nothing here is called per token. What
 the backends know is read from their snapshots when somebody scrapes. Times come in as microseconds
-and leave as seconds, Prometheus's base unit.
-
-An edge: it uses the event loop and the clock.
+and leave as seconds, Prometheus's base unit. This is an edge.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The composition root: makes and wires all parts, closes them in order, and mounts the routes.
 
-An edge: it uses the event loop, the clock, Redis and the log.
+This is an edge.
 """
 
 import asyncio

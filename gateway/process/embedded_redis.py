@@ -10,9 +10,7 @@ Nothing is written to disk. When its bounded memory is full, the server evicts k
 least recently used first: stored responses have one, pools have none.
 
 A server that ends by itself is restarted on the same socket, a few times. Clients reconnect and
-find it empty: pools are full, and stored responses are gone.
-
-An edge: it uses the event loop, the operating system and the log.
+find it empty: pools are full, and stored responses are gone. This is an edge.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Starts, watches, restarts, queries and stops one process of the supervisor.
-
-An edge: it uses the event loop, sockets and the log.
-"""
+"""Starts, watches, restarts, queries and stops one process of the supervisor. This is an edge."""
 
 import asyncio
 import contextlib

@@ -1,6 +1,6 @@
 """The engine's end of the link: serves its backend to gateways, over one socket each.
 
-An edge: it uses the event loop.
+This is an edge.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The periodic tasks of a gateway.
-
-An edge: it uses the event loop and the log.
-"""
+"""The periodic tasks of a gateway. This is an edge."""
 
 import asyncio
 import logging

@@ -1,7 +1,4 @@
-"""The server process: uvicorn with our socket protocol, headers and shutdown.
-
-An edge: it uses the event loop, sockets, the clock and the log.
-"""
+"""The server process: uvicorn with our socket protocol, headers and shutdown. This is an edge."""
 
 import asyncio
 import gc

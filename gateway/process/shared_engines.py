@@ -2,8 +2,7 @@
 
 An engine inside each worker would simulate more machines than configured, each with a queue and a
 KV cache of its own. The process listens on loopback, and takes only its supervisor's random key.
-
-An edge: it calls other edges.
+This is an edge.
 """
 
 import hmac

@@ -3,9 +3,7 @@
 The supervisor serves no requests. It starts the embedded Redis if none is configured, one process
 for the simulated engines, and the workers; it restarts what crashed, forwards signals, and sums the
 workers' metrics. SIGTERM and SIGINT drain all workers and stop; SIGHUP drains and replaces them one
-after another, so that they reload certificates while others serve.
-
-An edge: it uses the event loop, sockets and the log.
+after another, so that they reload certificates while others serve. This is an edge.
 """
 
 import asyncio

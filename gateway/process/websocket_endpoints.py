@@ -2,8 +2,7 @@
 
 They come by the thousand after a restart, so `WebSocketEndpoints` takes them directly from ASGI,
 without the framework's cost; it passes on upgrades at other paths, which are refused.
-
-An edge: it calls other edges.
+This is an edge.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,9 +1,7 @@
 """`python -m gateway.process.worker FD`: a process of the supervisor, which configures it.
 
 A worker is a gateway without the embedded Redis and the simulated engines. It ends with its
-supervisor.
-
-An edge: it uses the event loop, sockets and the log.
+supervisor. This is an edge.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The generations of a run: each one's part, tokens, usage and end.
-
-An edge: it calls other edges.
-"""
+"""The generations of a run: each one's part, tokens, usage and end. This is an edge."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

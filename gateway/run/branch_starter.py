@@ -1,7 +1,4 @@
-"""Starts the branches of a run, and fails over before their first token.
-
-An edge: it calls other edges.
-"""
+"""Starts the branches of a run, and fails over before their first token. This is an edge."""
 
 from collections.abc import Callable, Mapping
 

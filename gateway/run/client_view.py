@@ -1,6 +1,6 @@
 """Tracks what the client of a run has seen: whose token came first, and whose last.
 
-An edge: it calls other edges.
+This is an edge.
 """
 
 from collections.abc import Callable

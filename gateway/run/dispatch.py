@@ -2,8 +2,7 @@
 
 On the token path, a backend's push goes through here into the response writer in one synchronous
 call, without await, queue or task. The strategy decides what to do; its timer is kept here.
-
-An edge: it uses the event loop.
+This is an edge.
 """
 
 import asyncio

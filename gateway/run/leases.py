@@ -3,8 +3,7 @@
 Once a second, reservations that streams have outgrown are extended, so that the pools know of
 tokens before a response ends. No stream is stopped for it: the excess becomes a debt, which delays
 the tenant's next task. A group that a task needs no more is released at once, slot and tokens.
-
-An edge: it uses the event loop.
+This is an edge.
 """
 
 import asyncio

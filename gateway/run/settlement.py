@@ -1,8 +1,6 @@
 """Settles a task's reservation exactly once: releases it and charges what was used.
 
-`side_reservations` does the same for parts of a task.
-
-An edge: it uses the event loop.
+`side_reservations` does the same for parts of a task. This is an edge.
 """
 
 import asyncio

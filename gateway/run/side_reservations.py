@@ -1,9 +1,7 @@
 """Reservations for parts of a response: variations, sub-tasks, engines that join or replace others.
 
 Each part reserves separately while the response goes on. If the pools are full and the tenant may
-wait, the part waits in the same queue as tasks do, and counts as one.
-
-An edge: it uses the event loop and the log.
+wait, the part waits in the same queue as tasks do, and counts as one. This is an edge.
 """
 
 import asyncio

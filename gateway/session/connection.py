@@ -1,6 +1,6 @@
 """Drives a socket with one reader, one writer and an asyncio task per running response.
 
-An edge: it uses the event loop and the log.
+This is an edge.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
 """Writes the decision log in a thread of its own, so that a slow disk never blocks a stream.
 
 Lines wait in a bounded queue; when it is full, lines are dropped and counted. Files are rotated by
-size: `decisions.jsonl` is the newest, `decisions.jsonl.1` the one before.
-
-An edge: it uses the operating system, threads and the log.
+size: `decisions.jsonl` is the newest, `decisions.jsonl.1` the one before. This is an edge.
 """
 
 import fcntl

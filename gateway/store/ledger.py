@@ -6,9 +6,7 @@ lost, and counted. Entries that the stream drops because nobody exported them ar
 gateway that is killed loses the work of about `FLUSH_S`; one that stops sends it first.
 
 Each tenant also has counters of the day, for `GET /v1/usage`. They are approximate: a retried batch
-may count twice.
-
-An edge: it uses the event loop, Redis and the log.
+may count twice. This is an edge.
 """
 
 import asyncio

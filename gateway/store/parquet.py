@@ -1,8 +1,6 @@
 """Writes a Parquet file with pyarrow, an optional package.
 
-It imports by name, when a file is opened, since that takes a tenth of a second.
-
-An edge: it calls other edges.
+It imports by name, when a file is opened, since that takes a tenth of a second. This is an edge.
 """
 
 import importlib

@@ -2,9 +2,7 @@
 
 A change is loaded when it is announced, or at the next poll. If the store is away, has lost its
 data, or holds a document that this gateway cannot read, the last good policy stays in force. Each
-change is one assignment, which no running stream notices.
-
-An edge: it uses the event loop, the operating system and the log.
+change is one assignment, which no running stream notices. This is an edge.
 """
 
 import asyncio

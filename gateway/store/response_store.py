@@ -6,8 +6,7 @@ share a hash tag, so that MGET works on a Cluster, too; tenants cannot see each 
 
 Records expire; under memory pressure Redis may drop them earlier (`volatile-lru`). Continuing or
 reading a dropped one answers "not found", and the official clients then resend the full context.
-
-An edge: it uses Redis.
+This is an edge.
 """
 
 from collections.abc import Callable

@@ -11,9 +11,7 @@ takes four steps:
 
 After a crash before 3, the file is truncated to its checkpoint and the pending entries come again;
 after 3, those in the checkpoint are only acknowledged. Parquet cannot be appended to: there the
-whole file is written under another name, and its rename is step 3.
-
-An edge: it uses the operating system, sockets and Redis.
+whole file is written under another name, and its rename is step 3. This is an edge.
 """
 
 import contextlib

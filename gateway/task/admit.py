@@ -1,6 +1,6 @@
 """Steps 4 to 6 of a task: classifies it, ranks its routes, reserves for the first that fits.
 
-An edge: it uses the event loop and the log.
+This is an edge.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""Loads the context of a request: what it continues, and its own input.
-
-An edge: it calls other edges.
-"""
+"""Loads the context of a request: what it continues, and its own input. This is an edge."""
 
 import msgspec
 

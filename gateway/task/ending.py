@@ -1,6 +1,6 @@
 """The end of a response: its status and error, what is stored, and its open calls.
 
-An edge: it uses the log.
+This is an edge.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""Teaches the router from tasks' ends and clients' feedback.
-
-An edge: it calls other edges.
-"""
+"""Teaches the router from tasks' ends and clients' feedback. This is an edge."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
 """Handles one task, from its context to its settlement (`docs/architecture.md`).
 
-An edge: it uses the log.
+This is an edge.
 """
 
 import logging

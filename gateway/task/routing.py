@@ -1,6 +1,6 @@
 """Builds the `routing` field of a response: where it ran and why, for people and consoles.
 
-An edge: it calls other edges.
+This is an edge.
 """
 
 from collections.abc import Mapping

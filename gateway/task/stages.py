@@ -1,7 +1,4 @@
-"""The stages of a task; each holds the previous one, and adds to it.
-
-An edge: it calls other edges.
-"""
+"""The stages of a task; each holds the previous one, and adds to it. This is an edge."""
 
 from collections.abc import Mapping
 from typing import TypeAlias

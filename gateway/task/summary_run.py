@@ -1,8 +1,6 @@
 """Runs the compaction before one answer, on an engine of the task's own route.
 
-It runs under the task's reservation, and its usage is settled with the task.
-
-An edge: it calls other edges.
+It runs under the task's reservation, and its usage is settled with the task. This is an edge.
 """
 
 import msgspec

@@ -1,7 +1,4 @@
-"""Records a task that ended, in metrics, ledger and decision log.
-
-An edge: it calls other edges.
-"""
+"""Records a task that ended, in metrics, ledger and decision log. This is an edge."""
 
 from collections.abc import Mapping, Sequence
 

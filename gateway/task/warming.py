@@ -4,8 +4,7 @@ Each backend of the route computes and caches the prompt, or opens a connection,
 Tasks that answer have priority: busy backends decline a warm-up, and so does the gateway while
 tasks wait for a pool or if the tenant's tokens would not suffice for the turn. A warm-up has a
 timeout, and ends early when the turn comes. Its state is warming, then one of the others.
-
-An edge: it uses the event loop.
+This is an edge.
 """
 
 import asyncio

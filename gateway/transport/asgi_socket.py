@@ -1,7 +1,4 @@
-"""An ASGI WebSocket, with direct access to its transport.
-
-An edge: it calls other edges.
-"""
+"""An ASGI WebSocket, with direct access to its transport. This is an edge."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, cast

@@ -2,9 +2,7 @@
 
 Events cost by their number, hardly by their length. So text is buffered between two flushes, and
 the pause grows with the cost of a flush: a few milliseconds with few streams, at most `LONGEST_S`
-with a thousand fast ones. A flush yields to other work every few milliseconds.
-
-An edge: it uses the event loop and the clock.
+with a thousand fast ones. A flush yields to other work every few milliseconds. This is an edge.
 """
 
 import asyncio

@@ -12,8 +12,7 @@ and sockets leave no cycles, so little is lost until then.
 
 The memory of closed TLS sockets is free, but stays with the process: OpenSSL's allocations and
 uvloop's buffers of 256 KiB leave holes that glibc returns only when asked (malloc_trim(3)).
-
-An edge: it uses the event loop.
+This is an edge.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Makes unique ids: 48 random hex digits, read many at a time since reading is a system call.
 
-An edge: it uses the operating system.
+This is an edge.
 """
 
 import os

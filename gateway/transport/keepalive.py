@@ -5,8 +5,7 @@ fire together. Here each socket has a random slot on a timer wheel instead.
 
 To accept a socket takes half a millisecond, and to close it not much less. A thousand of them in
 one turn of the event loop would block every stream; so they queue, and each turn takes only a few.
-
-An edge: it uses the event loop, chance and the clock.
+This is an edge.
 """
 
 import asyncio

@@ -4,9 +4,7 @@ Producers never wait: they append a frame, or mark a stream that has new text. O
 and drains the queue. A frame that only announces something is held for the next frame or flush, so
 that a quick first token takes one write and not two. Text is buffered in its stream, so a slow
 reader costs no more than its responses. While the transport has room, a flush and the end of a turn
-of the event loop write directly, without waking the task.
-
-An edge: it uses the event loop.
+of the event loop write directly, without waking the task. This is an edge.
 """
 
 import asyncio

@@ -2,9 +2,7 @@
 
 ASGI sends one message per system call: half of the gateway's CPU when a thousand streams flush
 fifty times a second. Here all that a connection sends at once goes out in one `write`;
-`docs/performance.md` has the figures, of memory too.
-
-An edge: it uses the event loop and chance.
+`docs/performance.md` has the figures, of memory too. This is an edge.
 """
 
 import asyncio

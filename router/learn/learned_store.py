@@ -5,8 +5,7 @@ stored sums and adopts the result. A write that conflicts with another gateway's
 next tick; while Redis is away, outcomes wait in memory.
 
 Key: `lw1:{tenant}:learned`, msgpack of `Learned`, about 25 KB, or 50 KB after a reset.
-
-An edge: it uses Redis and the log.
+This is an edge.
 """
 
 import logging

@@ -2,9 +2,7 @@
 
 Versions are numbered from 1; version 0 stands for each gateway's configured policy. The active
 version is set by compare-and-set, so that two admins never undo each other's change unseen. Every
-change is logged and announced.
-
-An edge: it uses the event loop and Redis.
+change is logged and announced. This is an edge.
 """
 
 import asyncio

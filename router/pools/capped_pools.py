@@ -1,8 +1,7 @@
 """Adds ceilings to pools: a task needs a slot of its group's ceiling before the tenant's pools.
 
 What a ceiling refuses never reaches the pools; what the pools refuse releases its slot.
-
-An edge: it calls other edges.
+This is an edge.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence

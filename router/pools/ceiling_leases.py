@@ -7,9 +7,7 @@ short, and releases unused ones except a spare. While another gateway is short, 
 an equal part, but never to less than it runs.
 
 A gateway that stops renewing loses its lease, as its tasks lose their engines. While Redis is away,
-each keeps what it had, or takes its equal part if that is more.
-
-An edge: it uses the event loop.
+each keeps what it had, or takes its equal part if that is more. This is an edge.
 """
 
 import asyncio

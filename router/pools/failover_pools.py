@@ -10,9 +10,7 @@ idempotent; one that it cannot know is adopted first, and never again once its s
 A settlement expires after a minute, since a pool of a minute's tokens would be full again by then.
 
 While Redis has never replied since this process began (`blind`), other gateways are unknown, and
-`on_blind` says whether to refuse (`PoolsUnavailable`) or to use local pools.
-
-An edge: it uses the event loop and the log.
+`on_blind` says whether to refuse (`PoolsUnavailable`) or to use local pools. This is an edge.
 """
 
 import asyncio

@@ -1,9 +1,7 @@
 """Counts live gateways: each writes a heartbeat once a second to one sorted set in Redis.
 
 A heartbeat is also the probe for whether Redis can be used: as it writes, it fails on a replica or
-without memory, as every reservation would.
-
-An edge: it uses Redis.
+without memory, as every reservation would. This is an edge.
 """
 
 import contextlib

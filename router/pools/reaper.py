@@ -7,9 +7,7 @@ harmless), and so that another reaps it soon if this one dies: a crash is cleane
 and a second.
 
 An entry without leases stays idle for one more lease and is then removed; entering makes it busy
-again. So an entry is good for a lease, unless Redis loses it.
-
-An edge: it uses the event loop.
+again. So an entry is good for a lease, unless Redis loses it. This is an edge.
 """
 
 import asyncio

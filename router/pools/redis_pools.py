@@ -2,9 +2,7 @@
 
 Every awaited call raises `PoolsUnavailable` if two attempts get no reply within their budgets;
 `failover_pools` handles that. Every call is safe to repeat: `reserve` and `adopt` replay, the
-others are idempotent. What is never settled expires with its lease.
-
-An edge: it uses the event loop.
+others are idempotent. What is never settled expires with its lease. This is an edge.
 """
 
 import asyncio

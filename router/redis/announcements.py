@@ -1,6 +1,6 @@
 """Follows announcements of changes on a channel of Redis, with polling as the fallback.
 
-An edge: it uses the event loop and Redis.
+This is an edge.
 """
 
 import asyncio

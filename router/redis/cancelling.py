@@ -1,7 +1,4 @@
-"""Cancels tasks that use redis-py.
-
-An edge: it uses the event loop.
-"""
+"""Cancels tasks that use redis-py. This is an edge."""
 
 import asyncio
 from typing import Any

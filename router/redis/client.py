@@ -1,6 +1,6 @@
 """Makes redis-py clients for calls off a task's path: stored responses, keys, policies, beats.
 
-An edge: it uses Redis.
+This is an edge.
 """
 
 import contextlib

@@ -2,9 +2,7 @@
 
 The calls of one turn of the loop share one write, and none waits for earlier replies. A reply later
 than its deadline closes the connection and fails all calls in flight, since replies come in order.
-`servers` decides where to connect and what to retry.
-
-An edge: it uses the event loop.
+`servers` decides where to connect and what to retry. This is an edge.
 """
 
 import asyncio

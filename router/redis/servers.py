@@ -13,7 +13,7 @@ Errors that a server replies with are handled as follows:
     CLUSTERDOWN, TRYAGAIN            pause, then retry
     anything else (OOM, NOPERM)      fail at once
 
-An edge: it uses the event loop.
+This is an edge.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The Python SDK under the product's name: `from lanewise import connect`.
-
-An edge: it calls other edges.
-"""
+"""The Python SDK under the product's name: `from lanewise import connect`. This is an edge."""
 
 from lanewise.client import *  # noqa: F403
 from lanewise.client import __all__ as _asynchronous

@@ -1,9 +1,7 @@
 """The Python SDK: one socket, any number of turns at once, and a conversation that outlives it.
 
 `connect()` is for asyncio, `lanewise.sync` for everything else; docs/sdk.md shows both. What
-a turn sends, and what it does about a loss, is decided in `lanewise.turn`.
-
-An edge: it uses the event loop, the operating system, chance and the clock.
+a turn sends, and what it does about a loss, is decided in `lanewise.turn`. This is an edge.
 """
 
 import asyncio

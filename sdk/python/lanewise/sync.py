@@ -1,6 +1,6 @@
 """The Python SDK without asyncio: the same client, its event loop on a thread of its own.
 
-An edge: it uses the event loop and threads.
+This is an edge.
 """
 
 import asyncio
