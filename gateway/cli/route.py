@@ -22,12 +22,10 @@ from gateway.task.routing import decided_routing
 from gateway.transport.ids import new_id
 from gateway.wire.events import CreateBody
 from gateway.wire.requests import make_task, parse_create
-from router.classify.classify import classify, features
 from router.classify.task import Hints, Task, Tenant
 from router.decide.admission import decide, demands, explain
 from router.decide.decision import Refusal
-from router.decide.ranking import rank
-from router.decide.weighing import weigh
+from router.decide.ranking import classify_and_rank
 from router.pools.pools import MemoryPools
 from router.record.batch import Desk, decide_lines
 
@@ -71,9 +69,7 @@ async def _decide(config: Config, tenant: Tenant, task: Task) -> tuple[list[str]
     """Returns the decision in sentences, and as an object."""
     policy = load_policy(config.policy_path).for_tenant(tenant.id)
     stats = await _idle_stats(config)
-    task_class = classify(features(task), policy.band)
-    task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
-    ranked = rank(policy, task, task_class, stats)
+    task_class, ranked = classify_and_rank(policy, task, stats)
     if isinstance(ranked, Refusal):
         return [f"Refused ({ranked.code}): {ranked.message}"], msgspec.to_builtins(ranked)
     asked = demands(task, task_class, ranked)

@@ -22,7 +22,7 @@ from router.classify.task import Task, TaskClass
 from router.decide.admission import decide, demands
 from router.decide.continuity import was_sensitive
 from router.decide.decision import RankedRoute, Refusal, RouteDecision, ShadowChoice
-from router.decide.ranking import rank
+from router.decide.ranking import classify_and_rank, rank
 from router.decide.weighing import weigh
 from router.policy.policy import Policy
 from router.pools.pools import Demand, Grant
@@ -89,9 +89,8 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
         return admitted
     except Exception as error:
         if made.grant.reservation is not None and not isinstance(error, ProtocolError):
-            gw.spawn(
-                gw.pools.settle(made.grant.reservation, {})
-            )  # an internal error must not leave it
+            # An internal error must not leave it.
+            gw.spawn(gw.pools.settle(made.grant.reservation, {}))
         raise
 
 
@@ -100,11 +99,8 @@ def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
     if gw.state.shadow is None:
         return None
     policy = gw.state.shadow.for_tenant(task.tenant.id)
-    stats = gw.backend_stats()
     try:
-        task_class = classify(features(task), policy.band)
-        task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
-        ranked = rank(policy, task, task_class, stats)
+        _, ranked = classify_and_rank(policy, task, gw.backend_stats())
     except Exception:
         logger.exception("the shadow policy failed; tasks are not affected")
         return None

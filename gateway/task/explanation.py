@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from backends.contract import BackendStats
-from router.classify.classify import classify, features
-from router.classify.task import Task, TaskClass
+from router.classify.task import Task
 from router.decide.decision import RankedRoute, Reason, Refusal
-from router.decide.ranking import rank
-from router.decide.weighing import weigh
+from router.decide.ranking import classify_and_rank
 from router.policy.conditions import Situation
 from router.policy.policy import Policy
 from router.policy.rules import RuleTrace, trace_rules
@@ -60,9 +58,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 def explain_task(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> Explanation:
     """Decides a task by a policy, without pools and without the tenant's learned outcomes."""
     policy = policy.for_tenant(task.tenant.id)
-    task_class: TaskClass = classify(features(task), policy.band)
-    task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
-    ranked = rank(policy, task, task_class, stats)
+    task_class, ranked = classify_and_rank(policy, task, stats)
     situation = Situation(task, task_class, stats)
     routes = () if isinstance(ranked, Refusal) else ranked
     # An alias is the policy's, but no rule.

@@ -21,10 +21,12 @@ import msgspec
 
 from backends.contract import BackendGroup, BackendStats
 from backends.prompt import is_tool_output
+from router.classify.classify import classify, features
 from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Route, Task, TaskClass
 from router.decide.decision import RankedRoute, Reason, Refusal
 from router.decide.failover import MAX_SPARES
+from router.decide.weighing import weigh
 from router.policy.conditions import Situation, load_of
 from router.policy.policy import AUTO, Choice, Policy, Rule
 from router.policy.rules import first_rule
@@ -51,6 +53,15 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None  # only backends of this model
     backends: tuple[str, ...] = ()  # of a group that has one of these, no others
     bound: bool = False  # these routes and no others: a pin, or the security rule
+
+
+def classify_and_rank(
+    policy: Policy, task: Task, stats: Sequence[BackendStats]
+) -> tuple[TaskClass, tuple[RankedRoute, ...] | Refusal]:
+    """Decides a task by its text and a policy, without the tenant's learned outcomes."""
+    task_class = classify(features(task), policy.band)
+    task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats)
+    return task_class, rank(policy, task, task_class, stats)
 
 
 def rank(
