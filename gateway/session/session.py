@@ -115,11 +115,6 @@ class Session:
         self._waiting_bytes = 0
         self._closing: ProtocolError | None = None
 
-    @property
-    def jobs(self) -> list[Job]:
-        """Returns the running jobs."""
-        return [active.job for active in self._active.values()]
-
     def close(self, error: ProtocolError) -> None:
         """Refuses waiting requests with the error, and starts no more; running ones may end."""
         self._closing = error

@@ -197,7 +197,7 @@ def test_at_most_16_run_and_those_that_wait_take_turns() -> None:
     peer.create("again", stream_id="s0")
     assert peer.create("late", stream_id="late") == []
     assert peer.create("later", stream_id="late") == []
-    assert len(peer.running) == len(peer.session.jobs) == MAX_RUNNING
+    assert len(peer.running) == len(peer.session._active) == MAX_RUNNING
     peer.end(peer.running[0])
     assert asks(peer.running[-1]) == ["late"], "who waited for a place comes before the stream"
     assert len(peer.running) == MAX_RUNNING
@@ -205,7 +205,7 @@ def test_at_most_16_run_and_those_that_wait_take_turns() -> None:
     assert asks(peer.running[-1]) == ["again"]
     while peer.running:
         peer.end(peer.running[0])
-    assert peer.session.jobs == []
+    assert peer.session._active == {}
 
 
 def test_the_33rd_named_stream_is_refused_and_the_others_go_on() -> None:
