@@ -20,7 +20,7 @@ import msgspec
 from backends.contract import BackendGroup
 from gateway.metrics.counters import Counters
 from gateway.metrics.labels import WaitOutcome
-from gateway.wire.errors import ProtocolError
+from gateway.wire.errors import ProtocolError, draining
 from router.classify.task import Task
 from router.decide.concurrency_limiter import ConcurrencyLimiter
 from router.decide.decision import RankedRoute
@@ -195,11 +195,7 @@ class WaitingRoom:
 
     def refuse_all(self) -> None:
         """Refuses all waiting tasks, since the gateway is stopping."""
-        error = ProtocolError(
-            "server_draining",
-            "The server is restarting. Connect again and resend. Try again in 1s.",
-            retry_after_us=1_000_000,
-        )
+        error = draining()
         for room in self._rooms.values():
             for entry in room.entries.values():
                 if not entry.outcome.done():

@@ -7,7 +7,7 @@ from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.task.stages import LoadedTask
 from gateway.wire.compaction import Plan, Skipped, plan_compaction, plan_whole, unfolded
-from gateway.wire.errors import ProtocolError
+from gateway.wire.errors import ProtocolError, draining
 from gateway.wire.items import ItemReference
 from gateway.wire.requests import make_task
 from gateway.wire.sealing import SealError, is_sealed_here
@@ -42,8 +42,7 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         ProtocolError: The parent, or an item that it refers to, is not found.
     """
     if gw.state.draining:
-        message = "The server is restarting. Connect again and resend. Try again in 1s."
-        raise ProtocolError("server_draining", message, retry_after_us=1_000_000)
+        raise draining()
     parent_id = job.parsed.body.previous_response_id
     if job.parent is None and parent_id is not None:
         context = await gw.store.context(job.tenant.id, parent_id)

@@ -104,6 +104,12 @@ class ProtocolError(Exception):
         return msgspec.json.encode(event)
 
 
+def draining() -> ProtocolError:
+    """Makes the error for tasks that reach a gateway which is stopping."""
+    message = "The server is restarting. Connect again and resend. Try again in 1s."
+    return ProtocolError("server_draining", message, retry_after_us=1_000_000)
+
+
 def too_large(max_bytes: int, num_bytes: int) -> ProtocolError:
     """Makes the error for a message beyond the limit."""
     message = (
