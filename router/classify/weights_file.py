@@ -39,11 +39,7 @@ def pack(model: LinearModel) -> bytes:
 
 
 def unpack(content: bytes) -> LinearModel:
-    """Reads a model from an .npz file's bytes.
-
-    Raises:
-        WeightsError: It is no such file, of another format, or for other features.
-    """
+    """Reads a model from an .npz file's bytes; `WeightsError` if format or features differ."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return _unpack(dict(arrays), hashlib.sha256(content).hexdigest()[:16])
@@ -70,11 +66,7 @@ def _unpack(arrays: dict[str, NDArray[np.generic]], content_hash: str) -> Linear
 
 
 def load_model(path: Path = WEIGHTS_PATH) -> LinearModel:
-    """Loads a model, by default the one that ships with the package.
-
-    Raises:
-        WeightsError: As `unpack`, or the file cannot be read.
-    """
+    """Loads a model, by default the one of the package; `WeightsError` also if it is unreadable."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -88,8 +88,7 @@ class Document(msgspec.Struct, frozen=True):
 def read_document(content: bytes, name: str, max_bytes: int) -> Document:
     """Reads a document as JSON if it begins with a brace, which TOML cannot, else as TOML.
 
-    Raises:
-        DocumentError: Too large, not UTF-8, malformed (with line and column), or too deep.
+    A `DocumentError` says what is too large, not UTF-8, malformed, or too deep, and where.
     """
 
     def malformed(message: str, line: int | None = None, column: int | None = None) -> Exception:

@@ -180,8 +180,7 @@ DEFAULT_POLICY = Policy()
 def parse_policy(content: bytes, name: str = "policy") -> Policy:
     """Reads a policy from TOML or JSON; missing fields are as in the default policy.
 
-    Raises:
-        PolicyError: With every problem's line and column, each prefixed with `name`.
+    A `PolicyError` has every problem's line and column, each prefixed with `name`.
     """
     try:
         document = read_document(content, name, MAX_POLICY_BYTES)

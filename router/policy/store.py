@@ -108,9 +108,7 @@ class PolicyStore:
         """Stores a document as the next version, above `floor` even if Redis lost all others.
 
         Returns its number and whether it is new: content equal to the latest version's is not.
-
-        Raises:
-            PolicyError: The document is not valid.
+        Raises `PolicyError` if the document is not valid.
         """
         label = (await asyncio.to_thread(parse_policy, content)).version
         digest = hashlib.sha256(content).hexdigest()
@@ -153,11 +151,7 @@ class PolicyStore:
     async def activate(
         self, version: int, *, expected: int, author: str, comment: str = ""
     ) -> None:
-        """Activates a version (0: each gateway's configured policy).
-
-        Raises:
-            PolicyConflict: The active version is not the expected one.
-        """
+        """Activates a version (0: the configured one), or raises `PolicyConflict`."""
         await self._activate(version, expected, author, comment, "activate")
 
     async def rollback(self, *, expected: int, author: str, comment: str = "") -> int:
@@ -213,8 +207,7 @@ class PolicyStore:
 def read_version(version: int, content: bytes) -> Policy:
     """Parses a stored document and names the policy after its version number.
 
-    Raises:
-        PolicyError: It is not valid for this gateway; a newer one may have stored it.
+    `PolicyError` says that it is not valid for this gateway; a newer one may have stored it.
     """
     policy = parse_policy(content, f"v{version}")
     return msgspec.structs.replace(policy, version=f"v{version}")

@@ -98,12 +98,7 @@ class CeilingLeases:
     """Holds one gateway's leases; for one event loop."""
 
     def __init__(
-        self,
-        url: str,
-        gateway_id: str,
-        ceilings: Mapping[BackendGroup, int],
-        *,
-        budget_us: int,
+        self, url: str, gateway_id: str, ceilings: Mapping[BackendGroup, int], *, budget_us: int
     ) -> None:
         """Connects at the first call. `url`: see `router.redis.url`; `ceilings`: slots by group."""
         self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)

@@ -26,15 +26,7 @@ from backends.contract import BackendGroup
 from router.classify.task import Tenant
 from router.pools.heartbeat import Pulse
 from router.pools.local_pools import LocalPools, OnBlind, WhenAway
-from router.pools.pools import (
-    Balance,
-    Demand,
-    Grant,
-    PoolCall,
-    PoolsMode,
-    PoolsReport,
-    Reservation,
-)
+from router.pools.pools import Balance, Demand, Grant, PoolCall, PoolsMode, PoolsReport, Reservation
 from router.pools.redis_breaker import Breaker
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
 
@@ -129,8 +121,7 @@ class FailoverPools:
     ) -> Grant:
         """Reserves all of the first ranked demands that fit, or nothing.
 
-        Raises:
-            PoolsUnavailable: Redis is away, and the configuration says to refuse.
+        Raises `PoolsUnavailable` if Redis is away and the configuration says to refuse.
         """
         if not self._breaker.is_closed:
             return self._reserve_locally(tenant, reservation_id, ranked_demands)

@@ -155,12 +155,7 @@ class LocalPools:
         return states, limits
 
     def _first_state(
-        self,
-        tenant_id: str,
-        group: BackendGroup,
-        here: GroupLimits,
-        num_gateways: int,
-        now_us: int,
+        self, tenant_id: str, group: BackendGroup, here: GroupLimits, num_gateways: int, now_us: int
     ) -> bucket.BucketState:
         """Makes a bucket with our part of what the shared one should hold by now."""
         state = bucket.new_state(here, now_us // 1_000)

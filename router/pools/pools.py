@@ -184,13 +184,8 @@ def balances_from(
 ) -> tuple[Balance, ...]:
     """Makes balances from plain numbers, since every admission makes some.
 
-    Args:
-        group: The group of the pools.
-        levels: Levels of requests and tokens in `bucket`'s units, and slots taken.
-        limits: Requests and tokens per minute, and slots.
-        per_day: Tokens per day; -1 without such a limit.
-        day_tokens: Tokens charged and reserved today.
-        day_left_ms: Time until the day is over.
+    `levels` and `limits` are of requests and tokens (levels in `bucket`'s units) and of slots;
+    `per_day` is -1 without such a limit; `day_tokens` are those charged and reserved today.
     """
     requests, tokens, num_held = levels
     per_min, tokens_per_min, most = limits

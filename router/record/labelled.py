@@ -50,9 +50,7 @@ class RecordError(ValueError):
 def read_records(paths: Iterable[Path]) -> list[Record]:
     """Reads all records of JSONL files, plain or gzipped, and of folders of such files.
 
-    Raises:
-        RecordError: A line is not JSON, or lacks its text.
-        OSError: A file cannot be read.
+    Raises `RecordError` for a line that is not JSON or lacks its text.
     """
     decoder = msgspec.json.Decoder(Record)
     files = (sorted(path.glob("*.jsonl*")) if path.is_dir() else [path] for path in paths)

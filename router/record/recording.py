@@ -238,11 +238,7 @@ def encode_line(record: DecisionRecord) -> bytes:
 
 
 def decode_line(line: bytes) -> DecisionRecord:
-    """Decodes a record from its line, ignoring unknown fields.
-
-    Raises:
-        ValueError: It is no line of a decision log, or its schema is newer.
-    """
+    """Decodes a record, ignoring unknown fields; `ValueError` for other lines or newer schemas."""
     record = _DECODER.decode(line)
     if record.schema > SCHEMA:
         raise ValueError(f"the line has schema {record.schema}; this Lanewise knows {SCHEMA}")

@@ -63,10 +63,8 @@ class RedisLink(asyncio.Protocol):
         """Sends a packed command; the future's result is the reply, `RedisError`s included.
 
         Cancelling the future does not undo the call. `deadline_s` is by the loop's clock; it is not
-        checked before the deadlines of earlier calls.
-
-        Raises:
-            LinkLost: The connection is closed or full, or (from the future) it got lost.
+        checked before the deadlines of earlier calls. `LinkLost` says that the connection is closed
+        or full, or (from the future) that it got lost.
         """
         if not self.is_open:
             raise LinkLost(self._why)

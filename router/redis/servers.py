@@ -241,11 +241,7 @@ class RedisServers:
     # -- connections ---------------------------------------------------------------------------
 
     async def open_link(self, address: Address | None) -> RedisLink:
-        """Opens a connection to an address, or without one to the Sentinels' master.
-
-        Raises:
-            LinkLost: The server is unreachable or refuses the handshake.
-        """
+        """Opens a connection, without an address to the Sentinels' master, or raises `LinkLost`."""
         target = self._target
         server = await self._masters_address() if address is None else address
         link = await self._connect(server, target.username, target.password)
