@@ -387,7 +387,6 @@ class BackendKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
     def make(self) -> Backend:
         """Makes the backend; must run inside the event loop.
 
-        Raises:
-            OSError, ValueError: The options are invalid, or something they name is not there.
+        Raises OSError or ValueError if the options are invalid, or name what is not there.
         """
         raise NotImplementedError

@@ -77,10 +77,7 @@ class Driver:
         """Starts a sequence that arrived at `arrived_us` by the driver's clock; None means now.
 
         The receiver is first called from the loop, never from here. No other call may have come
-        since `arrived_us`.
-
-        Raises:
-            ValueError: The sequence exceeds the engine's KV cache.
+        since `arrived_us`. Raises ValueError if the sequence exceeds the engine's KV cache.
         """
         assert self._is_open, "the backend checks"
         self._engine.add(sequence, self._clock_us() if arrived_us is None else arrived_us)

@@ -7,12 +7,9 @@ from the cost of the last flush: all flushes together take at most a share of th
 
 
 def pause(cost: float, *, ratio: float, least: float, most: float) -> float:
-    """Returns how long to wait before the next flush; all in one unit.
+    """Returns how long to wait before the next flush: `ratio` times what the last one cost.
 
-    Args:
-        cost: How long the last flush took.
-        ratio: The pause is so many times the cost: 9 gives flushes a tenth of the time.
-        least: The shortest pause.
-        most: The longest pause.
+    A ratio of 9 gives flushes a tenth of the time. The pause is from `least` to `most`, in one
+    unit.
     """
     return min(max(least, cost * ratio), most)

@@ -75,10 +75,8 @@ def find_gpu(name: str) -> GpuSpec:
     """Finds a GPU by its full or short name (`H100-80GB-SXM`, `H100`), in common spellings.
 
     Case, the order of the words, a leading `NVIDIA`, and blanks or underscores for hyphens do not
-    matter: `NVIDIA H100 80GB HBM3` and `h100-sxm5-80gb` are the same card.
-
-    Raises:
-        ValueError: The name is unknown.
+    matter: `NVIDIA H100 80GB HBM3` and `h100-sxm5-80gb` are the same card. Raises ValueError for an
+    unknown name.
     """
     gpu = _SPELLINGS.get(_words(name))
     if gpu is None:
@@ -123,10 +121,8 @@ _PRECISION_ALIASES = {
 def find_precision(name: str, gpu: GpuSpec | None = None) -> Precision:
     """Finds a precision by name, in any case (`fp8`, `NVFP4`, `awq`), as a GPU runs it.
 
-    A card without 4-bit units reads 4-bit floats and multiplies them widened to 16 bits.
-
-    Raises:
-        ValueError: The name is unknown.
+    A card without 4-bit units reads 4-bit floats and multiplies them widened to 16 bits. Raises
+    ValueError for an unknown name.
     """
     known = _PRECISION_ALIASES.get(name.lower(), name.lower())
     if known not in PRECISIONS:

@@ -62,13 +62,9 @@ class HttpClient:
     ) -> None:
         """Keeps up to `max_idle` connections for up to `max_idle_s` without use.
 
-        Args:
-            url: Of the server; requests' paths are appended to its path.
-            headers: Sent with every request.
-            connect_timeout_s: For name resolution, connection and TLS together.
-
-        Raises:
-            ValueError: A header is not one line of ASCII.
+        Requests' paths are appended to the path of `url`, and `headers` are sent with each; raises
+        ValueError if one is not one line of ASCII. `connect_timeout_s` is for name resolution,
+        connection and TLS together.
         """
         parts = urlsplit(url)
         assert parts.hostname is not None
@@ -93,8 +89,7 @@ class HttpClient:
     def head(self, method: str, path: str, headers: dict[str, str]) -> bytes:
         """Encodes what requests have in common but for their bodies; for `request`.
 
-        Raises:
-            ValueError: A header is not one line of ASCII.
+        Raises ValueError if a header is not one line of ASCII.
         """
         target = quote(self._prefix + path, safe="/%:@!$&'()*+,;=~?")
         first = f"{method} {target} HTTP/1.1\r\n".encode()
@@ -103,14 +98,9 @@ class HttpClient:
     async def request(self, head: bytes, body: bytes, take: Take) -> Answer:
         """Sends a request; returns at the response's end, or once `take` wants no more of it.
 
-        Cancelling closes the connection within one turn of the event loop.
-
-        Args:
-            head: Made by `head`.
-            take: Given the body if the status is 200. Its exceptions are raised from here.
-
-        Raises:
-            BrokenError: No response came, or not all of it.
+        `head` made the head. `take` is given the body if the status is 200, and its exceptions are
+        raised from here. Raises `BrokenError` if no response came, or not all of it. Cancelling
+        closes the connection within one turn of the event loop.
         """
         connection = self._kept() or await self._connect()
         answered = connection.begin(b"%b%d\r\n\r\n%b" % (head, len(body), body), take)
@@ -123,8 +113,7 @@ class HttpClient:
     async def get(self, path: str, timeout_s: float) -> Answer:
         """Sends a GET and reads the response's body to its end without keeping it.
 
-        Raises:
-            BrokenError: No response came in time, or not all of it.
+        Raises `BrokenError` if no response came in time, or not all of it.
         """
         head = self.head("GET", path, {"accept": "*/*"})
         try:

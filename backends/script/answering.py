@@ -38,9 +38,7 @@ _ATTACHMENT = re.compile(r"\[(?:image|file) [^\]\n]{0,420}\]")
 def answer_script(seed: int, *, reasons: bool) -> Script:
     """Makes a script that answers; the same request always gets the same answer.
 
-    Args:
-        seed: For requests without one.
-        reasons: Whether `reasoning_effort` is obeyed.
+    `seed` is for requests without one; `reasons` says whether `reasoning_effort` is obeyed.
     """
 
     def script(request: GenerateRequest) -> ScriptedAnswer:

@@ -73,11 +73,7 @@ def _written(group: _Group, chance: Chance, extra: int) -> str | None:
 
 
 def _parsed(tokens: list[str], depth: int) -> _Group:
-    """Parses a group from the end of a valid pattern's tokens, up to its parenthesis.
-
-    Raises:
-        ValueError: The pattern is not supported.
-    """
+    """Parses a group off the end of a pattern's tokens; raises ValueError if unsupported."""
     if depth > _MAX_DEPTH:
         raise ValueError("too deep")
     group: _Group = [[]]

@@ -206,8 +206,7 @@ class SimulatedGeneration:
 def machine_options(options: SimulatedOptions) -> dict[str, Any]:
     """Returns the options that are parameters of the machine's cost model.
 
-    Raises:
-        ValueError: The attention window is wider than the context window.
+    Raises ValueError if the attention window is wider than the context window.
     """
     attention_tokens = options.attention_window_tokens
     if (attention_tokens or 0) > options.window_tokens:

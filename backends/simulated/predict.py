@@ -58,12 +58,9 @@ def predict_file(path: Path) -> str:
 def replay_file(path: Path, cost: CostModel) -> tuple[str, str]:
     """Replays a per-request log (plain or gzipped CSV) through an engine.
 
-    Returns:
-        The log as CSV text with predicted first and last token times, and a short summary, beside
-        the measured means if the log has them.
-
-    Raises:
-        ValueError: A column is missing, or a request exceeds the KV cache.
+    Returns the log as CSV text with predicted first and last token times, and a short summary,
+    beside the measured means if the log has them. Raises ValueError if a column is missing, or a
+    request exceeds the KV cache.
     """
     rows = read_log(path)
     if not rows:

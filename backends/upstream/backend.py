@@ -45,11 +45,8 @@ class UpstreamBackend:
     def __init__(self, *, name: str, options: UpstreamOptions, seed: int | None = None) -> None:
         """Starts unhealthy, until the first probe succeeds; must run inside the event loop.
 
-        Args:
-            seed: Of the jitter in pauses; None: another one each time.
-
-        Raises:
-            ValueError: An option is invalid, or the environment lacks the key.
+        `seed` is of the jitter in pauses (None: another one each time). Raises ValueError if an
+        option is invalid, or the environment lacks the key.
         """
         check_options(options)
         headers = _key_headers(options)

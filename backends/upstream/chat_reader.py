@@ -66,11 +66,7 @@ _REASONS = {
 
 
 def decode_chunk(message: bytes) -> Chunk:
-    """Decodes a chunk from its JSON.
-
-    Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is invalid.
-    """
+    """Decodes a chunk; invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError."""
     return DONE if message == b"[DONE]" else _decode(message)
 
 

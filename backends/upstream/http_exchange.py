@@ -47,10 +47,8 @@ class HttpTransport:
         """Sends a request and passes its events on, until the last one or the stream's end.
 
         It continues a stored response if it can, and sends the request whole, once, if the server
-        has lost that. Cancelling closes the connection within one turn of the event loop.
-
-        Raises:
-            Failure: No response, one other than 200, or a cut stream; or raised by `receive`.
+        has lost that. Cancelling closes the connection within one turn of the event loop. Raises
+        `Failure` for no response, one other than 200 or a cut stream, or if `receive` does.
         """
         chain = self._chains.find(turn)
         try:
@@ -95,11 +93,7 @@ class HttpTransport:
         """Does nothing: connections are opened when needed, or for a warm-up."""
 
     async def warm_up(self, turn: Turn, receive: Receive) -> None:
-        """Opens a connection for the request that follows; the response does not matter.
-
-        Raises:
-            Failure: It could not be opened.
-        """
+        """Opens a connection for the request that follows; raises `Failure` if it cannot."""
         try:
             await self._client.get(self._ahead_path, self._ahead_timeout_s)
         except BrokenError as error:

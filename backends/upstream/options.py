@@ -78,11 +78,7 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
 
 
 def check_options(options: UpstreamOptions) -> None:
-    """Checks what the types cannot.
-
-    Raises:
-        ValueError: An option is invalid; the text names it.
-    """
+    """Checks what the types cannot; raises ValueError that names an invalid option."""
     # The operator chose the address, so private networks are fine: engines live there.
     url = urlsplit(options.base_url)
     if url.scheme not in ("http", "https", "ws", "wss") or not url.hostname:

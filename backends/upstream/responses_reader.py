@@ -107,11 +107,7 @@ _TEXT_TYPES = {
 
 
 def decode_event(message: bytes) -> Event:
-    """Decodes an event from its JSON.
-
-    Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is invalid.
-    """
+    """Decodes an event; invalid JSON is a DecodeError, UnicodeDecodeError or RecursionError."""
     return DONE if message == b"[DONE]" else _decode(message)
 
 

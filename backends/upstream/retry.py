@@ -24,9 +24,7 @@ class Attempts:
     def pause_s(self, failure: Failure, *, has_tokens: bool, chance: float) -> float | None:
         """Returns how long to wait before the next attempt; None if there is none.
 
-        Args:
-            failure: Of the last attempt.
-            chance: From 0 to 1, drawn for this pause.
+        `failure` is of the last attempt, `chance` from 0 to 1, drawn for this pause.
         """
         options = self._options
         if has_tokens or not failure.error.retryable:

@@ -306,8 +306,7 @@ class _Stream:
     async def run(self, turn: Turn, body: dict[str, Any], receive: Receive) -> None:
         """Sends a body and passes its events on, as `HttpTransport.exchange` does.
 
-        Raises:
-            _ParentLostError: The server has lost the response to continue.
+        Raises `_ParentLostError` if the server has lost the response to continue.
         """
         self.chain = None
         self._continues = _PARENT in body

@@ -33,8 +33,7 @@ class EventParser:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Returns the data of the events that are now complete.
 
-        Raises:
-            EventTooLongError: An event is too long; the stream cannot be read on.
+        Raises `EventTooLongError` if one is too long; the stream cannot be read on.
         """
         if not self._rest and not self._data and b"\r" not in chunk:
             pieces = _PLAIN.split(chunk)

@@ -84,11 +84,7 @@ class Engine:
         self._growth_us = 0.0
 
     def add(self, sequence: Sequence, now_us: int) -> None:
-        """Queues a sequence.
-
-        Raises:
-            ValueError: It exceeds the KV cache by itself, or its id is taken.
-        """
+        """Queues a sequence; raises ValueError if it exceeds the KV cache, or its id is taken."""
         assert sequence.num_prompt_tokens > 0, sequence
         assert sequence.num_output_tokens >= 0, sequence
         self._scheduler.check_fits(sequence)
@@ -101,8 +97,7 @@ class Engine:
     def cancel(self, sequence_id: int, now_us: int) -> int:
         """Drops a sequence at once; none of its tokens are reported any more.
 
-        Returns:
-            The tokens it had generated, reported or not; 0 for an unknown id.
+        Returns the tokens it had generated, reported or not; 0 for an unknown id.
         """
         self._catch_up(now_us)
         sequence = self._sequences.pop(sequence_id, None)

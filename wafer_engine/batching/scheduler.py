@@ -61,11 +61,7 @@ class Scheduler:
         self.num_generated_tokens = 0
 
     def check_fits(self, sequence: Sequence) -> None:
-        """Rejects a sequence that could never finish.
-
-        Raises:
-            ValueError: Prompt and output exceed the whole KV cache.
-        """
+        """Raises ValueError for a sequence whose prompt and output exceed the whole KV cache."""
         num_tokens = sequence.num_prompt_tokens + sequence.num_output_tokens
         if self.kv.blocks(num_tokens, None) > self.kv.num_blocks:
             capacity_tokens = self.kv.num_blocks * self.kv.block_tokens
@@ -111,9 +107,8 @@ class Scheduler:
     ) -> tuple[list[Sequence], list[Sequence]]:
         """Accounts for steps of this plan that have run.
 
-        Returns:
-            The sequences that got their first token, and those that now have all of theirs. A
-            sequence may be in both.
+        Returns the sequences that got their first token, and those that now have all of theirs; a
+        sequence may be in both.
         """
         self.kv.take(self.batch.blocks_for(num_steps))
         self.num_generated_tokens += self.batch.num_seqs * num_steps

@@ -19,11 +19,7 @@ class Speculation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft_cost: float = 0.0  # time to propose one token, as a fraction of a pass
 
     def __post_init__(self) -> None:
-        """Checks the numbers.
-
-        Raises:
-            ValueError: A negative length or cost, or an acceptance that is not a probability.
-        """
+        """Raises ValueError for a negative length or cost, or an acceptance of no probability."""
         if not 0 <= self.draft_tokens <= MAX_DRAFT_TOKENS:
             raise ValueError(f"draft_tokens {self.draft_tokens}: expected 0 to {MAX_DRAFT_TOKENS}")
         if not 0.0 <= self.acceptance <= 1.0:
@@ -48,8 +44,7 @@ def asked_speculation(
 ) -> Speculation | None:
     """Makes the draft that a command line's options describe, if any.
 
-    Raises:
-        ValueError: One option lacks another, or is out of range.
+    Raises ValueError if one option lacks another, or is out of range.
     """
     if draft_tokens is None:
         if acceptance is not None or draft_cost is not None:

@@ -65,8 +65,7 @@ _NETWORK_US = 40_000.0  # published with the rows: 30-50 ms one way
 def calibrate(rows: Sequence[Row]) -> dict[str, WaferConstants | ServiceConstants]:
     """Fits everything to the rows, by file name: both generations, then the service.
 
-    Raises:
-        ValueError: A group of constants has no rows at all.
+    Raises ValueError if a group of constants has no rows at all.
     """
     wse2, wse3 = (_fit_generation(name, rows) for name in ("WSE-2", "WSE-3"))
     return {"wse2": wse2, "wse3": wse3, "service": _fit_service(wse3, rows)}

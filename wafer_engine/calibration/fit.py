@@ -28,10 +28,8 @@ def fit_constants(
 ) -> Constants:
     """Fits the free fields of a set of constants, each to four digits.
 
-    Args:
-        blank: The set, with its stated values.
-        first_guess: Free field -> initial value, above zero.
-        log_errors: As for `fit_positive`, like `difference`.
+    `blank` is the set, with its stated values; `first_guess` gives free fields' initial values,
+    above zero. `log_errors` and `difference` are as for `fit_positive`.
     """
 
     def with_values(values: Sequence[float]) -> Constants:
@@ -53,8 +51,7 @@ def rounded(value: float) -> float:
 def row_errors(predict: Callable[[Row], Prediction], rows: Sequence[Row]) -> Vector:
     """Returns the log errors of the predictions of rows that constants are fitted to.
 
-    Raises:
-        ValueError: One of the rows cannot be modelled.
+    Raises ValueError if one of the rows cannot be modelled.
     """
     published = np.array([float(row["value"]) for row in rows])
     return np.asarray(np.log(np.array(predicted_values(predict, rows)) / published))

@@ -79,10 +79,7 @@ def replay(
     """Runs requests through a fresh engine, each arriving at its own time.
 
     Requests are given in order of arrival, and so are their times. `max_run_steps` 1 computes every
-    step by itself, for comparison.
-
-    Raises:
-        ValueError: A request exceeds the KV cache by itself.
+    step by itself, for comparison. Raises ValueError if a request exceeds the KV cache by itself.
     """
     run = _Run(Engine(cost, max_run_steps=max_run_steps))
     for request in requests:

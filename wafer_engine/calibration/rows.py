@@ -49,8 +49,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 def read_reference(name: str, given: str | None) -> tuple[Path, list[dict[str, str]]]:
     """Reads the given file, or `name` in the reference folder; returns its path and its rows.
 
-    Raises:
-        ValueError: There is no such file.
+    Raises ValueError if there is no such file.
     """
     path = find_reference(name, given)
     if path is None:
@@ -97,11 +96,7 @@ def predict_row(
 
 
 def predicted_values(predict: Callable[[Row], Prediction], rows: Sequence[Row]) -> list[float]:
-    """Predicts rows that constants are fitted to.
-
-    Raises:
-        ValueError: One of them cannot be modelled.
-    """
+    """Predicts rows that are fitted to; raises ValueError if one cannot be modelled."""
     values = []
     for row in rows:
         prediction = predict(row)
@@ -115,9 +110,7 @@ def check_row(row: Row) -> None:
     """Rejects a row with a number that no measurement can have. Empty cells pass.
 
     Lengths may be words (a data set's name): the models that need numbers reject those themselves.
-
-    Raises:
-        NotModelledError: A length, count or size is not finite, not in its range, or not whole.
+    Raises `NotModelledError` if a length, count or size is not finite, in its range and whole.
     """
     prompt_only = row.get("metric", "").startswith(_PROMPT_METRICS)
     for column in ("input_len", "output_len"):
@@ -142,11 +135,7 @@ def num_requests(row: Row) -> int:
 
 
 def number(row: Row, column: str, least: float = 1.0, most: float = MAX_LENGTH_TOKENS) -> float:
-    """Reads a cell as a number from `least` to `most`.
-
-    Raises:
-        NotModelledError: It is empty, not a number, or out of range.
-    """
+    """Reads a cell as a number from `least` to `most`, or raises `NotModelledError`."""
     cell = row.get(column, "")
     if not cell:
         raise NotModelledError(f"no {column} is given")
@@ -161,8 +150,7 @@ def number(row: Row, column: str, least: float = 1.0, most: float = MAX_LENGTH_T
 def whole(row: Row, column: str, default: int, most: int = MAX_COUNT) -> int:
     """Reads a cell as a whole number from 1 to `most`; `default` if it is empty.
 
-    Raises:
-        NotModelledError: It is not a number, not whole, or out of range.
+    Raises `NotModelledError` if it is anything else.
     """
     if not row.get(column):
         return default

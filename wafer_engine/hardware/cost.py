@@ -80,11 +80,7 @@ def _check_positive(**numbers: float | None) -> None:
 
 
 def check_not_negative(**numbers: float | None) -> None:
-    """Rejects negative and infinite numbers; None passes.
-
-    Raises:
-        ValueError: Names the first such number.
-    """
+    """Raises ValueError for the first negative or infinite number; None passes."""
     for name, number in numbers.items():
         if number is not None and not 0 <= number < math.inf:
             raise ValueError(f"{name} {number:g}: expected 0 or more")

@@ -199,10 +199,8 @@ def find_model(name: str) -> ModelShape:
     """Finds a shape by model name, in common spellings.
 
     An organisation, blanks, hyphens and case do not matter, nor do words that say how a model was
-    tuned, quantized or released: `nvidia/Llama-3.1-8B-Instruct-FP8` is `Llama-3.1-8B`.
-
-    Raises:
-        ValueError: No such model, or one that is known but cannot be modelled.
+    tuned, quantized or released: `nvidia/Llama-3.1-8B-Instruct-FP8` is `Llama-3.1-8B`. Raises
+    ValueError for no such model, or one that is known but cannot be modelled.
     """
     folded = _folded(name)
     shape = _BY_FOLDED_NAME.get(_BY_DOTLESS_NAME.get(folded, folded))

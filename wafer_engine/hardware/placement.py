@@ -98,11 +98,9 @@ def place(
 ) -> Placement:
     """Places a model, on the fewest wafers that hold it unless their number is given.
 
-    The KV cache holds `kv_tokens` at least, over all sequences.
-
-    Raises:
-        PlacementError: It does not fit on that many wafers, or one layer does not fit on one.
-        ValueError: A width or a number out of range.
+    The KV cache holds `kv_tokens` at least, over all sequences. Raises `PlacementError` if the
+    model does not fit on that many wafers or one layer not on one, and ValueError for a width or a
+    number out of range.
     """
     for name, bits in (("weight", weight_bits), ("kv", kv_bits)):
         if not MIN_BITS <= bits <= MAX_BITS:

@@ -70,11 +70,7 @@ SYSTEMS = {"CS-2": WSE2, "CS-3": WSE3}
 
 
 def find_wafer(name: str) -> WaferSpec:
-    """Finds a wafer by its own name or its system's (`WSE-3`, `CS-3`), in any case.
-
-    Raises:
-        ValueError: The name is unknown.
-    """
+    """Finds a wafer by its or its system's name (`WSE-3`, `CS-3`), or raises ValueError."""
     folded = name.strip().upper()
     wafer = WAFERS.get(folded) or SYSTEMS.get(folded)
     if wafer is None:

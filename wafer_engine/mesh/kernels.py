@@ -145,10 +145,8 @@ def kv_shift_capacity_tokens(
 ) -> float:
     """Returns the tokens of KV cache beside the weights of one wafer, with all rows filled alike.
 
-    Without the shift only the row that owns the newest token fills: the P-th part of it.
-
-    Raises:
-        ValueError: The weights alone fill the wafer, or nothing was measured on this generation.
+    Without the shift only the row that owns the newest token fills: the P-th part of it. Raises
+    ValueError if the weights alone fill the wafer, or nothing was measured on this generation.
     """
     if constants.sram is None:
         raise ValueError(f"no KV capacity was measured on {constants.generation}")

@@ -74,11 +74,9 @@ class Mesh:
         return padded.reshape(self.side, part)
 
     def cut_matrix(self, matrix: Array, *, transposed: bool = False) -> Array:
-        """Cuts a matrix into tiles: shape (side, side, inputs, outputs).
+        """Cuts a matrix of inputs by outputs into tiles: shape (side, side, inputs, outputs).
 
-        Args:
-            matrix: Inputs by outputs.
-            transposed: PE (i, j) holds tile (j, i), for an input that is cut by columns.
+        Transposed, PE (i, j) holds tile (j, i), for an input that is cut by columns.
         """
         rows, columns = (-(-size // self.side) for size in matrix.shape)
         padded = np.zeros((rows * self.side, columns * self.side))

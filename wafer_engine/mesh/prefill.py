@@ -18,8 +18,7 @@ from wafer_engine.mesh.weights import LayerWeights, TransformerShape
 def prefill(model: MeshTransformer, tokens: list[int]) -> Array:
     """Takes a whole prompt in and returns the logits after its last token: shape (vocab,).
 
-    Raises:
-        ValueError: The prompt is empty, or the model has taken tokens in before.
+    Raises ValueError if it is empty, or the model has taken tokens in before.
     """
     if not tokens:
         raise ValueError("a prompt needs at least one token")

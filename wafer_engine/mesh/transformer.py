@@ -71,11 +71,7 @@ class MeshTransformer:
     """
 
     def __init__(self, mesh: Mesh, weights: TransformerWeights) -> None:
-        """Cuts the weights into tiles.
-
-        Raises:
-            ValueError: Half a head does not divide among the columns that share it.
-        """
+        """Cuts the weights; raises ValueError if half a head does not divide among its columns."""
         self.mesh = mesh
         self.weights = weights
         self._shape = weights.shape
@@ -104,8 +100,7 @@ class MeshTransformer:
     def take(self, keys: list[Array], values: list[Array]) -> None:
         """Starts after a prompt, with its KV cache by layer, (tokens, KV heads x head size) each.
 
-        Raises:
-            ValueError: There are tokens already.
+        Raises ValueError if there are tokens already.
         """
         if self.num_tokens:
             raise ValueError(f"a prompt comes first, {self.num_tokens} tokens were taken in")

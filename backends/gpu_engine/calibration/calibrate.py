@@ -39,10 +39,7 @@ def calibrate(
     """Fits every engine version that the rows have, in the order of `PLANS`.
 
     Logs are by their file names in `request_logs.SERVER_LOGS`. With names, only those constants
-    files are fitted, and the sets they take over.
-
-    Raises:
-        ValueError: A plan has no rows.
+    files are fitted, and the sets they take over. Raises ValueError if a plan has no rows.
     """
     needed = {plan.taken_from for plan in PLANS if plan.name in names}
     fitted: dict[str, EngineConstants] = {}

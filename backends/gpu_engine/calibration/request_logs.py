@@ -83,11 +83,7 @@ def _number(row: Row, column: str, most: float) -> float:
 
 
 def requests_of(rows: Sequence[Row]) -> list[Request]:
-    """Reads the requests of a log; a length of 0 counts as 1.
-
-    Raises:
-        ValueError: A cell is not a number or is out of range.
-    """
+    """Reads a log's requests; a length of 0 counts as 1. Raises ValueError for an invalid cell."""
     return [
         Request(
             round(_queued_s(row) * 1e6),

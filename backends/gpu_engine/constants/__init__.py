@@ -47,8 +47,7 @@ class EngineConstants(msgspec.Struct, frozen=True, kw_only=True):
     def for_gpu(self, gpu: str, moe: bool = False) -> GpuConstants:
         """Returns the set fitted on a GPU, or the one for any; MoE models prefer their own.
 
-        Raises:
-            ValueError: This engine version was not fitted on that GPU.
+        Raises ValueError if this engine version was fitted on neither.
         """
         own = [constants for constants in self.sets if gpu in constants.gpus]
         anyones = [constants for constants in self.sets if not constants.gpus]
@@ -69,11 +68,7 @@ ENGINES = {name: read_constants(__name__, name, EngineConstants) for name in _NA
 
 
 def find_engine(name: str) -> EngineConstants:
-    """Finds constants by file name, which is family and version (`trtllm_0_17`).
-
-    Raises:
-        ValueError: There is no such file.
-    """
+    """Finds constants by file name (`trtllm_0_17`); raises ValueError if there is no such file."""
     engine = ENGINES.get(name)
     if engine is None:
         raise ValueError(f"no constants for engine {name!r}: expected one of {', '.join(ENGINES)}")

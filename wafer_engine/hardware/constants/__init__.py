@@ -99,11 +99,7 @@ SERVICE_CONSTANTS = read_constants(__name__, "service", ServiceConstants)
 
 
 def constants_of(generation: str) -> WaferConstants:
-    """Finds the constants of a wafer generation (`WSE-2`, `WSE-3`).
-
-    Raises:
-        ValueError: There are none.
-    """
+    """Finds a generation's constants (`WSE-2`, `WSE-3`); raises ValueError if there are none."""
     for constants in (WSE2_CONSTANTS, WSE3_CONSTANTS):
         if constants.generation == generation:
             return constants
