@@ -45,8 +45,7 @@ async def follow_access(
 ) -> AsyncIterator[Access]:
     """Follows the keys until the context ends, and ends the sessions of keys that end.
 
-    Raises:
-        ConfigError: The peppers' file cannot be read.
+    Raises `ConfigError` if the peppers' file cannot be read.
     """
     known = peppers(config, _pepper_file(config))
     tenant_view = TenantsView((tenant.record() for tenant in config.tenants), config.tiers)

@@ -32,9 +32,8 @@ class AdminKeys:
     def admin(self, headers: Mapping[str, str], *, writes: bool) -> Admin:
         """Returns the admin who sent these headers (names in lower case).
 
-        Raises:
-            ProtocolError: 404 if no key is configured, 401 for a wrong key, 403 for a read-only
-                key that `writes`; the message never repeats the key.
+        Raises 404 if no key is configured, 401 for a wrong key, and 403 for a read-only key that
+        `writes`; the message never repeats the key.
         """
         if not self._admins:
             message = "The admin API is off. Configure `admin.keys`, or set LANEWISE_ADMIN_KEY."

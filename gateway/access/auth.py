@@ -54,9 +54,8 @@ class Keys:
     def tenant(self, headers: Mapping[str, str], now_s: int) -> Tenant:
         """Returns the tenant who sent these headers (names in lower case) at this Unix time.
 
-        Raises:
-            ProtocolError: `invalid_api_key`, or `server_is_overloaded` while keys in Redis cannot
-                be read; the message never repeats the key.
+        Raises `invalid_api_key`, or `server_is_overloaded` while keys in Redis cannot be read; the
+        message never repeats the key.
         """
         key = bearer_of(headers) or headers.get("api-key", "").strip()  # as Azure's clients do
         if not key:

@@ -83,11 +83,7 @@ class TenantStore:
         self._reading = asyncio.Lock()
 
     async def refresh(self) -> None:
-        """Loads what changed since the last time; cancelling leaves the copy as it was.
-
-        Raises:
-            RedisError, OSError: Redis does not answer.
-        """
+        """Loads what changed, or raises Redis's error; cancelling leaves the copy as it was."""
         async with self._reading:  # two at once could apply changes in the wrong order
             await self._refresh()
 
@@ -148,9 +144,8 @@ class TenantStore:
     async def write(self, changes: Sequence[Change], audit: AuditEntry) -> None:
         """Writes all changes or none, and loads them here. If cancelled, either may happen.
 
-        Raises:
-            ProtocolError: Another admin changed a record meanwhile, there are too many records, or
-                Redis does not answer.
+        Refuses if another admin changed a record meanwhile, there are too many records, or Redis
+        does not answer.
         """
         arguments: list[str | bytes | int] = [secrets.token_hex(8), MAX_RECORDS, _CHANNEL]
         arguments += [MAX_AUDIT, msgspec.json.encode(audit)]
@@ -169,20 +164,12 @@ class TenantStore:
         logger.info("%s %s by %s", audit.action, audit.subject, audit.author)
 
     async def catch_up(self) -> None:
-        """Refreshes the copy before a change, for an admin.
-
-        Raises:
-            ProtocolError: Redis does not answer.
-        """
+        """Refreshes the copy for an admin's change, or raises `ProtocolError` if Redis is away."""
         with _as_protocol_error():
             await self.refresh()
 
     async def note_used(self, used_s: Mapping[str, int]) -> None:
-        """Stores when keys were last used, except for keys that no longer have a record.
-
-        Raises:
-            RedisError, OSError: Redis does not answer.
-        """
+        """Stores when keys with a record were last used, or raises Redis's error."""
         known = self._tenant_view.keys
         times: dict[Any, Any] = {key: at_s for key, at_s in used_s.items() if key in known}
         if times:
@@ -191,8 +178,7 @@ class TenantStore:
     async def last_used_s(self, key_ids: Sequence[str]) -> dict[str, int]:
         """Returns when these keys were last used, to about a minute; absent means never.
 
-        Raises:
-            ProtocolError: Redis does not answer.
+        Raises `ProtocolError` if Redis does not answer.
         """
         if not key_ids:
             return {}
@@ -202,11 +188,7 @@ class TenantStore:
         return {key_id: int(used) for key_id, used in times if used is not None}
 
     async def audit(self, count: int) -> list[AuditEntry]:
-        """Returns the latest changes, newest first.
-
-        Raises:
-            ProtocolError: Redis does not answer.
-        """
+        """Returns the latest changes, newest first; raises `ProtocolError` if Redis is away."""
         with _as_protocol_error():
             found: Any = await self._redis.xrevrange(_AUDIT, count=count)
         return [

@@ -64,11 +64,7 @@ async def restore_learning(request: AnyRequest, tenant_id: str) -> LearningView:
 
 
 async def _know(services: Services, tenant_id: str) -> None:
-    """Loads what other gateways learned.
-
-    Raises:
-        ProtocolError: Nothing was ever learned of a tenant of that name.
-    """
+    """Loads what other gateways learned; refuses a tenant of whom nothing was ever learned."""
     if tenant_id in services.gw.experience.learners:
         return
     if not await services.learned.load(tenant_id):

@@ -72,8 +72,7 @@ def load_config(
 ) -> Config:
     """Reads the configuration from a file's bytes, the environment and arguments; the last wins.
 
-    Raises:
-        ConfigError: The message names the field.
+    The message of a `ConfigError` names the field.
     """
     try:
         config = msgspec.toml.decode(toml, type=Config)
@@ -98,11 +97,7 @@ def load_config(
 
 
 def read_config(path: str | Path | None) -> bytes:
-    """Reads the file; without a path the configuration is empty.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Reads the file, or raises `ConfigError`; without a path the configuration is empty."""
     try:
         return b"" if path is None else Path(path).read_bytes()
     except OSError as error:
@@ -110,11 +105,7 @@ def read_config(path: str | Path | None) -> bytes:
 
 
 def with_environ(config: RedisConfig, environ: Mapping[str, str]) -> RedisConfig:
-    """Takes over LANEWISE_REDIS_BUDGET_MS, if it is set.
-
-    Raises:
-        ConfigError: It is not a valid number.
-    """
+    """Takes over LANEWISE_REDIS_BUDGET_MS, if set; raises `ConfigError` if it is no number."""
     given = environ.get("LANEWISE_REDIS_BUDGET_MS")
     if given is None:
         return config
@@ -126,11 +117,7 @@ def with_environ(config: RedisConfig, environ: Mapping[str, str]) -> RedisConfig
 
 
 def check_config(config: Config) -> None:
-    """Checks what the types cannot.
-
-    Raises:
-        ConfigError: The message names the field.
-    """
+    """Checks what the types cannot; the message of a `ConfigError` names the field."""
     port = config.server.port  # the command line's is not checked by decoding
     if not 0 <= port <= MAX_PORT:
         raise ConfigError(f"server.port: expected 0 to {MAX_PORT}, got {port}")
@@ -190,13 +177,10 @@ def admin_keys(config: Config) -> tuple[AdminKeyConfig, ...]:
 
 
 def peppers(config: Config, from_file: str | None = None) -> Peppers:
-    """Returns the peppers of keys made at run time; without any, none can be made.
+    """Returns the peppers of keys made at run time, or raises `ConfigError`; none may be there.
 
     The development pepper is for an embedded Redis, which forgets its keys when it ends, and for
     setups with the development key, which are on loopback only.
-
-    Raises:
-        ConfigError: They cannot be parsed.
     """
     text = from_file if from_file is not None else config.auth.peppers
     in_development = any(DEVELOPMENT_KEY in tenant.keys for tenant in config.tenants)

@@ -65,8 +65,7 @@ class Peppers(msgspec.Struct, frozen=True):
 def parse_peppers(text: str) -> Peppers:
     """Parses `version:secret`, separated by white space or commas, the current one first.
 
-    Raises:
-        ValueError: The text is not of that form; the message never repeats a secret.
+    The message of its `ValueError` never repeats a secret.
     """
     by_version: dict[str, bytes] = {}
     for position, word in enumerate(re.split(r"[\s,]+", text.strip()), start=1):

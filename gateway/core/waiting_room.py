@@ -117,8 +117,7 @@ class WaitingRoom:
     async def admit(self, wanted: Admission) -> Attempt:
         """Returns the task's grant, now or after waiting, or its refusal with the expected wait.
 
-        Raises:
-            ProtocolError: It was stopped, its wait timed out, or `attempt` raised it.
+        Raises `ProtocolError` if it was stopped, its wait timed out, or `attempt` raised it.
         """
         made = await self.admit_part(wanted)
         return made if made.grant.index is not None else self._truthful(wanted, made)

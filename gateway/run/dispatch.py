@@ -75,8 +75,7 @@ class Run:
     def start(self, backends: Mapping[str, Backend], request: GenerateRequest) -> None:
         """Starts the strategy's first generations; a backend that refuses counts as failed.
 
-        Raises:
-            BackendError: No backend would start.
+        Raises `BackendError` if no backend would start.
         """
         self._starter.prepare(backends, request)
         self._task_id = request.id

@@ -123,9 +123,7 @@ class SideReservations:
     async def _admitted(self, name: str, pending: PendingReservation, demand: Demand) -> Grant:
         """Reserves, now or after waiting.
 
-        Raises:
-            ProtocolError: It was withdrawn, or its wait timed out.
-            PoolsUnavailable: They do not answer.
+        Raises `ProtocolError` if it was withdrawn or its wait timed out, or `PoolsUnavailable`.
         """
         gw, tenant, group = self._gw, self._task.tenant, demand.group
 

@@ -43,12 +43,8 @@ class Recorder:
     ) -> None:
         """Opens the log: files of `max_bytes`, of which `keep` stay besides the newest.
 
-        Args:
-            on_recorded: Counts lines; called from the thread, too.
-
-        Raises:
-            LogInUse: Another process writes to the path.
-            OSError: The path cannot be written.
+        `on_recorded` counts lines, and is called from the thread, too. Raises `LogInUse` if another
+        process writes to the path, and `OSError` if it cannot be written.
         """
         self.recent: deque[DecisionRecord] = deque(maxlen=MAX_RECENT)
         self._max_bytes = max_bytes

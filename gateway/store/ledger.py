@@ -167,11 +167,7 @@ class Ledger:
             raise
 
     async def spent(self, tenant_id: str, now_s: int) -> dict[str, int]:
-        """Returns a tenant's counters of this UTC day.
-
-        Raises:
-            RedisError, OSError: Redis does not answer.
-        """
+        """Returns a tenant's counters of this UTC day, or raises Redis's error."""
         found: Any = await self._redis.hgetall(spent_key(tenant_id, now_s))
         return {field.decode(): int(amount) for field, amount in found.items()}
 

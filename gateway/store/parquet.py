@@ -21,8 +21,7 @@ class ParquetFile:
     def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
         """Opens the file; `columns` maps names to str, int or bool.
 
-        Raises:
-            ParquetUnavailable: Pyarrow is not installed.
+        Raises `ParquetUnavailable` if Pyarrow is not installed.
         """
         pyarrow = self._pyarrow = _load("pyarrow")
         kinds = {str: pyarrow.string(), int: pyarrow.int64(), bool: pyarrow.bool_()}
@@ -51,8 +50,7 @@ class ParquetFile:
     def column(path: Path, name: str) -> list[Any] | None:
         """Reads a column of a finished file; returns None if there is no file.
 
-        Raises:
-            ParquetUnavailable: Pyarrow is not installed.
+        Raises `ParquetUnavailable` if Pyarrow is not installed.
         """
         if not path.exists():
             return None

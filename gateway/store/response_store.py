@@ -28,8 +28,7 @@ RUNS_TTL_S = 10
 class ResponseStore:
     """Stores and loads responses, in one or two round trips per call; cancelling is safe.
 
-    Raises:
-        ProtocolError: `server_is_overloaded` if Redis does not answer.
+    Raises `server_is_overloaded` if Redis does not answer.
     """
 
     def __init__(

@@ -132,9 +132,8 @@ def _entry(fields: dict[bytes, bytes] | None) -> LedgerEntry | None:
 async def export(redis: Redis, out: Path, *, adopt: str | None = None) -> Summary:
     """Drains the ledger into `out`, a `.csv` that is appended to or a new `.parquet`.
 
-    Raises:
-        ExportError: The file cannot be used.
-        OSError, RedisError: The export was interrupted; run it again for the same file.
+    Raises `ExportError` if the file cannot be used. After an `OSError` or `RedisError`, which
+    interrupt the export, run it again for the same file.
     """
     if out.suffix not in (".csv", ".parquet"):
         raise ExportError(f"--out {out}: expected a file ending in .csv or .parquet")

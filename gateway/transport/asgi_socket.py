@@ -43,7 +43,6 @@ class AsgiSocket:
     async def close(self, code: int = 1000, reason: str = "") -> None:
         """Closes the socket; before `accept`, refuses it with a bare 403.
 
-        Raises:
-            OSError, RuntimeError: It is already closed.
+        Raises `OSError` or `RuntimeError` if it is already closed.
         """
         await self._send({"type": "websocket.close", "code": code, "reason": reason})

@@ -142,9 +142,7 @@ class Outbox:
     async def run(self, write: Write, write_now: WriteNow | None = None) -> None:
         """Writes frames, several at once, until closed. Cancelling drops the rest.
 
-        Args:
-            write: Waits while the transport is full.
-            write_now: Returns false, and writes nothing, while the transport is full.
+        If the transport is full, `write` waits, and `write_now` returns false and writes nothing.
         """
         self._write_now = write_now
         try:

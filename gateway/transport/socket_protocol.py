@@ -272,18 +272,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     async def write_messages(self, messages: Sequence[bytes], *, binary: bool = False) -> None:
         """Sends whole messages in one write, once the transport has room.
 
-        Raises:
-            ConnectionResetError: The peer is gone, or the connection is closing.
+        Raises `ConnectionResetError` if the peer is gone or the connection is closing.
         """
         await self.writable.wait()
         self._write(messages, binary=binary)
 
     def write_now(self, messages: Iterable[bytes], *, binary: bool = False) -> bool:
-        """Sends whole messages if the transport has room; otherwise returns false.
-
-        Raises:
-            ConnectionResetError: The peer is gone, or the connection is closing.
-        """
+        """Sends messages as `write_messages` if the transport has room; otherwise returns false."""
         if not self.writable.is_set():
             return False
         self._write(messages, binary=binary)

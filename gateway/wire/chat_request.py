@@ -68,8 +68,7 @@ def parse_chat(
 ) -> tuple[ChatBody, ParsedCreate]:
     """Turns a chat request into an equivalent Responses request, which is not stored.
 
-    Raises:
-        ProtocolError: The request is not valid; `param` names the field.
+    Raises `ProtocolError` if it is not valid; `param` names the field.
     """
     chat = decode(body, ChatBody)
     if chat.n is not None and chat.n != 1:

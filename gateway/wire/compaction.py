@@ -82,10 +82,8 @@ def plan_compaction(
 ) -> Plan | Skipped | None:
     """Plans a compaction before a task's answer; None if its context is short enough.
 
-    Args:
-        threshold_tokens: The longest prompt; None: a share of the window.
-        max_compactions: Of one conversation.
-        window_tokens: The largest of any engine.
+    `threshold_tokens` is the longest prompt (None: a share of the window), `max_compactions` is of
+    one conversation, and `window_tokens` is the largest window of any engine.
     """
     if threshold_tokens is None:
         threshold_tokens = window_tokens * THRESHOLD_PERCENT // 100

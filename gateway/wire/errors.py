@@ -126,14 +126,10 @@ def missing_parameter(param: str, hint: str = "") -> ProtocolError:
 
 
 def from_validation(error: msgspec.ValidationError, kind: Any, prefix: str = "") -> ProtocolError:
-    """Turns a decoder's error into a protocol error.
+    """Turns a decoder's error for a `kind` that sat at `prefix` into a protocol error.
 
     msgspec says what it expected, what it got and the path: "Expected `str`, got `int` - at `$.a`".
     It does not say which values a literal may have.
-
-    Args:
-        kind: The type that was to be decoded.
-        prefix: Where the decoded part sits.
     """
     text, _, path = str(error).partition(" - at `")
     path = path.rstrip("`").removeprefix("$")

@@ -148,8 +148,7 @@ class BadFrameError(Exception):
 def decode_event(frame: str) -> ClientEvent:
     """Decodes a text frame.
 
-    Raises:
-        BadFrameError: Not JSON, not an object, an unknown type, or a field of a wrong type.
+    Raises `BadFrameError` if it is no JSON object, or its type or that of a field is wrong.
     """
     try:
         try:
@@ -162,11 +161,7 @@ def decode_event(frame: str) -> ClientEvent:
 
 
 def decode(text: bytes | msgspec.Raw, kind: type[_T], json_path: str = "") -> _T:
-    """Decodes a body, or the part of one at `json_path`.
-
-    Raises:
-        ProtocolError: As for `decode_event`.
-    """
+    """Decodes a body, or the part of one at `json_path`, or raises `ProtocolError`."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
@@ -176,11 +171,7 @@ def decode(text: bytes | msgspec.Raw, kind: type[_T], json_path: str = "") -> _T
 
 
 def stream_id_of(value: object) -> str | None:
-    """Checks the `stream_id` of a create; None is the default stream.
-
-    Raises:
-        ProtocolError: `invalid_stream_id`.
-    """
+    """Checks the `stream_id` of a create, or raises `invalid_stream_id`; None is the default."""
     if value is msgspec.UNSET:
         return None
     if isinstance(value, str) and _STREAM_ID.fullmatch(value):

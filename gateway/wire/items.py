@@ -137,8 +137,7 @@ def parse_input(
 ) -> ParsedInput:
     """Reads `input` of a request; unknown item types are left out, not refused.
 
-    Raises:
-        ProtocolError: A known item is malformed; `param` says which.
+    Raises `ProtocolError` if a known item is malformed; `param` says which.
     """
     if value is None:
         return ParsedInput(())

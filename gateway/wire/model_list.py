@@ -45,11 +45,7 @@ def model_list(backends: Iterable[BackendInfo], policy: Policy, created: int) ->
 
 
 def find_model(catalogue: dict[str, Any], name: str) -> dict[str, Any]:
-    """Finds one model.
-
-    Raises:
-        ProtocolError: `model_not_found`.
-    """
+    """Finds one model, or raises `model_not_found`."""
     for entry in catalogue["data"]:
         if entry["id"] == name:
             found: dict[str, Any] = entry

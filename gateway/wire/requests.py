@@ -62,9 +62,7 @@ def parse_create(
     """Checks what the Structs cannot: items, tools, choice, format and hints.
 
     `max_tokens` is the largest window of any engine, beyond which tokens are not counted.
-
-    Raises:
-        ProtocolError: The request is not valid; `param` names the field.
+    The `param` of a `ProtocolError` names the field that is not valid.
     """
     if body.previous_response_id is not None and body.conversation is not None:
         message = "'previous_response_id' and 'conversation' exclude each other: send one."

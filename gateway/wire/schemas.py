@@ -11,8 +11,7 @@ _MAX_NODES = 2_000  # of a schema that are checked
 def check_parameters(schema: dict[str, Any], json_path: str) -> None:
     """Checks that a function's parameters can be an object, at the top level only.
 
-    Raises:
-        ProtocolError: No object of arguments could fit; `param` says where.
+    Raises `ProtocolError` if no object of arguments could fit; `param` says where.
     """
     reference = schema.get("$ref")
     if isinstance(reference, str) and not _is_found(reference, schema):
@@ -25,8 +24,7 @@ def check_parameters(schema: dict[str, Any], json_path: str) -> None:
 def check_schema(schema: dict[str, Any], json_path: str) -> None:
     """Checks that every `type` is one of JSON schema's; engines check the rest.
 
-    Raises:
-        ProtocolError: One is not; `param` says which.
+    Raises `ProtocolError` if one is not; `param` says which.
     """
     unread: list[tuple[str, Any]] = [(json_path, schema)]
     for _ in range(_MAX_NODES):

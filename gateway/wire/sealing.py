@@ -56,11 +56,7 @@ class Seals(msgspec.Struct, frozen=True):
         return f"{_PREFIX}{self.current}.{base64.urlsafe_b64encode(mac + packed).decode()}"
 
     def open(self, tenant_id: str, content: str) -> Folded:
-        """Opens what was sealed for that tenant.
-
-        Raises:
-            SealError: It cannot be opened.
-        """
+        """Opens what was sealed for that tenant, or raises `SealError`."""
         version, _, sealed = content.removeprefix(_PREFIX).partition(".")
         secret = self.by_version.get(version)
         if secret is None:

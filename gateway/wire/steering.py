@@ -32,11 +32,7 @@ class Steer(msgspec.Struct, frozen=True):
 
 
 def parse_steer(event: ResponseSteer, max_tokens: int | None = None) -> tuple[ContextItem, ...]:
-    """Reads the user messages of a steer.
-
-    Raises:
-        ProtocolError: `invalid_input`.
-    """
+    """Reads the user messages of a steer, or raises `invalid_input`."""
     value: Any = event.input
     if not isinstance(event.previous_response_id, str):
         complaint = "'previous_response_id' must name the response to steer"

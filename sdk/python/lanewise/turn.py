@@ -307,11 +307,7 @@ def create_fields(hints: dict[str, Any], fields: dict[str, Any]) -> dict[str, An
 
 
 def socket_url(url: str) -> str:
-    """The WebSocket of a gateway given by any of its addresses.
-
-    Raises:
-        ValueError: It is no http, https, ws or wss URL.
-    """
+    """The WebSocket of a gateway, given by its http, https, ws or wss URL; else a ValueError."""
     scheme, separator, rest = url.partition("://")
     schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
     if not separator or scheme not in schemes:
