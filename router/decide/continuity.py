@@ -91,10 +91,7 @@ def conversation_state(
     holder: BackendGroup | None,
     held_tokens: int = 0,
 ) -> ConversationState:
-    """Reads the state of a conversation from its items.
-
-    `held_tokens` is the least that the holder has; its last answer's position may imply more.
-    """
+    """Reads a conversation's state from its items; the holder has at least `held_tokens`."""
     if len(items) < 2 and not held_tokens:
         return NEW
     recent = list(islice(reversed(items), MAX_ITEMS))  # newest first

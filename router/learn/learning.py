@@ -258,10 +258,7 @@ def traits(reading: Reading, task_class: TaskClass) -> Floats:
 
 
 def trait_values(reading: Reading, task_class: TaskClass) -> list[float]:
-    """Computes the `NUM_TRAITS` traits of a prompt, each from -3 to 3.
-
-    They are the classifier's opinions, the prompt's shape, and the words hashed into buckets.
-    """
+    """Computes a prompt's `NUM_TRAITS` traits (-3 to 3): opinions, shape and hashed words."""
     shape, sketch = _prompt_traits(reading)
     opinion = [
         1.0,

@@ -115,10 +115,7 @@ def last_answer(items: tuple[ContextItem, ...]) -> int | None:
 def shown(
     pending: PendingOutcome, task: Task, conversation: ConversationState, *, wants_deep: bool
 ) -> tuple[OutcomeSource, float] | None:
-    """Infers source and success of an answer from the client's next task; None amid tool calls.
-
-    `wants_deep`: the task requests the deep engine by name.
-    """
+    """Infers source and success of an answer from the client's next task; None amid tool calls."""
     if conversation.answers_tools or task.num_turns < 2:
         return None
     if not conversation.dissatisfied:
@@ -132,10 +129,7 @@ _FACT = re.compile(r"\d+(?:\.\d+)?|\b\w+[_.()]\w[\w.()]*|`[^`\n]{1,60}`")
 
 
 def agreement(fast: str, deep: str) -> dict[BackendGroup, float] | None:
-    """Infers the success of two answers from the fast one's facts in the deep one; None if unclear.
-
-    The deep answer is assumed to be right as often as usual.
-    """
+    """Infers both answers' success from the fast one's facts in the deep one; None if unclear."""
     facts = set(_FACT.findall(fast[:MAX_COMPARED_CHARS]))
     if len(facts) < MIN_FACTS:
         return None

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import msgspec
 import numpy as np
 
 SEED = 20_260_115
@@ -80,22 +79,14 @@ PASTE_CHARS = 24_000  # some 6,000 tokens
 MAX_TEXTS = 2_000
 
 
-class Flips(msgspec.Struct, frozen=True):
-    """Counts how often a change of the text changed the decision."""
-
-    change: str
-    num_texts: int
-    num_flipped: int
-
-
-def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) -> list[Flips]:
+def flips(texts: Sequence[str], decide: Callable[[str], str], seed: int = SEED) -> dict[str, int]:
     """Counts for each of `CHANGES` how many texts `decide` decides differently."""
     decided = [decide(text) for text in texts]
-    found = []
+    found = {}
     for name, change in CHANGES.items():
         rng = np.random.default_rng(seed)
         changed = (decide(change(text, rng)) for text in texts)
-        found.append(Flips(name, len(texts), sum(map(str.__ne__, decided, changed))))
+        found[name] = sum(map(str.__ne__, decided, changed))
     return found
 
 

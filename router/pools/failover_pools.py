@@ -119,10 +119,7 @@ class FailoverPools:
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> Grant:
-        """Reserves all of the first ranked demands that fit, or nothing.
-
-        Raises `PoolsUnavailable` if Redis is away and the configuration says to refuse.
-        """
+        """Reserves the first ranked demands that fit, or nothing; may raise `PoolsUnavailable`."""
         if not self._breaker.is_closed:
             return self._reserve_locally(tenant, reservation_id, ranked_demands)
         sent = self.redis.reserve_first(tenant, reservation_id, ranked_demands)
@@ -248,10 +245,7 @@ class FailoverPools:
             logger.warning("the pools of %s, which is deleted, are left: %s", tenant_id, error)
 
     async def check(self) -> None:
-        """Probes Redis, and returns to it after two good probes; call it after `pause_us`.
-
-        Cancelling is safe: what was not sent yet is sent next time.
-        """
+        """Probes Redis, and returns to it after two good probes. Cancelling is safe."""
         started_us = self.clock_us()
         try:
             is_forgotten = await self._probe()
@@ -262,7 +256,10 @@ class FailoverPools:
             elif self._breaker.probed(good=True):
                 await self.redis.ping()  # over the connection that tasks use
                 await self._bring_up_to_date(self._held.values())
-                self._come_back()
+                self._breaker.close()  # nothing may be awaited since the last adoption
+                self._local.forget_rates()
+                self._num_recoveries += 1
+                logger.info("Redis answers again: tasks meet the shared pools")
         except PoolsUnavailable as error:
             if not self._breaker.is_closed:
                 self._breaker.probed(good=False)
@@ -378,13 +375,6 @@ class FailoverPools:
                 await _all(charge(entries) for entries in _side_by_side(young))
             finally:
                 self._unsettled.extendleft(entry for entry in reversed(young) if id(entry) in left)
-
-    def _come_back(self) -> None:
-        """Sends calls to Redis again; nothing may be awaited since the last check."""
-        self._breaker.close()
-        self._local.forget_rates()
-        self._num_recoveries += 1
-        logger.info("Redis answers again: tasks meet the shared pools")
 
     async def _noted(
         self, call: PoolCall, sent: Coroutine[Any, Any, Answer], started_us: int

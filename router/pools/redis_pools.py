@@ -52,20 +52,14 @@ class RedisPools:
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> Grant:
-        """Reserves all of the first ranked demands that fit, or nothing.
-
-        The same reservation id with the same demands gets the same reservation again.
-        """
+        """Reserves the first ranked demands that fit, or nothing; repeating it changes nothing."""
         call = reserve_call(tenant, reservation_id, ranked_demands, self._lease_ms)
         self._reaper.note(tenant.id)
         reply = await self._call(call)
         return grant_of(reply, tenant, reservation_id, ranked_demands)
 
     async def adopt(self, tenant: Tenant, reservation: Reservation) -> Grant:
-        """Reserves what a reservation granted elsewhere holds, whether it fits or not.
-
-        Adopting one that is held already changes nothing.
-        """
+        """Reserves what was granted elsewhere, fitting or not; repeating it changes nothing."""
         self._reaper.note(tenant.id)
         reply = await self._call(adopt_call(tenant, reservation, self._lease_ms))
         return grant_of(reply, tenant, reservation.id, [reservation.demands])

@@ -42,15 +42,15 @@ class Flags(msgspec.Struct, frozen=True):
 
     @property
     def recall(self) -> float:
-        return _share(self.hits, self.hits + self.misses)
+        return share(self.hits, self.hits + self.misses)
 
     @property
     def precision(self) -> float:
-        return _share(self.hits, self.hits + self.false_alarms)
+        return share(self.hits, self.hits + self.false_alarms)
 
     @property
     def false_alarm_rate(self) -> float:
-        return _share(self.false_alarms, self.false_alarms + self.right_rejections)
+        return share(self.false_alarms, self.false_alarms + self.right_rejections)
 
 
 def auc(positive: Sequence[bool], scores: Sequence[float]) -> float:
@@ -137,5 +137,6 @@ def _ranks(values: Floats) -> Floats:
     return ranks
 
 
-def _share(part: int, whole: int) -> float:
+def share(part: int, whole: int) -> float:
+    """Returns a part's share of the whole; NaN of nothing."""
     return part / whole if whole else float("nan")

@@ -48,10 +48,7 @@ class RecordError(ValueError):
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:
-    """Reads all records of JSONL files, plain or gzipped, and of folders of such files.
-
-    Raises `RecordError` for a line that is not JSON or lacks its text.
-    """
+    """Reads JSONL files, plain or gzipped, and folders of them; else raises `RecordError`."""
     decoder = msgspec.json.Decoder(Record)
     files = (sorted(path.glob("*.jsonl*")) if path.is_dir() else [path] for path in paths)
     records = []

@@ -140,12 +140,13 @@ def record_of(
     """
     hints, request = task.hints, task.request
     reading = task.reading
+    conversation = f"{task.tenant.id}\0{task.conversation}".encode(errors="replace")
     record = DecisionRecord(
         id=task.id,
         at=round(task.arrived_unix_s, 3),
         tenant=task.tenant.id,
         tier=task.tenant.tier,
-        conversation=_hashed(task.tenant.id, task.conversation),
+        conversation=hashlib.blake2b(conversation, digest_size=8).hexdigest(),
         model=hints.model[:MAX_NAME_CHARS],
         asked_route=hints.route.value if hints.route else None,
         asked_strategy=hints.strategy,
@@ -213,11 +214,6 @@ def _usage(name: str, used: Usage, backends: Mapping[str, BackendInfo]) -> Usage
     info = backends[name]
     tokens = used.num_input_tokens, used.num_cached_tokens, used.num_output_tokens
     return UsageRecord(name, info.model, info.group, *tokens, used.exact)
-
-
-def _hashed(tenant_id: str, conversation: str) -> str:
-    key = f"{tenant_id}\0{conversation}".encode(errors="replace")
-    return hashlib.blake2b(key, digest_size=8).hexdigest()
 
 
 def _short(text: str | None) -> str | None:

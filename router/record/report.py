@@ -21,6 +21,7 @@ from router.record.evaluation import (
     curve,
     flags,
     rank_correlation,
+    share,
 )
 from router.record.labelled import Record, is_deep, is_security, outcomes
 
@@ -123,8 +124,8 @@ def stability_report(records: Sequence[Record], desk: Desk) -> list[str]:
         "",
         f"Stability: lanes that change, of {len(texts)} texts",
         *[
-            f"  {one.change:<30}  {_part(one.num_flipped, one.num_texts):6.1%}"
-            for one in flips(texts, lane)
+            f"  {change:<30}  {share(num_flipped, len(texts)):6.1%}"
+            for change, num_flipped in flips(texts, lane).items()
         ],
         f"  {len(TRIVIAL_PROMPTS)} trivial asks before {PASTE_CHARS:,} characters of paste: "
         f"{lanes['interactive']} interactive, {lanes['parallel']} both, {lanes['deep']} deep",
@@ -147,7 +148,7 @@ def _lane_lines(judged: Sequence[Judged]) -> list[str]:
     error = calibration_error([deep for _, deep in known], [_p_deep(j) for j, _ in known])
     return [
         f"Lanes, {len(known)} records with a lane",
-        f"  accuracy of what was decided    {_part(num_right, len(known) - num_parallel):6.3f}",
+        f"  accuracy of what was decided    {share(num_right, len(known) - num_parallel):6.3f}",
         f"  AUC pooled                      {_auc(known):6.3f}   "
         f"length {_auc(known, _length):.3f}, random 0.500",
         f"  AUC on sources never trained on {_number(_auc(unseen))}",
@@ -155,10 +156,10 @@ def _lane_lines(judged: Sequence[Judged]) -> list[str]:
         f"length {length_within:.3f}, random 0.500",
         f"  AUC on hand-written requests    {_number(_auc(hand_written))}",
         f"  calibration error               {error:6.3f}",
-        f"  deep sent to interactive        {_part(went['interactive', True], num_deep):6.1%}",
-        f"  sent to both                    {_part(num_parallel, len(known)):6.1%}",
+        f"  deep sent to interactive        {share(went['interactive', True], num_deep):6.1%}",
+        f"  sent to both                    {share(num_parallel, len(known)):6.1%}",
         f"  interactive sent to deep        "
-        f"{_part(went['deep', False], len(known) - num_deep):6.1%}",
+        f"{share(went['deep', False], len(known) - num_deep):6.1%}",
     ]
 
 
@@ -176,9 +177,9 @@ def _security_lines(judged: Sequence[Judged]) -> list[str]:
         f"  recall                          {found.recall:6.3f}",
         f"  precision                       {found.precision:6.3f}",
         f"  false alarms                    {found.false_alarm_rate:6.1%}",
-        f"  false alarms on decoys          {_part(sum(decoys), len(decoys)):6.1%}   "
+        f"  false alarms on decoys          {share(sum(decoys), len(decoys)):6.1%}   "
         f"of {len(decoys)}",
-        f"  sent to interactive             {_part(num_interactive, len(sensitive)):6.1%}",
+        f"  sent to interactive             {share(num_interactive, len(sensitive)):6.1%}",
     ]
 
 
@@ -256,7 +257,3 @@ def _confusion_lines(judged: Sequence[Judged]) -> list[str]:
 
 def _number(value: float) -> str:
     return f"{value:6.3f}" if value == value else "     -"
-
-
-def _part(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")

@@ -7,10 +7,7 @@ AGAIN_S = 0.1
 
 
 async def cancelled(*loops: "asyncio.Task[Any]") -> None:
-    """Cancels endless tasks until all of them have ended.
-
-    It repeats itself because redis-py 8.1 can lose a cancellation that arrives with a reply.
-    """
+    """Cancels endless tasks until they end, since redis-py 8.1 can lose one cancellation."""
     left = {loop for loop in loops if not loop.done()}
     while left:
         for loop in left:

@@ -19,10 +19,7 @@ from router.redis.url import RedisTarget, parse_redis_url
 
 
 def redis_client(url: str, *, timeout_s: float) -> Redis:
-    """Makes a client that connects at its first call and does not retry.
-
-    All keys of a call to a Cluster must share a slot.
-    """
+    """Makes an unconnected client without retries; a call's keys must share a slot of a Cluster."""
     target = parse_redis_url(url)
     common = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
     common |= _tls_options(target)

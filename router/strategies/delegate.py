@@ -132,10 +132,7 @@ class Delegate(Machine):
     # -- the client ------------------------------------------------------------------------
 
     def redirect(self, number: int, items: tuple[ContextItem, ...] | None) -> list[Action]:
-        """Steer one sub-task, or cancel it (None); harmless where it does not run.
-
-        What a steered one said stays, and it goes on from there.
-        """
+        """Steers one sub-task or cancels it (None), if it runs; what it said stays."""
         running = (d for d in self.delegations if d.number == number and d.state == "running")
         delegation = None if self._ended else next(running, None)
         if delegation is None:

@@ -55,10 +55,7 @@ class Machine:
         return []
 
     def may_start(self, backend_index: int) -> bool:
-        """Returns whether a branch may still start there under the task's own reservation.
-
-        Dispatch calls it between events; once False it stays False.
-        """
+        """Returns whether a branch may still start on the task's reservation; False is for good."""
         return False
 
     def _is_over(self, branch: int) -> bool:

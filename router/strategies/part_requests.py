@@ -32,10 +32,7 @@ class WholeAnswer(TaskPart, frozen=True):
 def branch_request(
     request: GenerateRequest, branch: int, part: TaskPart, info: BackendInfo, *, alone: bool
 ) -> GenerateRequest:
-    """The request of one branch, within what its backend can give.
-
-    `alone`: there is no other branch, so that the request keeps its id.
-    """
+    """Makes a branch's request within its backend's limits; `alone` it keeps the task's id."""
     if not alone:
         request = msgspec.structs.replace(request, id=f"{request.id}-{branch}")
     request = part.request(request)

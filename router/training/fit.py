@@ -110,10 +110,7 @@ def _example(record: Record) -> Example:
 
 
 def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> LinearModel:
-    """Fits a model to records and calibrates its probabilities on others (`calibration`).
-
-    The same records and seed give the same bits.
-    """
+    """Fits a model and calibrates it on other records; the same arguments give the same bits."""
     plain = [*records, *written_prompts(seed)]
     examples = [_example(record) for record in (*plain, *with_pastes(plain, seed))]
     columns = _columns(examples[: len(plain)])

@@ -50,10 +50,7 @@ def longest_wait_us(
     group: BackendGroup,
     now_us: int,
 ) -> int:
-    """Returns how long this task may wait from now; 0: not at all.
-
-    The client's deadline and `metadata.max_wait_ms` count from its arrival and only shorten it.
-    """
+    """Returns how long a task may wait from now (0: not at all); its own bounds only shorten it."""
     if not task.generate:
         return 0  # a warm-up is of no use later
     tenant = task.tenant

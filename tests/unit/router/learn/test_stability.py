@@ -52,7 +52,7 @@ def test_spaces() -> None:
 
 def test_flips_are_counted() -> None:
     texts = ["plain ask here", "another ask here"]
-    found = {one.change: one.num_flipped for one in flips(texts, lambda text: str("  " in text))}
+    found = flips(texts, lambda text: str("  " in text))
     assert found.keys() == CHANGES.keys()
     assert found["double spaces"] == 2
     assert found["a typo"] == 0
@@ -61,8 +61,8 @@ def test_flips_are_counted() -> None:
 def test_hardly_any_decision_flips() -> None:
     """The bound is loose: one in fifty; `lanewise eval` measures it on real texts."""
     texts = [prompt.text for prompt in written_prompts(SEED)][::2]
-    for one in flips(texts, lane):
-        assert one.num_flipped <= len(texts) / 50, (one, SEED)
+    for change, num_flipped in flips(texts, lane).items():
+        assert num_flipped <= len(texts) / 50, (change, num_flipped, SEED)
 
 
 def test_a_paste_does_not_send_a_trivial_ask_deep() -> None:
