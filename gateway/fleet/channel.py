@@ -9,20 +9,16 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 
-from gateway.fleet.wire import (
-    LENGTH_BYTES,
-    MAX_FRAME_BYTES,
-    Begin,
-    Farewell,
-    Frame,
-    Query,
-    Reply,
-    Serving,
-    decoded,
-    encoded,
-)
+import msgspec
+
+from gateway.fleet.wire import Begin, Farewell, Frame, Query, Reply, Serving
 
 logger = logging.getLogger("lanewise")
+
+LENGTH_BYTES = 4
+MAX_FRAME_BYTES = 64 << 20
+
+_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 Answers = Mapping[str, Callable[[], Awaitable[bytes]]]  # by the query's word
 
@@ -50,7 +46,8 @@ class Channel:
     def send(self, frame: Frame) -> None:
         """Sends a frame, or drops it if the channel is closed."""
         if not self._writer.is_closing():
-            self._writer.write(encoded(frame))
+            body = msgspec.msgpack.encode(frame)
+            self._writer.write(len(body).to_bytes(LENGTH_BYTES, "big") + body)
 
     async def leave(self, metrics: bytes) -> None:
         """Sends the farewell; returns once it is on its way or the other end is gone."""
@@ -126,7 +123,7 @@ async def receive(reader: asyncio.StreamReader) -> Frame:
     try:
         size = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
         assert size <= MAX_FRAME_BYTES, f"a frame of {size} bytes: not one of ours"
-        return decoded(await reader.readexactly(size))
+        return _decoder.decode(await reader.readexactly(size))
     except asyncio.IncompleteReadError:
         raise ChannelClosed("the other process is gone") from None
 

@@ -6,9 +6,6 @@ ends normally. Either side may send a `Query`, which the other answers with a `R
 
 import msgspec
 
-LENGTH_BYTES = 4
-MAX_FRAME_BYTES = 64 << 20
-
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
     """Gives a new process its configuration and its role."""
@@ -44,18 +41,3 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
 
 
 Frame = Begin | Serving | Farewell | Query | Reply
-
-_decoder = msgspec.msgpack.Decoder(Frame)
-_encoder = msgspec.msgpack.Encoder()
-
-
-def encoded(frame: Frame) -> bytes:
-    """Encodes a frame, with its length in front."""
-    body = _encoder.encode(frame)
-    return len(body).to_bytes(LENGTH_BYTES, "big") + body
-
-
-def decoded(body: bytes) -> Frame:
-    """Decodes a frame, without its length."""
-    frame: Frame = _decoder.decode(body)
-    return frame
