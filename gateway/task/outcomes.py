@@ -8,8 +8,8 @@ from msgspec import Meta
 from backends.contract import BackendGroup, ContextItem, Message, TextPart
 from gateway.core.gateway import Gateway
 from gateway.task.stages import RunningTask
-from gateway.wire.errors import ProtocolError, from_validation
-from gateway.wire.events import not_json
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import decode
 from router.classify.task import Tenant
 from router.decide.decision import Reason
 from router.learn.pending_outcomes import PendingOutcome, agreement
@@ -25,9 +25,6 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     rating: Annotated[float, Meta(ge=0, le=1)] | None = None
     # Whether the fast engine's part alone would have done; where both engines answered.
     fast_success: bool | None = None
-
-
-_DECODER = msgspec.json.Decoder(Feedback)
 
 
 def note_end(
@@ -67,7 +64,9 @@ async def take_feedback(gw: Gateway, tenant: Tenant, response_id: str, body: byt
         ProtocolError: The body is not valid, the response is unknown or had other feedback, or
             the store does not answer.
     """
-    feedback = _decode(body)
+    if len(body) > MAX_BODY_BYTES:
+        raise ProtocolError("message_too_large", f"Feedback has at most {MAX_BODY_BYTES} bytes.")
+    feedback = decode(body, Feedback)
     pending = gw.experience.pending_outcomes.get(tenant.id, response_id)
     if pending is None:
         stored = await gw.store.load(tenant.id, response_id)
@@ -89,17 +88,6 @@ async def take_feedback(gw: Gateway, tenant: Tenant, response_id: str, body: byt
         message = "This response has had other feedback. The first word counts."
         raise ProtocolError("conflict", message, param="response_id")
     return feedback
-
-
-def _decode(body: bytes) -> Feedback:
-    if len(body) > MAX_BODY_BYTES:
-        raise ProtocolError("message_too_large", f"Feedback has at most {MAX_BODY_BYTES} bytes.")
-    try:
-        return _DECODER.decode(body)
-    except msgspec.ValidationError as error:
-        raise from_validation(error, Feedback) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise not_json(error) from None
 
 
 def _success(pending: PendingOutcome, feedback: Feedback) -> dict[BackendGroup, float]:
