@@ -51,7 +51,7 @@ _EXPECT = argument(
     _EXPECT,
 )
 def _apply(arguments: argparse.Namespace) -> int:
-    submission = _submission(arguments) | {"comment": arguments.comment}
+    submission = _submission(arguments.file) | {"comment": arguments.comment}
     stored = _ask(arguments, "POST", "policies", body=submission)
     _warn(arguments, stored)
     version = stored["version"]
@@ -122,7 +122,7 @@ def _shadow(arguments: argparse.Namespace) -> int:
     argument("--offline", action="store_true", help="ask no gateway, so tenants are not looked up"),
 )
 def _check(arguments: argparse.Namespace) -> int:
-    submission = _submission(arguments)
+    submission = _submission(arguments.file)
     if arguments.offline:
         answer = _check_here(submission)
     else:
@@ -155,7 +155,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     if arguments.what.isdecimal():
         body["version"] = int(arguments.what)
     else:
-        body |= {"document": _read(arguments.what), "name": arguments.what}
+        body |= _submission(arguments.what)
     answer = _ask(arguments, "POST", "policies", "diff", body=body)
     lines = [
         f"{change['path']}: {_value(change['from'])} -> {_value(change['to'])}"
@@ -255,7 +255,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         "version": arguments.version,
     }
     if arguments.file is not None:
-        body |= {"document": _read(arguments.file), "name": arguments.file}
+        body |= _submission(arguments.file)
     answer = _ask(arguments, "POST", "explain", body=body)
     text = "\n".join(answer["text"])
     return show(arguments, answer, text, OK if answer["refusal"] is None else NO)
@@ -281,8 +281,8 @@ def _read(path: str) -> str:
         raise AdminError(f"{error.filename}: {error.strerror}") from None
 
 
-def _submission(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {"document": _read(arguments.file), "name": arguments.file}
+def _submission(path: str) -> dict[str, Any]:
+    return {"document": _read(path), "name": path}
 
 
 def _problem(name: str, problem: dict[str, Any]) -> str:

@@ -84,7 +84,7 @@ class Gateway:
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     flush_timer: FlushTimer = field(default_factory=FlushTimer)  # flushes buffered text
     # Outboxes with a pending write, and how to close each connection.
-    outboxes: dict[Outbox, Callable[[], None]] = field(default_factory=dict)
+    outboxes: dict[Outbox, Callable[[], object]] = field(default_factory=dict)
     socket_ages: SocketAges = field(default_factory=SocketAges)
     adaptation: Adaptation | None = None  # if any group's capacity adapts
     recorder: Recorder | None = None  # the decision log

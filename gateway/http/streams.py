@@ -197,11 +197,7 @@ class EventStream(HttpAnswer):
         self._pump.add_done_callback(lambda _: self._outbox.close())
         writer = asyncio.ensure_future(self._outbox.run(write, self._write_now))
         leaving = asyncio.ensure_future(_gone(receive))
-
-        def cut() -> None:
-            leaving.cancel()  # a reader that stalls counts as gone
-
-        self._gw.outboxes[self._outbox] = cut
+        self._gw.outboxes[self._outbox] = leaving.cancel  # a reader that stalls counts as gone
         try:
             await asyncio.wait((writer, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:

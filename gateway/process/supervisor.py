@@ -111,7 +111,8 @@ class Supervisor:
         for event in EVENT_SIGNALS:
             loop.add_signal_handler(event, self._on_signal, event)
         config = await self._start_engines()
-        answers = self._answers()
+        of_all = {word: partial(self._of_all, what) for what, word in OF_ALL.items()}
+        answers: Answers = {METRICS: self._metrics, **of_all}
         for number in range(1, config.server.workers + 1):
             own_config = msgspec.json.encode(worker_config(config, number))
             begin = Begin(own_config, number, self._port.to_hand_on, "")
@@ -188,10 +189,6 @@ class Supervisor:
 
     # -- metrics -----------------------------------------------------------------------------
 
-    def _answers(self) -> Answers:
-        of_all = {word: partial(self._of_all, what) for what, word in OF_ALL.items()}
-        return {METRICS: self._metrics, **of_all}
-
     async def _of_all(self, what: str) -> bytes:
         answers = await asyncio.gather(
             *(worker.ask(what, GATHER_TIMEOUT_S) for worker in self._workers)
@@ -202,12 +199,10 @@ class Supervisor:
         """Returns all workers' metrics together, as text."""
         await self._gather()
         everything = merged([self._past, *self._snapshots.values()], self._linked)
-        return await asyncio.to_thread(rendered, [*everything, *self._own()])
-
-    def _own(self) -> Snapshot:
         serving = sum(worker.is_serving for worker in self._workers)
         restarts = sum(worker.num_restarts for worker in self._workers)
-        return supervised(serving, len(self._workers), restarts)
+        own = supervised(serving, len(self._workers), restarts)
+        return await asyncio.to_thread(rendered, [*everything, *own])
 
     async def _gather(self) -> None:
         """Collects every worker's metrics; concurrent calls share one collection."""
