@@ -369,8 +369,7 @@ class Backend(Protocol):
     def start(self, request: GenerateRequest, sink: Sink) -> Generation:
         """Starts to generate and returns at once; pushes come from the event loop, never from here.
 
-        Raises:
-            BackendError: It cannot take the request (closed, overloaded, too long).
+        Raises `BackendError` if it cannot take the request (closed, overloaded, too long).
         """
         ...
 

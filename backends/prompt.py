@@ -60,8 +60,7 @@ class TooLongError(ValueError):
 def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
     """Counts an item's tokens and hashes it; linear in its length, so done once per item.
 
-    Raises:
-        TooLongError: It has more than `max_tokens`; the cost of finding out is bounded.
+    Raises `TooLongError` for more than `max_tokens`; the cost of finding out is bounded.
     """
     if isinstance(item, Reasoning):
         return ContextItem(item, 0, 0)
@@ -89,11 +88,10 @@ def prompt_size(
     text_format: TextFormat,
     items: Iterable[ContextItem],
 ) -> tuple[int, Prefix]:
-    """Adds up the tokens of a prompt.
+    """Returns a prompt's tokens, and its prefix.
 
-    Returns:
-        The tokens, and the prefix: the hash and tokens of the prompt so far at the end of the head
-        and of each item that has tokens. The last entry, if any, is the whole prompt's.
+    That is the hash and tokens of the prompt so far at the end of the head and of each item that
+    has tokens. The last entry, if any, is the whole prompt's.
     """
     num_tokens, chained = _head_size(_render_head(instructions, tools, text_format))
     prefix = [(chained, num_tokens)] if num_tokens else []

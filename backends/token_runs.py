@@ -113,12 +113,10 @@ def _are_spaces(piece: str, positions: _Lengths) -> npt.NDArray[np.bool_]:
 def _count_blanks(
     left: _Lengths, before_text: npt.NDArray[np.bool_], taken: npt.NDArray[np.bool_]
 ) -> int:
-    """Counts the tokens of runs of blanks.
+    """Counts the tokens of runs of blanks, whose lengths lack those of a line break's token.
 
-    Args:
-        left: Their lengths, less the blanks that belong to a line break's token.
-        before_text: Whether the last blank is a space before something else.
-        taken: Whether that space belongs to the token after it.
+    `before_text`: the last blank is a space before something else; `taken`: that space belongs to
+    the token after it.
     """
     whole, rest = np.divmod(np.maximum(left - 1, 0), 16)
     rest = np.where(left > 0, rest + 1, 0)  # 1 to 16

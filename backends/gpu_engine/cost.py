@@ -71,34 +71,23 @@ class GpuCost:
         pp: int = 1,
         dp: int = 1,
         expert_parallel: bool = False,
-        precision: str = DEFAULT_PRECISION,
-        kv_precision: str | None = None,
-        engine: str | EngineConstants = DEFAULT_ENGINE,
-        constants: GpuConstants | None = None,
+        precision: str = DEFAULT_PRECISION,  # of the weights, from `spec.PRECISIONS`, in any case
+        kv_precision: str | None = None,  # of the KV cache; None: bf16
+        engine: str | EngineConstants = DEFAULT_ENGINE,  # a file name from `constants/`
+        constants: GpuConstants | None = None,  # instead of the engine's own for this GPU
         speculation: Speculation = NO_SPECULATION,
-        attention_window_tokens: int | None = None,
-        max_num_seqs: int | None = None,
-        max_num_batched_tokens: int | None = None,
-        kv_capacity_tokens: int | None = None,
-        overhead_us: float | None = None,
+        attention_window_tokens: int | None = None,  # sparse: any layer attends to at most
+        max_num_seqs: int | None = None,  # running at most; None: the engine's own limit
+        max_num_batched_tokens: int | None = None,  # computed in one step at most; likewise
+        kv_capacity_tokens: int | None = None,  # instead of what memory leaves
+        overhead_us: float | None = None,  # arrival to first scheduling
     ) -> None:
         """Spreads the model over `tp * pp * dp` GPUs and derives what a step costs.
 
-        Args:
-            precision: Of the weights: a name from `spec.PRECISIONS`, in any case. A card without
-                4-bit units keeps `fp4` weights as `mxfp4` and widens them before use.
-            kv_precision: Of the KV cache; bf16 by default.
-            engine: Whose constants: a file name from `constants/`.
-            constants: Instead of the engine's own for this GPU.
-            attention_window_tokens: Sparse attention: tokens any layer attends to at most.
-            max_num_seqs: Running sequences at most; the engine's own limit by default.
-            max_num_batched_tokens: Tokens computed in one step at most; likewise.
-            kv_capacity_tokens: Instead of what memory leaves.
-            overhead_us: Arrival to first scheduling; by default that of the hosted wafer service,
-                as a hosted GPU service is assumed to have the same front end.
-
-        Raises:
-            ValueError: An unknown name, a count below 1, or weights that do not fit (by how much).
+        A card without 4-bit units keeps `fp4` weights as `mxfp4` and widens them before use. The
+        overhead is that of the hosted wafer service where not given, as a hosted GPU service is
+        assumed to have the same front end. Raises ValueError for an unknown name, a count below 1,
+        or weights that do not fit (by how much).
         """
         _check_counts(tp=tp, pp=pp, dp=dp, attention_window_tokens=attention_window_tokens)
         self.gpu = find_gpu(gpu) if isinstance(gpu, str) else gpu

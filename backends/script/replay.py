@@ -63,8 +63,7 @@ def echo_script(request: GenerateRequest) -> ScriptedAnswer:
 def replay_script(recording: bytes) -> Script:
     """Makes a script that replays a recording.
 
-    Raises:
-        ValueError: A line is not a recorded answer or is empty, or there are no lines.
+    Raises ValueError for a line that is no recorded answer, or no lines.
     """
     by_prompt: dict[str | None, list[RecordedAnswer]] = {}
     for recorded in _decode(recording):

@@ -54,13 +54,10 @@ class Values:
     def __init__(
         self, prompt: str, answer: str | None = None, turn: int = 0, options: Collection[str] = ()
     ) -> None:
-        """Scans a prompt.
+        """Scans a prompt; `answer` is the plain text, for properties that hold an answer.
 
-        Args:
-            prompt: The message.
-            answer: The plain text answer, for properties that hold an answer.
-            turn: The index among several calls made of one prompt: each takes its own name.
-            options: Words in lower case that a call chooses among; they name nothing else.
+        `turn` is the index among several calls made of one prompt: each takes its own name.
+        `options` are words in lower case that a call chooses among; they name nothing else.
         """
         self.prompt = prompt
         self._answer = answer

@@ -68,8 +68,7 @@ class SimulatedBackend:
     ) -> None:
         """Must run inside the event loop; `clock_us` is the driver's.
 
-        Raises:
-            ValueError: The script is a replay, and its recording cannot be read.
+        Raises ValueError if the script is a replay whose recording cannot be read.
         """
         block_tokens = cost.limits.kv_block_tokens
         capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens

@@ -40,9 +40,8 @@ class GpuOptions(SimulatedOptions, frozen=True, kw_only=True, forbid_unknown_fie
 def cost_of(options: GpuOptions) -> GpuCost:
     """Makes the cost model that the options describe.
 
-    Raises:
-        ValueError: A name is unknown, the model does not fit, or no context reaches the attention
-            window.
+    Raises ValueError for an unknown name, a model that does not fit, or an attention window that
+    no context reaches.
     """
     machine = machine_options(options)
     return GpuCost(model=machine.pop("shape"), **machine)

@@ -40,8 +40,7 @@ def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
 def predict_file(path: Path) -> str:
     """Returns a file's rows with their predictions as CSV text.
 
-    Raises:
-        ValueError: The file holds no rows, or lacks columns that every row needs.
+    Raises ValueError if the file holds no rows, or lacks columns that every row needs.
     """
     rows = read_rows(path)
     if not rows:

@@ -27,9 +27,8 @@ class WaferOptions(SimulatedOptions, frozen=True, kw_only=True, forbid_unknown_f
 def cost_of(options: WaferOptions) -> WaferCost:
     """Makes the cost model that the options describe.
 
-    Raises:
-        ValueError: A name is unknown, the model does not fit, or no context reaches the attention
-            window.
+    Raises ValueError for an unknown name, a model that does not fit, or an attention window that
+    no context reaches.
     """
     machine = machine_options(options)
     return WaferCost(machine.pop("shape"), kv_tokens=options.window_tokens, **machine)

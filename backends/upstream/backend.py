@@ -249,8 +249,7 @@ class UpstreamGeneration:
     def _receive(self, events: list[Any]) -> bool:
         """Passes on the deltas of events; returns True once no more events are wanted.
 
-        Raises:
-            Failure: An event reports it or is invalid; the deltas before it were passed on.
+        Raises `Failure` that an event reports or is; the deltas before it were passed on.
         """
         if self._usage is not None:
             return True

@@ -83,8 +83,7 @@ class Reader:
     def _take_in(self, events: Sequence[Any]) -> bool:
         """Reads events; returns True once no later event matters.
 
-        Raises:
-            Failure, TooMuchError: An event reports or causes it; the events before it count.
+        Raises the `Failure` or `TooMuchError` of an event; the events before it count.
         """
         raise NotImplementedError
 

@@ -75,8 +75,7 @@ class SocketTransport:
     async def warm_up(self, turn: Turn, receive: Receive) -> None:
         """Has the server prepare for the request that follows.
 
-        Raises:
-            Failure: As `exchange`; or there is no stream to spare.
+        Raises `Failure` as `exchange`, or if there is no stream to spare.
         """
         best = self._free_stream(turn)
         is_needed = best is None or (best.chain is not None and not turn.follows(best.chain))

@@ -114,10 +114,8 @@ class KvCache:
     ) -> KeptPrefix | None:
         """Turns a sequence's own blocks, as far as entries cover them, into kept prefixes.
 
-        Args:
-            kept: The prefix that the sequence pins; the pin moves to the returned prefix.
-            entries: Its prefix entries, shortest first; those within `kept` are skipped.
-            num_tokens: Tokens of the sequence whose KV exists; entries are cut to it.
+        The sequence's pin moves from `kept` to the returned prefix. Its entries come shortest
+        first; those within `kept` are skipped. They are cut to `num_tokens`, whose KV exists.
         """
         shared = self._full_blocks(kept)
         for prefix_hash, entry_tokens in entries:

@@ -71,13 +71,9 @@ def fit_positive(
     """Finds positive constants, in the order of `start`, that minimise log errors.
 
     Levenberg-Marquardt on the constants' logarithms, with a soft-L1 loss: an error far above
-    `SOFT_SCALE` pulls by its size, not by its square.
-
-    Args:
-        log_errors: Constants to log(predicted / published), one per row.
-        start: First guess, all above zero.
-        difference: Step of the finite differences, in log space; wider for errors that jump, as a
-            scheduler's do.
+    `SOFT_SCALE` pulls by its size, not by its square. `log_errors` maps constants to
+    log(predicted / published), one per row; `start` is above zero. `difference` is the step of the
+    finite differences, in log space: wider for errors that jump, as a scheduler's do.
     """
     x = np.log(np.asarray(start, dtype=np.float64))
     damping = 1e-2

@@ -129,9 +129,8 @@ class WaferRows:
     def service_cost(self, row: Row) -> WaferCost:
         """Makes the cost model that predicts a service row.
 
-        Raises:
-            ValueError: An unknown model, or one that the stated wafers do not hold.
-            NotModelledError: An unknown precision, or sequences that exceed the KV cache.
+        Raises ValueError for an unknown model, or one that the stated wafers do not hold, and
+        `NotModelledError` for an unknown precision, or sequences that exceed the KV cache.
         """
         count = whole(row, "count", 1)
         precision, bits = _precision(row)

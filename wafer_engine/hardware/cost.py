@@ -97,15 +97,15 @@ class WaferCost:
         model: str | ModelShape = DEFAULT_MODEL,
         *,
         wafer: str | WaferSpec = WSE3,
-        num_wafers: int | None = None,
-        weight_bits: float = 16.0,
+        num_wafers: int | None = None,  # None: `wafers_needed`
+        weight_bits: float = 16.0,  # 16, 8 or 4
         kv_bits: float = 16.0,
-        kv_tokens: int = 0,
-        speculation: Speculation | None = None,
-        attention_window_tokens: int | None = None,
-        max_num_seqs: int | None = None,
-        max_num_batched_tokens: int = 2048,
-        overhead_us: float | None = None,
+        kv_tokens: int = 0,  # KV cache to hold at least, where `num_wafers` is not given
+        speculation: Speculation | None = None,  # None: the hosted service's assumed draft
+        attention_window_tokens: int | None = None,  # sparse: any layer attends to at most
+        max_num_seqs: int | None = None,  # None: as run at full speed; with more, each is slower
+        max_num_batched_tokens: int = 2048,  # prompt tokens computed in one step at most
+        overhead_us: float | None = None,  # arrival to first scheduling; None: the fitted one
         link_latency_us: float = LINK_LATENCY_US,
         clock_hz: float | None = None,
         constants: WaferConstants | None = None,
@@ -113,22 +113,11 @@ class WaferCost:
     ) -> None:
         """Lays the model out and derives what a step costs.
 
-        Args:
-            num_wafers: `wafers_needed` where not given.
-            weight_bits: 16, 8 or 4. Fewer bits need fewer wafers, so fewer cores share a layer:
-                shorter allreduces, longer products. Arithmetic stays 16 bits wide (assumed).
-            kv_tokens: KV cache that the wafers must hold at least, where their number is not given.
-            speculation: The hosted service's assumed draft where not given.
-            attention_window_tokens: Sparse attention: tokens any layer attends to at most. The
-                whole KV cache is kept. Steps count it in full from the first token.
-            max_num_seqs: As many as the pipeline serves at full speed where not given. More share
-                it: each runs slower.
-            max_num_batched_tokens: Prompt tokens computed in one step at most.
-            overhead_us: Arrival to first scheduling; the fitted service overhead where not given.
-
-        Raises:
-            ValueError: Unknown model or wafer, a number out of range, a window wider than the KV
-                cache, or a model that does not fit on `num_wafers`; says by how much.
+        Fewer weight bits need fewer wafers, so fewer cores share a layer: shorter allreduces,
+        longer products; arithmetic stays 16 bits wide (assumed). With an attention window the whole
+        KV cache is kept, and steps count the window in full from the first token. Raises ValueError
+        for an unknown model or wafer, a number out of range, a window wider than the KV cache, or a
+        model that does not fit on `num_wafers` (by how much).
         """
         self.model = find_model(model) if isinstance(model, str) else model
         self.wafer = find_wafer(wafer) if isinstance(wafer, str) else wafer

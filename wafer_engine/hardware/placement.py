@@ -80,8 +80,8 @@ def parts_of(
     per_layer_kv = model.kv_bytes_per_token(kv_bits) / model.num_layers
     tables = model.head_params + model.embedding_params
     layer_bytes = (model.num_params - tables) * weight_bits / 8 / model.num_layers
-    names = [f"layer {number}" for number in range(1, model.num_layers + 1)]
-    layers = [ModelPart(name, layer_bytes, per_layer_kv) for name in names]
+    numbers = range(1, model.num_layers + 1)
+    layers = [ModelPart(f"layer {number}", layer_bytes, per_layer_kv) for number in numbers]
     table_bytes = model.head_params * weight_bits / 8
     first = [ModelPart("embedding", table_bytes, 0.0)] if model.embedding_params else []
     return [*first, *layers, ModelPart("head", table_bytes, 0.0)]

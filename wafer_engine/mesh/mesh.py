@@ -122,14 +122,10 @@ class Mesh:
     def gemv(self, vector: Array, weights: Array, cut: Axis, products: int = 1) -> Array:
         """Multiplies a vector by a matrix: local products, then one allreduce.
 
-        Args:
-            vector: Parts, shape (side, inputs), cut by rows or columns as `cut` says.
-            weights: From `cut_matrix`, transposed where the vector is cut by columns.
-            products: How many matrices stand side by side in `weights`: each starts its own vector
-                instructions, and one allreduce serves them all.
-
-        Returns:
-            The product's parts, shape (side, outputs), cut in the other direction.
+        The vector's parts, shape (side, inputs), are cut by rows or columns as `cut` says, and the
+        weights come from `cut_matrix`, transposed where the vector is cut by columns. `products`
+        matrices stand side by side in `weights`: each starts its own vector instructions, and one
+        allreduce serves them all. Returns parts, shape (side, outputs), cut in the other direction.
         """
         inputs, outputs = weights.shape[2:]
         self.counts.macs += inputs * outputs
@@ -144,13 +140,9 @@ class Mesh:
         ones along their column. The ring visits every second PE and returns over the others, so
         every neighbour is at most two links away: no step takes longer on a larger mesh.
 
-        Args:
-            left: Tiles, shape (side, side, ..., rows, inner): as many products at once, shifted
-                together, as the axes between say (the heads of an attention).
-            right: Tiles, shape (side, side, ..., inner, columns).
-
-        Returns:
-            Tiles of the product, shape (side, side, ..., rows, columns).
+        Tiles of shape (side, side, ..., rows, inner) by (side, side, ..., inner, columns) give
+        (side, side, ..., rows, columns): as many products at once, shifted together, as the axes
+        between say (the heads of an attention).
         """
         side = self.side
         *batch, rows, _ = left.shape[2:]

@@ -20,9 +20,8 @@ class FileTokenizer:
     def __init__(self, path: Path) -> None:
         """Reads the file.
 
-        Raises:
-            FileNotFoundError: There is none.
-            ValueError: The `tokenizers` package is not installed, or cannot read the file.
+        Raises FileNotFoundError if there is none, and ValueError if the `tokenizers` package is not
+        installed, or cannot read it.
         """
         if not path.is_file():
             raise FileNotFoundError(f"no tokenizer at {path}")

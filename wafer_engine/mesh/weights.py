@@ -69,10 +69,8 @@ class TransformerWeights(msgspec.Struct, frozen=True):
 def load_model(folder: Path) -> TransformerWeights:
     """Reads a Llama-style model from `config.json` and its safetensors files.
 
-    Raises:
-        ValueError: It is too large to simulate (says by how much), of another architecture, or a
-            tensor is missing.
-        FileNotFoundError: There is no such folder, configuration or weights file.
+    Raises ValueError if it is too large to simulate (by how much), of another architecture or lacks
+    a tensor, and FileNotFoundError for no such folder, configuration or weights file.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     shape = _shape_of(config)
@@ -153,8 +151,7 @@ _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 def read_safetensors(path: Path) -> dict[str, Array]:
     """Reads every tensor of a safetensors file, widened to doubles.
 
-    Raises:
-        ValueError: The file is not in that format, or holds a type other than F64, F32, F16, BF16.
+    Raises ValueError for another format, or a type other than F64, F32, F16 and BF16.
     """
     raw = path.read_bytes()
     if len(raw) < 8:

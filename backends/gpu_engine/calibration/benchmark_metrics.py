@@ -53,8 +53,7 @@ def value_alone(
 def value_of_run(metric: str, times: Sequence[RequestTimes]) -> float:
     """Computes a metric of a run: times in milliseconds, speeds and requests per second.
 
-    Raises:
-        NotModelledError: The metric is unknown, or the requests have too few tokens for it.
+    Raises `NotModelledError` if it is unknown, or the requests have too few tokens for it.
     """
     if metric == "request_throughput":
         first_us = min(one.request.arrived_us for one in times)

@@ -85,15 +85,16 @@ class GpuRows:
         prediction = predict_row(row, *group_of(row), formula)
         if prediction.value is None:
             return prediction
-        return msgspec.structs.replace(prediction, constants=self._constants_of(row))
+        name, fit = engine_file(row), self.cost(row).fit
+        # A set that was taken over names its source.
+        constants = f"{name}: {fit.basis}" if fit.basis else name
+        return msgspec.structs.replace(prediction, constants=constants)
 
     def cost(self, row: Row, max_num_seqs: int | None = None) -> GpuCost:
         """Makes the cost model that predicts a row.
 
-        Raises:
-            ValueError: An unknown GPU, model, precision or engine, or weights that do not fit.
-            NotModelledError: No constants were fitted for the row's engine, or its GPUs are several
-                replicas.
+        Raises ValueError for an unknown GPU, model, precision or engine, or weights that do not
+        fit, and `NotModelledError` for an engine without constants, or GPUs of several replicas.
         """
         gpu = find_gpu(row["hardware"])
         model = find_model(row["model"])
@@ -126,11 +127,6 @@ class GpuRows:
             overhead_us=0,
             max_num_seqs=max_num_seqs,
         )
-
-    def _constants_of(self, row: Row) -> str:
-        """Returns a row's constants file, and the source of its set if that was taken over."""
-        name, fit = engine_file(row), self.cost(row).fit
-        return f"{name}: {fit.basis}" if fit.basis else name
 
     def _offline(self, row: Row) -> float:
         """Predicts a steady batch, as large as KV memory allows, with prefills mixed in."""

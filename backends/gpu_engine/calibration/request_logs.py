@@ -49,8 +49,7 @@ LOG_ENGINE = "vllm_0_19"
 def read_log(path: Path) -> list[dict[str, str]]:
     """Reads a log, gzipped or not, in order of queueing (of arrival if that is not logged).
 
-    Raises:
-        ValueError: A needed column is missing, or a time is not a number.
+    Raises ValueError if a needed column is missing, or a time is not a number.
     """
     raw = path.read_bytes()
     text = gzip.decompress(raw) if path.suffix == ".gz" else raw
