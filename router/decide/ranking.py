@@ -67,10 +67,7 @@ def classify_and_rank(
 def rank(
     policy: Policy, task: Task, task_class: TaskClass, stats: Sequence[BackendStats]
 ) -> tuple[RankedRoute, ...] | Refusal:
-    """Returns the routes that the task may take, best first, or the refusal if there are none.
-
-    Deterministic by its arguments. `stats` is one snapshot of all backends.
-    """
+    """Returns the possible routes, best first, or a refusal: a pure function of one snapshot."""
     policy = policy.for_tenant(task.tenant.id)
     wish = _wish(policy, task, task_class, stats)
     if isinstance(wish, Refusal):

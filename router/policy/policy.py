@@ -178,10 +178,7 @@ DEFAULT_POLICY = Policy()
 
 
 def parse_policy(content: bytes, name: str = "policy") -> Policy:
-    """Reads a policy from TOML or JSON; missing fields are as in the default policy.
-
-    A `PolicyError` has every problem's line and column, each prefixed with `name`.
-    """
+    """Reads TOML or JSON over the defaults; `PolicyError` has every problem and its position."""
     try:
         document = read_document(content, name, MAX_POLICY_BYTES)
         policy = document.decode(Policy)

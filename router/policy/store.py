@@ -205,10 +205,7 @@ class PolicyStore:
 
 
 def read_version(version: int, content: bytes) -> Policy:
-    """Parses a stored document and names the policy after its version number.
-
-    `PolicyError` says that it is not valid for this gateway; a newer one may have stored it.
-    """
+    """Parses a stored policy, named by its number; `PolicyError` if it needs a newer gateway."""
     policy = parse_policy(content, f"v{version}")
     return msgspec.structs.replace(policy, version=f"v{version}")
 

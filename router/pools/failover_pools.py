@@ -204,10 +204,7 @@ class FailoverPools:
         return held.reservation
 
     async def renew(self) -> None:
-        """Renews the leases of all running tasks; call it every third of a lease.
-
-        It does nothing while Redis is away, which adopts running tasks when it is back.
-        """
+        """Renews running tasks' leases, unless Redis is away; call it every third of a lease."""
         held = [held.reservation for held in self._held.values() if held.in_redis]
         if not held or not self._breaker.is_closed:
             return

@@ -143,10 +143,7 @@ def extended(reservation: Reservation, tokens: Mapping[BackendGroup, int]) -> Re
 
 
 def shrunk(reservation: Reservation, used_tokens: Mapping[BackendGroup, int]) -> Reservation:
-    """Makes the reservation to `extend` to: without these groups, which are charged.
-
-    It is like `extended`. At least one group must remain; to release all, settle.
-    """
+    """Makes the reservation to `extend` to without these groups, which are charged; one stays."""
     assert reservation.former is None, "the extension before has no answer yet"
     demands = tuple(demand for demand in reservation.demands if demand.group not in used_tokens)
     assert demands, "nothing would be left: settle it"

@@ -107,10 +107,7 @@ class RedisPools:
         return Renewal(sum(held for held, _ in found), sum(anew for _, anew in found))
 
     async def reap(self) -> int:
-        """Releases crashed gateways' leases; returns how many. Call it twice a second.
-
-        Reservations release a few on their way; this is for tenants without requests.
-        """
+        """Releases crashed gateways' leases, and returns how many; call it twice a second."""
         return await _answered(self._reaper.reap())
 
     async def balances(self, tenant: Tenant) -> tuple[Balance, ...]:

@@ -103,10 +103,7 @@ def security_target(record: Record) -> tuple[float, float] | None:
 
 
 def gain_target(record: Record) -> tuple[float, float] | None:
-    """Returns how much more often large models get it right than small ones.
-
-    The rates of panels of models go before the outcomes of a single pair, which are noisy.
-    """
+    """Returns how much more often large models are right; panels' rates go before single pairs."""
     for small, large in (("small_rate", "large_rate"), ("small_ok", "large_ok")):
         of_small, of_large = record.number(small), record.number(large)
         if of_small is not None and of_large is not None:

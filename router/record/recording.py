@@ -134,10 +134,7 @@ def record_of(
     with_text: bool = False,
     with_shape: bool = True,
 ) -> DecisionRecord:
-    """Makes the record of a task; `decision` is None if no route was possible.
-
-    The shape is more than half of a record's cost, and only a log needs it.
-    """
+    """Makes a task's record; without a route `decision` is None. Only a log needs the shape."""
     hints, request = task.hints, task.request
     reading = task.reading
     conversation = f"{task.tenant.id}\0{task.conversation}".encode(errors="replace")

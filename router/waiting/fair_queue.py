@@ -110,10 +110,7 @@ class FairQueue:
     # -- in and out ----------------------------------------------------------------------------
 
     def join(self, waiter: Waiter, block: Block | None = None) -> None:
-        """Adds a task to its tenant's line, which must have room.
-
-        `block` is the result of its first try, which counts if it is the first of its line.
-        """
+        """Adds a task to its tenant's line, which must have room; `block` is of its first try."""
         if not self._tenant_of:
             self._served_us = None  # nobody was there to be served since
         line = self._lines.setdefault(waiter.tenant_id, _Line())
