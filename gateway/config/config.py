@@ -177,7 +177,7 @@ def admin_keys(config: Config) -> tuple[AdminKeyConfig, ...]:
 
 
 def peppers(config: Config, from_file: str | None = None) -> Peppers:
-    """Returns the peppers of keys made at run time, or raises `ConfigError`; none may be there.
+    """Returns the peppers of keys made at run time, or raises `ConfigError`; there may be none.
 
     The development pepper is for an embedded Redis, which forgets its keys when it ends, and for
     setups with the development key, which are on loopback only.

@@ -51,12 +51,6 @@ class Metric(msgspec.Struct, frozen=True):
         """Its name as prometheus_client has it."""
         return self.name.removesuffix("_total") if self.kind == "counter" else self.name
 
-    @property
-    def sample_names(self) -> tuple[str, ...]:
-        """What PromQL may ask for."""
-        suffixes = ("_bucket", "_sum", "_count") if self.kind == "histogram" else ("",)
-        return tuple(self.name + suffix for suffix in suffixes)
-
 
 class Panel:
     """A panel of the dashboard, and the metrics that it draws."""

@@ -85,14 +85,14 @@ def _line(info: BackendInfo, usage: Usage, weights: Weights) -> LedgerLine:
     )
 
 
+_SUMMED = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "cost_units")
 # An export's columns, in order; a task has a row per backend.
 COLUMNS: dict[str, type] = {
     **dict.fromkeys(("task_id", "tenant_id", "key_id", "tier", "route", "outcome"), str),
     "ended_at": str,
     "duration_ms": int,
     **dict.fromkeys(("backend", "group", "model"), str),
-    **dict.fromkeys(("input_tokens", "cached_tokens", "output_tokens"), int),
-    "reasoning_tokens": int,
+    **dict.fromkeys(_SUMMED[:-1], int),
     "exact": bool,
     "cost_units": int,
 }
@@ -112,11 +112,8 @@ def spent_of(entry: LedgerEntry) -> Counter[str]:
     """Returns what an entry adds to its tenant's counters of the day."""
     spent = Counter(tasks=1)
     for line in entry.lines:
-        spent["input_tokens"] += line.input_tokens
-        spent["cached_tokens"] += line.cached_tokens
-        spent["output_tokens"] += line.output_tokens
-        spent["reasoning_tokens"] += line.reasoning_tokens
-        spent["cost_units"] += line.cost_units
+        for name in _SUMMED:
+            spent[name] += getattr(line, name)
         spent[f"{line.group}.cost_units"] += line.cost_units
         spent[f"{line.group}.tokens"] += line.input_tokens + line.output_tokens
     return spent

@@ -78,6 +78,7 @@ def parse_create(
     if generate and not parsed_input.items and body.previous_response_id is None:
         raise missing_parameter("input", " Send a string or a non-empty list of items.")
     tools = parse_tools(body.tools) + parsed_input.tools
+    thresholds = [entry.compact_threshold for entry in body.context_management or ()]
     return ParsedCreate(
         id=response_id,
         body=body,
@@ -91,14 +92,9 @@ def parse_create(
         wants_queue_position=_flag(body.metadata or {}, "queue_events") is True,
         compacts=bool(body.context_management),
         answers=not (parsed_input.triggers and generate),
-        compact_threshold_tokens=_threshold(body),
+        # The protocol names one entry; of several, the lowest counts.
+        compact_threshold_tokens=min(filter(None, thresholds), default=None),
     )
-
-
-def _threshold(body: CreateBody) -> int | None:
-    """Returns the lowest threshold of the request; the protocol names one entry."""
-    asked = [entry.compact_threshold for entry in body.context_management or ()]
-    return min((tokens for tokens in asked if tokens is not None), default=None)
 
 
 def _is_longer(text: str | None, max_tokens: int) -> bool:
@@ -200,6 +196,7 @@ def make_task(
         prompt_cache_key=body.prompt_cache_key,
     )
     last_user_message, num_last_message_tokens = _last_user_message(items)
+    first_messages = (f"{entry.digest:x}" for entry in items if is_user(entry))
     return Task(
         id=parsed.id,
         tenant=tenant,
@@ -212,15 +209,10 @@ def make_task(
         last_backend=last_backend,
         arrived_us=arrived_us,
         arrived_unix_s=arrived_unix_s,
-        conversation=_conversation(body.prompt_cache_key, items),
+        # Without a cache key, the first user message identifies it.
+        conversation=body.prompt_cache_key or next(first_messages, ""),
         generate=parsed.generate,
     )
-
-
-def _conversation(prompt_cache_key: str | None, items: tuple[ContextItem, ...]) -> str:
-    """Identifies the conversation, by its cache key or else its first user message."""
-    first = (f"{entry.digest:x}" for entry in items if is_user(entry))
-    return prompt_cache_key or next(first, "")
 
 
 def _has_image(entry: ContextItem) -> bool:
