@@ -1,7 +1,4 @@
-"""Keeps the keys up to date, and ends the sessions of keys that expire or are revoked.
-
-This is an edge.
-"""
+"""Keeps the keys current; ends the sessions of keys that expire or are revoked. This is an edge."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,4 @@
-"""The admin API: everything below `/admin`, with keys of its own, described in `/schema`.
-
-This is an edge.
-"""
+"""The admin API: everything below `/admin`, with keys of its own, in `/schema`. This is an edge."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""The gateway's parts, which all tasks share; the composition root makes them once.
-
-This is an edge.
-"""
+"""A gateway's parts, shared by all tasks; the composition root makes them once. This is an edge."""
 
 import asyncio
 import secrets

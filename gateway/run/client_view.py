@@ -1,7 +1,4 @@
-"""Tracks what the client of a run has seen: whose token came first, and whose last.
-
-This is an edge.
-"""
+"""Tracks what a run's client has seen: whose token came first, and whose last. This is an edge."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,4 @@
-"""The Python SDK without asyncio: the same client, its event loop on a thread of its own.
-
-This is an edge.
-"""
+"""The SDK without asyncio: the same client, its event loop on its own thread. This is an edge."""
 
 import asyncio
 import threading
