@@ -134,9 +134,9 @@ class _Terminal:
             await self._connect()
             await self._do(self._chat.say(line, _now_us()))
         elif command in PINS:
-            self._chat.pin(command)
+            self._chat.pinned = command
         elif command == "auto":
-            self._chat.pin(None)
+            self._chat.pinned = None
         elif command == "new":
             self._chat.restart()
             self._print("(a new conversation)\n")

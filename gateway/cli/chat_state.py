@@ -52,7 +52,7 @@ class ChatState:
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self.pinned: str | None = None
+        self.pinned: str | None = None  # the route of the next turns; None: the router decides
         self._previous: str | None = None
         self._progress: Progress | None = None
         self._steering: str | None = None  # the steer that was sent and not answered yet
@@ -61,10 +61,6 @@ class ChatState:
     def busy(self) -> bool:
         """Says whether a response is under way."""
         return self._progress is not None
-
-    def pin(self, route: str | None) -> None:
-        """Requests a route from the next turn on; None leaves it to the router."""
-        self.pinned = route
 
     def restart(self) -> None:
         """Forgets the conversation: the next turn continues nothing."""

@@ -71,10 +71,10 @@ def test_turns_are_chained_until_a_new_conversation() -> None:
 
 def test_a_pin_is_asked_for_by_metadata() -> None:
     chat = ChatState("auto")
-    chat.pin("deep")
+    chat.pinned = "deep"
     assert chat.say("Why?", 0).frames[0]["metadata"] == {"route": "deep"}
     feed(chat, created(), terminal())
-    chat.pin(None)
+    chat.pinned = None
     assert "metadata" not in chat.say("Why?", 0).frames[0]
 
 
