@@ -9,7 +9,6 @@ from the cost of the last flush: all flushes together take at most a share of th
 def pause(cost: float, *, ratio: float, least: float, most: float) -> float:
     """Returns how long to wait before the next flush: `ratio` times what the last one cost.
 
-    A ratio of 9 gives flushes a tenth of the time. The pause is from `least` to `most`, in one
-    unit.
+    A ratio of 9 gives flushes a tenth of the time. Cost, `least` and `most` are in one unit.
     """
     return min(max(least, cost * ratio), most)

@@ -75,7 +75,9 @@ _TELLING_WORDS = "remember note code word password secret name key"
 def dialogue_answer(message: LastMessage) -> str | None:
     """Answers from the conversation itself if the message is about it, else returns None."""
     if message.results:
-        return _about_results(message.results[-8:])
+        results = message.results[-8:]
+        head = [f"Here is what the {len(results)} calls gave."] if len(results) > 1 else []
+        return "\n\n".join([*head, *map(_about_result, results)])
     text = _WHO_AM_I.sub("what is my name", message.excerpt)
     return (
         _wanted_words(message, text)
@@ -194,11 +196,6 @@ def _stated_texts(message: LastMessage) -> Iterator[str]:
             yield item.summary
     if message.instructions:
         yield message.instructions
-
-
-def _about_results(results: tuple[ToolResult, ...]) -> str:
-    head = [f"Here is what the {len(results)} calls gave."] if len(results) > 1 else []
-    return "\n\n".join([*head, *map(_about_result, results)])
 
 
 def _about_result(result: ToolResult) -> str:

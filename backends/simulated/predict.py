@@ -30,7 +30,9 @@ def predict_rows(rows: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     predicted = []
     for row in rows:
         cells = {name: cell or "" for name, cell in row.items() if name is not None}
-        found = wafer.predict(cells) if _is_wafer(cells) else gpu.predict(cells)
+        hardware = cells.get("hardware", "").upper()
+        is_wafer = hardware.startswith(("WSE", "CS-")) or (not hardware and "core_grid" in cells)
+        found = wafer.predict(cells) if is_wafer else gpu.predict(cells)
         cells["predicted"] = "" if found.value is None else f"{found.value:.6g}"
         cells["not_modelled"], cells["constants"] = found.reason, found.constants
         predicted.append(cells)
@@ -74,8 +76,3 @@ def replay_file(path: Path, cost: CostModel) -> tuple[str, str]:
     speed = f"{summary.output_tokens_per_s:,.0f} tokens/s"
     text = "  ".join([f"  {summary.num_requests} requests", *means, speed])
     return write_rows(replay_log(rows, times)), text
-
-
-def _is_wafer(row: Mapping[str, str]) -> bool:
-    hardware = row.get("hardware", "").upper()
-    return hardware.startswith(("WSE", "CS-")) or (not hardware and "core_grid" in row)

@@ -69,7 +69,7 @@ class WaferRows:
             "e2e_tpr": self._end_to_end,
             **dict.fromkeys(KERNELS, self._kernel),
             "max_decode_len_shift": self._kv_shift,
-            "max_decode_len_concat": self._kv_concat,
+            "max_decode_len_concat": lambda row: self._kv_shift(row) / _sides(row, 1)[0],
             "output_speed_per_user": self._service_speed,
             "ttft_ms": self._service_ttft,
             "tpot_ms": self._service_tpot,
@@ -122,9 +122,6 @@ class WaferRows:
     def _kv_shift(self, row: Row) -> float:
         machine = self._machine(row)
         return kernels.kv_shift_capacity_tokens(find_model(row["model"]), *machine)
-
-    def _kv_concat(self, row: Row) -> float:
-        return self._kv_shift(row) / _sides(row, 1)[0]
 
     def service_cost(self, row: Row) -> WaferCost:
         """Makes the cost model that predicts a service row.
