@@ -77,13 +77,10 @@ class Metrics(Counters):
         ttft_us: int | None = None,
         tpot_us: float | None = None,
     ) -> None:
-        """Counts a task out.
+        """Counts a task out; its `route` is None when it was refused.
 
-        Args:
-            route: Where it ran; None when it was refused.
-            usage_by_model: Model id -> tokens used there, a cancelled backend's included.
-            first_model: The model whose token came first; None when none came.
-            tpot_us: Mean time between that model's tokens; None with fewer than two.
+        `usage_by_model` includes cancelled backends. `first_model` is the model whose token
+        came first, if any did, and `tpot_us` the mean time between its tokens, if it had two.
         """
         counts, histograms = self.counts, self.histograms
         where = route.value if route is not None else "none"

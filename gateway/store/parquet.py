@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 
@@ -33,12 +32,7 @@ class ParquetFile:
     def __enter__(self) -> "ParquetFile":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._writer.close()
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
