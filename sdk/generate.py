@@ -132,9 +132,6 @@ def sentence(kind: Kind) -> str:
     return inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].replace("\n", " ")
 
 
-# -- Python ----------------------------------------------------------------------------------------
-
-
 def python_type(kind: Any, *, in_dict: bool = False) -> str:
     """A type as the Python SDK has it; dicts hold no Structs."""
     kind, may_be_none = without_none(kind)
@@ -231,9 +228,6 @@ def python_text() -> str:
     return "\n".join(lines).replace('    id: str = ""  #', "    id: str  #") + "\n"
 
 
-# -- TypeScript ------------------------------------------------------------------------------------
-
-
 def typescript_type(kind: Any) -> str:
     """A type as the TypeScript SDK has it."""
     kind, may_be_none = without_none(kind)
@@ -275,9 +269,6 @@ def typescript_interface(name: str | None, says: str, fields: list[Field]) -> It
         yield f"  /** {field.says}. */"
         yield f"  {field.name}{'?' * field.may_be_absent}: {typescript_type(kind)};"
     yield "}"
-
-
-# -- the document ----------------------------------------------------------------------------------
 
 
 def document_type(kind: Any) -> str:

@@ -123,8 +123,6 @@ class LinkBackend:
         await asyncio.gather(self._keeper, return_exceptions=True)
         self._lost("was closed: the gateway is shutting down")
 
-    # -- the connection --------------------------------------------------------------------
-
     async def _keep(self) -> None:
         pause_s = self._options.retry_min_s
         while True:

@@ -232,8 +232,6 @@ class _Connection(asyncio.Protocol):
     def usable(self) -> bool:
         return not self._transport.is_closing()
 
-    # -- called by the transport -------------------------------------------------------------
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
@@ -273,8 +271,6 @@ class _Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
 
-    # -- called by the parser ----------------------------------------------------------------
-
     def on_message_begin(self) -> None:
         if self._is_whole:
             self._is_reusable = False
@@ -297,8 +293,6 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._is_whole = self._has_head  # False after an informational response
-
-    # -- an exchange's end, exactly once -------------------------------------------------------
 
     def _hand_on(self) -> None:
         """Passes the body's bytes from this read to the callback."""

@@ -292,8 +292,6 @@ class UpstreamGeneration:
             self._end(finish)
         return finish is not None
 
-    # -- its end, exactly once -------------------------------------------------------------
-
     def _end(self, finish: Finish) -> None:
         if self._usage is None:
             self._over(finish.usage)
@@ -311,8 +309,6 @@ class UpstreamGeneration:
         self._usage = usage
         self._timer.cancel()
         self._backend.over(self, usage)
-
-    # -- its time limits -------------------------------------------------------------------
 
     def _patience_us(self, now_us: int) -> float:
         options = self._backend.options

@@ -67,8 +67,6 @@ class Turn:
         body = request_body(request, self._options)
         return body if request.generate else body | {"generate": False}
 
-    # -- what it answered --------------------------------------------------------------------
-
     def begin(self) -> None:
         self._said: dict[int, tuple[Delta, list[str]]] = {}  # item -> its first delta, its text
         self._response_id: str | None = None  # the server's, once the response is complete

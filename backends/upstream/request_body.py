@@ -56,9 +56,6 @@ def wrapped_tools(request: GenerateRequest, options: UpstreamOptions) -> frozens
     return frozenset(tool.name for tool in request.tools if isinstance(tool, CustomTool))
 
 
-# -- Responses -------------------------------------------------------------------------------
-
-
 def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
     native = options.custom_tools == "native"
     items = (_responses_item(entry.item, options) for entry in request.items)
@@ -149,9 +146,6 @@ def _responses_tool(tool: Tool, native: bool) -> dict[str, Any]:
     return {"type": "function", **_function(tool)}
 
 
-# -- chat completions ------------------------------------------------------------------------
-
-
 def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": options.upstream_model,
@@ -220,9 +214,6 @@ def _chat_part(part: Part) -> dict[str, Any]:
             return {"type": "file", "file": file}
         case _:
             return {"type": "text", "text": parts_text((part,))}
-
-
-# -- both ------------------------------------------------------------------------------------
 
 
 def _arguments(item: Item, text: str) -> str:

@@ -45,8 +45,7 @@ def ask_admin(
 ) -> Any:
     """Requests `/admin/<path>`, quoting the path's parts, and returns the decoded response.
 
-    Raises:
-        AdminError: The gateway refused, or none answers.
+    Raises `AdminError` if the gateway refused, or none answers.
     """
     base = arguments.url or os.environ.get("LANEWISE_URL", DEFAULT_URL)
     admin_key = arguments.admin_key or os.environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY)

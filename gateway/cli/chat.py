@@ -53,8 +53,7 @@ def _chat(arguments: argparse.Namespace) -> int:
 async def _open(url: str, key: str) -> ClientConnection:
     """Connects to the gateway whose HTTP address is `url`.
 
-    Raises:
-        ChatError: It cannot be reached, or refuses the key.
+    Raises `ChatError` if it cannot be reached, or refuses the key.
     """
     base = url.rstrip("/").removesuffix("/v1")
     socket_url = f"ws{base.removeprefix('http')}/v1/responses"

@@ -61,8 +61,7 @@ class Channel:
     async def ask(self, word: str, timeout_s: float) -> bytes:
         """Sends a query and returns the reply.
 
-        Raises:
-            ChannelClosed: There is no reply in time.
+        Raises `ChannelClosed` if there is no reply in time.
         """
         if self._is_over:
             raise ChannelClosed(f"nobody is there to answer {word!r}")
@@ -115,11 +114,7 @@ class Channel:
 
 
 async def receive(reader: asyncio.StreamReader) -> Frame:
-    """Reads the next frame.
-
-    Raises:
-        ChannelClosed: The other end closed.
-    """
+    """Reads the next frame. Raises `ChannelClosed`: the other end closed."""
     try:
         size = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
         assert size <= MAX_FRAME_BYTES, f"a frame of {size} bytes: not one of ours"
@@ -136,8 +131,7 @@ async def opened(end: socket.socket, answers: Answers) -> Channel:
 async def begun(end: socket.socket) -> tuple[Begin, Channel]:
     """Opens the worker's end and reads its first frame.
 
-    Raises:
-        ChannelClosed: The supervisor is gone already.
+    Raises `ChannelClosed` if the supervisor is gone already.
     """
     channel = await opened(end, {})
     begin = await receive(channel._reader)

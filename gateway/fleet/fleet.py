@@ -29,8 +29,7 @@ class Fleet:
     async def gather(self, what: str) -> list[bytes]:
         """Returns the replies to a word of `OF_ALL`, of the workers that answer.
 
-        Raises:
-            ProtocolError: The supervisor does not answer.
+        Raises `ProtocolError` if the supervisor does not answer.
         """
         return msgspec.msgpack.decode(await self._ask(OF_ALL[what]), type=list[bytes])
 

@@ -72,8 +72,7 @@ class BackgroundRuns:
     async def create(self, tenant: Tenant, body: CreateBody) -> ASGIResponse:
         """Begin a run and answer with its object, or with its events.
 
-        Raises:
-            ProtocolError: `store: false`, too many runs, or refused at once.
+        Raises `ProtocolError`: `store: false`, too many runs, or refused at once.
         """
         parsed = parse_create(body, f"resp_{new_id()}", max_tokens=self._gw.max_context_tokens)
         if not parsed.store:
@@ -145,8 +144,7 @@ class BackgroundRuns:
     def follow(self, tenant: Tenant, response_id: str, starting_after: int) -> ASGIResponse:
         """Send the events of a run after that number, then those to come.
 
-        Raises:
-            ProtocolError: This process has no such run.
+        Raises `ProtocolError`: This process has no such run.
         """
         run = self._run_of(tenant, response_id)
         if run is None:

@@ -19,8 +19,7 @@ async def answer_chat(
 ) -> HttpAnswer:
     """`POST /v1/chat/completions`: the older protocol, over the same pipeline.
 
-    Raises:
-        ProtocolError: Before the first chunk; afterwards errors are chunks.
+    Raises `ProtocolError`: Before the first chunk; afterwards errors are chunks.
     """
     gw = services.gw
     chat, parsed = parse_chat(content, f"resp_{new_id()}", gw.max_context_tokens)

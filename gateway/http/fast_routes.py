@@ -31,8 +31,7 @@ async def answer_response(
 ) -> ASGIResponse:
     """`POST /v1/responses`: JSON, SSE, or in the background.
 
-    Raises:
-        ProtocolError: Before anything is answered.
+    Raises `ProtocolError`: Before anything is answered.
     """
     gw = services.gw
     started_us = gw.clock_us()

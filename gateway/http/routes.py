@@ -42,9 +42,6 @@ def _caller(request: AnyRequest) -> tuple[Services, Tenant]:
     return services, services.access.keys.tenant(request.headers, services.gw.wall_s())
 
 
-# -- responses ---------------------------------------------------------------------------------
-
-
 @get("/v1/responses")
 async def responses_without_upgrade() -> ASGIResponse:
     """Codex takes 426, and only that, as "use HTTP instead" at once."""
@@ -166,9 +163,6 @@ def _not_found(response_id: str) -> ProtocolError:
     return ProtocolError("response_not_found", message, param="response_id")
 
 
-# -- chat completions and models ---------------------------------------------------------------
-
-
 @post("/v1/chat/completions", status_code=200)
 async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     """The older protocol, over the same pipeline."""
@@ -206,9 +200,6 @@ async def get_usage(request: AnyRequest) -> ASGIResponse:
     return json_response(await usage_view(services.gw, services.ledger, tenant))
 
 
-# -- operations --------------------------------------------------------------------------------
-
-
 @get("/metrics")
 async def get_metrics(request: AnyRequest) -> ASGIResponse:
     """For Prometheus."""
@@ -244,9 +235,6 @@ HANDLERS: list[Any] = [
     *(post_chat_completion, post_route, get_models, get_model, get_usage),
     *(get_metrics, get_health, get_readiness),
 ]
-
-
-# -- errors ------------------------------------------------------------------------------------
 
 
 def answer_error(error: ProtocolError) -> Response[bytes]:

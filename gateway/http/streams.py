@@ -127,8 +127,7 @@ class Exchange:
     async def whole(self, receive: Receive) -> Ended:
         """Wait for the end; a client that leaves first takes its generation with it.
 
-        Raises:
-            ProtocolError: It was refused, or its engine failed.
+        Raises `ProtocolError` if it was refused, or its engine failed.
         """
         leaving = asyncio.ensure_future(_gone(receive))
         try:
@@ -150,8 +149,7 @@ class Exchange:
     async def until_open(self) -> None:
         """Wait until it is known that there will be events.
 
-        Raises:
-            ProtocolError: It was refused, while the status can still say so.
+        Raises `ProtocolError` if it was refused, while the status can still say so.
         """
         try:
             await self.opened.wait()
@@ -226,8 +224,7 @@ async def create_response(
 ) -> HttpAnswer:
     """`POST /v1/responses` in the foreground; `receive` tells when the client leaves.
 
-    Raises:
-        ProtocolError: Before the first event; afterwards errors are events.
+    Raises `ProtocolError`: Before the first event; afterwards errors are events.
     """
     parsed = parse_create(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
     if body.stream:
@@ -250,8 +247,7 @@ async def create_compaction(
 ) -> ASGIResponse:
     """`POST /v1/responses/compact`; `receive` tells when the client leaves.
 
-    Raises:
-        ProtocolError: It is not valid or not admitted, or its engine failed.
+    Raises `ProtocolError` if it is not valid or not admitted, or its engine failed.
     """
     parsed = parse_create(body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS)
     parsed = msgspec.structs.replace(parsed, generate=True, answers=False)
@@ -264,8 +260,7 @@ async def create_compaction(
 async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task:
     """Make the task that a request would be, for questions about its context.
 
-    Raises:
-        ProtocolError: It is not valid, or continues what is not stored.
+    Raises `ProtocolError` if it is not valid, or continues what is not stored.
     """
     parsed = parse_create(body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS)
     # It is never run: what would refuse it is raised.

@@ -263,8 +263,7 @@ async def _follow_policies(
 async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder]:
     """Opens the decision log's writer, and flushes it when the context ends.
 
-    Raises:
-        ConfigError: Its file cannot be written.
+    Raises `ConfigError` if its file cannot be written.
     """
     recording = config.recording
     try:
@@ -285,8 +284,7 @@ async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder
 def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
     """Makes the configured backends, by name; needs a running event loop.
 
-    Raises:
-        ConfigError: A backend cannot be made as configured.
+    Raises `ConfigError` if a backend cannot be made as configured.
     """
     made: dict[str, Backend] = {}
     for config in configs:
@@ -300,8 +298,7 @@ def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
 def load_policy(path: str | None) -> Policy:
     """Loads the policy of a file; without a path, the default policy.
 
-    Raises:
-        ConfigError: The file cannot be read, or is no valid policy.
+    Raises `ConfigError` if the file cannot be read, or is no valid policy.
     """
     if path is None:
         return DEFAULT_POLICY

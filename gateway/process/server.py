@@ -192,8 +192,7 @@ Metrics: {url}/metrics   Stop: Ctrl-C"""
 def serve(config: Config) -> int:
     """Runs the gateway until stopped; returns the exit status.
 
-    Raises:
-        ConfigError, EmbeddedRedisError: It cannot start; the message says why.
+    Raises `ConfigError` or `EmbeddedRedisError` if it cannot start; the message says why.
     """
     set_up_logging()
     return uvloop.run(_serve(config))
@@ -272,8 +271,7 @@ def listen(server: ServerConfig, *, is_shared: bool = False) -> socket.socket:
 def check(config: Config, extent: Literal["process", "machine"]) -> None:
     """Checks the certificate and its key; warns if limits hold only for this `extent`.
 
-    Raises:
-        ConfigError: The certificate or its key cannot be used.
+    Raises `ConfigError` if the certificate or its key cannot be used.
     """
     if limits_end_with_process(config):
         logger.warning(

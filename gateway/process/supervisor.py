@@ -44,8 +44,7 @@ EVENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def supervise(config: Config) -> int:
     """Runs all processes until stopped; returns the exit status.
 
-    Raises:
-        ConfigError, EmbeddedRedisError: It cannot start; the message says why.
+    Raises `ConfigError` or `EmbeddedRedisError` if it cannot start; the message says why.
     """
     set_up_logging()
     return uvloop.run(_supervise(config))
@@ -104,8 +103,7 @@ class Supervisor:
     async def run(self) -> int:
         """Runs all processes until a signal or a failure.
 
-        Raises:
-            ConfigError: The engines cannot be started.
+        Raises `ConfigError` if the engines cannot be started.
         """
         loop = asyncio.get_running_loop()
         for event in EVENT_SIGNALS:
@@ -158,8 +156,6 @@ class Supervisor:
             await worker.replace(drain_s)
         logger.info("all workers were replaced")
 
-    # -- processes ---------------------------------------------------------------------------
-
     async def _start_engines(self) -> Config:
         """Starts the simulated engines; returns the configuration with links to them."""
         if not simulated(self._config):
@@ -186,8 +182,6 @@ class Supervisor:
             logger.error("%s cannot be kept running", member.name, exc_info=fault)
         self._failure = EXIT_CONFIG if member.exit_status == EXIT_CONFIG else 1
         self._stopping.set()
-
-    # -- metrics -----------------------------------------------------------------------------
 
     async def _of_all(self, what: str) -> bytes:
         answers = await asyncio.gather(

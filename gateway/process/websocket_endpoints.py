@@ -41,8 +41,7 @@ async def serve_responses(services: Services, tenant: Tenant, socket: AsgiSocket
 async def serve_link(services: Services, tenant: Tenant, socket: AsgiSocket) -> None:
     """Serves `/v1/link`: the first backend, for other gateways.
 
-    Raises:
-        ProtocolError: The configuration does not offer it; nothing was sent yet.
+    Raises `ProtocolError` if the configuration does not offer it; nothing was sent yet.
     """
     if not services.config.server.serves_link:
         raise ProtocolError("not_found", "This server does not offer its engine.")
@@ -82,8 +81,7 @@ class WebSocketEndpoints:
     def _let_in(self, scope: Scope) -> Tenant:
         """Authenticates the client of an upgrade.
 
-        Raises:
-            ProtocolError: The key is not valid, or the page's origin is not allowed.
+        Raises `ProtocolError` if the key is not valid, or the page's origin is not allowed.
         """
         services = self._services
         headers = headers_of(scope)

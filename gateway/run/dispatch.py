@@ -120,8 +120,6 @@ class Run:
         self.branches.clear()
         self.shown.release()
 
-    # -- sub-tasks -------------------------------------------------------------------------
-
     def redirect(self, number: int, items: tuple[ContextItem, ...] | None) -> None:
         """Steers one sub-task, or cancels it (None); harmless if it does not run."""
         if isinstance(self._machine, Delegate) and not self._closed:
@@ -143,8 +141,6 @@ class Run:
         """Returns the numbers of the running sub-tasks."""
         running = (d.number for d in self._delegations if d.state == "running")
         return frozenset() if self._closed else frozenset(running)
-
-    # -- what engines push -----------------------------------------------------------------
 
     def on_delta(self, branch: Branch, delta: Delta) -> None:
         times = branch.times

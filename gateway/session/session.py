@@ -124,8 +124,6 @@ class Session:
             stream.waiting.clear()
         self._ready.clear()
 
-    # -- events in ---------------------------------------------------------------------------
-
     def receive(self, event: ClientEvent, num_bytes: int, now_us: int) -> list[Action]:
         """Handles one client event, and returns what to do."""
         if isinstance(event, ResponseCreate):
@@ -230,8 +228,6 @@ class Session:
             return None
         return (active, int(number)) if int(number) in active.job.delegations else None
 
-    # -- steering ----------------------------------------------------------------------------
-
     def _steer(self, event: ResponseSteer, now_us: int) -> list[Action]:
         target = event.previous_response_id
         active = self._active.get(target) if isinstance(target, str) else None
@@ -327,8 +323,6 @@ class Session:
         for steer in active.steers:
             fields = failed_fields(error, steer.response_id, steer.input, steer.id)
             active.writer.send_about("response.steer.failed", fields)
-
-    # -- jobs --------------------------------------------------------------------------------
 
     def ended(self, job: Job, ended: Ended | None) -> list[Action]:
         """Notes that a job is over, or was refused (None), and continues its stream.

@@ -117,8 +117,7 @@ def ask_shadow(gw: Gateway, task: Task) -> ShadowChoice | None:
 def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple[RankedRoute, ...]]:
     """Classifies a task and ranks its routes, best first.
 
-    Raises:
-        ProtocolError: No route is allowed.
+    Raises `ProtocolError` if no route is allowed.
     """
     started_us = gw.clock_us()
     seen = features(task)
@@ -144,8 +143,7 @@ def rank_routes(
 ) -> tuple[RankedRoute, ...]:
     """Ranks the routes of a classified task, best first.
 
-    Raises:
-        ProtocolError: No route is allowed.
+    Raises `ProtocolError` if no route is allowed.
     """
     ranked = rank(policy, task, task_class, stats)
     if isinstance(ranked, Refusal):

@@ -18,8 +18,7 @@ from router.classify.task import Task
 async def load(gw: Gateway, job: Job, queued_us: int) -> LoadedTask:
     """Joins a request with the context it continues, and plans a compaction if needed.
 
-    Raises:
-        ProtocolError: The parent, or an item that it refers to, is not found.
+    Raises `ProtocolError` if the parent, or an item that it refers to, is not found.
     """
     task, parsed = await load_task(gw, job), job.parsed
     plan: Plan | Skipped | None = None
@@ -38,8 +37,7 @@ async def load(gw: Gateway, job: Job, queued_us: int) -> LoadedTask:
 async def load_task(gw: Gateway, job: Job) -> Task:
     """Joins a request with the context it continues.
 
-    Raises:
-        ProtocolError: The parent, or an item that it refers to, is not found.
+    Raises `ProtocolError` if the parent, or an item that it refers to, is not found.
     """
     if gw.state.draining:
         raise draining()
@@ -84,8 +82,7 @@ def _joined(
 ) -> tuple[ContextItem, ...]:
     """Joins the whole context, and opens the compactions in it that are ours.
 
-    Raises:
-        ProtocolError: A compaction cannot be opened.
+    Raises `ProtocolError` if a compaction cannot be opened.
     """
     items = list(parent)
     for entry in own:

@@ -112,8 +112,7 @@ def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
 async def _answer(gw: Gateway, job: Job, running: RunningTask) -> EndedTask:
     """Generates the answer, after a compaction if one is planned.
 
-    Raises:
-        ProtocolError: It does not fit, or no backend would start.
+    Raises `ProtocolError` if it does not fit, or no backend would start.
     """
     summary = running.summary
     try:
@@ -129,11 +128,7 @@ async def _answer(gw: Gateway, job: Job, running: RunningTask) -> EndedTask:
 async def _only_compact(
     gw: Gateway, job: Job, running: RunningTask, summary: SummaryRun
 ) -> EndedTask:
-    """Makes a compaction and no answer.
-
-    Raises:
-        ProtocolError: The compaction failed.
-    """
+    """Makes a compaction and no answer. Raises `ProtocolError`: the compaction failed."""
     try:
         running = await _compact(gw, job, running, summary)
     finally:
@@ -158,8 +153,7 @@ async def _only_compact(
 async def _compact(gw: Gateway, job: Job, running: RunningTask, summary: SummaryRun) -> RunningTask:
     """Compacts the task's context; returns the task as it was if that fails and it fits.
 
-    Raises:
-        ProtocolError: It does not fit.
+    Raises `ProtocolError` if it does not fit.
     """
     summary.start()
     _open(gw, job, running)
@@ -190,8 +184,7 @@ def _open(gw: Gateway, job: Job, running: RunningTask) -> Routing:
 def _dispatch(gw: Gateway, job: Job, running: RunningTask) -> Routing:
     """Starts the backends and opens the response; returns its first `routing`.
 
-    Raises:
-        ProtocolError: No backend would start.
+    Raises `ProtocolError`: no backend would start.
     """
     run = running.run
     if job.stopped is not None and job.writer.is_open:

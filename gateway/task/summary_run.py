@@ -97,8 +97,7 @@ class SummaryRun:
     def check_fits(self, task: Task, backends: tuple[str, ...]) -> None:
         """Checks that the context fits without a compaction.
 
-        Raises:
-            ProtocolError: It does not fit.
+        Raises `ProtocolError` if it does not fit.
         """
         infos = self._gw.infos
         num_tokens = task.request.num_prompt_tokens

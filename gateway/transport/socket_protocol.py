@@ -291,8 +291,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             raise ConnectionResetError("the connection is closing")
         self.transport.write(framed(BINARY if binary else TEXT, messages))
 
-    # -- pings: uvicorn's own have two timers per socket ----------------------------------------
-
     def start_keepalive(self) -> None:
         """Starts the pings, once accepted."""
         self._slot = self._keep_alive.add(self)

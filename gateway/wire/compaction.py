@@ -221,9 +221,6 @@ def num_compactions(items: Iterable[ContextItem]) -> int:
     return max(numbers, default=0)
 
 
-# -- what stays ------------------------------------------------------------------------------------
-
-
 def _is_instruction(entry: ContextItem) -> bool:
     return isinstance(entry.item, Message) and entry.item.role in ("system", "developer")
 
@@ -277,9 +274,6 @@ def _with_calls(items: tuple[ContextItem, ...], start: int) -> int:
     while start and start < len(items) and isinstance(items[start - 1].item, Reasoning):
         start -= 1
     return start
-
-
-# -- the engine's prompt ---------------------------------------------------------------------------
 
 
 def _summary_request(

@@ -127,8 +127,6 @@ class ResponseStream(ResponseWriter):
             tool.name: tool.namespace for tool in parsed.tools if isinstance(tool, FunctionTool)
         }
 
-    # -- driven by the pipeline ------------------------------------------------------------
-
     def open(self, created_at: int, model: str, routing: Routing) -> None:
         """Sends `response.created` and `response.in_progress`."""
         self.is_open = True
@@ -234,8 +232,6 @@ class ResponseStream(ResponseWriter):
         """Returns the finished items, as context for the next turn."""
         return tuple(self._output)
 
-    # -- items -----------------------------------------------------------------------------
-
     def _open_item(self, delta: Delta, phase: str | None) -> OpenItem:
         index = len(self._items)
         item_id = f"{_KINDS[delta.kind].id_prefix}_{self.id.removeprefix('resp_')}{index:04x}"
@@ -279,8 +275,6 @@ class ResponseStream(ResponseWriter):
         self._items.append(msgspec.Raw(done))
         self._output.append(item.context_item(text))
         self._item = None
-
-    # -- the wire --------------------------------------------------------------------------
 
     def _event(self, event_type: str, fields: bytes) -> None:
         number = self.num_events

@@ -126,8 +126,6 @@ class RedisServers:
         servers = {*self._servers.values(), *([self._main] if self._main else [])}
         await asyncio.gather(*(server.close() for server in servers))
 
-    # -- retries -------------------------------------------------------------------------------
-
     async def _ask(
         self, command: bytes, key: str, script: Script | None = None, lost: LinkLost | None = None
     ) -> Any:
@@ -171,8 +169,6 @@ class RedisServers:
             server = None
             await asyncio.sleep(PAUSE_S)
         raise RedisAway(str(reply))
-
-    # -- the slot map --------------------------------------------------------------------------
 
     async def _server_for(self, key: str, deadline_s: float, *, is_lost: bool) -> "_Server":
         """Returns a key's server, after a lost attempt by a new slot map, or raises `LinkLost`."""
@@ -237,8 +233,6 @@ class RedisServers:
         masters = set(slots)
         for address in [a for a, server in self._servers.items() if server not in masters]:
             self._servers.pop(address).disconnect("the Cluster has no such master any more")
-
-    # -- connections ---------------------------------------------------------------------------
 
     async def open_link(self, address: Address | None) -> RedisLink:
         """Opens a connection, without an address to the Sentinels' master, or raises `LinkLost`."""

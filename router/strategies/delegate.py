@@ -78,8 +78,6 @@ class Delegate(Machine):
         self._client_calls = False
         self.delegations: list[Delegation] = []
 
-    # -- the engines -----------------------------------------------------------------------
-
     def start(self, now_us: int) -> list[Action]:
         return [StartBranch(OPENING, FAST, Converse("opening") if self._offered else WholeAnswer())]
 
@@ -129,8 +127,6 @@ class Delegate(Machine):
     def may_start(self, backend_index: int) -> bool:
         return backend_index == FAST and self._closing is None and not self._ended
 
-    # -- the client ------------------------------------------------------------------------
-
     def redirect(self, number: int, items: tuple[ContextItem, ...] | None) -> list[Action]:
         """Steers one sub-task or cancels it (None), if it runs; what it said stays."""
         running = (d for d in self.delegations if d.number == number and d.state == "running")
@@ -144,8 +140,6 @@ class Delegate(Machine):
         delegation.state = "cancelled"
         delegation.note = "The user cancelled this sub-task."
         return [cancel, *self._delegation_over(delegation)]
-
-    # -- rounds ----------------------------------------------------------------------------
 
     def _on_opening(self, delta: Delta) -> list[Action]:
         actions: list[Action] = []
@@ -230,8 +224,6 @@ class Delegate(Machine):
             return self._end(self._finishes[OPENING], replaceable=False)
         self._closing = self._new_branch()
         return [StartBranch(self._closing, FAST, Converse("closing", self._context()))]
-
-    # -- what is said ----------------------------------------------------------------------
 
     def _show(self, delegation: Delegation) -> list[Action]:
         """Forwards a sub-task's deltas that were not shown yet."""

@@ -107,8 +107,6 @@ class FairQueue:
         """Returns whether the whole group is blocked now."""
         return now_us < self._held_us
 
-    # -- in and out ----------------------------------------------------------------------------
-
     def join(self, waiter: Waiter, block: Block | None = None) -> None:
         """Adds a task to its tenant's line, which must have room; `block` is of its first try."""
         if not self._tenant_of:
@@ -138,8 +136,6 @@ class FairQueue:
     def expired(self, now_us: int) -> list[Waiter]:
         """The tasks that have waited as long as they may; the caller must `remove` them."""
         return [w for line in self._lines.values() for w in line.waiters if w.until_us <= now_us]
-
-    # -- whose turn ----------------------------------------------------------------------------
 
     def next(self, now_us: int) -> Waiter | None:
         """The task to try now; None: there is none until `wake_us`."""
@@ -191,8 +187,6 @@ class FairQueue:
             line.blocked_us = min(line.blocked_us, now_us)
             return True
         return was_held
-
-    # -- positions and waits -------------------------------------------------------------------
 
     def positions(self, now_us: int) -> dict[str, QueuePosition]:
         """Returns each task's position and likely wait, by id."""
