@@ -1,6 +1,6 @@
 """Explains where a prompt would go: every rule, and why it fires or not."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -60,7 +60,7 @@ def explain_task(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> E
     policy = policy.for_tenant(task.tenant.id)
     task_class, ranked = classify_and_rank(policy, task, stats)
     situation = Situation(task, task_class, stats)
-    routes = () if isinstance(ranked, Refusal) else ranked
+    routes = () if isinstance(ranked, Refusal) else tuple(_with_all_options(policy, ranked))
     # An alias is the policy's, but no rule.
     asked = not routes or routes[0].rule is not None or routes[0].reason not in _WITHOUT_RULES
     explanation = Explanation(
@@ -77,3 +77,11 @@ def explain_task(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> E
         refusal=ranked if isinstance(ranked, Refusal) else None,
     )
     return msgspec.structs.replace(explanation, text=tuple(explanation.lines()))
+
+
+def _with_all_options(policy: Policy, ranked: Sequence[RankedRoute]) -> Iterator[RankedRoute]:
+    """Shows the options of every strategy with each route, its own as they would be used."""
+    for route in ranked:
+        own = msgspec.structs.asdict(route.options)
+        options = msgspec.structs.replace(policy.strategies, **own)
+        yield msgspec.structs.replace(route, options=options)
