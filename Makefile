@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: help run test check fmt bench train dashboards sdk setup lock clean
+.PHONY: help run test accept check fmt bench train dashboards sdk setup lock clean
 
 help: ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' Makefile | expand -t 14
@@ -23,6 +23,9 @@ run: $(VENV)/.run ## Set up and serve on http://127.0.0.1:8080 (PORT=9000 for an
 
 test: setup ## Set up and run every test (ARGS="-k name" for some).
 	@exec $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+
+accept: setup ## Ask what takes minutes, or a machine of its own (ARGS="--only descriptors"; --list names them).
+	@exec $(BIN)/python -m tests.accept $(ARGS)
 
 check: $(VENV)/.dev ## Lint, check formatting and types.
 	$(BIN)/ruff check .
