@@ -180,6 +180,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str | None = None
     num_prompt_tokens: int
     prefix: tuple[tuple[int, int], ...]  # (hash of the prompt so far, its tokens), at item ends
+    cache_salt: int = 0  # only requests with the same salt share cached prefixes; 0: none
     max_output_tokens: int
     stop: tuple[str, ...] = ()
     seed: int | None = None

@@ -5,6 +5,9 @@ by `render`, counted by the tokenizer and hashed; the hash of the prompt after e
 hashes before it, so two prompts share a prefix exactly when they share a hash. An engine keeps KV
 by these hashes: a conversation's next turn finds everything up to its last response.
 
+A tenant must not learn from cached tokens what another has sent. So the hashes of a prefix are
+salted with the tenant's id, and equal prompts of two tenants share nothing.
+
 Ids and phases are not part of an item's text: a message that the client sends back under another id
 is the same prompt. Reasoning is not sent back to the model: it has no tokens and changes no hash.
 """
@@ -24,6 +27,7 @@ from backends.contract import (
     FilePart,
     FunctionCall,
     FunctionCallOutput,
+    GenerateRequest,
     ImagePart,
     Item,
     Message,
@@ -82,38 +86,56 @@ def digest_of(item: Item) -> int:
     return _digest(render(item))
 
 
+@lru_cache(maxsize=4096)
+def cache_salt(tenant_id: str) -> int:
+    """Returns the salt of a tenant's prefixes."""
+    return _hash(tenant_id.encode())
+
+
 def prompt_size(
     instructions: str | None,
     tools: Sequence[Tool],
     text_format: TextFormat,
     items: Iterable[ContextItem],
+    salt: int = 0,
 ) -> tuple[int, Prefix]:
-    """Returns a prompt's tokens, and its prefix.
+    """Returns a prompt's tokens, and its prefix under that salt.
 
     That is the hash and tokens of the prompt so far at the end of the head and of each item that
     has tokens. The last entry, if any, is the whole prompt's.
     """
     num_tokens, chained = _head_size(_render_head(instructions, tools, text_format))
-    prefix = [(chained, num_tokens)] if num_tokens else []
-    extend_prefix(prefix, items)
+    prefix = [(chained ^ salt, num_tokens)] if num_tokens else []
+    extend_prefix(prefix, items, salt)
     return (prefix[-1][1] if prefix else 0), tuple(prefix)
 
 
-def end_prefix(prefix: Prefix, items: Iterable[Item]) -> tuple[int, int]:
+def end_prefix(prefix: Prefix, items: Iterable[Item], salt: int = 0) -> tuple[int, int]:
     """Returns the last prefix entry of the prompt once these items are appended."""
     grown = list(prefix[-1:])
-    extend_prefix(grown, map(measure, items))
+    extend_prefix(grown, map(measure, items), salt)
     return grown[-1] if grown else (0, 0)
 
 
-def extend_prefix(prefix: list[tuple[int, int]], items: Iterable[ContextItem]) -> None:
-    """Appends one entry per item that has tokens."""
-    chained, num_tokens = prefix[-1] if prefix else (0, 0)
+def extend_prefix(
+    prefix: list[tuple[int, int]], items: Iterable[ContextItem], salt: int = 0
+) -> None:
+    """Appends one entry per item that has tokens.
+
+    The salt is applied to each entry and not to the chain, so that `unsalted_hash` can be had.
+    """
+    salted, num_tokens = prefix[-1] if prefix else (salt, 0)
+    chained = salted ^ salt
     for item in items:
         if item.num_tokens:
             num_tokens += item.num_tokens
             chained = _hash(chained.to_bytes(8, "big") + item.digest.to_bytes(8, "big"))
-            prefix.append((chained, num_tokens))
+            prefix.append((chained ^ salt, num_tokens))
+
+
+def unsalted_hash(request: GenerateRequest) -> int:
+    """Returns the hash of a request's prompt, which is the same for every tenant."""
+    return request.prefix[-1][0] ^ request.cache_salt if request.prefix else 0
 
 
 def render(item: Item) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from backends.contract import DeltaKind, GenerateRequest
+from backends.prompt import unsalted_hash
 from backends.script.chance import Chance
 from backends.script.delegating import about_subtasks, handed_on
 from backends.script.dialogue import dialogue_answer, relevant_fact
@@ -43,8 +44,8 @@ def answer_script(seed: int, *, reasons: bool) -> Script:
 
     def script(request: GenerateRequest) -> ScriptedAnswer:
         message = read_last_message(request)
-        prompt_hash = request.prefix[-1][0] if request.prefix else 0
-        chance = Chance(seed if request.seed is None else request.seed, prompt_hash)
+        given_seed = seed if request.seed is None else request.seed
+        chance = Chance(given_seed, unsalted_hash(request))
         reasoning = _reasoning(request, message, chance) if reasons else []
         calls = handed_on(request, message) or tool_calls(request, message, chance)
         rest = calls or [message_item(_text(request, message, chance))]

@@ -92,7 +92,7 @@ class SimulatedBackend:
             num_prompt_tokens=max(request.num_prompt_tokens, 1),
             num_output_tokens=playback.num_tokens if request.generate else 0,
             prefix=request.prefix,
-            end_prefix=end_prefix(request.prefix, said) if said else None,
+            end_prefix=end_prefix(request.prefix, said, request.cache_salt) if said else None,
         )
         generation = SimulatedGeneration(
             self._driver, self.info.name, sequence, request.num_prompt_tokens, playback, sink

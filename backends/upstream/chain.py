@@ -2,8 +2,8 @@
 
 A server that speaks Responses remembers the latest response of each stream of a socket (with
 `store`, every response, for any connection). If a request's context begins with exactly the context
-and the output of such a response, the request continues it. Every other request is sent whole, and
-so is one whose response the server has lost; clients do not notice.
+and the output of such a response of its own tenant, the request continues it. Every other request
+is sent whole, and so is one whose response the server has lost; clients do not notice.
 """
 
 from collections.abc import Iterable
@@ -24,12 +24,13 @@ class Chain(msgspec.Struct, frozen=True):
     """Is a response that a server remembers."""
 
     response_id: str
+    salt: int  # only requests with the same one may continue it
     digests: tuple[int, ...]  # of its context's and output's items that have tokens
 
     @property
-    def key(self) -> tuple[int, int]:
-        """Returns the length and the last digest, which few chains share."""
-        return len(self.digests), self.digests[-1]
+    def key(self) -> tuple[int, int, int]:
+        """Returns the salt, the length and the last digest, which few chains share."""
+        return self.salt, len(self.digests), self.digests[-1]
 
 
 class Turn:
@@ -43,6 +44,7 @@ class Turn:
         self._options = options
         self.continues = options.continues
         self.generate = request.generate  # False for a warm-up
+        self.salt = request.cache_salt
         self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)
         self.begin()
 
@@ -52,7 +54,8 @@ class Turn:
     def follows(self, chain: Chain) -> bool:
         """Returns whether the request continues the chain and has items to add."""
         known = chain.digests
-        return len(known) < len(self.digests) and self.digests[: len(known)] == known
+        is_longer = len(known) < len(self.digests)
+        return chain.salt == self.salt and is_longer and self.digests[: len(known)] == known
 
     def after(self, chain: Chain) -> dict[str, Any]:
         """Returns the body with the items that `chain` lacks; the turn must follow it."""
@@ -99,7 +102,7 @@ class Turn:
             for first, text in self._said.values()
         )
         digests = self.digests + tuple(digest_of(item) for item in items if item is not None)
-        return Chain(self._response_id, digests) if digests else None
+        return Chain(self._response_id, self.salt, digests) if digests else None
 
 
 class StoredChains:
@@ -107,11 +110,11 @@ class StoredChains:
 
     def __init__(self, max_chains: int) -> None:
         self._max_chains = max_chains
-        self._chains: dict[tuple[int, int], Chain] = {}
+        self._chains: dict[tuple[int, int, int], Chain] = {}
 
     def find(self, turn: Turn) -> Chain | None:
         for length in range(len(turn.digests) - 1, 0, -1) if self._chains else ():
-            chain = self._chains.get((length, turn.digests[length - 1]))
+            chain = self._chains.get((turn.salt, length, turn.digests[length - 1]))
             if chain is not None and turn.follows(chain):
                 return chain
         return None

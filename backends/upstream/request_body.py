@@ -3,6 +3,7 @@
 The body has the whole context; it has none of our ids, which mean nothing there.
 """
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -46,6 +47,8 @@ def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str
     make = _chat_body if options.protocol == "chat" else _responses_body
     body = make(request, options)
     body = {name: value for name, value in body.items() if name not in options.omit}
+    if options.cache_salt:
+        body["cache_salt"] = f"{request.cache_salt:016x}"
     return body | options.extra_body
 
 
@@ -261,8 +264,17 @@ def _sampling(request: GenerateRequest) -> dict[str, Any]:
     return _given(
         temperature=request.temperature,
         top_p=request.top_p,
-        prompt_cache_key=request.prompt_cache_key,
+        prompt_cache_key=_cache_key(request),
     )
+
+
+def _cache_key(request: GenerateRequest) -> str | None:
+    """Returns the client's cache key as another tenant's cannot be; OpenAI takes 64 characters."""
+    if request.prompt_cache_key is None or not request.cache_salt:
+        return request.prompt_cache_key
+    salt = request.cache_salt.to_bytes(8, "big")
+    key = request.prompt_cache_key.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(key, digest_size=16, salt=salt).hexdigest()
 
 
 def _given(**fields: Any) -> dict[str, Any]:

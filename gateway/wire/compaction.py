@@ -188,7 +188,9 @@ def compacted_task(task: Task, plan: Plan, item: Compaction) -> Task:
 
 
 def _with_items(request: GenerateRequest, items: tuple[ContextItem, ...]) -> GenerateRequest:
-    size, prefix = prompt_size(request.instructions, request.tools, request.text_format, items)
+    size, prefix = prompt_size(
+        request.instructions, request.tools, request.text_format, items, request.cache_salt
+    )
     return msgspec.structs.replace(request, items=items, num_prompt_tokens=size, prefix=prefix)
 
 

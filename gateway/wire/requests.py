@@ -12,7 +12,7 @@ from backends.contract import (
     Tool,
     ToolChoice,
 )
-from backends.prompt import is_user, prompt_size
+from backends.prompt import cache_salt, is_user, prompt_size
 from backends.tokenizer import count
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import NULL, CreateBody
@@ -171,8 +171,9 @@ def make_task(
 ) -> Task:
     """Makes the task of a request whose whole context, own input included, is `items`."""
     body = parsed.body
+    salt = cache_salt(tenant.id)
     num_prompt_tokens, prefix = prompt_size(
-        body.instructions, parsed.tools, parsed.text_format, items
+        body.instructions, parsed.tools, parsed.text_format, items, salt
     )
     reasoning = body.reasoning
     request = GenerateRequest(
@@ -182,6 +183,7 @@ def make_task(
         instructions=body.instructions,
         num_prompt_tokens=num_prompt_tokens,
         prefix=prefix,
+        cache_salt=salt,
         max_output_tokens=body.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
         stop=parsed.stop,
         seed=parsed.seed,

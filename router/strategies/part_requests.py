@@ -46,7 +46,9 @@ def in_words(
     request: GenerateRequest, max_output_tokens: int, instructions: str | None
 ) -> GenerateRequest:
     """Makes a shorter request without tools, since only the final answer may act."""
-    num_prompt_tokens, prefix = prompt_size(instructions, (), request.text_format, request.items)
+    num_prompt_tokens, prefix = prompt_size(
+        instructions, (), request.text_format, request.items, request.cache_salt
+    )
     return msgspec.structs.replace(
         request,
         instructions=instructions,
@@ -64,7 +66,7 @@ def behind(request: GenerateRequest, *added: Item) -> GenerateRequest:
     """Appends items to a request."""
     items: tuple[ContextItem, ...] = (*request.items, *map(measure, added))
     num_prompt_tokens, prefix = prompt_size(
-        request.instructions, request.tools, request.text_format, items
+        request.instructions, request.tools, request.text_format, items, request.cache_salt
     )
     return msgspec.structs.replace(
         request, items=items, num_prompt_tokens=num_prompt_tokens, prefix=prefix

@@ -85,6 +85,29 @@ def test_a_tenant_and_its_key_are_made_used_and_revoked(admin: Admin) -> None:
     ]
 
 
+@pytest.mark.parametrize("model", ["lanewise-fast", "lanewise-deep"])
+def test_a_right_guess_at_anothers_prompt_looks_like_a_wrong_one(admin: Admin, model: str) -> None:
+    secret = f"The launch of {model} is on the ninth of May. " * 40
+    for tenant in ("acme", "spy"):
+        admin.do("POST", "/tenants", id=tenant, tier="enterprise")
+
+    def num_cached(key: str, text: str) -> int:
+        with admin.client(key) as client:
+            answer = client.responses.create(
+                model=model,
+                instructions=text,
+                input=[{"role": "system", "content": text}, {"role": "user", "content": "Hi."}],
+                max_output_tokens=16,
+            )
+        assert answer.usage is not None
+        return answer.usage.input_tokens_details.cached_tokens
+
+    (_, own), (_, second), (_, spy) = map(admin.key, ("acme", "acme", "spy"))
+    assert num_cached(own, secret) == 0
+    assert num_cached(spy, secret) == num_cached(spy, secret.replace("May", "June")) == 0
+    assert num_cached(second, secret) > 800, "a tenant's keys share"
+
+
 def test_a_revoked_key_ends_what_runs_under_it(admin: Admin) -> None:
     admin.do("POST", "/tenants", id="acme", tier="enterprise")
     key_id, key = admin.key("acme")

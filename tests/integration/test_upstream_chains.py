@@ -149,6 +149,19 @@ async def test_what_does_not_go_on_is_sent_whole(server: FaultServer, way: str, 
     assert len(server.bodies[1]["input"]) == len(OTHERS[other].items)
 
 
+@pytest.mark.parametrize("way", WAYS)
+async def test_another_tenant_never_continues_a_response(server: FaultServer, way: str) -> None:
+    protocol, options = WAYS[way]
+    async with upstream(server.base_url(protocol), protocol, **options) as backend:
+        await run(backend, ask("a", cache_salt=1))
+        await run(backend, ask("a", "b", cache_salt=2))
+        assert backend.stats().num_continued == 0
+        if way == "stored":  # any connection has these: it is still there for its own tenant
+            await run(backend, ask("a", "b", cache_salt=1))
+            assert backend.stats().num_continued == 1
+    assert sent(server.bodies[1]) == (None, ["a", ANSWER, "b"])
+
+
 async def test_what_was_cut_is_not_gone_on_from(server: FaultServer) -> None:
     protocol = "responses-ws"
     server.plan = ["hang midway", "answer"]

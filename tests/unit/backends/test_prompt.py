@@ -21,6 +21,7 @@ from backends.prompt import (
     IMAGE_LOW_TOKENS,
     IMAGE_TOKENS,
     ITEM_OVERHEAD_TOKENS,
+    cache_salt,
     end_prefix,
     measure,
     prompt_size,
@@ -130,3 +131,19 @@ def test_reasoning_is_not_fed_back() -> None:
 def test_an_empty_prompt() -> None:
     assert sized() == (0, ())
     assert end_prefix((), []) == (0, 0)
+
+
+@pytest.mark.parametrize("instructions", [None, "Be brief."])
+def test_prompts_of_two_tenants_share_no_prefix_and_one_tenant_continues_its_own(
+    instructions: str | None,
+) -> None:
+    items = [measure(message("a")), measure(message("b"))]
+    plain, one, other = (
+        dict(prompt_size(instructions, (), TEXT, items, salt)[1])
+        for salt in (0, cache_salt("one"), cache_salt("other"))
+    )
+    assert list(plain.values()) == list(one.values()) == list(other.values())
+    assert not plain.keys() & one.keys()
+    assert not one.keys() & other.keys()
+    start = prompt_size(instructions, (), TEXT, items[:1], cache_salt("one"))[1]
+    assert end_prefix(start, [message("b")], cache_salt("one")) == list(one.items())[-1]

@@ -324,3 +324,17 @@ def test_a_server_gets_the_dialect_it_speaks() -> None:
         "max_tokens": 100,
         "keep_alive": "5m",
     }
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses", "responses-ws"])
+def test_cache_keys_are_of_a_tenant_and_fit_where_the_clients_did_not(protocol: str) -> None:
+    options = make_options(protocol, cache_salt=True)
+    mine, again, others, unnamed = (
+        request_body(make_request(USER, prompt_cache_key=key, cache_salt=salt), options)
+        for key, salt in (("k" * 100, 1), ("k" * 100, 1), ("k" * 100, 2), (None, 1))
+    )
+    assert mine["prompt_cache_key"] == again["prompt_cache_key"] != others["prompt_cache_key"]
+    assert len(mine["prompt_cache_key"]) <= 64, "OpenAI's limit"
+    assert "prompt_cache_key" not in unnamed
+    assert mine["cache_salt"] == unnamed["cache_salt"] != others["cache_salt"]
+    assert "cache_salt" not in request_body(make_request(USER), make_options(protocol))

@@ -241,7 +241,8 @@ def test_a_client_sends_it_back() -> None:
         measured = tuple(measure(item) for item in before)
         again = unfolded(measured, Compaction("sealed", "cmp_9"), content)
         assert [e.digest for e in again] == [e.digest for e in kept.request.items]
-        assert prompt_size(None, (), task.request.text_format, again)[1] == kept.request.prefix
+        _, prefix = prompt_size(None, (), task.request.text_format, again, task.request.cache_salt)
+        assert prefix == kept.request.prefix
     changed = (measure(said("developer", "new")),)
     again = unfolded(changed, Compaction("sealed", "cmp_9"), content)
     assert names(again)[:3] == ["new", "rules", "ask0"], "new instructions stay"
