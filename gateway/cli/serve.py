@@ -17,6 +17,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         redis_url=arguments.redis,
         workers=arguments.workers,
+        makes_key=True,
     )
     return supervise(config) if config.server.workers > 1 else serve(config)
 

@@ -9,6 +9,7 @@ import msgspec
 from backends.contract import BackendGroup
 from gateway.config.backend_kinds import DEFAULT_BACKENDS, BackendConfig
 from gateway.config.development import DEVELOPMENT_ADMIN_KEY, DEVELOPMENT_KEY
+from gateway.config.first_key import KEY_VARIABLE, first_key, with_secret_files
 from gateway.config.keys import DEVELOPMENT_PEPPERS, Peppers, parse_peppers
 from gateway.config.sections import (
     DEVELOPMENT_TENANT,
@@ -27,10 +28,12 @@ from gateway.config.sections import (
     ServerConfig,
     StoreConfig,
     TenantConfig,
+    first_tenant,
     is_loopback,
     masked_url,
 )
 from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_tier
+from gateway.config.weak_secrets import weakness
 from router.classify.task import TENANT_ID
 from router.pools.cost import CostWeights
 from router.redis.url import parse_redis_url
@@ -69,15 +72,18 @@ def load_config(
     port: int | None = None,
     redis_url: str | None = None,
     workers: int | None = None,
+    makes_key: bool = False,
 ) -> Config:
     """Reads the configuration from a file's bytes, the environment and arguments; the last wins.
 
-    The message of a `ConfigError` names the field.
+    If `makes_key`, the file of `auth.key_path` is written where it is missing. The message of a
+    `ConfigError` names the field.
     """
     try:
         config = msgspec.toml.decode(toml, type=Config)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration: {error}") from None
+    environ = with_secret_files(environ)
     redis_url = redis_url or environ.get("LANEWISE_REDIS_URL") or config.redis.url
     given = {"host": host, "port": port, "workers": workers}
     server = msgspec.structs.replace(
@@ -92,6 +98,7 @@ def load_config(
     redis = with_environ(msgspec.structs.replace(config.redis, url=redis_url), environ)
     admin, auth = _admin(config.admin, environ), _auth(config.auth, environ)
     config = msgspec.structs.replace(config, server=server, redis=redis, admin=admin, auth=auth)
+    config = msgspec.structs.replace(config, tenants=_tenants(config, environ, makes_key))
     check_config(config)
     return config
 
@@ -149,11 +156,30 @@ def check_config(config: Config) -> None:
     _check_admin_keys(config, seen)
     if config.redis.url is not None:
         _check_redis_url(config.redis.url)
-    if DEVELOPMENT_KEY in seen and not is_loopback(config.server.host):
+    _check_secrets(config)
+
+
+def is_public(config: Config) -> bool:
+    """Says whether another machine reaches the gateway."""
+    return not is_loopback(config.server.host)
+
+
+def _check_secrets(config: Config) -> None:
+    """Refuses published and weak keys where another machine could try them."""
+    if not is_public(config):
+        return
+    tenants = ((f"tenants: {tenant.id!r}", key) for tenant in config.tenants for key in tenant.keys)
+    admins = ((f"admin.keys: {entry.name!r}", entry.key) for entry in admin_keys(config))
+    for owner, key in (*tenants, *admins):
+        fault = weakness(key)
+        if fault is None:
+            continue
+        kind = " (the development key)" if key in (DEVELOPMENT_KEY, DEVELOPMENT_ADMIN_KEY) else ""
         raise ConfigError(
-            f"server.host {config.server.host!r} is reachable from elsewhere, and tenant "
-            f"{seen[DEVELOPMENT_KEY]!r} has the public development key {DEVELOPMENT_KEY!r}: "
-            "listen on 127.0.0.1, or configure tenants with keys of your own"
+            f"{owner} has a key{kind} that {fault}, and server.host {config.server.host!r} is "
+            f"reachable from elsewhere: make one with `openssl rand -hex 32`, or give no keys here "
+            f"and make them with `lanewise keys create`; without tenants, set {KEY_VARIABLE} or "
+            "auth.key_path; or listen on 127.0.0.1"
         )
 
 
@@ -184,12 +210,32 @@ def peppers(config: Config, from_file: str | None = None) -> Peppers:
     """
     text = from_file if from_file is not None else config.auth.peppers
     in_development = any(DEVELOPMENT_KEY in tenant.keys for tenant in config.tenants)
-    if text is None and (config.redis.url is None or in_development):
+    is_hidden = not is_public(config)
+    if text is None and is_hidden and (config.redis.url is None or in_development):
         text = DEVELOPMENT_PEPPERS
     try:
-        return Peppers() if text is None else parse_peppers(text)
+        known = Peppers() if text is None else parse_peppers(text)
     except ValueError as error:
         raise ConfigError(f"auth.peppers: {error}") from None
+    for version, pepper in () if is_hidden else known.by_version.items():
+        if (fault := weakness(pepper.decode())) is not None:
+            raise ConfigError(
+                f"auth.peppers: pepper {version!r} {fault}: make one with `openssl rand -hex 32`"
+            )
+    return known
+
+
+def _tenants(
+    config: Config, environ: Mapping[str, str], makes_key: bool
+) -> tuple[TenantConfig, ...]:
+    """Returns the tenants; where none is named, a public gateway has one with a key of its own."""
+    path = config.auth.key_path
+    if config.tenants != (DEVELOPMENT_TENANT,) or (path is None and not is_public(config)):
+        return config.tenants
+    key = environ.get(KEY_VARIABLE)
+    if not key and path is not None:
+        key = first_key(path, makes=makes_key)
+    return (first_tenant(key),) if key else config.tenants
 
 
 def _auth(configured: AuthConfig, environ: Mapping[str, str]) -> AuthConfig:
@@ -228,11 +274,6 @@ def _check_admin_keys(config: Config, tenants_by_key: Mapping[str, str]) -> None
             raise ConfigError(
                 f"admin.keys: {name!r} has the key of tenant {tenants_by_key[key]!r}: "
                 "who sends tasks must not administer; use a key of its own"
-            )
-        if key == DEVELOPMENT_ADMIN_KEY and not is_loopback(config.server.host):
-            raise ConfigError(
-                f"server.host {config.server.host!r} is reachable from elsewhere, and "
-                f"admin.keys {name!r} is the public development admin key: use another"
             )
 
 

@@ -106,6 +106,8 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peppers: str | None = None
     peppers_path: str | None = None
     max_stale_s: Annotated[float, Meta(ge=1)] = 3600.0  # how long keys hold while Redis is away
+    # A file with the key of a configuration that names no tenants; made with the first start.
+    key_path: str | None = None
 
 
 class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -143,6 +145,11 @@ DEVELOPMENT_TENANT = TenantConfig(
         "deep": GroupLimits(requests_per_min=1_200, tokens_per_min=4_000_000, max_concurrent=64),
     },
 )
+
+
+def first_tenant(key: str) -> TenantConfig:
+    """Returns the tenant of a configuration that names none, on a public address."""
+    return msgspec.structs.replace(DEVELOPMENT_TENANT, id="default", keys=(key,), tier="default")
 
 
 def masked_url(url: str) -> str:

@@ -19,7 +19,7 @@ import msgspec
 import uvloop
 
 from backends.link.backend import LinkBackendConfig
-from gateway.config.config import Config
+from gateway.config.config import Config, is_public
 from gateway.config.keys import DEVELOPMENT_PEPPERS
 from gateway.fleet.channel import Answers
 from gateway.fleet.fleet import METRICS, OF_ALL
@@ -66,7 +66,7 @@ async def _supervise(config: Config) -> int:
 def with_redis(config: Config, url: str) -> Config:
     """Returns the configuration for workers that share an embedded Redis."""
     auth = config.auth
-    if auth.peppers is None and auth.peppers_path is None:
+    if auth.peppers is None and auth.peppers_path is None and not is_public(config):
         auth = msgspec.structs.replace(auth, peppers=DEVELOPMENT_PEPPERS)
     redis = msgspec.structs.replace(config.redis, url=url)
     return msgspec.structs.replace(config, redis=redis, auth=auth)

@@ -57,7 +57,7 @@ from tests.e2e.gateway_process import (  # noqa: E402
 )
 
 TLS = "[server]\ntls_cert_path = 'server.pem'\ntls_key_path = 'server.key'\n"
-KEY = "sk-headline"  # the development key is for loopback alone
+KEY = "sk-headline-5f02b97ce1d8a463"  # the development key is for loopback alone
 HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 TOOL = {
     "type": "function",
@@ -357,7 +357,8 @@ def serving(folder: Path, redis_url: str) -> Iterator[tuple[GatewayProcess, int]
     script = Path(__file__).with_name("firehose.py")
     engine = subprocess.Popen([sys.executable, str(script), "--port", str(port), "--instant"])
     limits = CONFIG.replace("6000", "1000000").replace("20000000", "1000000000000")
-    tenants = limits.replace(DEVELOPMENT_KEY, KEY)
+    first = limits.split("[[tenants]]")[1]  # the others' keys are too weak for a public address
+    tenants = "[[tenants]]" + first.replace(DEVELOPMENT_KEY, KEY)
     simulated = '[[backends]]\nkind = "wafer"\n[[backends]]\nkind = "gpu"\n'
     config = folder / "lanewise.toml"
     config.write_text(TLS + tenants + simulated + BACKEND.format(port=port, model=MODEL))

@@ -1,10 +1,12 @@
 """The files under deploy/ agree with the product."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
 
 import msgspec
+import pytest
 import yaml
 
 from backends.link.backend import LinkBackendConfig, LinkOptions
@@ -12,6 +14,7 @@ from backends.simulated import gpu, wafer
 from backends.simulated.gpu import GpuBackendConfig
 from backends.simulated.wafer import WaferBackendConfig
 from gateway.config.config import Config, load_config
+from gateway.config.sections import ConfigError
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 
@@ -28,14 +31,39 @@ def test_the_example_configuration_loads_and_states_the_defaults() -> None:
 
 
 def test_compose_mounts_files_that_exist() -> None:
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services = compose["services"]
     assert set(services) == {"gateway", "redis", "prometheus", "grafana"}
     for service in services.values():
         for volume in service.get("volumes", ()):
             source, _, _ = volume.partition(":")
+            if source in compose["volumes"]:
+                continue
             assert (DEPLOY / source).resolve().is_file(), source
     scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]
     assert scraped["static_configs"][0]["targets"] == ["gateway:8080"]
+
+
+def image_command() -> list[str]:
+    """The arguments that the image runs `lanewise` with."""
+    (line,) = re.findall(r"^CMD (.*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    command: list[str] = json.loads(line)
+    return command
+
+
+def test_the_image_serves_with_a_key_of_its_own(tmp_path: Path) -> None:
+    assert image_command() == ["serve", "--config", "/etc/lanewise.toml", "--host", "0.0.0.0"]
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert "COPY deploy/image.toml /etc/lanewise.toml" in dockerfile
+    assert "VOLUME /var/lib/lanewise" in dockerfile
+    image = (DEPLOY / "image.toml").read_text().replace("/var/lib/lanewise", str(tmp_path))
+    first = load_config(image.encode(), {}, makes_key=True)
+    assert first == load_config(image.encode(), {}, makes_key=True), "the next start has its key"
+    given = load_config(image.encode(), {"LANEWISE_API_KEY": "sk-8c1f0e7ad93b4256"})
+    assert given.tenants[0].keys == ("sk-8c1f0e7ad93b4256",)
+    example = (DEPLOY / "lanewise.toml").read_bytes()
+    with pytest.raises(ConfigError, match="'studio' has a key that is published"):
+        load_config(example, {}, host="0.0.0.0")
 
 
 def test_the_documented_pair_of_engines_is_as_fast_as_documented() -> None:

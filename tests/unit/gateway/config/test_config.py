@@ -1,13 +1,16 @@
 """The configuration: defaults, precedence, and errors that name the field and say what to do."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backends.simulated.gpu import GpuBackendConfig
 from backends.simulated.wafer import WaferBackendConfig
-from gateway.config.config import Config, load_config
+from gateway.config.command_error import CommandError
+from gateway.config.config import Config, admin_keys, load_config, peppers
 from gateway.config.development import DEVELOPMENT_KEY
+from gateway.config.keys import Peppers
 from gateway.config.sections import ConfigError, is_loopback, masked_url
 
 ACME = b"""
@@ -20,6 +23,7 @@ requests_per_min = 1
 tokens_per_min = 2
 max_concurrent = 3
 """
+STRONG = ACME.replace(b"sk-acme-1234", b"sk-acme-9f3a7c21d8e4b650")
 
 
 def test_nothing_configured_is_the_development_setup() -> None:
@@ -120,8 +124,8 @@ ERRORS: list[tuple[bytes, dict[str, Any], tuple[str, ...]]] = [
     (ACME.replace(b'"acme"', b'""'), {}, ("1 to 64",)),
     (ACME + SECOND % (b"acme", b"sk-other-1"), {}, ("unique", "acme")),
     (ACME + SECOND % (b"beta", b"sk-acme-1234"), {}, ("same key", "acme", "beta")),
-    (b"", {"host": "0.0.0.0"}, ("0.0.0.0", DEVELOPMENT_KEY, "127.0.0.1")),
-    (b"", {"host": "::"}, (DEVELOPMENT_KEY,)),
+    (b"", {"host": "0.0.0.0"}, ("0.0.0.0", "development key", "127.0.0.1")),
+    (b"", {"host": "::"}, ("development key", "LANEWISE_API_KEY")),
     (b"[server]\nhost = 'gateway.example.com'", {}, ("gateway.example.com", "'dev'")),
     (b"", {"redis_url": "banana"}, ("redis.url", "banana", "rediss://", "unix://")),
     (b"[redis]\nurl = 'http://localhost:6379'", {}, ("redis.url", "http://localhost:6379")),
@@ -129,9 +133,15 @@ ERRORS: list[tuple[bytes, dict[str, Any], tuple[str, ...]]] = [
     (ACME + 2 * (ADMIN % (b"a", b"sk-of-admin")), {}, ("admin.keys", "another")),
     (ACME + ADMIN % (b"a", b"sk-acme-1234"), {}, ("admin.keys", "acme", "administer")),
     (
-        ACME + ADMIN % (b"a", b"sk-lanewise-admin-dev"),
+        STRONG + ADMIN % (b"a", b"sk-lanewise-admin-dev"),
         {"host": "0.0.0.0"},
-        ("0.0.0.0", "development admin key"),
+        ("0.0.0.0", "admin.keys: 'a'", "development key"),
+    ),
+    (ACME, {"host": "0.0.0.0"}, ("0.0.0.0", "'acme'", "shorter than 16", "lanewise keys create")),
+    (
+        STRONG + b"[auth]\npeppers = 'v1:password-password-password-password'",
+        {"host": "0.0.0.0"},
+        ("auth.peppers", "'v1'", "easily guessed"),
     ),
     (b"", {"redis_url": "redis://localhost:port"}, ("redis.url", "localhost:port")),
     (b"", {"redis_url": "redis://localhost?db=two"}, ("redis.url", "db=two")),
@@ -171,8 +181,45 @@ def test_passwords_are_not_for_logs(url: str, masked: str) -> None:
     assert masked_url(url) == masked
 
 
-def test_keys_of_ones_own_may_be_public() -> None:
-    assert load_config(ACME, {}, host="0.0.0.0").server.host == "0.0.0.0"
+def test_strong_keys_may_be_public() -> None:
+    assert load_config(STRONG, {}, host="0.0.0.0").server.host == "0.0.0.0"
+
+
+def test_a_public_gateway_without_tenants_takes_its_key_from_the_environment() -> None:
+    config = load_config(b"", {"LANEWISE_API_KEY": "sk-8c1f0e7ad93b4256"}, host="0.0.0.0")
+    assert [(tenant.id, tenant.keys) for tenant in config.tenants] == [
+        ("default", ("sk-8c1f0e7ad93b4256",))
+    ]
+    assert admin_keys(config) == (), "and no development admin key"
+    assert peppers(config) == Peppers(), "nor the development pepper"
+    with pytest.raises(ConfigError, match="'default' has a key that is easily guessed"):
+        load_config(b"", {"LANEWISE_API_KEY": "password-password"}, host="0.0.0.0")
+
+
+def test_secrets_may_stand_in_files(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("sk-8c1f0e7ad93b4256\n")
+    config = load_config(b"", {"LANEWISE_API_KEY_FILE": str(path)}, host="0.0.0.0")
+    assert config.tenants[0].keys == ("sk-8c1f0e7ad93b4256",)
+    both = {"LANEWISE_API_KEY_FILE": str(path), "LANEWISE_API_KEY": "sk-other"}
+    with pytest.raises(CommandError, match="not both"):
+        load_config(b"", both, host="0.0.0.0")
+
+
+def test_a_first_key_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "state" / "key"
+    toml = f"[auth]\nkey_path = '{path}'".encode()
+    load_config(toml, {}, host="0.0.0.0")
+    assert not path.exists(), "who only checks makes none"
+    first = load_config(toml, {}, host="0.0.0.0", makes_key=True)
+    (key,) = first.tenants[0].keys
+    assert path.read_text().strip() == key
+    assert path.stat().st_mode & 0o077 == 0
+    assert key in capsys.readouterr().out
+    assert load_config(toml, {}, host="0.0.0.0", makes_key=True) == first
+    assert key not in capsys.readouterr().out
+    with pytest.raises(CommandError, match="key_path"):
+        load_config(b"[auth]\nkey_path = '/dev/null/key'", {}, makes_key=True)
 
 
 HOSTS = [

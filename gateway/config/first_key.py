@@ -1,0 +1,64 @@
+"""The secrets that a container is given: in its environment, in files, or made at its first start.
+
+This is an edge.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.config.command_error import CommandError
+
+KEY_VARIABLE = "LANEWISE_API_KEY"
+# Each may be a file's instead, as the secrets of Docker and Kubernetes are: NAME_FILE is its path.
+_SECRET_VARIABLES = (
+    KEY_VARIABLE,
+    "LANEWISE_ADMIN_KEY",
+    "LANEWISE_KEY_PEPPERS",
+    "LANEWISE_REDIS_URL",
+)
+
+
+def with_secret_files(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment with the contents of the files that `..._FILE` names.
+
+    Raises `CommandError` if one cannot be read, or its variable is set as well.
+    """
+    known = dict(environ)
+    for name in _SECRET_VARIABLES:
+        path = environ.get(f"{name}_FILE")
+        if not path:
+            continue
+        if environ.get(name):
+            raise CommandError(f"{name}, {name}_FILE: set one of them, not both")
+        try:
+            known[name] = Path(path).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"{name}_FILE {path!r}: {error}") from error
+    return known
+
+
+def first_key(path: str, *, makes: bool) -> str:
+    """Returns the key in the file; without the file a new one, which is written there if `makes`.
+
+    A key that is made is printed, this once. Raises `CommandError` if the file cannot be used.
+    """
+    try:
+        return Path(path).read_text().strip()
+    except FileNotFoundError:
+        key = f"sk-{secrets.token_urlsafe(32)}"
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"auth.key_path {path!r}: {error}") from error
+    if makes:
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            # Its owner's alone; another gateway's file is not replaced.
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w") as file:
+                file.write(f"{key}\n")
+        except OSError as error:
+            message = f"auth.key_path {path!r}: no key can be made there: {error.strerror}"
+            raise CommandError(f"{message}; or give one in {KEY_VARIABLE}") from error
+        print(f"lanewise: made a key, kept in {path}; it is not shown again: {key}", flush=True)
+    return key
