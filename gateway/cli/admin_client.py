@@ -26,7 +26,11 @@ class AdminError(CommandError):
 
 
 ADMIN_ARGUMENTS = (  # the same for every command that administers
-    argument("--url", help=f"the gateway's address (default: $LANEWISE_URL, else {DEFAULT_URL})"),
+    argument(
+        "--url",
+        help=f"the gateway's admin address (default: $LANEWISE_ADMIN_URL, else $LANEWISE_URL, else "
+        f"{DEFAULT_URL}; a public gateway's is http://127.0.0.1:8081 by default)",
+    ),
     argument(
         "--admin-key",
         metavar="KEY",
@@ -47,8 +51,10 @@ def ask_admin(
 
     Raises `AdminError` if the gateway refused, or none answers.
     """
-    base = arguments.url or os.environ.get("LANEWISE_URL", DEFAULT_URL)
-    admin_key = arguments.admin_key or os.environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY)
+    environ = os.environ
+    base = arguments.url or environ.get("LANEWISE_ADMIN_URL") or environ.get("LANEWISE_URL")
+    base = base or DEFAULT_URL
+    admin_key = arguments.admin_key or environ.get("LANEWISE_ADMIN_KEY", DEVELOPMENT_ADMIN_KEY)
     url = "/".join([base.rstrip("/"), "admin", *(quote(part, safe="") for part in path)])
     if query:
         url += f"?{urlencode(query)}"

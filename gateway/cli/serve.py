@@ -15,6 +15,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         os.environ,
         host=arguments.host,
         port=arguments.port,
+        admin=arguments.admin_address,
         redis_url=arguments.redis,
         workers=arguments.workers,
         makes_key=True,
@@ -28,6 +29,12 @@ COMMAND = Command(
         argument("--config", metavar="FILE", help="TOML; without it, development defaults"),
         argument("--host", help="address to listen on (default 127.0.0.1)"),
         argument("--port", type=int, help="port to listen on (default 8080; 0: any)"),
+        argument(
+            "--admin-address",
+            metavar="HOST:PORT",
+            help="of metrics, schema and admin (default: the same port; beside a public --host, "
+            "127.0.0.1 and the next port)",
+        ),
         argument(
             "--redis",
             metavar="URL",

@@ -28,6 +28,7 @@ from gateway.config.sections import (
     ServerConfig,
     StoreConfig,
     TenantConfig,
+    admin_address,
     first_tenant,
     is_loopback,
     masked_url,
@@ -70,6 +71,7 @@ def load_config(
     *,
     host: str | None = None,
     port: int | None = None,
+    admin: str | None = None,
     redis_url: str | None = None,
     workers: int | None = None,
     makes_key: bool = False,
@@ -85,7 +87,7 @@ def load_config(
         raise ConfigError(f"configuration: {error}") from None
     environ = with_secret_files(environ)
     redis_url = redis_url or environ.get("LANEWISE_REDIS_URL") or config.redis.url
-    given = {"host": host, "port": port, "workers": workers}
+    given = {"host": host, "port": port, "admin_address": admin, "workers": workers}
     server = msgspec.structs.replace(
         config.server, **{name: value for name, value in given.items() if value is not None}
     )
@@ -96,8 +98,13 @@ def load_config(
             "LANEWISE_REDIS_URL"
         )
     redis = with_environ(msgspec.structs.replace(config.redis, url=redis_url), environ)
-    admin, auth = _admin(config.admin, environ), _auth(config.auth, environ)
-    config = msgspec.structs.replace(config, server=server, redis=redis, admin=admin, auth=auth)
+    config = msgspec.structs.replace(
+        config,
+        server=server,
+        redis=redis,
+        admin=_admin(config.admin, environ),
+        auth=_auth(config.auth, environ),
+    )
     config = msgspec.structs.replace(config, tenants=_tenants(config, environ, makes_key))
     check_config(config)
     return config
@@ -128,6 +135,11 @@ def check_config(config: Config) -> None:
     port = config.server.port  # the command line's is not checked by decoding
     if not 0 <= port <= MAX_PORT:
         raise ConfigError(f"server.port: expected 0 to {MAX_PORT}, got {port}")
+    separate = admin_address(config.server)
+    if separate is not None and separate.port > MAX_PORT:
+        raise ConfigError(
+            f"server.admin_address: expected a port from 0 to {MAX_PORT}, got {separate.port}"
+        )
     if not 1 <= config.server.workers <= MAX_WORKERS:
         raise ConfigError(
             f"server.workers: expected 1 to {MAX_WORKERS}, got {config.server.workers}"
@@ -161,7 +173,9 @@ def check_config(config: Config) -> None:
 
 def is_public(config: Config) -> bool:
     """Says whether another machine reaches the gateway."""
-    return not is_loopback(config.server.host)
+    separate = admin_address(config.server)
+    hosts = [config.server.host, *([] if separate is None else [separate.host])]
+    return not all(map(is_loopback, hosts))
 
 
 def _check_secrets(config: Config) -> None:
@@ -176,10 +190,10 @@ def _check_secrets(config: Config) -> None:
             continue
         kind = " (the development key)" if key in (DEVELOPMENT_KEY, DEVELOPMENT_ADMIN_KEY) else ""
         raise ConfigError(
-            f"{owner} has a key{kind} that {fault}, and server.host {config.server.host!r} is "
-            f"reachable from elsewhere: make one with `openssl rand -hex 32`, or give no keys here "
-            f"and make them with `lanewise keys create`; without tenants, set {KEY_VARIABLE} or "
-            "auth.key_path; or listen on 127.0.0.1"
+            f"{owner} has a key{kind} that {fault}, and server.host {config.server.host!r} or "
+            "server.admin_address is reachable from elsewhere: make one with `openssl rand -hex "
+            "32`, or give no keys here and make them with `lanewise keys create`; without tenants, "
+            f"set {KEY_VARIABLE} or auth.key_path; or listen on 127.0.0.1"
         )
 
 

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -31,6 +31,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=MAX_PORT)] = 8080
+    # HOST:PORT of metrics, schema and admin; None: see `admin_address`.
+    admin_address: str | None = None
     max_message_bytes: Annotated[int, Meta(ge=1024)] = 16 << 20
     connection_max_age_s: Annotated[float, Meta(gt=0)] = 3600.0  # OpenAI's and Azure's limit
     flush_interval_ms: Annotated[float, Meta(ge=0, le=1000)] = 8.0  # between deltas of a stream
@@ -150,6 +152,34 @@ DEVELOPMENT_TENANT = TenantConfig(
 def first_tenant(key: str) -> TenantConfig:
     """Returns the tenant of a configuration that names none, on a public address."""
     return msgspec.structs.replace(DEVELOPMENT_TENANT, id="default", keys=(key,), tier="default")
+
+
+class Address(NamedTuple):
+    """Where a socket listens; port 0 is any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def admin_address(server: ServerConfig) -> Address | None:
+    """Returns where metrics, schema and admin are served; None: where everything is.
+
+    Unless configured, that is beside a public gateway only: the next port, on loopback. Raises
+    `ConfigError` if what is configured is no address.
+    """
+    public = Address(server.host, server.port)
+    if server.admin_address is None:
+        if is_loopback(server.host):
+            return None
+        return Address("127.0.0.1", server.port + 1 if server.port else 0)
+    host, _, port = server.admin_address.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal():
+        raise ConfigError(f"server.admin_address {server.admin_address!r}: expected HOST:PORT")
+    address = Address(host.removeprefix("[").removesuffix("]"), int(port))
+    return None if address == public else address
 
 
 def masked_url(url: str) -> str:

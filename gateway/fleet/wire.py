@@ -12,7 +12,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
 
     config: bytes  # JSON
     number: int  # 1, 2 and so on; 0: the engines
-    listener: int | None  # a listening socket's file descriptor; None: the worker makes one
+    listeners: tuple[int, ...]  # listening sockets' descriptors; none: the worker makes them
     key: str  # to the shared engines
 
 

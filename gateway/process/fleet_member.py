@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway.config.sections import ServerConfig
+from gateway.config.sections import Address
 from gateway.fleet.channel import Answers, Channel, ChannelClosed, opened
 from gateway.fleet.wire import Begin
-from gateway.process.server import listen
+from gateway.process.addresses import listen
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
@@ -25,26 +25,27 @@ MAX_FALSE_STARTS = 3  # of a process that has never served; then it is given up
 
 
 class SharedPort:
-    """The port that all workers listen on, held until the last one ends.
+    """A port that all workers listen on, held until the last one ends.
 
     On Linux each worker has its own listening socket, and the kernel spreads connections over them.
     Elsewhere all workers share one.
     """
 
-    def __init__(self, server: ServerConfig) -> None:
+    def __init__(self, address: Address, setting: str) -> None:
         """Raises: ConfigError: The address is taken, by another `lanewise` too."""
-        with listen(server) as alone:  # not shared, to fail beside another gateway's workers
+        # Not shared, to fail beside another gateway's workers.
+        with listen(address, setting) as alone:
             self.number: int = alone.getsockname()[1]
-            family, address = alone.family, alone.getsockname()
-        self.to_hand_on: int | None = None
+            family, bound_to = alone.family, alone.getsockname()
+        self.to_hand_on: tuple[int, ...] = ()
         if sys.platform == "linux":
             # Bound but not listening: it holds the port and gets no connections.
             self._socket = socket.socket(family, socket.SOCK_STREAM)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            self._socket.bind(address)
+            self._socket.bind(bound_to)
         else:
-            self._socket = listen(server)
-            self.to_hand_on = self._socket.fileno()
+            self._socket = listen(Address(address.host, self.number), setting)
+            self.to_hand_on = (self._socket.fileno(),)
 
     def close(self) -> None:
         """Releases the port."""
@@ -104,9 +105,7 @@ class Member:
         """Runs the process once. Cancelling kills it."""
         ours, theirs = socket.socketpair()
         with theirs:
-            handed_on = [theirs.fileno()]
-            if self.begin.listener is not None:
-                handed_on.append(self.begin.listener)
+            handed_on = [theirs.fileno(), *self.begin.listeners]
             self._process = process = await asyncio.create_subprocess_exec(
                 # -P: a folder "gateway" in the working directory must not be imported.
                 *(sys.executable, "-P", "-m", "gateway.process.worker", str(theirs.fileno())),

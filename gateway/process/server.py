@@ -8,8 +8,8 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -20,9 +20,16 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.config.config import Config
 from gateway.config.development import DEVELOPMENT_KEY
-from gateway.config.sections import DEVELOPMENT_TENANT, ConfigError, ServerConfig
+from gateway.config.sections import (
+    DEVELOPMENT_TENANT,
+    Address,
+    ConfigError,
+    ServerConfig,
+    admin_address,
+)
 from gateway.http.fast_routes import FastRoutes
 from gateway.http.services import Services
+from gateway.process.addresses import SplitAddresses, addresses, listen, told_apart, with_ports
 from gateway.process.app import make_app, services
 from gateway.process.websocket_endpoints import WebSocketEndpoints
 from gateway.transport.ids import request_id_header
@@ -36,7 +43,6 @@ logger = logging.getLogger("lanewise")
 # refused by its frame's length.
 MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
-BACKLOG = 2048  # handshakes the kernel holds while the loop is busy
 KEEP_ALIVE_S = 75  # of idle HTTP connections; longer than most clients and balancers
 TERMINAL_TIMEOUT_S = 1.0  # for stopped responses to send their terminal event
 CLOSE_TIMEOUT_S = 3  # for connections to close after the drain
@@ -85,11 +91,11 @@ class StoppedBySignals(uvicorn.Server):
         if self.started:
             self._on_serving(self.servers[0].sockets[0].getsockname()[1])
 
-    async def run_on(self, listener: socket.socket, keep_alive: KeepAlive) -> int:
+    async def run_on(self, listeners: Sequence[socket.socket], keep_alive: KeepAlive) -> int:
         """Serves until stopped; returns the exit status."""
         turning = asyncio.create_task(keep_alive.run())
         try:
-            await self.serve([listener])
+            await self.serve([*listeners])
         finally:
             await cancelled(turning)
         return 0 if self.started else 1
@@ -162,11 +168,13 @@ def _tune_gc() -> None:
     gc.set_threshold(GC_YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
-def greeting(config: Config, port: int) -> str:
+def greeting(config: Config) -> str:
     """Returns the text printed once it serves: the address, and examples."""
-    host = config.server.host
-    scheme = "http" if config.server.tls_cert_path is None else "https"
-    url = f"{scheme}://{'127.0.0.1' if host == 'localhost' else host}:{port}"
+    server = config.server
+    host = "127.0.0.1" if server.host == "localhost" else server.host
+    public = Address(host, server.port)
+    scheme = "http" if server.tls_cert_path is None else "https"
+    url, admin_url = (f"{scheme}://{each}" for each in (public, admin_address(server) or public))
     keys = [key for tenant in config.tenants for key in tenant.keys]
     key = DEVELOPMENT_KEY if DEVELOPMENT_KEY in keys else "<your key>"
     return f"""\
@@ -186,7 +194,7 @@ Lanewise listens on {url}   (key: {key})
   # in this terminal
   {sys.argv[0]} chat --url {url}
 
-Metrics: {url}/metrics   Stop: Ctrl-C"""
+Metrics: {admin_url}/metrics   Stop: Ctrl-C"""
 
 
 def serve(config: Config) -> int:
@@ -209,33 +217,40 @@ def set_up_logging() -> None:
 
 async def _serve(config: Config) -> int:
     check(config, "process")
-    with listen(config.server) as listener:
+    with ExitStack() as stack:
+        listeners = [
+            stack.enter_context(listen(address, setting)) for address, setting in addresses(config)
+        ]
+        config = with_ports(config, [listener.getsockname()[1] for listener in listeners])
         async with services(config) as made:
-            return await serve_on(
-                listener, made, lambda port: print(greeting(config, port), flush=True)
-            )
+            return await serve_on(listeners, made, lambda _: print(greeting(config), flush=True))
 
 
 async def serve_on(
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     made: Services,
     on_serving: Callable[[int], None],
     *,
     stop_after: "asyncio.Task[None] | None" = None,
 ) -> int:
-    """Serves until stopped or `stop_after` ends; that is given if others share the port."""
+    """Serves until stopped or `stop_after` ends; that is given if others share the ports.
+
+    The first listener is the main one; a second one is for admins.
+    """
 
     def serving(port: int) -> None:
         _tune_gc()
         on_serving(port)
 
     keep_alive = KeepAlive(PING_INTERVAL_S)
-    app = WebSocketEndpoints(StandardHeaders(FastRoutes(make_app(made), made)), made)
+    app: ASGIApp = WebSocketEndpoints(StandardHeaders(FastRoutes(make_app(made), made)), made)
+    if len(listeners) > 1:
+        app = SplitAddresses(app, told_apart(*listeners))
     config = uvicorn_config(app, made.config.server, keep_alive)
     server = Server(config, made, serving, is_one_of_many=stop_after is not None)
     if stop_after is not None:
         stop_after.add_done_callback(lambda _: server.stop())
-    return await server.run_on(listener, keep_alive)
+    return await server.run_on(listeners, keep_alive)
 
 
 def limits_end_with_process(config: Config) -> bool:
@@ -245,27 +260,6 @@ def limits_end_with_process(config: Config) -> bool:
     """
     alone = config.server.serves_link and len(config.tenants) == 1
     return config.redis.url is None and config.tenants != (DEVELOPMENT_TENANT,) and not alone
-
-
-def listen(server: ServerConfig, *, is_shared: bool = False) -> socket.socket:
-    """Opens the listening socket, before anything else is started since it fails most often.
-
-    Args:
-        is_shared: Other processes listen on the port as well; Linux spreads connections over them.
-
-    Raises:
-        ConfigError: The address cannot be used.
-    """
-    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
-    try:
-        return socket.create_server(
-            (server.host, server.port), family=family, backlog=BACKLOG, reuse_port=is_shared
-        )
-    except OSError as error:
-        address = f"{server.host}:{server.port}"
-        raise ConfigError(
-            f"server.host, server.port: cannot listen on {address}: {error}"
-        ) from error
 
 
 def check(config: Config, extent: Literal["process", "machine"]) -> None:

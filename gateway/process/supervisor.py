@@ -12,8 +12,10 @@ import logging
 import secrets
 import signal
 import socket
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from functools import partial
+from itertools import chain
 
 import msgspec
 import uvloop
@@ -25,6 +27,7 @@ from gateway.fleet.channel import Answers
 from gateway.fleet.fleet import METRICS, OF_ALL
 from gateway.fleet.wire import Begin
 from gateway.metrics.metric_sums import Snapshot, lasting, merged, rendered, supervised
+from gateway.process.addresses import addresses, with_ports
 from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.fleet_member import Member, SharedPort
 from gateway.process.server import check, greeting, set_up_logging
@@ -53,10 +56,14 @@ def supervise(config: Config) -> int:
 async def _supervise(config: Config) -> int:
     check(config, "machine")
     async with AsyncExitStack() as stack:
-        port = stack.enter_context(closing(SharedPort(config.server)))
+        ports = [
+            stack.enter_context(closing(SharedPort(address, setting)))
+            for address, setting in addresses(config)
+        ]
+        config = with_ports(config, [port.number for port in ports])
         if config.redis.url is None:
             config = with_redis(config, await start_embedded_redis(stack))
-        supervisor = Supervisor(config, port)
+        supervisor = Supervisor(config, ports)
         try:
             return await supervisor.run()
         finally:
@@ -84,9 +91,9 @@ def worker_config(config: Config, number: int) -> Config:
 class Supervisor:
     """Runs all processes of one gateway; call `run` once, then `stop`."""
 
-    def __init__(self, config: Config, port: SharedPort) -> None:
+    def __init__(self, config: Config, ports: Sequence[SharedPort]) -> None:
         self._config = config
-        self._port = port
+        self._listeners = tuple(chain(*(port.to_hand_on for port in ports)))
         self._engines: Member | None = None
         self._workers: list[Member] = []
         self._keepers: list[asyncio.Task[None]] = []
@@ -113,7 +120,7 @@ class Supervisor:
         answers: Answers = {METRICS: self._metrics, **of_all}
         for number in range(1, config.server.workers + 1):
             own_config = msgspec.json.encode(worker_config(config, number))
-            begin = Begin(own_config, number, self._port.to_hand_on, "")
+            begin = Begin(own_config, number, self._listeners, "")
             worker = Member(f"worker {number}", begin, answers, partial(self._bury, number))
             self._workers.append(worker)
             self._keep(worker)
@@ -122,7 +129,7 @@ class Supervisor:
         try:
             await asyncio.wait((stopping, asyncio.gather(*serving)), return_when="FIRST_COMPLETED")
             if not self._stopping.is_set():
-                print(greeting(config, self._port.number), flush=True)
+                print(greeting(config), flush=True)
             await self._gather_until(stopping)
         finally:
             await cancelled(stopping, *serving)
@@ -164,7 +171,7 @@ class Supervisor:
         key = secrets.token_urlsafe(32)
         config = linked(self._config, listener.getsockname()[1], key)
         config_of_engines = msgspec.structs.replace(self._config, backends=simulated(self._config))
-        begin = Begin(msgspec.json.encode(config_of_engines), 0, listener.fileno(), key)
+        begin = Begin(msgspec.json.encode(config_of_engines), 0, (listener.fileno(),), key)
         self._engines = Member("the engines' process", begin, {}, lambda _: None, keeps=listener)
         self._keep(self._engines)
         return config

@@ -9,6 +9,8 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 import uvloop
@@ -20,11 +22,11 @@ from gateway.fleet.channel import Answers, Channel, ChannelClosed, begun
 from gateway.fleet.fleet import Fleet
 from gateway.fleet.wire import Begin, Serving
 from gateway.http.services import Services
+from gateway.process.addresses import addresses, listen
 from gateway.process.app import make_backends, services
 from gateway.process.server import (
     PING_INTERVAL_S,
     StoppedBySignals,
-    listen,
     serve_on,
     set_up_logging,
     uvicorn_config,
@@ -63,11 +65,15 @@ async def _run(end: socket.socket) -> int:
         await cancelled(listening)
 
 
-def _listener(begin: Begin, config: Config) -> socket.socket:
-    """Returns the supervisor's listener, or a new one on the shared port."""
-    if begin.listener is not None:
-        return socket.socket(fileno=begin.listener)
-    return listen(config.server, is_shared=True)
+@contextmanager
+def _listeners(begin: Begin, config: Config) -> Iterator[list[socket.socket]]:
+    """Opens the supervisor's listeners, or new ones on the shared ports."""
+    with ExitStack() as stack:
+        if begin.listeners:
+            opened = (socket.socket(fileno=number) for number in begin.listeners)
+        else:
+            opened = (listen(*each, is_shared=True) for each in addresses(config))
+        yield [stack.enter_context(listener) for listener in opened]
 
 
 async def _serve_gateway(
@@ -75,9 +81,9 @@ async def _serve_gateway(
 ) -> int:
     async with services(config, Fleet(channel, begin.number)) as made:
         channel.answers = _answers(made)
-        with _listener(begin, config) as listener:
+        with _listeners(begin, config) as listeners:
             status = await serve_on(
-                listener, made, lambda _: channel.send(Serving()), stop_after=listening
+                listeners, made, lambda _: channel.send(Serving()), stop_after=listening
             )
         await channel.leave(await made.gw.metrics.snapshot())
         return status
@@ -105,8 +111,8 @@ async def _serve_engines(
     )
     listening.add_done_callback(lambda _: server.stop())
     try:
-        with _listener(begin, config) as listener:
-            return await server.run_on(listener, keep_alive)
+        with _listeners(begin, config) as listeners:
+            return await server.run_on(listeners, keep_alive)
     finally:
         for backend in backends.values():
             await backend.close()

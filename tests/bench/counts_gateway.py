@@ -278,8 +278,9 @@ async def _serve(waiting: Waiting, orders: Orders, toml: bytes, redis_url: str) 
     # Only now, since modules take functions of the clock when they are imported.
     from backends.drive import driver, timers
     from gateway.config.config import load_config
+    from gateway.process.addresses import addresses, listen
     from gateway.process.app import services
-    from gateway.process.server import listen, serve_on
+    from gateway.process.server import serve_on
 
     timed: Any = driver
     timed.make_timer = timers.LoopTimer  # the kernel's has a clock of its own
@@ -299,10 +300,10 @@ async def _serve(waiting: Waiting, orders: Orders, toml: bytes, redis_url: str) 
         over.set_result(None)
 
     waiting.on_over = end
-    with listen(config.server) as listener:
+    with listen(*addresses(config)[0]) as listener:
         async with services(config) as made:
             stop_after = asyncio.ensure_future(_until(over))
-            await serve_on(listener, made, begin, stop_after=stop_after)
+            await serve_on([listener], made, begin, stop_after=stop_after)
 
 
 async def _until(over: "asyncio.Future[None]") -> None:

@@ -362,8 +362,11 @@ def serving(folder: Path, redis_url: str) -> Iterator[tuple[GatewayProcess, int]
     simulated = '[[backends]]\nkind = "wafer"\n[[backends]]\nkind = "gpu"\n'
     config = folder / "lanewise.toml"
     config.write_text(TLS + tenants + simulated + BACKEND.format(port=port, model=MODEL))
+    at = free_port()
     arguments = ("--config", str(config), "--redis", redis_url, "--host", "0.0.0.0")  # FAR, too
-    gateway = GatewayProcess(folder, *arguments, trusting=trusting)
+    gateway = GatewayProcess(
+        folder, *arguments, "--admin-address", f"0.0.0.0:{at}", port=at, trusting=trusting
+    )
     try:
         gateway.wait_until_ready()
         while not gateway.metrics().total("lanewise_backend_up", backend="firehose"):

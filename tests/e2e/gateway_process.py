@@ -72,9 +72,11 @@ class GatewayProcess:
         environ: dict[str, str] | None = None,
         engine: str | None = None,
         port: int | None = None,
+        admin_port: int | None = None,
         trusting: ssl.SSLContext | None = None,
     ) -> None:
         self.port = port or free_port()
+        self.admin_port = admin_port or self.port
         self.trusting = trusting  # for a gateway that serves TLS
         self.log_path = folder / f"{engine or 'gateway'}-{self.port}.log"
         command = [str(LANEWISE), "serve", "--port", str(self.port), *arguments]
@@ -94,6 +96,11 @@ class GatewayProcess:
     @property
     def url(self) -> str:
         return f"http{'s' if self.trusting else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        """Where metrics and the admin API are."""
+        return f"http{'s' if self.trusting else ''}://127.0.0.1:{self.admin_port}"
 
     @property
     def base_url(self) -> str:
@@ -121,7 +128,7 @@ class GatewayProcess:
         raise AssertionError(f"serve did not answer within {START_TIMEOUT_S} s:\n{self.log}")
 
     def _open(self, path: str) -> Any:
-        url = self.url + path
+        url = self.admin_url + path
         return urllib.request.urlopen(url, context=self.trusting, timeout=START_TIMEOUT_S)
 
     def stop(self) -> int:

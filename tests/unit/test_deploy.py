@@ -41,7 +41,10 @@ def test_compose_mounts_files_that_exist() -> None:
                 continue
             assert (DEPLOY / source).resolve().is_file(), source
     scraped = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"][0]
-    assert scraped["static_configs"][0]["targets"] == ["gateway:8080"]
+    assert scraped["static_configs"][0]["targets"] == ["gateway:8081"]
+    gateway = services["gateway"]
+    assert gateway["command"][-2:] == ["--admin-address", "0.0.0.0:8081"]
+    assert gateway["ports"] == ["127.0.0.1:8080:8080"], "the admin address is not published"
 
 
 def image_command() -> list[str]:
@@ -56,6 +59,7 @@ def test_the_image_serves_with_a_key_of_its_own(tmp_path: Path) -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     assert "COPY deploy/image.toml /etc/lanewise.toml" in dockerfile
     assert "VOLUME /var/lib/lanewise" in dockerfile
+    assert "LANEWISE_ADMIN_URL=http://127.0.0.1:8081" in dockerfile
     image = (DEPLOY / "image.toml").read_text().replace("/var/lib/lanewise", str(tmp_path))
     first = load_config(image.encode(), {}, makes_key=True)
     assert first == load_config(image.encode(), {}, makes_key=True), "the next start has its key"

@@ -11,7 +11,14 @@ from gateway.config.command_error import CommandError
 from gateway.config.config import Config, admin_keys, load_config, peppers
 from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.keys import Peppers
-from gateway.config.sections import ConfigError, is_loopback, masked_url
+from gateway.config.sections import (
+    Address,
+    ConfigError,
+    ServerConfig,
+    admin_address,
+    is_loopback,
+    masked_url,
+)
 
 ACME = b"""
 [[tenants]]
@@ -127,6 +134,10 @@ ERRORS: list[tuple[bytes, dict[str, Any], tuple[str, ...]]] = [
     (b"", {"host": "0.0.0.0"}, ("0.0.0.0", "development key", "127.0.0.1")),
     (b"", {"host": "::"}, ("development key", "LANEWISE_API_KEY")),
     (b"[server]\nhost = 'gateway.example.com'", {}, ("gateway.example.com", "'dev'")),
+    (b"", {"admin": "8081"}, ("server.admin_address", "8081", "HOST:PORT")),
+    (b"", {"admin": "127.0.0.1:70000"}, ("server.admin_address", "65535", "70000")),
+    (STRONG, {"host": "0.0.0.0", "port": 65535}, ("server.admin_address", "65536")),
+    (b"", {"admin": "0.0.0.0:8081"}, ("server.admin_address", "development key")),
     (b"", {"redis_url": "banana"}, ("redis.url", "banana", "rediss://", "unix://")),
     (b"[redis]\nurl = 'http://localhost:6379'", {}, ("redis.url", "http://localhost:6379")),
     (ACME + ADMIN % (b"a b", b"sk-of-admin"), {}, ("admin.keys", "a b")),
@@ -220,6 +231,25 @@ def test_a_first_key_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert key not in capsys.readouterr().out
     with pytest.raises(CommandError, match="key_path"):
         load_config(b"[auth]\nkey_path = '/dev/null/key'", {}, makes_key=True)
+
+
+ADMIN_ADDRESSES: list[tuple[str, int, str | None, Address | None]] = [
+    ("127.0.0.1", 8080, None, None),
+    ("localhost", 8080, None, None),
+    ("0.0.0.0", 8080, None, Address("127.0.0.1", 8081)),
+    ("::", 0, None, Address("127.0.0.1", 0)),
+    ("127.0.0.1", 8080, "127.0.0.1:9000", Address("127.0.0.1", 9000)),
+    ("10.0.0.1", 8080, "[::1]:8080", Address("::1", 8080)),
+    ("0.0.0.0", 8080, "0.0.0.0:8080", None),  # as asked: all on one port
+]
+
+
+@pytest.mark.parametrize(("host", "port", "configured", "address"), ADMIN_ADDRESSES)
+def test_admin_address(
+    host: str, port: int, configured: str | None, address: Address | None
+) -> None:
+    server = ServerConfig(host=host, port=port, admin_address=configured)
+    assert admin_address(server) == address
 
 
 HOSTS = [
