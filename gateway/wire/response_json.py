@@ -89,7 +89,8 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
     """Writes what never changes, as JSON without its closing brace.
 
-    Tools and format are the client's own bytes, copied: Codex sends 40 KB of tools every turn.
+    Tools and format are the client's own bytes, copied: Codex sends 40 KB of tools every turn. A
+    pretty-printed client's are compacted, as a line of SSE must hold no line break.
     """
     body = parsed.body
     reasoning, text = body.reasoning, body.text
@@ -123,7 +124,10 @@ def start_json(parsed: ParsedCreate, created_at: int) -> bytes:
         truncation=body.truncation or "disabled",
         user=body.user,
     )
-    return _encode(start)[:-1]
+    written = _encode(start)
+    if b"\n" in written or b"\r" in written:
+        written = msgspec.json.format(written, indent=-1)
+    return written[:-1]
 
 
 _PLAIN_TEXT = msgspec.Raw(b'{"type":"text"}')

@@ -1,11 +1,13 @@
 """The official Python SDK, sync and async, over HTTP: unchanged but for its address."""
 
+import copy
 import json
 from typing import Any
 
 import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, OpenAI, Stream
+from openai.types.responses import ResponseStreamEvent
 
 from tests.e2e.events import check_event, check_response
 from tests.e2e.gateway_process import SMALL_KEY, GatewayProcess
@@ -78,6 +80,39 @@ def test_the_stream_helper(client: OpenAI) -> None:
         final = stream.get_final_response()
     assert final.output_text == text
     assert final.status == "completed"
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
+def test_streaming_of_a_pretty_printed_request(client: OpenAI, line_break: str) -> None:
+    """Nothing that a response repeats of its request breaks an SSE line."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    body = {
+        "model": "lanewise-fast",
+        "input": [{"role": "user", "content": "Say hello\nand goodbye."}],
+        "instructions": "Be\nkind.\r",
+        "metadata": {"a": "b\nc"},
+        "tools": [TOOL],
+        "tool_choice": {"type": "function", "name": "add"},
+        "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}},
+        "stream": True,
+    }
+    pretty = json.dumps(body, indent=2).replace("\n", line_break)
+    stream = client.post(
+        "/responses",
+        content=pretty,
+        options={"headers": {"content-type": "application/json"}},
+        cast_to=ResponseStreamEvent,
+        stream=True,
+        stream_cls=Stream[ResponseStreamEvent],
+    )
+    events = [event.model_dump(exclude_unset=True, mode="json", by_alias=True) for event in stream]
+    for event in events:
+        check_event(event)
+    check_response(events)
+    repeated = events[-1]["response"]
+    assert repeated["tools"] == [TOOL]
+    assert repeated["text"]["format"]["schema"] == schema
+    assert repeated["metadata"] == {"a": "b\nc"}
 
 
 async def test_async_create_and_stream(async_client: AsyncOpenAI) -> None:
@@ -277,3 +312,35 @@ def test_answers_tell_what_is_left(client: OpenAI) -> None:
     assert int(answer.headers["x-ratelimit-remaining-requests"]) < 6000
     assert int(answer.headers["x-ratelimit-remaining-tokens"]) < 20_000_000
     assert answer.headers["x-ratelimit-reset-tokens"]
+
+
+CHUNK: dict[str, Any] = {"type": "string", "minLength": 20_000, "maxLength": 20_000}
+HUGE: dict[str, Any] = {"type": "array", "minItems": 1_000, "items": CHUNK}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("param", "fields"),
+    [
+        ("text.format.schema", {"text": {"format": {"type": "json_schema", "name": "a"}}}),
+        ("tools", {"tools": [TOOL], "tool_choice": "required"}),
+    ],
+)
+def test_a_schema_that_asks_for_too_much_is_refused(
+    client: OpenAI, param: str, fields: dict[str, Any], stream: bool
+) -> None:
+    fields = copy.deepcopy(fields)
+    if param == "tools":
+        fields["tools"][0]["parameters"]["properties"]["a"] = HUGE
+    else:
+        fields["text"]["format"]["schema"] = HUGE
+    with pytest.raises(openai.BadRequestError, match="400000 characters") as refused:
+        client.responses.create(model="lanewise-fast", input="x", stream=stream, **fields)
+    assert (refused.value.param, refused.value.code) == (param, "invalid_value")
+
+
+def test_a_pattern_is_never_searched_by_backtracking(client: OpenAI) -> None:
+    schema = {"type": "string", "pattern": "^(a+)+$b"}
+    text: Any = {"format": {"type": "json_schema", "name": "a", "schema": schema}}
+    response = client.responses.create(model="lanewise-fast", input="x", text=text)
+    assert isinstance(json.loads(response.output_text), str)
