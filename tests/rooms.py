@@ -36,7 +36,7 @@ ROOMS = (
     _room("backends.net", "websockets", "aiohappyeyeballs", "httptools"),
     _room("backends.gpu_engine"),
     _room("backends.gpu_engine.calibration", "numpy"),
-    _room("backends.script"),
+    _room("backends.script", "re2"),
     _room("backends.simulated"),
     _room("backends.upstream", "websockets"),
     _room("backends.link", "websockets"),

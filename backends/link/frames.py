@@ -55,6 +55,7 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     code: str = ""  # of an error
     message: str = ""
     retryable: bool = False
+    param: str | None = None
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
@@ -126,7 +127,7 @@ class StepBuilder:
 
     def end(self, key: int, finish: Finish) -> None:
         error = finish.error
-        said = (error.code, error.message, error.retryable) if error else ()
+        said = (error.code, error.message, error.retryable, error.param) if error else ()
         self._ends.append(End(key, finish.reason, finish.usage, finish.at_us, *said))
 
     def forget(self, key: int) -> None:
@@ -164,5 +165,7 @@ def finish_of(end: End, backend: str, offset_us: int) -> Finish:
     """Converts an end to a `Finish` on the gateway's clock."""
     error = None
     if end.reason is FinishReason.ERROR:
-        error = BackendError(backend, end.code, end.message, retryable=end.retryable)
+        error = BackendError(
+            backend, end.code, end.message, retryable=end.retryable, param=end.param
+        )
     return Finish(end.reason, end.usage, end.at_us + offset_us, error)

@@ -24,6 +24,7 @@ from backends.script.scripted_answer import AnswerItem, Script, ScriptedAnswer, 
 from backends.script.tool_calls import tool_calls
 from backends.script.topic import Topic, read_topic
 from backends.script.values import Values
+from backends.script.work import Work
 from backends.tokenizer import token_ends
 
 # Reasoning tokens by effort, for a prompt of usual length; assumed. Lower efforts do not reason.
@@ -39,7 +40,8 @@ _ATTACHMENT = re.compile(r"\[(?:image|file) [^\]\n]{0,420}\]")
 def answer_script(seed: int, *, reasons: bool) -> Script:
     """Makes a script that answers; the same request always gets the same answer.
 
-    `seed` is for requests without one; `reasons` says whether `reasoning_effort` is obeyed.
+    `seed` is for requests without one; `reasons` says whether `reasoning_effort` is obeyed. The
+    script raises `TooMuchWorkError` for a schema that asks for too much.
     """
 
     def script(request: GenerateRequest) -> ScriptedAnswer:
@@ -47,19 +49,22 @@ def answer_script(seed: int, *, reasons: bool) -> Script:
         given_seed = seed if request.seed is None else request.seed
         chance = Chance(given_seed, unsalted_hash(request))
         reasoning = _reasoning(request, message, chance) if reasons else []
-        calls = handed_on(request, message) or tool_calls(request, message, chance)
-        rest = calls or [message_item(_text(request, message, chance))]
+        work = Work()
+        calls = handed_on(request, message) or tool_calls(request, message, chance, work)
+        rest = calls or [message_item(_text(request, message, chance, work))]
         return ScriptedAnswer((*reasoning, *rest))
 
     return script
 
 
-def _text(request: GenerateRequest, message: LastMessage, chance: Chance) -> str:
+def _text(request: GenerateRequest, message: LastMessage, chance: Chance, work: Work) -> str:
     if request.text_format.type == "text":
         return _plain_text(request, message, chance)
     answer, schema = dialogue_answer(message), request.text_format.schema
     if schema is not None:
-        value = instance(schema, Values(message.excerpt, answer), chance)
+        value = instance(
+            schema, Values(message.excerpt, answer, work=work), chance, work, "text.format.schema"
+        )
     else:
         value = {"answer": answer or Prose(read_topic(message.excerpt), chance).sentence()}
     return msgspec.json.encode(value).decode()

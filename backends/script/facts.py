@@ -11,6 +11,7 @@ from itertools import islice
 
 import msgspec
 
+from backends.script.last_message import short_gaps
 from backends.script.topic import FUNCTION_WORDS, fold, word_set
 
 MAX_SCANNED_CHARS = 1_000_000  # of a context, the newest first; bounds the cost of one question
@@ -181,6 +182,7 @@ def _spans(lowered: str, stems: list[str]) -> list[tuple[int, int]]:
 
 def _stated(text: str, start: int) -> Iterator[tuple[int, Fact]]:
     """Yields the statements in a piece of text that begins at `start`, with their positions."""
+    text = short_gaps(text)
     named = [(m.start(), m["subject"], m["value"]) for p in _PATTERNS for m in p.finditer(text)]
     introduced = [
         (found.start(), subject, found[1])

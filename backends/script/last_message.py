@@ -4,6 +4,7 @@ A turn begins with its last user message. The items after it (calls and their ou
 turn; the items before it are the context that answers draw on.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -21,6 +22,9 @@ from backends.prompt import parts_text
 
 # Of a long message's beginning and end; bounds the cost of pattern matching.
 EXCERPT_CHARS = 1_000
+# Of white space in a row, as patterns see it: some try every way to share a gap among their parts.
+MAX_GAP_CHARS = 8
+_LONG_GAP = re.compile(rf"(\s{{{MAX_GAP_CHARS}}})\s+")
 
 
 class ToolResult(msgspec.Struct, frozen=True):
@@ -35,7 +39,7 @@ class LastMessage(msgspec.Struct, frozen=True):
     """Holds the last user message and the items around it."""
 
     text: str  # empty if there is no user message
-    excerpt: str  # the text; of a long one, its beginning and end, where people state requests
+    excerpt: str  # the text, or its beginning and end, where people state requests; short gaps
     results: tuple[ToolResult, ...]  # of this turn's calls, in order
     num_calls: int  # made in this turn
     context: tuple[Item, ...]  # everything before the message
@@ -61,7 +65,7 @@ def read_last_message(request: GenerateRequest) -> LastMessage:
     }
     return LastMessage(
         text=text,
-        excerpt=excerpt,
+        excerpt=short_gaps(excerpt),
         results=tuple(
             ToolResult(*calls.get(item.call_id, ("", "")), parts_text(item.output))
             for item in turn
@@ -80,3 +84,8 @@ def user_texts(items: Iterable[Item]) -> Iterator[str]:
         for item in items
         if isinstance(item, Message) and item.role == "user"
     )
+
+
+def short_gaps(text: str) -> str:
+    """Shortens white space of more than `MAX_GAP_CHARS` in a row to that, for patterns."""
+    return _LONG_GAP.sub(r"\1", text)

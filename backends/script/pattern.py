@@ -1,17 +1,28 @@
 """Generates strings that match a simple regular expression.
 
 Supported: literals, `.`, classes, \\d \\w \\s and their opposites, groups, alternatives, anchors
-at the ends, and the quantifiers * + ? {n} {n,} {n,m}. Not supported: look-around, back-references,
-\\p{...} and inline flags; patterns with those get no string.
+at the ends, and the quantifiers * + ? {n} {n,} {n,m} up to 1,000. Not supported: look-around,
+back-references, \\p{...} and inline flags; patterns with those get no string.
+
+The pattern is the client's, so RE2 checks what was written: it takes linear time and bounded memory
+for any pattern, where `re` may search for ever.
 """
 
 import re
 import string
+from collections.abc import Callable
+from functools import lru_cache
+
+import re2
 
 from backends.script.chance import Chance
 
 MAX_CHARS = 4_096  # of a generated string
 MAX_PATTERN_CHARS = 1_000
+MAX_PIECES = 20_000  # written in all attempts at one string; an empty one counts
+MAX_MATCHER_BYTES = 1 << 20  # a compiled pattern's; one that needs more gets no string
+PIECE_WORK = 3  # of writing a piece and of checking it, in characters of plain text
+MAX_KEPT = 64  # compiled patterns: an array's items share theirs
 _MAX_DEPTH = 30
 
 _WORDS = string.ascii_lowercase + string.digits + "_"
@@ -28,6 +39,9 @@ _TOKEN = re.compile(
     r"|.",
     re.DOTALL,
 )
+_OPTIONS = re2.Options()
+_OPTIONS.max_mem = MAX_MATCHER_BYTES
+_OPTIONS.log_errors = False
 _RANGE = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)
 
 # Alternatives; each is a sequence of (characters to choose from or a group, least, most).
@@ -35,21 +49,26 @@ _Group = list[list[tuple["str | _Group", int, int | None]]]
 
 
 def matching_string(
-    pattern: str, chance: Chance, min_chars: int = 0, max_chars: int = MAX_CHARS
+    pattern: str,
+    chance: Chance,
+    min_chars: int = 0,
+    max_chars: int = MAX_CHARS,
+    spend: Callable[[int], None] = lambda _: None,
 ) -> str | None:
     """Generates a string within the bounds that matches anywhere, as JSON schema wants it.
 
-    It is None if the pattern is not supported or no attempt fits.
+    It is None if the pattern is not supported or no attempt fits. `spend` is called with the work
+    of each attempt, and may raise.
     """
-    if len(pattern) > MAX_PATTERN_CHARS:
+    read = _read(pattern) if len(pattern) <= MAX_PATTERN_CHARS else None
+    if read is None:
         return None
-    try:
-        matcher = re.compile(pattern)
-        group = _parsed(_TOKEN.findall(pattern)[::-1], 0)
-    except (ValueError, RecursionError, re.error):
-        return None
+    matcher, group = read
+    writer = _Writer(chance)
     for extra in (0, 1, 2, 4, 8, min_chars, 3, 0, 1):
-        text = _written(group, chance, extra)
+        left = writer.num_left
+        text = writer.write(group, extra)
+        spend(PIECE_WORK * (left - writer.num_left + len(text or "")))
         if text is None:
             continue
         if not pattern.endswith("$"):
@@ -59,17 +78,39 @@ def matching_string(
     return None
 
 
-def _written(group: _Group, chance: Chance, extra: int) -> str | None:
-    """Writes a group with `extra` more repetitions; None if the string gets too long."""
-    text = ""
-    for atom, least, most in chance.pick(group):
-        number = least + extra if most is None else min(least + extra, most)
-        for _ in range(number):
-            piece = chance.pick(atom) if isinstance(atom, str) else _written(atom, chance, extra)
-            if piece is None or len(text) + len(piece) > MAX_CHARS:
-                return None
-            text += piece
-    return text
+@lru_cache(MAX_KEPT)
+def _read(pattern: str) -> "tuple[re2._Regexp, _Group] | None":
+    """Reads a pattern to check with and to write from; None if either cannot be done."""
+    try:
+        return re2.compile(pattern, _OPTIONS), _parsed(_TOKEN.findall(pattern)[::-1], 0)
+    except (ValueError, RecursionError, re2.error):
+        return None
+
+
+class _Writer:
+    """Writes strings of a pattern, with bounded work for all of them together."""
+
+    def __init__(self, chance: Chance) -> None:
+        self._chance = chance
+        self.num_left = MAX_PIECES
+
+    def write(self, group: _Group, extra: int) -> str | None:
+        """Writes a group with `extra` more repetitions; None if the string gets too long."""
+        text = ""
+        for atom, least, most in self._chance.pick(group):
+            number = least + extra if most is None else min(least + extra, most)
+            for _ in range(number):
+                self.num_left -= 1
+                piece = self._piece(atom, extra)
+                if piece is None or len(text) + len(piece) > MAX_CHARS:
+                    return None
+                text += piece
+        return text
+
+    def _piece(self, atom: "str | _Group", extra: int) -> str | None:
+        if self.num_left < 0:
+            return None
+        return self._chance.pick(atom) if isinstance(atom, str) else self.write(atom, extra)
 
 
 def _parsed(tokens: list[str], depth: int) -> _Group:

@@ -8,6 +8,7 @@ document. The rest (not, if/then/else, dependent..., contains, patternProperties
 ignored, so a schema that relies on it may get an instance it does not accept; so may a oneOf
 whose branches overlap.
 
+What it does is paid for from the answer's `Work`, so a schema that asks for too much is refused.
 Optional properties are filled only if the prompt offers a value. Past `SHALLOW_DEPTH`, only
 required properties are filled, with the plainest alternative first, so that recursion ends.
 """
@@ -23,12 +24,13 @@ import msgspec
 from backends.script.chance import Chance
 from backends.script.pattern import matching_string
 from backends.script.values import Values
+from backends.script.work import Work
 
 SHALLOW_DEPTH = 6
 MAX_DEPTH = 32
-MAX_NODES = 5_000  # of work on one instance; the rest is cut off, valid or not
-PATTERN_NODES = 20  # estimated work for a string that matches a pattern
-COPIES_PER_NODE = 50  # copied properties, or options of an enum
+NODE_CHARS = 30  # the work on a node of a schema, and at least
+ENTRY_CHARS = 5  # on an entry that is copied or compared: a property, a name, an option
+BITS_PER_CHAR = 2  # of a fraction
 MAX_ITEMS = 1_000  # of one array, and properties of one object
 MAX_CHARS = 20_000  # in one string
 
@@ -54,37 +56,44 @@ _FORMATS = {
 }  # fmt: skip
 
 
-def instance(schema: Any, values: Values, chance: Chance) -> Any:
+def instance(
+    schema: Any, values: Values, chance: Chance, work: Work | None = None, param: str = "schema"
+) -> Any:
     """Generates a JSON value that a schema (decoded JSON) accepts.
 
-    An invalid schema ({"required": 3}) gets an empty object.
+    An invalid schema ({"required": 3}) gets an empty object. Raises `TooMuchWorkError`, which names
+    `param`, if it asks for more than `work` has left.
     """
+    maker = _Maker(schema, values, chance, work or Work(), param)
     try:
-        return _Maker(schema, values, chance).make(schema, "", 0, wanted=True)
+        return maker.make(schema, "", 0, wanted=True)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return {}
 
 
 class _Maker:
-    def __init__(self, root: Any, values: Values, chance: Chance) -> None:
+    def __init__(self, root: Any, values: Values, chance: Chance, work: Work, param: str) -> None:
         self._root = root
         self._values = values
         self._chance = chance
-        self._num_nodes = 0
+        self._work = work
+        self._param = param
+
+    def _spend(self, num_chars: int) -> None:
+        self._work.spend(num_chars, self._param)
 
     def make(self, schema: Any, name: str, depth: int, *, wanted: bool) -> Any:
         """Generates a value for a property or array of that name; the root's name is empty.
 
         A wanted value is not null even if the schema allows null.
         """
-        self._num_nodes += 1
-        if depth > MAX_DEPTH or self._num_nodes > MAX_NODES:
+        if depth > MAX_DEPTH:
             return None
         schema = self._resolved(schema, depth)
         if not isinstance(schema, dict):
             return self._values.text(name) or self._chance.pick(_WORDS)
         if "const" in schema:
-            return schema["const"]
+            return self._paid(schema["const"])
         if schema.get("enum"):
             return self._of_enum(schema["enum"], wanted)
         match self._kind(schema, name, depth, wanted):
@@ -102,25 +111,19 @@ class _Maker:
 
     def _resolved(self, schema: Any, depth: int) -> Any:
         for _ in range(MAX_DEPTH):
-            self._num_nodes += 1
-            if self._num_nodes > MAX_NODES:
-                break
+            self._spend(NODE_CHARS)
             if not isinstance(schema, dict):
                 return schema
             if "$ref" in schema:
-                schema = _merged(_without(schema, "$ref"), self._target(schema["$ref"]))
+                schema = self._merged(_without(schema, "$ref"), self._target(schema["$ref"]))
             elif schema.get("allOf"):
                 rest: Any = _without(schema, "allOf")
                 for part in schema["allOf"]:
-                    rest = _merged(rest, self._resolved(part, depth))
-                    # Each merge copies the result so far.
-                    self._num_nodes += len(rest.get("properties", ())) // COPIES_PER_NODE
-                    if self._num_nodes > MAX_NODES:
-                        break
+                    rest = self._merged(rest, self._resolved(part, depth))
                 schema = rest
             elif alternatives := schema.get("anyOf") or schema.get("oneOf"):
                 rest = _without(schema, "anyOf", "oneOf")
-                schema = _merged(rest, self._alternative(alternatives, depth))
+                schema = self._merged(rest, self._alternative(alternatives, depth))
             else:
                 return schema
         return {"type": "null"}  # circular references, or far too many
@@ -128,6 +131,7 @@ class _Maker:
     def _target(self, reference: str) -> Any:
         if not reference.startswith("#"):
             return {}
+        self._spend(len(reference))
         target = self._root
         try:
             for part in reference.split("/")[1:]:
@@ -139,6 +143,7 @@ class _Maker:
 
     def _alternative(self, alternatives: list[Any], depth: int) -> Any:
         """Chooses the plainest alternative when deep, else the first that is not null."""
+        self._spend(ENTRY_CHARS * len(alternatives))
         if depth >= SHALLOW_DEPTH:
             return min(alternatives, key=_weight)
         some = [s for s in alternatives if not (isinstance(s, dict) and s.get("type") == "null")]
@@ -156,23 +161,26 @@ class _Maker:
         return next((kind for keyword, kind in _KINDS.items() if keyword in schema), "string")
 
     def _offers(self, name: str, schema: Any) -> bool:
-        """Returns whether the prompt has a value for a property."""
+        """Returns whether the prompt has a value for a property, as far as work is left to see."""
+        if not self._work.affords(NODE_CHARS + len(name)):
+            return False
         options = schema.get("enum") if isinstance(schema, dict) else None
         if options:
             return self._values.one_of(options) is not None
         return self._values.mentions(name) or self._values.text(name) is not None
 
     def _of_enum(self, options: list[Any], wanted: bool) -> Any:
-        self._num_nodes += len(options) // COPIES_PER_NODE
+        self._spend(ENTRY_CHARS * len(options))
         spoken = self._values.one_of(options)
         if spoken is not None or (not wanted and None in options):
             return spoken
-        return next((option for option in options if option is not None), None)
+        return self._paid(next((option for option in options if option is not None), None))
 
     def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         properties = schema.get("properties")
         properties = properties if isinstance(properties, dict) else {}
         others = schema.get("additionalProperties", True)
+        self._spend(ENTRY_CHARS * (len(properties) + len(schema.get("required", ()))))
         required = dict.fromkeys(key for key in schema.get("required", ()) if isinstance(key, str))
         # A strict schema requires everything and marks the optional by allowing null.
         keys = dict.fromkeys(
@@ -189,6 +197,7 @@ class _Maker:
         optional = [key for key in keys if key not in required]
         while optional and len(keys) > schema.get("maxProperties", math.inf):
             del keys[optional.pop()]
+        self._spend(sum(map(len, keys)))
         return {
             key: self.make(properties.get(key, others), key, depth + 1, wanted=False)
             for key in keys
@@ -205,8 +214,6 @@ class _Maker:
         made: list[Any] = []
         seen: set[bytes] | None = set() if schema.get("uniqueItems") else None
         for index in range(min(number, most)):
-            if self._num_nodes > MAX_NODES:
-                break
             part = firsts[index] if index < len(firsts) else rest
             value = self.make(part, "" if index else name, depth + 1, wanted=True)
             if seen is not None:
@@ -218,9 +225,10 @@ class _Maker:
         """Varies an array's item until it differs from the earlier ones, and records it."""
         options = schema.get("enum", ()) if isinstance(schema, dict) else ()
         for attempt in range(index, index + 100):
-            if _canonical(value) not in seen or self._num_nodes > MAX_NODES:
+            key = _canonical(value)
+            self._spend(len(key))
+            if key not in seen:
                 break
-            self._num_nodes += 1
             if attempt < len(options):
                 value = options[attempt]
             else:
@@ -237,15 +245,15 @@ class _Maker:
             whole = kind == "integer"
             low, high, step = _bounds(resolved, whole)
             first = min(Fraction(0), high or Fraction(0)) if low is None else low
-            return _nearest(resolved, first + number * step, whole)
+            return self._nearest(resolved, first + number * step, whole)
         return self.make(schema, "", depth, wanted=True)
 
     def _string(self, schema: dict[str, Any], name: str) -> str:
         least = min(int(schema.get("minLength", 0)), MAX_CHARS)
         most = min(int(schema.get("maxLength", MAX_CHARS)), MAX_CHARS)
         if pattern := schema.get("pattern"):
-            self._num_nodes += PATTERN_NODES
-            made = matching_string(pattern, self._chance, least, most)
+            self._spend(len(pattern))
+            made = matching_string(pattern, self._chance, least, most, self._spend)
             if made is not None:
                 return made
         match schema.get("format"):
@@ -257,6 +265,7 @@ class _Maker:
                 return _FORMATS[form]
         pick = self._chance.pick
         text = self._values.text(name) or f"{pick(_WORDS)} {pick(_WORDS)}"
+        self._spend(max(len(text), least))
         while len(text) < least:
             text += " " + pick(_WORDS)
         return text[:most]
@@ -264,7 +273,43 @@ class _Maker:
     def _number(self, schema: dict[str, Any], name: str, *, whole: bool) -> int | float:
         offered = self._values.number(name) if name else None
         wish = self._chance.below(20) if offered is None else offered
-        return _nearest(schema, Fraction(str(wish)), whole)
+        return self._nearest(schema, Fraction(str(wish)), whole)
+
+    def _nearest(self, schema: dict[str, Any], wish: Fraction, whole: bool) -> int | float:
+        """Finds an allowed number near a wish; floats divide unevenly, so it tries many."""
+        low, high, step = _bounds(schema, whole)
+        wish = wish if high is None else min(wish, high)
+        wish = wish if low is None else max(wish, low)
+        multiple = schema.get("multipleOf")
+        if not whole and multiple is None and _allows(schema, wish):
+            return _as_json(wish)
+        for distance in range(200):
+            away = (distance + 1) // 2
+            near = (wish // step + (away if distance % 2 == 0 else -away)) * step
+            num_bits = near.numerator.bit_length() + near.denominator.bit_length()
+            self._spend(NODE_CHARS + num_bits // BITS_PER_CHAR)
+            is_multiple = whole or not multiple or (_as_json(near) / multiple) % 1 == 0
+            if is_multiple and _allows(schema, near):
+                return _as_json(near)
+        return _as_json(wish)
+
+    def _paid(self, value: Any) -> Any:
+        """Pays for a value of the schema, which is written as it stands."""
+        self._spend(len(msgspec.json.encode(value)))
+        return value
+
+    def _merged(self, a: Any, b: Any) -> Any:
+        """Merges two schemas so that both accept the result; in doubt b's keyword wins."""
+        if a is False or b is False:
+            return False
+        if not isinstance(a, dict) or not a:
+            return b
+        if not isinstance(b, dict):
+            return a
+        self._spend(ENTRY_CHARS * (_num_entries(a) + _num_entries(b)))
+        merged = self._merged
+        both = {key: _BOTH[key](a[key], b[key], merged) for key in b if key in a and key in _BOTH}
+        return {**a, **b, **both}
 
 
 def _bounds(
@@ -281,23 +326,6 @@ def _bounds(
     elif low is not None and high is not None and "multipleOf" not in schema:
         step = min(step, (high - low) / 4) or step
     return low, high, step
-
-
-def _nearest(schema: dict[str, Any], wish: Fraction, whole: bool) -> int | float:
-    """Finds an allowed number near a wish; floats divide unevenly, so it tries many."""
-    low, high, step = _bounds(schema, whole)
-    wish = wish if high is None else min(wish, high)
-    wish = wish if low is None else max(wish, low)
-    multiple = schema.get("multipleOf")
-    if not whole and multiple is None and _allows(schema, wish):
-        return _as_json(wish)
-    for distance in range(200):
-        away = (distance + 1) // 2
-        near = (wish // step + (away if distance % 2 == 0 else -away)) * step
-        is_multiple = whole or not multiple or (_as_json(near) / multiple) % 1 == 0
-        if is_multiple and _allows(schema, near):
-            return _as_json(near)
-    return _as_json(wish)
 
 
 def _allows(schema: dict[str, Any], value: Fraction) -> bool:
@@ -331,16 +359,9 @@ def _without(schema: dict[str, Any], *keywords: str) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key not in keywords}
 
 
-def _merged(a: Any, b: Any) -> Any:
-    """Merges two schemas so that both accept the result; in doubt b's keyword wins."""
-    if a is False or b is False:
-        return False
-    if not isinstance(a, dict) or not a:
-        return b
-    if not isinstance(b, dict):
-        return a
-    both = {key: _BOTH[key](a[key], b[key]) for key in b if key in a and key in _BOTH}
-    return {**a, **b, **both}
+def _num_entries(schema: dict[str, Any]) -> int:
+    sized = [part for part in schema.values() if isinstance(part, dict | list)]
+    return len(schema) + sum(map(len, sized))
 
 
 def _common_types(a: Any, b: Any) -> Any:
@@ -352,17 +373,27 @@ def _common_types(a: Any, b: Any) -> Any:
     return common[0] if len(common) == 1 else common or b
 
 
-# How to merge a keyword that both schemas have.
-_BOTH: dict[str, Callable[[Any, Any], Any]] = {
-    **dict.fromkeys((*_HIGHS, "maxLength", "maxItems", "maxProperties"), min),
-    **dict.fromkeys((*_LOWS, "minLength", "minItems", "minProperties"), max),
-    **dict.fromkeys(("items", "additionalProperties"), _merged),
-    "properties": lambda a, b: {**a, **{key: _merged(a.get(key, {}), b[key]) for key in b}},
-    "required": lambda a, b: list(dict.fromkeys([*a, *b])),
-    "enum": lambda a, b: [option for option in a if option in b],
-    "allOf": lambda a, b: [*a, *b],
-    "type": _common_types,
+def _options_of_both(a: list[Any], b: list[Any]) -> list[Any]:
+    others = set(map(_canonical, b))
+    return [option for option in a if _canonical(option) in others]
+
+
+_Merge = Callable[[Any, Any], Any]
+# How to merge a keyword that both schemas have, given how to merge schemas.
+_BOTH: dict[str, Callable[[Any, Any, _Merge], Any]] = {
+    **dict.fromkeys(
+        (*_HIGHS, "maxLength", "maxItems", "maxProperties"), lambda a, b, merge: min(a, b)
+    ),
+    **dict.fromkeys(
+        (*_LOWS, "minLength", "minItems", "minProperties"), lambda a, b, merge: max(a, b)
+    ),
+    **dict.fromkeys(("items", "additionalProperties"), lambda a, b, merge: merge(a, b)),
+    "properties": lambda a, b, merge: {**a, **{key: merge(a.get(key, {}), b[key]) for key in b}},
+    "required": lambda a, b, merge: list(dict.fromkeys([*a, *b])),
+    "enum": lambda a, b, merge: _options_of_both(a, b),
+    "allOf": lambda a, b, merge: [*a, *b],
+    "type": lambda a, b, merge: _common_types(a, b),
     # One of each: the choices are made one after the other.
-    "anyOf": lambda a, b: [_merged(one, {"anyOf": b}) for one in a],
-    "oneOf": lambda a, b: [_merged(one, {"oneOf": b}) for one in a],
+    "anyOf": lambda a, b, merge: [merge(one, {"anyOf": b}) for one in a],
+    "oneOf": lambda a, b, merge: [merge(one, {"oneOf": b}) for one in a],
 }

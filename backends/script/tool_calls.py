@@ -18,6 +18,7 @@ from backends.script.schema import instance
 from backends.script.scripted_answer import AnswerItem, call_id, call_item
 from backends.script.topic import FUNCTION_WORDS, fold, read_topic, word_set
 from backends.script.values import Values, name_words
+from backends.script.work import Work
 
 MAX_CALLS = 16  # of one answer
 
@@ -50,8 +51,13 @@ _WRITE_FILE = re.compile(
 )
 
 
-def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -> list[AnswerItem]:
-    """Makes the calls of an answer; without any, the answer is text."""
+def tool_calls(
+    request: GenerateRequest, message: LastMessage, chance: Chance, work: Work
+) -> list[AnswerItem]:
+    """Makes the calls of an answer; without any, the answer is text.
+
+    Raises `TooMuchWorkError` for parameters that ask for too much.
+    """
     choice = request.tool_choice
     offered = [t for t in request.tools if t.name != DELEGATE_TOOL]
     allowed = [t for t in offered if not choice.names or t.name in choice.names]
@@ -59,7 +65,7 @@ def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -
         return []
     prompt = message.excerpt
     # Each with the number of earlier calls of its tool, and a shell's command.
-    wanted = _wanted_calls(prompt, allowed)[:MAX_CALLS]
+    wanted = _wanted_calls(prompt, allowed, work)[:MAX_CALLS]
     if not request.parallel_tool_calls:
         wanted = wanted[message.num_calls : message.num_calls + 1]
     elif message.num_calls:
@@ -68,10 +74,10 @@ def tool_calls(request: GenerateRequest, message: LastMessage, chance: Chance) -
         words = _folded_words(prompt)
         closest = max(allowed, key=lambda tool: _fit(words, tool))
         wanted = [(next(iter(_named_tools(prompt, allowed)), closest), message.num_calls, None)]
-    return [_call(call_id(request.id, i), prompt, *w, chance) for i, w in enumerate(wanted)]
+    return [_call(call_id(request.id, i), prompt, *w, chance, work) for i, w in enumerate(wanted)]
 
 
-def _wanted_calls(prompt: str, tools: list[Tool]) -> list[tuple[Tool, int, str | None]]:
+def _wanted_calls(prompt: str, tools: list[Tool], work: Work) -> list[tuple[Tool, int, str | None]]:
     """Finds every call that the prompt asks for, including those already made."""
     named = _named_tools(prompt, tools)
     fitting = [] if named else _fitting(prompt, tools)
@@ -83,7 +89,7 @@ def _wanted_calls(prompt: str, tools: list[Tool]) -> list[tuple[Tool, int, str |
         return [(tool, 0, None) for tool in named]
     if fitting and not read_topic(prompt).wants_code:
         named = fitting[:1]
-    return [(tool, turn, None) for tool in named for turn in range(_num_turns(prompt, tool))]
+    return [(tool, turn, None) for tool in named for turn in range(_num_turns(prompt, tool, work))]
 
 
 def _named_tools(text: str, tools: list[Tool]) -> list[Tool]:
@@ -159,9 +165,9 @@ def _options(tool: Tool) -> frozenset[str]:
     return frozenset(option.lower() for option in options if isinstance(option, str))
 
 
-def _num_turns(text: str, tool: Tool) -> int:
+def _num_turns(text: str, tool: Tool, work: Work) -> int:
     """Counts the calls of one tool: one per name in the text, if it takes one name at a time."""
-    values = Values(text, options=_options(tool))
+    values = Values(text, options=_options(tool), work=work)
     taking = [
         name
         for name, schema in _properties(tool).items()
@@ -171,13 +177,19 @@ def _num_turns(text: str, tool: Tool) -> int:
 
 
 def _call(
-    made_id: str, prompt: str, tool: Tool, turn: int, command: str | None, chance: Chance
+    made_id: str,
+    prompt: str,
+    tool: Tool,
+    turn: int,
+    command: str | None,
+    chance: Chance,
+    work: Work,
 ) -> AnswerItem:
-    values = Values(prompt, turn=turn, options=_options(tool))
+    values = Values(prompt, turn=turn, options=_options(tool), work=work)
     if isinstance(tool, CustomTool):
         text = command or _free_input(tool, values)
         return call_item(DeltaKind.CUSTOM_CALL, made_id, tool.name, text)
-    arguments = instance(tool.parameters or {"type": "object"}, values, chance)
+    arguments = instance(tool.parameters or {"type": "object"}, values, chance, work, "tools")
     if command is not None and isinstance(arguments, dict):
         for name, schema in _properties(tool).items():
             if name in _SHELL_PROPERTIES:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from backends.script.topic import fold, word_set
+from backends.script.work import Work
 
 _QUOTED = re.compile(r"\"([^\"\n]{1,2000})\"|“([^”\n]{1,2000})”|(?<!\w)'([^'\n]{1,2000})'(?!\w)")
 _BACKTICKED = re.compile(r"`([^`\n]{1,4000})`")
@@ -46,20 +47,31 @@ _TEXT_NAMES = word_set(
 )
 _ANSWER_NAMES = word_set("answer response result summary reply output explanation")
 _NO_NAMES = word_set("i use call what please json")
+SEARCH_CHARS = 1_000  # a search for a name or an option, which is compiled for it, as work
+LOOK_CHARS = 5  # to see that there is nothing to search for
 
 
 class Values:
     """Finds values in a prompt for a call's arguments."""
 
     def __init__(
-        self, prompt: str, answer: str | None = None, turn: int = 0, options: Collection[str] = ()
+        self,
+        prompt: str,
+        answer: str | None = None,
+        turn: int = 0,
+        options: Collection[str] = (),
+        work: Work | None = None,
     ) -> None:
         """Scans a prompt; `answer` is the plain text, for properties that hold an answer.
 
         `turn` is the index among several calls made of one prompt: each takes its own name.
         `options` are words in lower case that a call chooses among; they name nothing else.
+        Once `work` is used up, nothing more is searched for.
         """
         self.prompt = prompt
+        self._lowered = prompt.lower()
+        self._work = work or Work()
+        self._stated_of: dict[str, str | None] = {}  # by name; an array asks again for each item
         self._answer = answer
         self._turn = turn
         self._words = frozenset(map(fold, _WORDS.findall(prompt)))
@@ -77,7 +89,9 @@ class Values:
         return bool(words) and self._words.issuperset(words)
 
     def text(self, name: str) -> str | None:
-        if stated := self._stated(name):
+        if name not in self._stated_of:
+            self._stated_of[name] = self._stated(name)
+        if stated := self._stated_of[name]:
             return stated
         words = frozenset(name_words(name))
         if words & _COMMAND_NAMES:
@@ -98,9 +112,11 @@ class Values:
     def number(self, name: str) -> float | int | None:
         """Finds a number for a property: the one next to its name, else the next unused one."""
         for word in name_words(name):
+            if not self._searches(word):
+                continue
             beside = re.search(
-                rf"\b{word}s?\b\W{{0,3}}(?:is|of|to|at|=|:)?\s*(-?\d+(?:\.\d+)?)\b"
-                rf"|(-?\d+(?:\.\d+)?)\s+{word}s?\b",
+                rf"\b{word}s?\b\W{{0,3}}(?:is|of|to|at|=|:)?\s*(-?\d{{1,15}}(?:\.\d{{1,12}})?)\b"
+                rf"|(?<![\d.])(-?\d{{1,15}}(?:\.\d{{1,12}})?)\s+{word}s?\b",
                 self.prompt,
                 re.IGNORECASE,
             )
@@ -112,7 +128,9 @@ class Values:
         """Finds the option whose text is a word of the prompt."""
         for option in options:
             if isinstance(option, str) and option:
-                if re.search(rf"(?<!\w){re.escape(option)}(?!\w)", self.prompt, re.IGNORECASE):
+                if self._searches(option) and re.search(
+                    rf"(?<!\w){re.escape(option)}(?!\w)", self.prompt, re.IGNORECASE
+                ):
                     return option
             elif isinstance(option, int | float) and option in self._numbers:
                 return option
@@ -131,7 +149,10 @@ class Values:
         return _first(self.quoted)
 
     def _stated(self, name: str) -> str | None:
-        words = r"[\s_-]+".join(map(re.escape, re.split(r"[_\s-]+", name)))
+        spelled = re.split(r"[_\s-]+", name[: len(self.prompt) + 1])
+        if not self._searches(*spelled):
+            return None
+        words = r"[\s_-]+".join(map(re.escape, spelled))
         found = re.search(
             rf"\b{words}\b\s*(?:(?:is|=|:|of|as|to|set to|named|called)\s*)?"
             r"(?:\"([^\"\n]+)\"|'([^'\n]+)'|`([^`\n]+)`)"
@@ -140,6 +161,13 @@ class Values:
             re.IGNORECASE,
         )
         return str(found[found.lastindex or 0]).rstrip(".!?") if found else None
+
+    def _searches(self, *words: str) -> bool:
+        """Returns whether a search for words may find them, and there is work left for it."""
+        self._work.affords(LOOK_CHARS)
+        if not all(word.lower() in self._lowered for word in words):
+            return False
+        return self._work.affords(SEARCH_CHARS + 10 * sum(map(len, words)))
 
 
 def name_words(name: str) -> list[str]:

@@ -29,6 +29,7 @@ from backends.prompt import end_prefix
 from backends.script.answering import answer_script
 from backends.script.replay import echo_script, replay_script
 from backends.script.scripted_answer import Script, ScriptedAnswer
+from backends.script.work import TooMuchWorkError
 from backends.simulated.playback import Playback
 from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine
@@ -106,7 +107,12 @@ class SimulatedBackend:
         bounded = request
         if limit != request.max_output_tokens:
             bounded = msgspec.structs.replace(request, max_output_tokens=limit)
-        return Playback(self._script(bounded), limit, request.stop)
+        try:
+            return Playback(self._script(bounded), limit, request.stop)
+        except TooMuchWorkError as error:
+            raise self._error(
+                "invalid_value", str(error), retryable=False, param=error.param
+            ) from error
 
     def stats(self) -> BackendStats:
         stats = self._driver.stats()
@@ -148,8 +154,10 @@ class SimulatedBackend:
                 message = "the engine has no place to spare for a warm-up"
                 raise self._error("server_is_overloaded", message)
 
-    def _error(self, code: str, message: str, *, retryable: bool = True) -> BackendError:
-        return BackendError(self.info.name, code, message, retryable=retryable)
+    def _error(
+        self, code: str, message: str, *, retryable: bool = True, param: str | None = None
+    ) -> BackendError:
+        return BackendError(self.info.name, code, message, retryable=retryable, param=param)
 
 
 @dataclass(slots=True, eq=False)

@@ -65,7 +65,9 @@ def _failed(fault: BackendError, usage: Usage) -> Ending:
 
 
 def unavailable(fault: BackendError) -> ProtocolError:
-    """Makes the refusal of a task that no backend would start."""
+    """Makes the refusal of a task that no backend would start; a retry may not help."""
+    if not fault.retryable:
+        return ProtocolError(fault.code, fault.message, param=fault.param)
     wait_us = max(LEAST_WAIT_US, fault.retry_after_us or 0)
     return ProtocolError(
         "server_is_overloaded",

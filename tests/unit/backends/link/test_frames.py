@@ -114,7 +114,7 @@ def test_what_a_cancelled_generation_said_is_dropped() -> None:
 
 
 def test_an_end_keeps_its_error_and_moves_to_the_gateways_clock() -> None:
-    error = BackendError("remote", "server_error", "it broke", retryable=True)
+    error = BackendError("remote", "server_error", "it broke", retryable=True, param="tools")
     steps = StepBuilder()
     steps.end(1, Finish(FinishReason.ERROR, Usage(3, 1, 2), 100, error))
     step = steps.take(None)
@@ -126,4 +126,5 @@ def test_an_end_keeps_its_error_and_moves_to_the_gateways_clock() -> None:
     assert (finish.usage, finish.at_us) == (Usage(3, 1, 2), 1100)
     assert finish.error is not None
     assert (finish.error.backend, finish.error.code) == ("link", "server_error")
+    assert finish.error.param == "tools"
     assert finish.error.retryable

@@ -93,6 +93,16 @@ def test_an_endless_wish_is_written_little_beyond_its_limit(prompt: str, limit: 
     assert len(answer.items[0].text) < (3 * limit + 1_000) * 5
 
 
+@pytest.mark.parametrize("gap", [" ", "\n", "\t \n"])
+@pytest.mark.parametrize("beginning", ["Remember that my ", "say", "Reply with", "My dog"])
+def test_gaps_are_short_before_patterns_see_them(beginning: str, gap: str) -> None:
+    """Patterns with several gaps would try every way to share one among them."""
+    message = user(beginning + gap * (16_000 // len(gap)))
+    made = request(message, assistant("ok"), message, "Summarise our conversation so far.")
+    assert SCRIPT(made).items  # otherwise it would not end
+    assert SCRIPT(request(message)).items
+
+
 def test_a_prompt_is_split_into_words_once_for_all_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     folded = first_arguments(monkeypatch, tool_calls, "fold")
     tools = tuple(FunctionTool(f"tool_{i}", "Opens doors. " * 30, {}) for i in range(64))

@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.script.chance import Chance
-from backends.script.pattern import matching_string
-from backends.script.schema import MAX_NODES, instance
+from backends.script.pattern import MAX_CHARS, matching_string
+from backends.script.schema import instance
 from backends.script.values import Values
+from backends.script.work import TooMuchWorkError
 
 PROMPT = (
     'Find 3 flights from Paris to "New York" on 2025-03-04 for ada@example.com, max price 250.5'
@@ -187,10 +188,27 @@ def test_patterns(pattern: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"(?=a)b", r"(a)\1", r"\p{L}+", "(", "a{2,1}", "[z-a]", "*", "a" * 2_000]
+    "pattern",
+    [r"(?=a)b", r"(a)\1", r"\p{L}+", "(", "a{2,1}", "[z-a]", "*", "a" * 2_000, "a{1001}", "\ud800"],
 )
 def test_patterns_not_understood_have_no_string(pattern: str) -> None:
     assert matching_string(pattern, Chance(1)) is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^(a+)+$b",  # a search that backtracks never ends
+        "^(a|a)*$b",
+        "^(a|b|ab)*c$d",
+        f"{'(' * 25}{')*' * 25}",  # 8 to the power of 25 empty strings
+        f"{'(?:' * 6}a?{'){10}' * 6}",
+        "(?:[a-z]{999}){999}",
+    ],
+)
+def test_patterns_made_to_be_expensive_have_no_string(pattern: str) -> None:
+    made = matching_string(pattern, Chance(1))
+    assert made is None or len(made) <= MAX_CHARS
 
 
 TREE = {
@@ -240,13 +258,13 @@ def test_hopeless_schemas_end() -> None:
                         "additionalProperties": {"$ref": "#/$defs/a"}}},
         "$ref": "#/$defs/a",
     }  # fmt: skip
-    made = instance(endless, Values(""), Chance(1))
-    assert isinstance(made, dict)
-    assert str(made).count("{") <= MAX_NODES
+    with pytest.raises(TooMuchWorkError):
+        instance(endless, Values(""), Chance(1))
     assert instance({"$ref": "#"}, Values(""), Chance(1)) is None
     assert instance({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, Values(""), Chance(1)) in ({}, None)
     doubled = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(60)}
-    assert instance({"$defs": doubled, "$ref": "#/$defs/d0"}, Values(""), Chance(1)) is None
+    with pytest.raises(TooMuchWorkError):
+        instance({"$defs": doubled, "$ref": "#/$defs/d0"}, Values(""), Chance(1))
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,50 @@
-"""Schemas made to be expensive: the work on one instance is bounded, whatever it asks for."""
+"""Schemas made to be expensive: the work on one answer is bounded, whatever it asks for."""
 
-from typing import Any
+import re
+from typing import Any, ClassVar
 
 import pytest
 
-from backends.script import schema as schema_module
+from backends.contract import FunctionTool
+from backends.script import values as values_module
+from backends.script.answering import answer_script
 from backends.script.chance import Chance
 from backends.script.length import wanted_length
-from backends.script.schema import MAX_ITEMS, MAX_NODES, instance
-from backends.script.values import Values
+from backends.script.schema import instance
+from backends.script.values import SEARCH_CHARS, Values
+from backends.script.work import MAX_CHARS, TooMuchWorkError, Work
+from tests.unit.backends.script.requests import request
 
 NAMED = {"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}
 PATTERN = {"type": "string", "pattern": "^[a-z]{3,8}-[0-9]+$"}
 
 
+def many(kind: str = "string", number: int = 5_000, **more: Any) -> dict[str, Any]:
+    names = [f"property_{i}" for i in range(number)]
+    return {"type": "object", "properties": {name: {"type": kind, **more} for name in names}}
+
+
+def array(**items: Any) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1_000, "items": items}
+
+
 @pytest.mark.parametrize(
     "schema",
     [
+        array(type="string", minLength=20_000, maxLength=20_000),
+        array(const="x" * 10_000),
+        array(enum=["x" * 10_000]),
+        array(enum=[f"x{i}" for i in range(5_000)]),
+        array(type="string", pattern="^[a-z]{900}[^a]{900}$"),
+        array(**many() | {"minProperties": 1_000}),
+        array(type="integer", minimum=10**4_000),
+        array(type="number", multipleOf=1e-300, minimum=1e300, maximum=1.1e300)
+        | {"uniqueItems": True},
+        {"type": "object", "required": ["x" * 1_000 + str(i) for i in range(1_000)]},
+        {"allOf": [{"enum": [*range(3_000)]}] * 30},
+        {"allOf": [{"required": [f"r{i}_{j}" for j in range(500)]} for i in range(200)]},
+        {"allOf": [{"allOf": [{"allOf": [{"type": "string"}] * 30}] * 30}] * 30},
         {"type": "array", "minItems": 20_000, "uniqueItems": True, "items": NAMED},
-        {"type": "array", "minItems": 10**6, "uniqueItems": True, "items": {"type": "integer"}},
-        {
-            "type": "array",
-            "minItems": 3_000,
-            "uniqueItems": True,
-            "items": {"enum": [*range(3_000)]},
-        },
         {
             "allOf": [
                 {
@@ -37,18 +57,55 @@ PATTERN = {"type": "string", "pattern": "^[a-z]{3,8}-[0-9]+$"}
         },
     ],
 )
-def test_work_is_bounded(schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    makers: list[Any] = []
+def test_what_asks_for_too_much_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(TooMuchWorkError, match=f"'tools'.*{MAX_CHARS} characters") as refused:
+        instance(schema, Values("x"), Chance(0, 1), Work(), "tools")
+    assert refused.value.param == "tools"
 
-    class Watched(schema_module._Maker):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            makers.append(self)
 
-    monkeypatch.setattr(schema_module, "_Maker", Watched)
-    instance(schema, Values("x"), Chance(0, 1))
-    (maker,) = makers
-    assert maker._num_nodes <= MAX_NODES + MAX_ITEMS
+def test_the_largest_schema_of_the_protocol_is_filled() -> None:
+    """Structured outputs allow 5,000 properties and 1,000 options of enums in all."""
+    schema = many()
+    schema["required"] = [*schema["properties"]]
+    assert len(instance(schema, Values("Hi."), Chance(0, 1))) == 5_000
+    options = [f"option {i}" for i in range(1_000)]
+    assert instance({"enum": options}, Values("Hi."), Chance(0, 1)) == "option 0"
+
+
+def test_properties_that_nobody_asked_for_are_no_reason_to_refuse() -> None:
+    assert instance(many(number=50_000), Values("Hi."), Chance(0, 1)) == {}
+
+
+def test_what_a_prompt_names_is_searched_for_within_the_same_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Recorded:
+        searches: ClassVar[list[str]] = []
+
+        def search(self, pattern: str, *others: Any) -> None:
+            self.searches.append(pattern)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(re, name)
+
+    monkeypatch.setattr(values_module, "re", Recorded())
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pairs = [a + b for a in letters for b in letters]
+    schema = {"type": "object", "properties": {pair + "q": {"type": "string"} for pair in pairs}}
+    work = Work()
+    made = instance(schema, Values("q".join(pairs) + "q", work=work), Chance(0, 1), work)
+    assert made == {}
+    assert 100 < len(Recorded.searches) <= MAX_CHARS // SEARCH_CHARS
+
+
+def test_all_calls_of_an_answer_share_one_bound() -> None:
+    tools = tuple(
+        FunctionTool(f"make_it_{i}", "", array(type="string", minLength=200)) for i in range(16)
+    )
+    script = answer_script(0, reasons=False)
+    assert script(request("Use make_it_1.", tools=tools)).items
+    with pytest.raises(TooMuchWorkError):
+        script(request(" ".join(f"Use make_it_{i}." for i in range(16)), tools=tools))
 
 
 def test_unique_items_are_unique() -> None:
