@@ -23,7 +23,9 @@ def require_admin(connection: AnyConnection, handler: BaseRouteHandler) -> None:
     """Admits requests with an admin key; a read-only key may only read."""
     services: Services = connection.app.state.services
     writes = connection.scope.get("method") != "GET" and not handler.opt.get("reads", False)
-    connection.state.admin = services.admin_keys.admin(connection.headers, writes=writes)
+    admin = services.admin_keys.admin(connection.headers, writes=writes)
+    services.count_connection(connection.scope, f"admin:{admin.name}")
+    connection.state.admin = admin
 
 
 def admin_of(request: AnyRequest) -> Admin:

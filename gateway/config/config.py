@@ -21,6 +21,7 @@ from gateway.config.sections import (
     BudgetMs,
     Ceiling,
     ConfigError,
+    ConnectionsConfig,
     ContextConfig,
     LedgerConfig,
     RecordingConfig,
@@ -32,6 +33,7 @@ from gateway.config.sections import (
     first_tenant,
     is_loopback,
     masked_url,
+    networks,
 )
 from gateway.config.tenants import DEFAULT_TIERS, TierConfig, fault_of_tier
 from gateway.config.weak_secrets import weakness
@@ -47,6 +49,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole configuration, section by section."""
 
     server: ServerConfig = ServerConfig()
+    connections: ConnectionsConfig = ConnectionsConfig()
     redis: RedisConfig = RedisConfig()
     store: StoreConfig = StoreConfig()
     context: ContextConfig = ContextConfig()
@@ -146,6 +149,12 @@ def check_config(config: Config) -> None:
         )
     if (config.server.tls_cert_path is None) != (config.server.tls_key_path is None):
         raise ConfigError("server.tls_cert_path, server.tls_key_path: TLS needs both, got one")
+    try:
+        networks(config.server.trusted_proxies)
+    except ValueError as error:
+        raise ConfigError(
+            f"server.trusted_proxies: {error}; expected networks such as '10.0.0.0/8'"
+        ) from None
     _check_unique("tenants", "ids", [tenant.id for tenant in config.tenants])
     _check_unique("backends", "names", [backend.name for backend in config.backends])
     seen: dict[str, str] = {}  # key -> tenant

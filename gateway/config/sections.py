@@ -19,6 +19,7 @@ from router.pools.pools import BUDGET_US
 MAX_PORT = 65_535
 MAX_WORKERS = 256
 
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Ceiling = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
@@ -45,6 +46,21 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     warm_up_timeout_s: Annotated[float, Meta(ge=0, le=60)] = 10.0  # 0: warm-ups prepare nothing
     workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] = 1  # processes that share the port
     serves_link: bool = False  # offer the first backend to gateways at /v1/link
+    # Networks whose PROXY protocol, `Forwarded` and `X-Forwarded-For` name the client's address.
+    trusted_proxies: tuple[str, ...] = ()
+
+
+class ConnectionsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bounds of connections, in each process (docs/operations.md)."""
+
+    max_per_key: Annotated[int, Meta(ge=1)] = 4_096
+    max_per_address: Annotated[int, Meta(ge=1)] = 256  # without a key
+    without_key_s: Seconds = 30.0  # how long one lives that shows no valid key
+    handshake_s: Seconds = 10.0  # of TLS, and for a proxy's header
+    head_s: Seconds = 10.0  # from a request's first byte to the end of its headers
+    body_s: Seconds = 20.0  # then to the end of its body, and longer the more of it came:
+    body_bytes_per_s: Annotated[int, Meta(ge=1)] = 4_096  # as slow as a client may send it
+    idle_s: Seconds = 75.0  # between two requests; longer than most clients and balancers keep one
 
 
 BudgetMs = Annotated[int, Meta(ge=10, le=5000)]
@@ -185,6 +201,13 @@ def admin_address(server: ServerConfig) -> Address | None:
 def masked_url(url: str) -> str:
     """Returns a Redis URL without user and password, for logs."""
     return re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"//.*@", "//***@", url))
+
+
+def networks(
+    addresses: tuple[str, ...],
+) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Returns networks written as `10.0.0.0/8` or as one address; raises `ValueError`."""
+    return tuple(ipaddress.ip_network(address) for address in addresses)
 
 
 def is_loopback(host: str) -> bool:

@@ -74,23 +74,23 @@ class FastRoutes:
             # Of unknown length, too long or with a "Content-Length" that is none: Litestar refuses.
             length = headers.get("content-length", "")
             if post is not None and length.isdecimal() and int(length) <= self._max_bytes:
-                answer = await self._answered(post, scope["path"], headers, receive)
+                answer = await self._answered(post, scope, headers, receive)
                 if answer is not None:
                     await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
     async def _answered(
-        self, post: Post, path: str, headers: Mapping[str, str], receive: Receive
+        self, post: Post, scope: Scope, headers: Mapping[str, str], receive: Receive
     ) -> ASGIResponse | None:
         """The answer; None if the client left before it had asked."""
         services = self._services
         try:
-            tenant = services.access.keys.tenant(headers, services.gw.wall_s())
+            tenant = services.caller(scope, headers)
             content = await _body(receive)
             return None if content is None else await post(services, tenant, content, receive)
         except Exception as error:
-            return error_response(fault_of("POST", path, error))
+            return error_response(fault_of("POST", scope["path"], error))
 
 
 def headers_of(scope: Scope) -> dict[str, str]:

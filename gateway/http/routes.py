@@ -39,7 +39,7 @@ def _services(request: AnyRequest) -> Services:
 def _caller(request: AnyRequest) -> tuple[Services, Tenant]:
     """Raises ProtocolError without a key that is known here."""
     services = _services(request)
-    return services, services.access.keys.tenant(request.headers, services.gw.wall_s())
+    return services, services.caller(request.scope, request.headers)
 
 
 @get("/v1/responses")

@@ -1,5 +1,6 @@
 """Holds the parts of the gateway that routes need: one `Services` per process. This is an edge."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches
 from gateway.store.ledger import Ledger
 from gateway.store.policy_watch import PolicyWatch
+from gateway.transport.socket_protocol import VISIT
+from gateway.wire.errors import ProtocolError
 from gateway.wire.model_list import model_list
 from router.classify.task import Tenant
 from router.learn.learned_store import LearnedStore
@@ -32,6 +35,27 @@ class Services:
     policies: PolicyWatch
     route_batches: RouteBatches
     fleet: Fleet | None  # the workers on this machine, where this is one of several
+
+    def caller(self, scope: Any, headers: Mapping[str, str]) -> Tenant:
+        """Returns the tenant whose key a request shows, and counts its connection for that key.
+
+        Raises `ProtocolError` if the key is not valid, or has too many connections.
+        """
+        tenant = self.access.keys.tenant(headers, self.gw.wall_s())
+        self.count_connection(scope, tenant.key_id)
+        return tenant
+
+    def count_connection(self, scope: Any, key_id: str) -> None:
+        """Counts a request's connection for a valid key; raises if it has too many."""
+        visit = scope.get("state", {}).get(VISIT)
+        if visit is not None and not visit.shows(key_id):
+            limit = self.config.connections.max_per_key
+            raise ProtocolError(
+                "rate_limit_exceeded",
+                f"This key has {limit} connections open here, as many as it may. Send more tasks "
+                "on those, or close some. Try again in 1s.",
+                retry_after_us=1_000_000,
+            )
 
     def catalogue(self, tenant: Tenant) -> dict[str, Any]:
         """What a tenant's `model` may be, by the policy in force."""

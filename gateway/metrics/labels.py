@@ -60,6 +60,9 @@ STRATEGY = Label("strategy", tuple(STRATEGIES))
 STRATEGY_OUTCOME = Label("outcome", get_args(StrategyOutcome))
 COMPETING = Label("strategy", tuple(name for name in STRATEGIES if STRATEGIES[name].competes))
 CLOSE_CODE = Label("code", (*map(str, CLOSE_CODES), "other"))
+# `no_key`: not within its time; `head`, `body`: too slow or too large; the others: too many.
+CUT = Label("reason", ("no_key", "head", "body", "handshake", "address", "key", "descriptors"))
+KEY = Label("key", ("with", "without"))
 ERROR_CODE = Label("reason")  # the protocol's
 COMPACTION_KIND = Label("kind", get_args(CompactionKind))
 COMPACTION_OUTCOME = Label("outcome", get_args(CompactionOutcome))

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal, cast
 
+import msgspec
 import uvicorn
 import uvloop
 from litestar.enums import ScopeType
@@ -24,16 +25,18 @@ from gateway.config.sections import (
     DEVELOPMENT_TENANT,
     Address,
     ConfigError,
-    ServerConfig,
     admin_address,
+    networks,
 )
 from gateway.http.fast_routes import FastRoutes
 from gateway.http.services import Services
 from gateway.process.addresses import SplitAddresses, addresses, listen, told_apart, with_ports
 from gateway.process.app import make_app, services
 from gateway.process.websocket_endpoints import WebSocketEndpoints
+from gateway.transport.connection_limits import ConnectionBounds, ConnectionLimits, Cut, Visit
 from gateway.transport.ids import request_id_header
 from gateway.transport.keepalive import AcceptQueue, KeepAlive
+from gateway.transport.listener import LimitedListener, pass_time
 from gateway.transport.socket_protocol import HttpProtocol, SocketProtocol
 from router.redis.cancelling import cancelled
 
@@ -43,7 +46,6 @@ logger = logging.getLogger("lanewise")
 # refused by its frame's length.
 MESSAGE_SLACK_BYTES = 1 << 20
 PING_INTERVAL_S = 20.0
-KEEP_ALIVE_S = 75  # of idle HTTP connections; longer than most clients and balancers
 TERMINAL_TIMEOUT_S = 1.0  # for stopped responses to send their terminal event
 CLOSE_TIMEOUT_S = 3  # for connections to close after the drain
 # New objects until Python collects the youngest, 700 by default. Running tasks hold more, and would
@@ -80,24 +82,56 @@ class StandardHeaders:
 class StoppedBySignals(uvicorn.Server):
     """A uvicorn server that calls `stop` on SIGTERM and SIGINT, and then exits with 0."""
 
-    def __init__(self, config: uvicorn.Config, on_serving: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_serving: Callable[[int], None],
+        configured: Config,
+        limits: ConnectionLimits,
+    ) -> None:
         """Calls `on_serving` with the port, once it listens there."""
         super().__init__(config)
         self._on_serving = on_serving
+        self._configured = configured
+        self._limits = limits
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts, and reports the port, also if 0 was configured."""
-        await super().startup(sockets)
-        if self.started:
-            self._on_serving(self.servers[0].sockets[0].getsockname()[1])
+        """Starts to accept, and reports the port, also if 0 was configured."""
+        assert sockets is not None
+        await self.lifespan.startup()
+
+        def make(visit: Visit) -> asyncio.Protocol:
+            return self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+                visit=visit,
+            )
+
+        self.servers: list[Any] = [  # in place of asyncio's
+            LimitedListener(
+                each,
+                make,
+                self._limits,
+                tls=self.config.ssl,
+                handshake_s=self._configured.connections.handshake_s,
+                trusted=networks(self._configured.server.trusted_proxies),
+            )
+            for each in sockets
+        ]
+        self.started = True
+        self._on_serving(sockets[0].getsockname()[1])
 
     async def run_on(self, listeners: Sequence[socket.socket], keep_alive: KeepAlive) -> int:
         """Serves until stopped; returns the exit status."""
-        turning = asyncio.create_task(keep_alive.run())
+        running = [
+            asyncio.create_task(keep_alive.run()),
+            asyncio.create_task(pass_time(self._limits)),
+        ]
         try:
             await self.serve([*listeners])
         finally:
-            await cancelled(turning)
+            await cancelled(*running)
         return 0 if self.started else 1
 
     def stop(self) -> None:
@@ -127,11 +161,12 @@ class Server(StoppedBySignals):
         config: uvicorn.Config,
         made: Services,
         on_serving: Callable[[int], None],
+        limits: ConnectionLimits,
         *,
         is_one_of_many: bool = False,
     ) -> None:
         """Closes its listener first if `is_one_of_many`: others take connections then."""
-        super().__init__(config, on_serving)
+        super().__init__(config, on_serving, made.config, limits)
         self._services = made
         self._is_one_of_many = is_one_of_many
         self._stopping: asyncio.Task[None] | None = None
@@ -246,8 +281,14 @@ async def serve_on(
     app: ASGIApp = WebSocketEndpoints(StandardHeaders(FastRoutes(make_app(made), made)), made)
     if len(listeners) > 1:
         app = SplitAddresses(app, told_apart(*listeners))
-    config = uvicorn_config(app, made.config.server, keep_alive)
-    server = Server(config, made, serving, is_one_of_many=stop_after is not None)
+    counts = made.gw.metrics.counts
+    limits = connection_limits(
+        made.config,
+        lambda why: counts["lanewise_connections_cut_total"][(why,)].inc(),
+        lambda key, number: counts["lanewise_connections"][(key,)].set(number),
+    )
+    config = uvicorn_config(app, made.config, keep_alive)
+    server = Server(config, made, serving, limits, is_one_of_many=stop_after is not None)
     if stop_after is not None:
         stop_after.add_done_callback(lambda _: server.stop())
     return await server.run_on(listeners, keep_alive)
@@ -284,12 +325,25 @@ def check(config: Config, extent: Literal["process", "machine"]) -> None:
         raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
 
 
-def uvicorn_config(app: Any, server: ServerConfig, keep_alive: KeepAlive) -> uvicorn.Config:
+def connection_limits(
+    config: Config,
+    on_cut: Callable[[Cut], None] = lambda why: None,
+    on_count: Callable[[str, int], None] = lambda key, number: None,
+) -> ConnectionLimits:
+    """Makes the bounds of a process's connections; the callables count."""
+    bounds = msgspec.structs.asdict(config.connections)
+    return ConnectionLimits(msgspec.convert(bounds, ConnectionBounds), on_cut, on_count)
+
+
+def uvicorn_config(app: Any, config: Config, keep_alive: KeepAlive) -> uvicorn.Config:
     """Makes uvicorn's configuration for an ASGI application."""
-    line = AcceptQueue()
+    line, server = AcceptQueue(), config.server
     return uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", partial(HttpProtocol, line)),
+        http=cast(
+            "type[asyncio.Protocol]",
+            partial(HttpProtocol, line, server.max_message_bytes, networks(server.trusted_proxies)),
+        ),
         ws=cast(
             "type[asyncio.Protocol]",
             partial(SocketProtocol, keep_alive, line, server.max_message_bytes),
@@ -303,7 +357,7 @@ def uvicorn_config(app: Any, server: ServerConfig, keep_alive: KeepAlive) -> uvi
         server_header=False,
         proxy_headers=False,  # client addresses are not used
         timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_keep_alive=config.connections.idle_s,  # type: ignore[arg-type]  # a float will do
         ssl_certfile=server.tls_cert_path,
         ssl_keyfile=server.tls_key_path,
         ssl_keyfile_password="",

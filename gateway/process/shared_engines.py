@@ -18,6 +18,7 @@ from gateway.config.backend_kinds import BackendConfig, SimulatedConfig
 from gateway.config.config import Config
 from gateway.process.link_server import LinkServer
 from gateway.transport.asgi_socket import AsgiSocket
+from gateway.transport.socket_protocol import VISIT
 
 PATH = "/v1/link/"  # plus the backend's name
 FAST_RETRY_S = 0.5  # between two attempts to connect, at most
@@ -65,5 +66,6 @@ class SharedEngines:
         if backend is None or not hmac.compare_digest(given, self._authorization):
             await socket.close()
             return
+        scope["state"][VISIT].shows("supervisor")
         await socket.accept()
         await LinkServer(backend, socket).serve()

@@ -89,4 +89,4 @@ class WebSocketEndpoints:
         if origin is not None and origin not in services.config.server.allowed_origins:
             message = f"Origin '{origin[:80]}' is not in server.allowed_origins."
             raise ProtocolError("insufficient_permissions", message)
-        return services.access.keys.tenant(headers, services.gw.wall_s())
+        return services.caller(scope, headers)

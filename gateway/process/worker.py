@@ -27,6 +27,7 @@ from gateway.process.app import make_backends, services
 from gateway.process.server import (
     PING_INTERVAL_S,
     StoppedBySignals,
+    connection_limits,
     serve_on,
     set_up_logging,
     uvicorn_config,
@@ -107,7 +108,10 @@ async def _serve_engines(
     keep_alive = KeepAlive(PING_INTERVAL_S)
     host = SharedEngines(backends, begin.key)
     server = StoppedBySignals(
-        uvicorn_config(host, config.server, keep_alive), lambda _: channel.send(Serving())
+        uvicorn_config(host, config, keep_alive),
+        lambda _: channel.send(Serving()),
+        config,
+        connection_limits(config),
     )
     listening.add_done_callback(lambda _: server.stop())
     try:

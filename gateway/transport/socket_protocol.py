@@ -23,8 +23,11 @@ from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
+from gateway.transport.client_address import Network, forwarded_address
+from gateway.transport.connection_limits import Visit, uncounted
 from gateway.transport.keepalive import AcceptQueue, KeepAlive, Pinged
 from gateway.transport.light_event import LightEvent, LightQueue
+from gateway.transport.refusals import BUSY, HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS, HttpRefusal
 from gateway.transport.socket_frames import BINARY, TEXT, framed
 from gateway.transport.socket_handshake import answer, plain_key
 from gateway.wire.errors import too_large
@@ -33,7 +36,14 @@ LINGER_S = 5.0  # to drain the client's data after its message was refused
 SILENCE_S = 1.0  # without data, after which the client is taken to be done
 
 # Keys of `scope["state"]`.
-ABORT, WRITE, WRITE_NOW, TAKE_BY = "abort", "write", "write_now", "take_by"
+ABORT, WRITE, WRITE_NOW, TAKE_BY, VISIT = "abort", "write", "write_now", "take_by", "visit"
+
+# What a request's line and headers may hold. A browser's are below 16 KiB.
+MAX_HEAD_BYTES = 64 << 10
+# Of a request's bytes to its body's: chunks have sizes, and trailers may follow.
+MAX_FRAMING = 2
+MAX_FRAGMENTS = 16_384  # of one message: empty ones take memory, too
+OPEN_PATHS = ("/healthz", "/readyz", "/metrics")  # answered with the last descriptors
 
 # Messages taken directly per turn of the loop; more of them wait in the queue, so that a client
 # that sends a thousand at once does not block the others.
@@ -43,25 +53,108 @@ Taker = Callable[[str], bool]
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Adds `write_now` to each request's state, and queues upgrades."""
+    """Adds `write_now` to each request's state, queues upgrades, and bounds what it reads."""
 
-    def __init__(self, line: AcceptQueue, **options: Any) -> None:
+    def __init__(
+        self,
+        line: AcceptQueue,
+        max_message_bytes: int,
+        trusted: Sequence[Network] = (),
+        *,
+        visit: Visit | None = None,
+        **options: Any,
+    ) -> None:
+        """Takes headers about the client's address from `trusted` networks."""
         super().__init__(**options)
         self._line = line
+        self._max_request_bytes = MAX_HEAD_BYTES + MAX_FRAMING * max_message_bytes
+        self._trusted = trusted
+        self._visit = visit or uncounted()
+        self._in_head = self._in_body = False
+        self._num_bytes = 0  # that arrived of the request
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._visit.leave()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Reads more of a request, and ends what grows too large."""
+        super().data_received(data)
+        if not (self._in_head or self._in_body):
+            return
+        self._num_bytes += len(data)
+        if self._in_head and self._num_bytes > MAX_HEAD_BYTES:
+            self._visit.cut_for("head")
+            self._refuse(HEAD_TOO_LARGE)
+        elif self._num_bytes > self._max_request_bytes:
+            self._visit.cut_for("body")
+            self.transport.abort()
+        else:
+            self._visit.read(len(data), in_head=self._in_head, is_held=self._is_held)
+
+    def _is_held(self) -> bool:
+        return self.flow.read_paused
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._num_bytes = 0
 
     def on_headers_complete(self) -> None:
-        before = self.cycle
+        before, visit = self.cycle, self._visit
+        self._in_head, self._in_body = False, True
+        visit.is_answering = True
+        if visit.is_proxied or visit.is_last_resort:
+            self.app = self._refusal() or self.app
         super().on_headers_complete()
         if self.cycle is not before:  # otherwise it is an upgrade
             # Weakly: the cycle holds the state, and the collector may have frozen both.
             self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
+            self.scope["state"][VISIT] = visit
+            self.headers = _Trailers()
+
+    def _refusal(self) -> HttpRefusal | None:
+        """Returns the answer to who may not ask, or may not ask this."""
+        visit = self._visit
+        if visit.is_last_resort and self.url.partition(b"?")[0].decode() not in OPEN_PATHS:
+            return BUSY
+        if visit.is_proxied:
+            address = forwarded_address(self.headers, self._trusted)
+            if address is not None and not visit.comes_from(address):
+                return TOO_MANY_CONNECTIONS
+        return None
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._visit.read_whole()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._visit.is_answering = bool(self.pipeline)
+        super().on_response_complete()
+
+    def _refuse(self, refusal: HttpRefusal) -> None:
+        """Answers a request whose head is not whole, and closes."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(refusal.written())
+            self.transport.close()
+        else:  # it is a further one, behind one that still runs
+            self.transport.abort()
 
     def handle_websocket_upgrade(self) -> None:
+        self._in_head = self._in_body = False
+        self._visit.read_whole()
         self._line.join(self._upgrade)
 
     def _upgrade(self) -> None:
         if self.transport.is_closing():  # the client went while it waited
             return
+        if isinstance(self.app, HttpRefusal):
+            self.transport.write(self.app.written())
+            self.transport.close()
+            return
+        make = cast("Callable[..., SocketProtocol]", self.ws_protocol_class)
+        self.ws_protocol_class = partial(make, visit=self._visit)  # type: ignore[assignment]
         key = plain_key(self.scope["method"].encode(), self.url, self.headers)
         if key is None:
             super().handle_websocket_upgrade()
@@ -80,6 +173,13 @@ class HttpProtocol(HttpToolsProtocol):
         )
         protocol.begin(self, key)
         self.transport.set_protocol(protocol)
+
+
+class _Trailers(list[tuple[bytes, bytes]]):
+    """Headers after a chunked body: they mean nothing here, and there may be any number."""
+
+    def append(self, header: tuple[bytes, bytes]) -> None:
+        """Drops it."""
 
 
 def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
@@ -105,7 +205,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     _until_s = 0.0  # until when that data is drained
 
     def __init__(
-        self, keep_alive: KeepAlive, line: AcceptQueue, max_message_bytes: int, **options: Any
+        self,
+        keep_alive: KeepAlive,
+        line: AcceptQueue,
+        max_message_bytes: int,
+        *,
+        visit: Visit | None = None,
+        **options: Any,
     ) -> None:
         """Names `max_message_bytes` in errors; uvicorn enforces it."""
         super().__init__(**options)
@@ -113,6 +219,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.queue = LightQueue()  # type: ignore[assignment]
         self.writable = LightEvent(is_set=True)  # type: ignore[assignment]
         self._line = line
+        self._visit = visit or uncounted()
         self._keep_alive = keep_alive
         self._slot: set[Pinged] | None = None
         self._taker: Taker | None = None
@@ -165,8 +272,36 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.scope["state"][WRITE] = self.write_messages
         self.scope["state"][WRITE_NOW] = self.write_now
         self.scope["state"][TAKE_BY] = self.take_by
+        self.scope["state"][VISIT] = self._visit
+
+    def data_received(self, data: bytes) -> None:
+        """Reads more of a message, whose deadline begins with its first byte."""
+        super().data_received(data)
+        if self.frames or len(self.conn.reader.buffer):
+            self._visit.read(len(data), in_head=False, is_held=self._is_held)
+        elif self._visit.reading is not None:
+            self._visit.read_whole()
+
+    def _is_held(self) -> bool:
+        return self.read_paused
+
+    def handle_cont(self, event: Frame) -> None:
+        """Takes a further part of a message, of which there may be so many."""
+        if len(self.frames) < MAX_FRAGMENTS:
+            super().handle_cont(event)
+            return
+        self.frames = []
+        self.conn.fail(CloseCode.POLICY_VIOLATION, f"a message has over {MAX_FRAGMENTS} parts")
+        super().handle_parser_exception()
+
+    def handle_ping(self) -> None:
+        """Answers a ping, unless the client does not read what it was sent."""
+        answer = b"".join(self.conn.data_to_send())
+        if self.writable.is_set():
+            self.transport.write(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._visit.leave()
         self.writable.set()  # a waiting writer finds out now
         self.stop_keepalive()
         self.disconnected = True

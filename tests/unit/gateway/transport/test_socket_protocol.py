@@ -7,12 +7,12 @@ import pytest
 from uvicorn.server import ServerState
 from websockets.frames import Frame, Opcode
 
-from gateway.config.sections import ServerConfig
+from gateway.config.config import Config
 from gateway.process.server import uvicorn_config
 from gateway.transport import socket_protocol
 from gateway.transport.keepalive import KeepAlive
 from gateway.transport.socket_handshake import plain_key
-from gateway.transport.socket_protocol import ABORT, TAKE_BY, WRITE, WRITE_NOW
+from gateway.transport.socket_protocol import ABORT, TAKE_BY, VISIT, WRITE, WRITE_NOW
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 1.3
 ACCEPT = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -107,7 +107,7 @@ async def conversation(request: bytes) -> dict[str, Any]:
         seen["message"] = await receive()
         seen["end"] = await receive()
 
-    config = uvicorn_config(app, ServerConfig(), KeepAlive(20.0))
+    config = uvicorn_config(app, Config(), KeepAlive(20.0))
     config.load()
     state = ServerState()
     state.default_headers = [(b"date", b"now")]
@@ -144,7 +144,7 @@ async def test_a_plain_upgrade_is_what_the_long_way_makes_of_it(
     assert ACCEPT in short["answer"]
     assert short["message"] == {"type": "websocket.receive", "text": "{}"}
     assert short["pong"] == b"\x8a\x01?"
-    assert short["ways"] == sorted([ABORT, TAKE_BY, WRITE, WRITE_NOW])
+    assert short["ways"] == sorted([ABORT, TAKE_BY, VISIT, WRITE, WRITE_NOW])
     assert short["headers left"] == []
 
 
@@ -177,7 +177,7 @@ async def test_one_that_went_while_it_was_let_in_is_told_of_as_gone() -> None:
             gone.append("accept")
             raise
 
-    config = uvicorn_config(app, ServerConfig(), KeepAlive(20.0))
+    config = uvicorn_config(app, Config(), KeepAlive(20.0))
     config.load()
     state = ServerState()
     wire = Wire()
