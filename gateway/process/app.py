@@ -56,6 +56,8 @@ from router.pools.heartbeat import Heartbeat
 from router.pools.redis_pools import RedisPools
 from router.redis.cancelling import cancelled
 from router.redis.client import redis_client
+from router.redis.servers import RedisServers
+from router.redis.url import parse_redis_url
 
 logger = logging.getLogger("lanewise")
 
@@ -172,8 +174,8 @@ async def _failover_pools(
 ) -> AsyncIterator[FailoverPools]:
     """Opens the pools, with a heartbeat on a connection of its own."""
     budget_us = config.redis.budget_ms * 1_000
-    redis = redis_client(url, timeout_s=budget_us / 1e6)
-    heartbeat = Heartbeat(redis, secrets.token_hex(8))
+    servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
+    heartbeat = Heartbeat(servers, secrets.token_hex(8))
     pools = FailoverPools(
         RedisPools(url, budget_us=budget_us),
         clock_us=monotonic_us,
@@ -190,7 +192,6 @@ async def _failover_pools(
     finally:
         await pools.close()
         await heartbeat.stop()
-        await redis.aclose()
 
 
 @asynccontextmanager

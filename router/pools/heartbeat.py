@@ -5,26 +5,27 @@ without memory, as every reservation would. This is an edge.
 """
 
 import contextlib
-from typing import Any
 
 import msgspec
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
 from router.pools.redis_pools import PoolsUnavailable
+from router.redis.servers import RedisAway, RedisServers, Script
 
 ALIVE_MS = 10_000  # without a heartbeat for longer a gateway counts as gone
 KEY = "lw1:{gateways}:alive"  # member: gateway id; score: its last heartbeat, server's ms
 
 # KEYS: the set. ARGV: our id, how long a heartbeat counts. Returns how many are alive, and 1 if we
 # were not in the set.
-_BEAT = """
+_BEAT = Script(
+    """
 local time = redis.call('TIME')
 local now_ms = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local added = redis.call('ZADD', KEYS[1], now_ms, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms - tonumber(ARGV[2]))
 return {redis.call('ZCARD', KEYS[1]), added}
-"""
+""",
+    1,
+)
 
 
 class Pulse(msgspec.Struct, frozen=True):
@@ -35,23 +36,23 @@ class Pulse(msgspec.Struct, frozen=True):
 
 
 class Heartbeat:
-    """Sends one gateway's heartbeats."""
+    """Sends one gateway's heartbeats, over connections of its own."""
 
-    def __init__(self, redis: Redis, gateway_id: str) -> None:
-        """`redis`: a client whose timeouts are tens of milliseconds, without retries."""
-        self._redis = redis
+    def __init__(self, servers: RedisServers, gateway_id: str) -> None:
+        """`servers` are closed by `stop`."""
+        self._servers = servers
         self._id = gateway_id
-        self._script: Any = redis.register_script(_BEAT)  # loads itself where it is missing
 
     async def beat(self) -> Pulse:
         """Sends a heartbeat; `PoolsUnavailable` if Redis does not reply or cannot write."""
         try:
-            num_gateways, added = await self._script(keys=[KEY], args=[self._id, ALIVE_MS])
-        except (RedisError, OSError) as error:
-            raise PoolsUnavailable(f"Redis: {type(error).__name__}: {error}") from error
+            num_gateways, added = await self._servers.run(_BEAT, (KEY, self._id, ALIVE_MS))
+        except RedisAway as error:
+            raise PoolsUnavailable(f"Redis: {error}") from error
         return Pulse(num_gateways, bool(added))
 
     async def stop(self) -> None:
         """Removes this gateway from the count; while Redis is away it expires by itself."""
-        with contextlib.suppress(RedisError, OSError):
-            await self._redis.zrem(KEY, self._id)
+        with contextlib.suppress(RedisAway):
+            await self._servers.call(KEY, "ZREM", KEY, self._id)
+        await self._servers.close()

@@ -1,12 +1,18 @@
 """Pipelines calls over one connection to one Redis server.
 
 The calls of one turn of the loop share one write, and none waits for earlier replies. A reply later
-than its deadline closes the connection and fails all calls in flight, since replies come in order.
+than its deadline retires the connection and fails all calls in flight, since replies come in order.
+A retired connection takes no more calls, and stays open for a while to hear what became of those.
+
+Lateness is judged by what could be read: while calls are in flight a timer ticks, and the time by
+which it is late was lost by this process, not by the server. Deadlines move by as much.
 `servers` decides where to connect and what to retry. This is an edge.
 """
 
 import asyncio
+import math
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, cast
 
@@ -15,6 +21,9 @@ import hiredis
 MAX_IN_FLIGHT = 10_000  # calls without a reply; more are refused at once
 GATHER_S = 0.001  # calls wait at most this long to share a write while others are in flight
 GRACE_S = 0.002  # for a busy loop, whose timer may run before it reads a reply that is there
+TICK_S = 0.01  # how often calls in flight are looked at
+LAG_S = 0.005  # a timer that is later than this shows that the loop was held up
+LINGER_S = 10.0  # a retired connection waits at most this long for late replies
 MAX_PACKED = 16_384  # cached words: of a call's twenty, two are new
 
 
@@ -39,7 +48,24 @@ class RedisError(Exception):
 
 
 class LinkLost(Exception):  # noqa: N818 - says what is the case
-    """The connection broke or a reply was late; calls in flight may have taken effect."""
+    """The connection broke or a reply was late; calls in flight may have taken effect.
+
+    `late` is the reply of a call that was sent, and is cancelled if none can come any more.
+    """
+
+    def __init__(self, why: str, late: "asyncio.Future[Any] | None" = None) -> None:
+        super().__init__(why)
+        self.late = late
+
+
+async def done_within(awaited: "asyncio.Future[Any]", seconds: float) -> bool:
+    """Waits until it is done or so many seconds have passed in which this loop was not held up."""
+    while seconds > 0 and not awaited.done():
+        await asyncio.wait([awaited], timeout=min(seconds, TICK_S))
+        seconds -= TICK_S
+    if not awaited.done():
+        await asyncio.wait([awaited], timeout=GRACE_S)
+    return awaited.done()
 
 
 class RedisLink(asyncio.Protocol):
@@ -47,6 +73,7 @@ class RedisLink(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.is_open = False
+        self.on_broken: Callable[[], None] = lambda: None  # when the other side ends it
         self._loop = asyncio.get_running_loop()
         self.now_s = self._loop.time  # the clock of deadlines
         self._transport: asyncio.Transport | None = None
@@ -54,7 +81,7 @@ class RedisLink(asyncio.Protocol):
         self._in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._grace = False
+        self._last_chance: asyncio.Future[Any] | None = None  # the call that a grace was given
         self._flushed_s = 0.0
         self._gathering: asyncio.TimerHandle | None = None
         self._why = "the server closed the connection"
@@ -76,30 +103,59 @@ class RedisLink(asyncio.Protocol):
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._in_flight.append((answer, deadline_s))
         if self._timer is None:
-            self._timer = self._loop.call_at(deadline_s, self._on_time)
+            self._timer = self._loop.call_at(self._flushed_s + TICK_S, self._on_tick)
         return answer
 
     def close(self, why: str) -> None:
         """Closes the connection, and fails all calls in flight with `LinkLost(why)`."""
-        self.is_open = False
+        was_open, self.is_open = self.is_open, False
         self._why = why
         if self._transport is not None:
             self._transport.abort()
+            self._transport = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._unsent.clear()
+        never = self._loop.create_future()
+        never.cancel()
         while self._in_flight:
             answer, _ = self._in_flight.popleft()
+            if answer.done():
+                continue
+            if was_open:
+                answer.set_exception(LinkLost(why, never))
+            else:
+                answer.cancel()  # it is itself the late reply to a call that has failed
+
+    def retire(self, why: str) -> None:
+        """Takes no more calls, and fails those in flight with a `LinkLost` that tells of replies.
+
+        The connection closes with the last of them, or after `LINGER_S`.
+        """
+        self._flush()
+        self.is_open = False
+        self._why = why
+        failed = list(self._in_flight)
+        self._in_flight.clear()
+        for answer, _ in failed:
+            late = self._loop.create_future()
+            self._in_flight.append((late, math.inf))
             if not answer.done():
-                answer.set_exception(LinkLost(why))
+                answer.set_exception(LinkLost(why, late))
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(LINGER_S, self.close, why)
+        if failed:
+            late.add_done_callback(lambda _: self.close(why))
+        else:
+            self.close(why)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own is no subclass of it
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        self._grace = False
         reader, in_flight = self._reader, self._in_flight
         try:
             reader.feed(data)
@@ -116,6 +172,8 @@ class RedisLink(asyncio.Protocol):
             self._timer = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.is_open:
+            self.on_broken()
         self.close(self._why if exc is None else f"{type(exc).__name__}: {exc}")
 
     def _flush_soon(self) -> None:
@@ -136,16 +194,23 @@ class RedisLink(asyncio.Protocol):
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
-    def _on_time(self) -> None:
-        self._timer = None
-        if not self._in_flight:
-            return
-        deadline_s = self._in_flight[0][1]
+    def _on_tick(self) -> None:
+        assert self._timer is not None
         now_s = self._loop.time()
+        lag_s = now_s - self._timer.when()
+        self._timer = None
+        in_flight = self._in_flight
+        if not in_flight:
+            return
+        if lag_s > LAG_S:
+            for _ in range(len(in_flight)):
+                answer, deadline_s = in_flight.popleft()
+                in_flight.append((answer, deadline_s + lag_s))
+        oldest, deadline_s = in_flight[0]
         if deadline_s > now_s:
-            self._timer = self._loop.call_at(deadline_s, self._on_time)
-        elif not self._grace:
-            self._grace = True
-            self._timer = self._loop.call_at(now_s + GRACE_S, self._on_time)
+            self._timer = self._loop.call_at(min(deadline_s, now_s + TICK_S), self._on_tick)
+        elif self._last_chance is not oldest:
+            self._last_chance = oldest
+            self._timer = self._loop.call_at(now_s + GRACE_S, self._on_tick)
         else:
-            self.close("no answer within the budget")
+            self.retire("no answer within the budget")

@@ -2,7 +2,9 @@
 
 Every call has at most two attempts, each with a budget, the second on a fresh connection by the
 current topology: after a failover no call fails, and during one calls fail soon. Calls must be safe
-to repeat, since one without a reply may have taken effect.
+to repeat, since one without a reply may have taken effect, or may do so later: who must know passes
+`late`, which hears of every attempt that the call did not end with. While the second attempt is
+under way, a late reply to the first ends the call as well.
 
 Errors that a server replies with are handled as follows:
 
@@ -20,10 +22,19 @@ import asyncio
 import hashlib
 import ssl
 from binascii import crc_hqx
-from collections.abc import Coroutine
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from router.redis.connection import LinkLost, RedisError, RedisLink, pack
+from router.redis.attempts import Late, RedisAttempts
+from router.redis.connection import (
+    TICK_S,
+    LinkLost,
+    RedisError,
+    RedisLink,
+    done_within,
+    pack,
+)
 from router.redis.url import Address, RedisTarget
 
 MAX_ATTEMPTS = 2  # that wait for a reply
@@ -31,6 +42,8 @@ MAX_REDIRECTS = 5  # replies that say where or when to retry
 PAUSE_S = 0.01  # before a retry during a failover
 RECONNECT_PAUSE_S = 0.02  # between attempts to connect; calls meanwhile fail at once
 NUM_SLOTS = 16_384
+MAX_RETIRED = 4  # connections of a server that wait for late replies; the oldest goes first
+MAX_NODES = 1_000  # of a Cluster, that are asked for the slot map
 
 _ELSEWHERE = {"READONLY", "MASTERDOWN", "LOADING"}
 _IN_BETWEEN = {"CLUSTERDOWN", "TRYAGAIN", "LOADING"}
@@ -65,15 +78,20 @@ class RedisServers:
         if target.kind == "single":
             self._main = self._server(target.addresses[0])
         self._slots: list[_Server | None] = [None] * NUM_SLOTS
+        self._nodes: frozenset[Address] = frozenset(target.addresses)  # replicas included
+        self.on_broken: Callable[[], None] = lambda: None  # when a server ends a connection
         self._mapping: asyncio.Task[None] | None = None
         self._mapped_s = 0.0
+        self._closing: set[asyncio.Task[None]] = set()  # connections to nodes that lead no more
         self._is_closed = False
 
-    def run(self, script: Script, arguments: tuple[str | int, ...]) -> Coroutine[Any, Any, Any]:
+    def run(
+        self, script: Script, arguments: tuple[str | int, ...], late: Late | None = None
+    ) -> Coroutine[Any, Any, Any]:
         """Runs a script with keys, then ARGV, on the first key's server; it must be safe to repeat.
 
         Over an open connection the call is sent before this returns, and so takes effect before
-        later calls, whenever it is awaited.
+        later calls, whenever it is awaited. `late` is called after the caller of this went on.
         """
         command = pack(("EVALSHA", script.sha, script.num_keys, *arguments))
         server = self._main
@@ -81,41 +99,50 @@ class RedisServers:
             server = self._slots[slot_of(str(arguments[0]))]
         link, key = None if server is None else server.link, str(arguments[0])
         if link is None:
-            return self._ask(command, key, script)
+            return self._ask(command, key, script, late=late)
         try:
             sent = link.call(command, link.now_s() + self.budget_s)
         except LinkLost as error:
-            return self._ask(command, key, script, error)
-        return self._answer(sent, command, key, script)
+            return self._ask(command, key, script, error, late)
+        return self._answer(sent, command, key, script, late)
 
     async def _answer(
-        self, sent: "asyncio.Future[Any]", command: bytes, key: str, script: Script
+        self,
+        sent: "asyncio.Future[Any]",
+        command: bytes,
+        key: str,
+        script: Script,
+        late: Late | None,
     ) -> Any:
         """Awaits the reply of a sent call, and retries if that is lost or an error."""
         try:
             reply = await sent
         except LinkLost as error:
-            return await self._ask(command, key, script, error)
-        return await self._ask(command, key, script) if isinstance(reply, RedisError) else reply
+            return await self._ask(command, key, script, error, late)
+        if isinstance(reply, RedisError):
+            return await self._ask(command, key, script, late=late)
+        return reply
 
     async def call(self, key: str, *arguments: str | int) -> Any:
         """Runs any command on `key` that is safe to repeat."""
         return await self._ask(pack(arguments), key)
 
     async def ping(self) -> None:
-        """Checks that every server in use replies."""
-        now_s = asyncio.get_running_loop().time
+        """Checks that every server in use replies, on a Cluster by the slot map as it is now."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + MAX_ATTEMPTS * self.budget_s
         if self._main is None and not any(self._slots):
-            await self._map(now_s() + self.budget_s)
-        servers = [self._main] if self._main else list({s for s in self._slots if s is not None})
-        deadline_s = now_s() + MAX_ATTEMPTS * self.budget_s
-        try:
-            replies = await asyncio.gather(*(s.ask(pack(("PING",)), deadline_s) for s in servers))
-        except LinkLost as error:
-            raise RedisAway(str(error)) from error
-        for reply in replies:
-            if isinstance(reply, RedisError):
-                raise RedisAway(str(reply))
+            await self._map(deadline_s)
+        for is_last in (False, True):
+            servers = [self._main] if self._main else list({s for s in self._slots if s})
+            asked = (server.ask(pack(("PING",)), deadline_s) for server in servers)
+            replies = await asyncio.gather(*asked, return_exceptions=True)
+            failed = [reply for reply in replies if isinstance(reply, BaseException)]
+            if servers and not failed:
+                return
+            if not is_last:  # a replica may lead by now
+                await self._map(deadline_s)
+        raise RedisAway(str(failed[0]) if failed else "no node of the Cluster answers")
 
     async def close(self) -> None:
         """Closes every connection; pending and later calls fail."""
@@ -124,16 +151,31 @@ class RedisServers:
             self._mapping.cancel()
             await asyncio.gather(self._mapping, return_exceptions=True)
         servers = {*self._servers.values(), *([self._main] if self._main else [])}
-        await asyncio.gather(*(server.close() for server in servers))
+        await asyncio.gather(*(server.close() for server in servers), *self._closing)
 
     async def _ask(
-        self, command: bytes, key: str, script: Script | None = None, lost: LinkLost | None = None
+        self,
+        command: bytes,
+        key: str,
+        script: Script | None = None,
+        lost: LinkLost | None = None,
+        late: Late | None = None,
     ) -> Any:
-        """Finds the server, connects, and follows redirects; `lost` counts as the first attempt."""
+        """Makes the attempts, and tells `late` of those that the call did not end with."""
+        attempts = RedisAttempts([] if lost is None else [lost])
+        try:
+            return await self._attempt(attempts, command, key, script)
+        finally:
+            if late is not None:
+                attempts.tell(late)
+
+    async def _attempt(
+        self, attempts: RedisAttempts, command: bytes, key: str, script: Script | None
+    ) -> Any:
+        """Finds the server, connects, and follows redirects."""
         loop = asyncio.get_running_loop()
-        reply: object = lost
-        num_attempts = 0 if lost is None else 1
-        deadline_s = loop.time() + (MAX_ATTEMPTS - num_attempts) * self.budget_s
+        reply: object = attempts.lost[0] if attempts.lost else None
+        deadline_s = loop.time() + (MAX_ATTEMPTS - len(attempts.lost)) * self.budget_s
         server: _Server | None = None
         is_asking = False
         for _ in range(MAX_ATTEMPTS + MAX_REDIRECTS):
@@ -143,14 +185,16 @@ class RedisServers:
             try:
                 if server is None:
                     server = await self._server_for(key, deadline_s, is_lost=reply is not None)
-                reply = await server.ask(command, deadline_s, is_asking=is_asking)
+                reply = await attempts.first_reply(
+                    server.ask(command, deadline_s, is_asking=is_asking)
+                )
                 if isinstance(reply, RedisError) and reply.code == "NOSCRIPT" and script:
                     await server.ask(script.load_command, deadline_s)
                     continue
             except LinkLost as error:
-                num_attempts += 1
+                attempts.lost.append(error)
                 reply, server, is_asking = error, None, False
-                if num_attempts >= MAX_ATTEMPTS:
+                if len(attempts.lost) >= MAX_ATTEMPTS:
                     break
                 continue
             if not isinstance(reply, RedisError):
@@ -199,46 +243,60 @@ class RedisServers:
     async def _map(self, deadline_s: float) -> None:
         mapping = self._map_soon()
         if mapping is not None:
-            await asyncio.wait([mapping], timeout=deadline_s - asyncio.get_running_loop().time())
+            await done_within(mapping, deadline_s - asyncio.get_running_loop().time())
 
     async def _read_map(self) -> None:
-        """Requests the slots from every known node at once, and takes the first result."""
+        """Requests the slots from every known node at once, and takes what most of them say.
+
+        A node that the others have given up knows nothing of it: the first reply may be an old one.
+        """
         loop = asyncio.get_running_loop()
         command = pack(("CLUSTER", "SLOTS"))
-        known = {*self._servers, *self._target.addresses}
+        known = sorted({*self._servers, *self._target.addresses, *self._nodes})[:MAX_NODES]
         deadline_s = loop.time() + self.budget_s
         questions = ((a, self._server(a).ask(command, deadline_s)) for a in known)
         asked = {asyncio.ensure_future(question): address for address, question in questions}
         pending = set(asked)
+        votes: Counter[str] = Counter()
+        maps: dict[str, tuple[list[Any], Address]] = {}
         try:
-            while pending:
+            while pending and max(votes.values(), default=0) <= len(asked) // 2:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 for answer in done:
                     if answer.exception() is None and isinstance(answer.result(), list):
-                        self._take_map(answer.result(), asked[answer])
-                        return
+                        ranges = sorted(answer.result(), key=lambda each: int(each[0]))
+                        said = str([each[:3] for each in ranges])
+                        votes[said] += 1
+                        maps[said] = (ranges, asked[answer])
         finally:
             self._mapped_s = loop.time()
             for answer in pending:
                 answer.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
+        if votes:
+            self._take_map(*maps[votes.most_common(1)[0][0]])
 
     def _take_map(self, ranges: list[Any], asked: Address) -> None:
         slots: list[_Server | None] = [None] * NUM_SLOTS
-        for first, last, master, *_ in ranges:
-            host = master[0].decode() if master[0] else asked[0]
-            server = self._server((host, master[1]))
-            slots[first : last + 1] = [server] * (last + 1 - first)
+        nodes: set[Address] = set()
+        for first, last, *of_slots in ranges:
+            addresses = [(each[0].decode() if each[0] else asked[0], each[1]) for each in of_slots]
+            nodes.update(addresses)
+            slots[first : last + 1] = [self._server(addresses[0])] * (last + 1 - first)
+        self._nodes = frozenset(nodes)
         self._slots = slots
         masters = set(slots)
         for address in [a for a, server in self._servers.items() if server not in masters]:
-            self._servers.pop(address).disconnect("the Cluster has no such master any more")
+            closing = asyncio.create_task(self._servers.pop(address).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def open_link(self, address: Address | None) -> RedisLink:
         """Opens a connection, without an address to the Sentinels' master, or raises `LinkLost`."""
         target = self._target
         server = await self._masters_address() if address is None else address
         link = await self._connect(server, target.username, target.password)
+        link.on_broken = self._broken
         if target.db:
             await self._greet(link, "SELECT", target.db)
         if address is None and (await self._greet(link, "ROLE"))[0] != b"master":
@@ -278,18 +336,27 @@ class RedisServers:
     ) -> RedisLink:
         loop = asyncio.get_running_loop()
         host, port = address
+        name = f"{host}:{port}" if port else host
+        connecting: asyncio.Future[tuple[Any, RedisLink]]
+        if self._target.is_unix:
+            connecting = asyncio.ensure_future(loop.create_unix_connection(RedisLink, host))
+        else:
+            made = loop.create_connection(RedisLink, host, port, ssl=self._tls)
+            connecting = asyncio.ensure_future(made)
         try:
-            async with asyncio.timeout(self.budget_s):
-                if self._target.is_unix:
-                    _, link = await loop.create_unix_connection(RedisLink, host)
-                else:
-                    _, link = await loop.create_connection(RedisLink, host, port, ssl=self._tls)
-        except (OSError, TimeoutError) as error:
-            name = f"{host}:{port}" if port else host
-            raise LinkLost(f"{name}: {error or 'no connection in time'}") from error
+            if not await done_within(connecting, self.budget_s):
+                raise LinkLost(f"{name}: no connection in time")
+            _, link = connecting.result()
+        except OSError as error:
+            raise LinkLost(f"{name}: {error}") from error
+        finally:
+            connecting.cancel()
         if password is not None:
             await self._greet(link, "AUTH", *((username, password) if username else (password,)))
         return link
+
+    def _broken(self) -> None:
+        self.on_broken()
 
     async def _greet(self, link: RedisLink, *command: str | int) -> Any:
         """Sends one command of a connection's handshake."""
@@ -312,6 +379,7 @@ class _Server:
         self._servers = servers
         self.address = address  # None: the Sentinels' master
         self._link: RedisLink | None = None
+        self._retired: deque[RedisLink] = deque()
         self._opening: asyncio.Task[None] | None = None
         self._failed_s = 0.0
         self._why = ""
@@ -328,7 +396,7 @@ class _Server:
         if link is None:
             link = await self._opened(deadline_s)
         now_s = asyncio.get_running_loop().time()
-        by_s = min(deadline_s, now_s + self._servers.budget_s)
+        by_s = max(now_s + TICK_S, min(deadline_s, now_s + self._servers.budget_s))
         if is_asking:
             hello = link.call(pack(("ASKING",)), by_s)
             answer = link.call(command, by_s)  # in the same write, with nothing between
@@ -346,7 +414,9 @@ class _Server:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
-        self.disconnect("the pools are closed")
+        self.disconnect("it is not used any more")
+        while self._retired:
+            self._retired.popleft().close("it is not used any more")
 
     async def _opened(self, deadline_s: float) -> RedisLink:
         """Shares one attempt to connect among all callers, each within its deadline."""
@@ -355,7 +425,7 @@ class _Server:
             if self._failed_s and loop.time() - self._failed_s < RECONNECT_PAUSE_S:
                 raise LinkLost(self._why)
             self._opening = asyncio.create_task(self._open())
-        await asyncio.wait([self._opening], timeout=deadline_s - loop.time())
+        await done_within(self._opening, deadline_s - loop.time())
         link = self.link
         if link is None:
             raise LinkLost(self._why or "no connection within the budget")
@@ -364,7 +434,12 @@ class _Server:
     async def _open(self) -> None:
         self._why = ""
         try:
-            self._link = await self._servers.open_link(self.address)
+            link = await self._servers.open_link(self.address)
+            if self._link is not None:
+                self._retired.append(self._link)
+                if len(self._retired) > MAX_RETIRED:
+                    self._retired.popleft().close("its replies are too late")
+            self._link = link
             self._failed_s = 0.0
         except LinkLost as error:
             self._failed_s = asyncio.get_running_loop().time()

@@ -3,88 +3,18 @@
 import asyncio
 import os
 import signal
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 from redis import Redis
-from redis.asyncio import Redis as AsyncRedis
-from redis.asyncio.retry import Retry
-from redis.backoff import ConstantBackoff, NoBackoff
+from redis.backoff import ConstantBackoff
 from redis.retry import Retry as Waiting
 
-from backends.drive.driver import monotonic_us
 from gateway.process.embedded_redis import EmbeddedRedis
-from router.classify.task import GroupLimits, Tenant
-from router.pools.failover_pools import FailoverPools
-from router.pools.heartbeat import KEY, Heartbeat
-from router.pools.pools import BUDGET_US, Demand, Reservation
+from router.pools.heartbeat import KEY
 from router.pools.redis_pools import RedisPools
+from tests.integration.watched_gateway import LIMITS, PATIENCE_S, TENANT, gateway
 
-LIMITS = GroupLimits(requests_per_min=6_000, tokens_per_min=1_000_000, max_concurrent=40)
-TENANT = Tenant(id="acme", tier="pro", limits={"fast": LIMITS, "deep": LIMITS})
-FAST = [(Demand(group="fast", tokens=1_000),)]
-PATIENCE_S = 60.0  # bounds a hang; never decides whether something was fast enough
 PATIENT_US = 20_000_000  # where nothing is wrong with Redis
-
-
-class Gateway:
-    """The pools of one gateway, watched as a gateway watches them."""
-
-    def __init__(self, url: str, name: str, budget_us: int) -> None:
-        timeout_s = budget_us / 1e6
-        self._redis = AsyncRedis.from_url(
-            url,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),
-        )
-        self.heartbeat = Heartbeat(self._redis, name)
-        self.pools = FailoverPools(
-            RedisPools(url, budget_us=budget_us),
-            clock_us=monotonic_us,
-            beat=self.heartbeat.beat,
-        )
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Watch Redis until something is so."""
-        give_up_s = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < give_up_s
-            await asyncio.sleep(0.01)
-            await self.pools.check()
-
-    async def until_away(self) -> None:
-        await self.until(lambda: self.pools.mode == "degraded")
-
-    async def until_back(self) -> None:
-        await self.until(lambda: self.pools.mode == "redis")
-
-    async def until_settled(self) -> None:
-        """What a busy machine was too slow for within a budget is charged by the next look."""
-        await self.until(lambda: self.pools.mode == "redis" and not self.pools.report.num_unsettled)
-
-    async def reserve(self, name: str) -> Reservation:
-        grant = await self.pools.reserve_first(TENANT, name, FAST)
-        assert grant.reservation is not None
-        return grant.reservation
-
-    async def close(self) -> None:
-        await self.pools.close()
-        await self._redis.aclose()
-
-
-@asynccontextmanager
-async def gateway(
-    url: str, name: str = "one", budget_us: int = BUDGET_US
-) -> AsyncIterator[Gateway]:
-    made = Gateway(url, name, budget_us)
-    await made.pools.greet()
-    try:
-        yield made
-    finally:
-        await made.close()
 
 
 def places_held(url: str) -> int:

@@ -14,6 +14,7 @@ from router.classify.task import GroupLimits, Tenant
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
 from router.learn.learning import NUM_TRAITS, Observation
+from router.pools.heartbeat import KEY as HEARTBEATS
 from router.pools.heartbeat import Heartbeat
 from router.pools.pools import Balance, Demand, Renewal
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
@@ -28,9 +29,11 @@ from tests.integration.redis_fleet import (
     Cluster,
     Sentinels,
     Server,
+    eventually,
     has_heard,
     running,
 )
+from tests.integration.watched_gateway import gateway
 from tests.ports import free_port
 
 T = TypeVar("T")
@@ -144,15 +147,18 @@ async def test_servers_that_nobody_reaches_are_away_whatever_is_asked(kind: str)
     """Who asks again and again goes on for ever only if it knows the error."""
     hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(2))
     path = "/main" if kind == "sentinel" else ""
-    client = redis_client(f"redis+{kind}://{hosts}{path}", timeout_s=5.0)
+    url = f"redis+{kind}://{hosts}{path}"
+    client, target = redis_client(url, timeout_s=5.0), parse_redis_url(url)
     try:
         for _ in range(2):
             with pytest.raises(RedisError):
                 await client.get("{a}x")
             with pytest.raises(RedisError):
                 await client.pipeline(transaction=False).set("{a}x", 1).execute()
+            heartbeat = Heartbeat(RedisServers(target, budget_us=5_000_000), "one")
             with pytest.raises(PoolsUnavailable):
-                await Heartbeat(client, "one").beat()
+                await heartbeat.beat()
+            await heartbeat.stop()
     finally:
         await client.aclose()
 
@@ -215,6 +221,53 @@ async def test_sentinels_failover(tmp_path: Path) -> None:
         assert (await when_back(lambda: pools.reserve_first(someone, "still", FAST))).index == 0
         assert places_of(await when_back(lambda: pools.balances(someone))) == 1
         await pools.close()
+
+
+async def test_a_clusters_failover_ends_the_outage(tmp_path: Path) -> None:
+    """Whichever master dies: that of the heartbeats or that of a tenant."""
+    made = Cluster(tmp_path)
+    with running(*made.servers):
+        made.form()
+        async with gateway(made.url, budget_us=500_000) as one:
+            await one.until_back()
+            for master in dict.fromkeys(
+                made.master_of(slot_of(key)) for key in (HEARTBEATS, "{acme}")
+            ):
+                before = await one.reserve("before")
+                has_heard(made.replica_of(master), master)
+                master.send(signal.SIGKILL)
+                num_asked = 0
+                while one.pools.mode == "redis":
+                    await one.pools.settle(await one.reserve(str(num_asked)), {})
+                    await one.pools.check()
+                    num_asked += 1
+                made.give_up_after(SOON_MS)
+                await one.until_back()
+                made.give_up_after(NEVER_MS)
+                await one.pools.settle(before, {"fast": 1})
+                await one.until_settled()
+                master.start()  # it is a replica from now on
+                eventually(lambda of=master: of.ask("ROLE")[0] == "slave")
+            leader = made.replica_of(made.master_of(slot_of("{acme}")))
+            assert leader.ask("HGET", "lw1:{acme}:p:fast", "n") == "0"
+
+
+async def test_a_sentinels_failover_ends_the_outage(tmp_path: Path) -> None:
+    made = Sentinels(tmp_path)
+    with running(*made.servers):
+        made.form()
+        async with gateway(made.url, budget_us=500_000) as one:
+            await one.until_back()
+            before = await one.reserve("before")
+            has_heard(made.replica, made.master)
+            made.master.send(signal.SIGKILL)
+            await one.until_away()
+            made.give_up_after(SOON_MS)
+            await one.until_back()
+            made.give_up_after(NEVER_MS)
+            await one.pools.settle(before, {"fast": 1})
+            await one.until_settled()
+            assert int(made.replica.ask("HGET", "lw1:{acme}:p:fast", "n")) == 0
 
 
 async def test_sentinels_that_know_no_such_master(tmp_path: Path) -> None:
