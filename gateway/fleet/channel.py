@@ -15,6 +15,7 @@ from gateway.fleet.wire import Begin, Farewell, Frame, Query, Reply, Serving
 
 logger = logging.getLogger("lanewise")
 
+ALIVE = "alive"  # the query that every process answers by itself
 LENGTH_BYTES = 4
 MAX_FRAME_BYTES = 64 << 20
 
@@ -101,6 +102,8 @@ class Channel:
             asked = self._asked.get(frame.id)
             if asked is not None and not asked.done():
                 asked.set_result(frame.body)
+        elif isinstance(frame, Query) and frame.word == ALIVE:
+            self.send(Reply(frame.id, b""))
         elif isinstance(frame, Query) and frame.word in self.answers:
             answering = asyncio.create_task(self._answer(frame))
             self._answering.add(answering)

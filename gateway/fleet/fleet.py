@@ -13,8 +13,10 @@ OF_ALL = {"health": "health of all", "decisions": "decisions of all"}  # name ->
 class Fleet:
     """Lets one worker query all workers, itself included."""
 
-    def __init__(self, channel: Channel, number: int) -> None:
+    def __init__(self, channel: Channel, number: int, engines: tuple[str, ...] = ()) -> None:
+        """`engines` names the backends that run in a process of this machine's own."""
         self.number = number
+        self.engines = engines
         self._channel = channel
 
     async def metrics(self) -> bytes:

@@ -14,6 +14,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
     number: int  # 1, 2 and so on; 0: the engines
     listeners: tuple[int, ...]  # listening sockets' descriptors; none: the worker makes them
     key: str  # to the shared engines
+    engines: tuple[str, ...] = ()  # the backends that the shared engines serve
 
 
 class Serving(msgspec.Struct, frozen=True, array_like=True, tag="serving"):

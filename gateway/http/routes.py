@@ -217,16 +217,23 @@ async def get_health() -> ASGIResponse:
 
 @get("/readyz")
 async def get_readiness(request: AnyRequest) -> ASGIResponse:
-    """Ready for tasks: not draining, and Redis has answered at least once.
+    """Ready for tasks: not draining, Redis has answered at least once, and its own engines run.
 
     One that only lost Redis stays ready: it limits tasks by itself, and there may be no better one.
+    So does one whose upstreams are down, which all gateways share; they are named.
     """
-    gw = _services(request).gw
+    services = _services(request)
+    gw, own = services.gw, services.own_engines
+    down = [stats.info.name for stats in gw.backend_stats() if not stats.healthy or stats.ejected]
     if gw.state.draining:
         return json_response({"status": "draining"}, 503)
     if not gw.pools.ready:
         return json_response({"status": "blind", "detail": "Redis has not answered yet."}, 503)
-    return json_response({"status": "ready", "pools": gw.pools.mode})
+    if gone := [name for name in down if name in own]:
+        detail = f"Engines of this gateway do not answer: {', '.join(gone)}."
+        return json_response({"status": "no engine", "detail": detail, "backends_down": down}, 503)
+    body = {"status": "ready", "pools": gw.pools.mode}
+    return json_response(body | {"backends_down": down} if down else body)
 
 
 HANDLERS: list[Any] = [

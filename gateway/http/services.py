@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.access.access import Access
 from gateway.access.admin_keys import AdminKeys
+from gateway.config.backend_kinds import SimulatedConfig
 from gateway.config.config import Config
 from gateway.core.gateway import Gateway
 from gateway.fleet.fleet import Fleet
@@ -56,6 +57,13 @@ class Services:
                 "on those, or close some. Try again in 1s.",
                 retry_after_us=1_000_000,
             )
+
+    @property
+    def own_engines(self) -> frozenset[str]:
+        """The backends that live and die with this gateway: simulated engines."""
+        configs = self.config.backends
+        inside = {config.name for config in configs if isinstance(config, SimulatedConfig)}
+        return frozenset(inside | set(self.fleet.engines if self.fleet else ()))
 
     def catalogue(self, tenant: Tenant) -> dict[str, Any]:
         """What a tenant's `model` may be, by the policy in force."""

@@ -3,14 +3,17 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gateway.config.sections import Address
-from gateway.fleet.channel import Answers, Channel, ChannelClosed, opened
+from gateway.fleet.channel import ALIVE, Answers, Channel, ChannelClosed, opened
+from gateway.fleet.patience import BEAT_INTERVAL_S, BEAT_TIMEOUT_S, Patience
 from gateway.fleet.wire import Begin
 from gateway.process.addresses import listen
 from router.redis.cancelling import cancelled
@@ -117,20 +120,35 @@ class Member:
         self._channel = channel = await opened(ours, self.answers)
         channel.send(self.begin)
         reading = asyncio.create_task(channel.run())
-        greeting = asyncio.create_task(self._note_serving(channel))
+        watching = asyncio.create_task(self._watch(process, channel))
         try:
             self.exit_status = await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()
             await asyncio.wait((reading,), timeout=LAST_WORDS_S)
-            await cancelled(reading, greeting)
+            await cancelled(reading, watching)
             self._channel = None
             self.on_end(channel.farewell)
 
-    async def _note_serving(self, channel: Channel) -> None:
+    async def _watch(self, process: asyncio.subprocess.Process, channel: Channel) -> None:
+        """Notes that the process serves, and kills it once it does not answer any more."""
         await channel.serving.wait()
         self.has_served.set()
+        clock_s = asyncio.get_running_loop().time
+        patience = Patience(clock_s(), _cpu_s(process.pid))
+        while True:
+            await asyncio.sleep(BEAT_INTERVAL_S)
+            try:
+                await channel.ask(ALIVE, BEAT_TIMEOUT_S)
+            except ChannelClosed:
+                why = patience.missed(clock_s(), _cpu_s(process.pid))
+                if why is not None:
+                    logger.error("%s is killed: %s", self.name, why)
+                    self.signal(signal.SIGKILL)
+                    return
+            else:
+                patience.answered(clock_s(), _cpu_s(process.pid))
 
     async def ask(self, word: str, timeout_s: float) -> bytes | None:
         """Sends a query; returns None if the process does not answer in time."""
@@ -172,3 +190,13 @@ class Member:
             logger.error("%s did not end within %g s and is killed", self.name, timeout_s)
             self.signal(signal.SIGKILL)
             await process.wait()
+
+
+def _cpu_s(pid: int) -> float:
+    """Returns the CPU time that a process has used; 0 where the system does not say (/proc)."""
+    try:
+        # The name, which may hold anything, ends with the last parenthesis.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

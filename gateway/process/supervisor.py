@@ -1,9 +1,9 @@
 """`lanewise serve --workers N`: runs N gateways on one port, as one.
 
 The supervisor serves no requests. It starts the embedded Redis if none is configured, one process
-for the simulated engines, and the workers; it restarts what crashed, forwards signals, and sums the
-workers' metrics. SIGTERM and SIGINT drain all workers and stop; SIGHUP drains and replaces them one
-after another, so that they reload certificates while others serve. This is an edge.
+for the simulated engines, and the workers; it replaces what crashed or does not answer, forwards
+signals, and sums the workers' metrics. SIGTERM and SIGINT drain all workers and stop; SIGHUP drains
+and replaces them one by one, so that they reload certificates while others serve. This is an edge.
 """
 
 import asyncio
@@ -118,9 +118,10 @@ class Supervisor:
         config = await self._start_engines()
         of_all = {word: partial(self._of_all, what) for what, word in OF_ALL.items()}
         answers: Answers = {METRICS: self._metrics, **of_all}
+        engines = tuple(backend.name for backend in simulated(self._config))
         for number in range(1, config.server.workers + 1):
             own_config = msgspec.json.encode(worker_config(config, number))
-            begin = Begin(own_config, number, self._listeners, "")
+            begin = Begin(own_config, number, self._listeners, "", engines)
             worker = Member(f"worker {number}", begin, answers, partial(self._bury, number))
             self._workers.append(worker)
             self._keep(worker)
@@ -201,7 +202,8 @@ class Supervisor:
         await self._gather()
         everything = merged([self._past, *self._snapshots.values()], self._linked)
         serving = sum(worker.is_serving for worker in self._workers)
-        restarts = sum(worker.num_restarts for worker in self._workers)
+        engines = [] if self._engines is None else [self._engines]
+        restarts = sum(member.num_restarts for member in (*self._workers, *engines))
         own = supervised(serving, len(self._workers), restarts)
         return await asyncio.to_thread(rendered, [*everything, *own])
 

@@ -80,7 +80,7 @@ def _listeners(begin: Begin, config: Config) -> Iterator[list[socket.socket]]:
 async def _serve_gateway(
     config: Config, begin: Begin, channel: Channel, listening: "asyncio.Task[None]"
 ) -> int:
-    async with services(config, Fleet(channel, begin.number)) as made:
+    async with services(config, Fleet(channel, begin.number, begin.engines)) as made:
         channel.answers = _answers(made)
         with _listeners(begin, config) as listeners:
             status = await serve_on(

@@ -1,9 +1,11 @@
 """An engine in a process of its own: alone, behind a gateway, lost, and back again."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from openai import OpenAI
 
@@ -123,6 +125,9 @@ async def test_a_lost_engine_ends_its_streams_and_comes_back(
         assert failed["type"] == "response.failed"
         assert failed["response"]["error"]["code"] == "server_error"
         _wait_for_backend(linked, up=False)
+        # Others that link it find it down as well, so this gateway stays in use.
+        ready = await asyncio.to_thread(httpx.get, f"{linked.url}/readyz")
+        assert (ready.status_code, ready.json()["backends_down"]) == (200, ["remote-wafer"])
         # The router's own choice goes elsewhere; a pin on the lost engine is refused.
         answer = await connection.turn("Hi.", model="auto", max_output_tokens=16)
         assert answer["routing"]["backends"][0]["name"] == "gpu"

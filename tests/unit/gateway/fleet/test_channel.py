@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.fleet.channel import Answers, Channel, ChannelClosed, opened
+from gateway.fleet.channel import ALIVE, Answers, Channel, ChannelClosed, opened
 from router.redis.cancelling import cancelled
 
 
@@ -36,6 +36,11 @@ async def test_questions_are_answered_by_word() -> None:
         assert await near.ask("nine", 60.0) == b"9"
         near.answers = {"back": nine}
         assert await asyncio.gather(far.ask("back", 60.0), near.ask("nine", 60.0)) == [b"9", b"9"]
+
+
+async def test_every_process_says_that_it_is_alive() -> None:
+    async with line({}) as (near, _, _):
+        assert await near.ask(ALIVE, 60.0) == b""
 
 
 async def test_what_nobody_answers_fails_in_time() -> None:
