@@ -80,6 +80,10 @@ class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The store of responses, each kept for `ttl_s` after its last use."""
 
     ttl_s: Annotated[int, Meta(ge=1)] = 24 * 3600
+    # Bytes of one tenant's responses, and of all tenants'. None: a quarter and three of Redis's
+    # `maxmemory`, or of 4 GiB where it has none.
+    max_tenant_bytes: Annotated[int, Meta(ge=1 << 16)] | None = None
+    max_bytes: Annotated[int, Meta(ge=1 << 16)] | None = None
 
 
 class ContextConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -253,6 +253,11 @@ POOLS = Row("Pools",
 )
 
 SOCKETS = Row("Sockets",
+    Panel("Stored responses dropped", "reqps",
+        "The oldest of tenants that stored more bytes than [store] lets them.",
+        Metric("lanewise_stored_responses_dropped_total", "counter",
+            "Stored responses dropped because their tenant, or all, had too many bytes.",
+            (), rate(legend="dropped"), has_created=True)),
     Panel("Client connections", "short", "Open ones, with a valid key shown on them and without.",
         Metric("lanewise_connections", "gauge",
             "Open client connections, with a valid key shown on them or without.",

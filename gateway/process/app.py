@@ -43,6 +43,7 @@ from gateway.store.decision_log import LogInUse, Recorder
 from gateway.store.ledger import open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch
 from gateway.store.response_store import ResponseStore
+from gateway.store.stored_bytes import StoredBytes
 from gateway.transport.flush_timer import FlushTimer
 from gateway.wire.sealing import Seals, make_seals
 from router.learn.experience import Experience
@@ -111,7 +112,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             backends=backends,
             pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
             waiting=waiting,
-            store=ResponseStore(store_redis, config.store.ttl_s, lambda: failover.mode == "redis"),
+            store=_response_store(config, store_redis, failover, metrics),
             state=state,
             metrics=metrics,
             clock_us=monotonic_us,
@@ -144,6 +145,20 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             route_batches=RouteBatches(partial(live_desk, gw)),
             fleet=fleet,
         )
+
+
+def _response_store(
+    config: Config, redis: Redis, failover: FailoverPools, metrics: Metrics
+) -> ResponseStore:
+    ttl_s, dropped = config.store.ttl_s, "lanewise_stored_responses_dropped_total"
+    stored_bytes = StoredBytes(
+        redis,
+        ttl_s,
+        config.store.max_tenant_bytes,
+        config.store.max_bytes,
+        metrics.counts[dropped][()].inc,
+    )
+    return ResponseStore(redis, ttl_s, lambda: failover.mode == "redis", stored_bytes)
 
 
 def _stats_of(backends: Mapping[str, Backend]) -> list[BackendStats]:

@@ -34,6 +34,7 @@ def maintenance(
         every(CHECK_INTERVAL_S, partial(_cut_stalled, gw, config.server.send_timeout_s)),
         every(config.server.heartbeat_s, partial(_heartbeats, gw)),
         gw.metrics.watch_loop(),
+        every(CHECK_INTERVAL_S, gw.store.share),
         every(CHECK_INTERVAL_S, partial(thaw_and_trim, gw.socket_ages)),
     ]
     if ceiling_leases is not None:

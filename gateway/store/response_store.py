@@ -4,11 +4,13 @@ A response's record holds its JSON, its own input and output items, and its ance
 context is read in two round trips: the record, then its ancestors in one MGET. A tenant's keys
 share a hash tag, so that MGET works on a Cluster, too; tenants cannot see each other's responses.
 
-Records expire; under memory pressure Redis may drop them earlier (`volatile-lru`). Continuing or
-reading a dropped one answers "not found", and the official clients then resend the full context.
+Records expire, and each tenant's are bounded in bytes (`stored_bytes`). Under memory pressure Redis
+may drop them earlier (`volatile-lru`). Continuing or reading a dropped one answers "not found", and
+the official clients then resend the full context.
 This is an edge.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from backends.contract import ContextItem
+from gateway.store.stored_bytes import StoredBytes
 from gateway.wire.errors import ProtocolError
 from gateway.wire.stored_response import Context, Lineage, StoredResponse
 
@@ -32,10 +35,15 @@ class ResponseStore:
     """
 
     def __init__(
-        self, redis: Redis, ttl_s: int, is_reachable: Callable[[], bool] = lambda: True
+        self,
+        redis: Redis,
+        ttl_s: int,
+        is_reachable: Callable[[], bool] = lambda: True,
+        stored_bytes: StoredBytes | None = None,
     ) -> None:
         """Keeps responses for `ttl_s`; calls fail at once while `is_reachable()` is false."""
         self._client = redis
+        self._bytes = stored_bytes or StoredBytes(redis, ttl_s)
         self._is_reachable = is_reachable
         self._ttl_s = ttl_s
         self._encoder = msgspec.msgpack.Encoder()
@@ -43,9 +51,12 @@ class ResponseStore:
 
     @property
     def _redis(self) -> Redis:
+        self._check_reachable()
+        return self._client
+
+    def _check_reachable(self) -> None:
         if not self._is_reachable():
             raise RedisConnectionError("Redis is away")
-        return self._client
 
     async def save(
         self, tenant_id: str, response_id: str, stored: StoredResponse, *, only_new: bool = False
@@ -53,11 +64,18 @@ class ResponseStore:
         """Stores a response and renews its ancestors; `only_new` keeps an existing record."""
         record = self._encoder.encode(stored)
         with _UNAVAILABLE:
-            pipe = self._redis.pipeline(transaction=False)
-            pipe.set(_key(tenant_id, response_id), record, ex=self._ttl_s, nx=only_new)
-            for ancestor in stored.ancestors:
-                pipe.expire(_key(tenant_id, ancestor), self._ttl_s)
-            await pipe.execute()
+            self._check_reachable()
+            await self._bytes.save(
+                tenant_id, response_id, record, stored.ancestors, only_new=only_new
+            )
+        if self._bytes.is_due:
+            await self.share()
+
+    async def share(self) -> None:
+        """Makes room where all tenants' records are too much; to be called now and then."""
+        if self._is_reachable():
+            with contextlib.suppress(RedisError):  # the next save counts again
+                await self._bytes.share()
 
     async def load(self, tenant_id: str, response_id: str) -> StoredResponse | None:
         """Returns the record, or None if there is none."""
@@ -103,7 +121,8 @@ class ResponseStore:
     async def delete(self, tenant_id: str, response_id: str) -> bool:
         """Deletes a response and returns whether it existed; its successors can still be read."""
         with _UNAVAILABLE:
-            return bool(await self._redis.delete(_key(tenant_id, response_id)))
+            self._check_reachable()
+            return await self._bytes.delete(tenant_id, response_id)
 
     async def context(self, tenant_id: str, response_id: str) -> Context | None:
         """Loads the conversation up to a response; None if any of it is gone."""

@@ -1,0 +1,125 @@
+"""Bounds the bytes of stored responses: by tenant, and of all of them together.
+
+Redis drops what it likes once it is full, so that one tenant's records could push out another's.
+So each tenant has a bound, and its own oldest records go first. Where all together come to more
+than they may, the tenant that has most loses its oldest, until they fit. This is an edge.
+"""
+
+from collections.abc import Callable, Sequence
+from importlib import resources
+from typing import Any, Literal, NamedTuple
+
+from redis.asyncio import Redis
+
+SCRIPT = resources.files(__package__).joinpath("responses.lua").read_text()
+TENANTS = "lw1:stored"  # a sorted set: tenants by their bytes
+# Without a `maxmemory` of Redis, which the defaults are parts of.
+DEFAULT_BYTES = 4 << 30
+TENANT_PART, WHOLE_PART = 1 / 4, 3 / 4
+SOON_BYTES = 4 << 20  # saved since the last look at all tenants; then the next one is due
+MAX_TRIMMED = 64  # tenants in one look; the next one goes on
+
+
+class Kept(NamedTuple):
+    """What a call of the script left."""
+
+    num_bytes: int
+    num_dropped: int
+    existed: bool
+
+
+class StoredBytes:
+    """Saves and deletes records within the bounds."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        ttl_s: int,
+        max_tenant_bytes: int | None = None,
+        max_bytes: int | None = None,
+        on_dropped: Callable[[int], None] = lambda num: None,
+    ) -> None:
+        """Without bounds: a quarter of Redis's `maxmemory` for a tenant, three for all."""
+        self._redis = redis
+        self._ttl_s = ttl_s
+        self._given = (max_tenant_bytes, max_bytes)
+        self._bounds: tuple[int, int] | None = None  # once Redis was asked
+        self._on_dropped = on_dropped
+        self._script: Any = redis.register_script(SCRIPT)
+        self._totals: dict[str, int] = {}  # changed since the last `share`
+        self._saved_bytes = 0  # since then
+
+    @property
+    def is_due(self) -> bool:
+        """Says whether so much was saved that all tenants should be looked at now."""
+        return self._saved_bytes >= SOON_BYTES
+
+    async def save(
+        self,
+        tenant_id: str,
+        response_id: str,
+        record: bytes,
+        ancestors: Sequence[str],
+        *,
+        only_new: bool,
+    ) -> None:
+        """Stores a record, renews its ancestors, and drops the tenant's oldest beyond its bound."""
+        max_bytes = (await self._read_bounds())[0]
+        await self._call(
+            "save", tenant_id, (response_id, *ancestors), max_bytes, record, "1" if only_new else ""
+        )
+        self._saved_bytes += len(record)
+
+    async def delete(self, tenant_id: str, response_id: str) -> bool:
+        """Deletes a record, and returns whether there was one."""
+        max_bytes = (await self._read_bounds())[0]
+        return (await self._call("delete", tenant_id, (response_id,), max_bytes)).existed
+
+    async def share(self) -> None:
+        """Says what this process's tenants have, and makes room if all have too much."""
+        if not self._totals:
+            return
+        totals, self._totals, self._saved_bytes = self._totals, {}, 0
+        await self._redis.zadd(TENANTS, totals)
+        max_bytes = (await self._read_bounds())[1]
+        found: Any = await self._redis.zrange(TENANTS, 0, -1, desc=True, withscores=True)
+        excess = sum(int(num_bytes) for _, num_bytes in found) - max_bytes
+        for name, num_bytes in found[:MAX_TRIMMED]:
+            if excess <= 0:
+                break
+            # The largest loses what is too much, and then the next one what it could not.
+            kept = await self._call("trim", name.decode(), (), max(0, int(num_bytes) - excess))
+            excess -= int(num_bytes) - kept.num_bytes
+        if self._totals:
+            await self._redis.zadd(TENANTS, self._totals)
+            self._totals = {}
+        await self._redis.zremrangebyscore(TENANTS, "-inf", 0)
+
+    async def _call(
+        self,
+        operation: Literal["save", "delete", "trim"],
+        tenant_id: str,
+        response_ids: Sequence[str],
+        max_bytes: int,
+        *more: bytes | str,
+    ) -> Kept:
+        tag = f"lw1:{{{tenant_id}}}:"
+        keys = [f"{tag}stored", f"{tag}bytes", *(f"{tag}r:{each}" for each in response_ids)]
+        reply = await self._script(keys, [operation, f"{tag}r:", max_bytes, self._ttl_s, *more])
+        kept = Kept(int(reply[0]), int(reply[1]), bool(reply[2]))
+        self._totals[tenant_id] = kept.num_bytes
+        if kept.num_dropped:
+            self._on_dropped(kept.num_dropped)
+        return kept
+
+    async def _read_bounds(self) -> tuple[int, int]:
+        if self._bounds is None:
+            info: Any = await self._redis.info("memory")
+            nodes = [info] if "maxmemory" in info else list(info.values())  # a Cluster's
+            whole = sum(int(node["maxmemory"]) for node in nodes) or DEFAULT_BYTES
+            tenant, every = self._given
+            self._bounds = (
+                tenant if tenant is not None else int(whole * TENANT_PART),
+                every if every is not None else int(whole * WHOLE_PART),
+            )
+        return self._bounds
