@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get, post
+from litestar.params import Parameter
 from msgspec import Meta
 
 from backends.contract import ContextItem
@@ -20,13 +21,21 @@ from gateway.http.streams import AnyRequest
 from gateway.task.explanation import Explanation, explain_task
 from gateway.transport.ids import new_id
 from gateway.wire.errors import ProtocolError
-from gateway.wire.events import CreateBody
+from gateway.wire.events import (
+    CreateBody,
+    Effort,
+    Metadata,
+    ModelName,
+    ReasoningParam,
+    ServiceTier,
+)
 from gateway.wire.requests import make_task, parse_create
 from router.policy.diff import PolicyChange, policy_changes
 from router.policy.document import Problem
 from router.policy.policy import Policy, PolicyError, parse_policy, unknown_policy_names
 from router.policy.store import (
     MAX_LISTED,
+    MAX_VERSION,
     AuditLine,
     NoSuchVersion,
     PolicyStore,
@@ -35,7 +44,9 @@ from router.policy.store import (
 )
 from router.record.recording import DecisionRecord
 
-Version = Annotated[int, Meta(ge=0)]
+MAX_UNIX_S = 253_402_300_799  # the last second of the year 9999, and of Python's calendar
+Version = Annotated[int, Meta(ge=0, le=MAX_VERSION)]
+VersionInPath = Annotated[int, Parameter(ge=0, le=MAX_VERSION)]
 Comment = Annotated[str, Meta(max_length=500)]
 Text = Annotated[str, Meta(max_length=1 << 20)]
 
@@ -77,12 +88,13 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     prompt: Text
     tenant: str | None = None  # null: the first that is known
-    model: str = "auto"
-    metadata: dict[str, str] = {}
-    reasoning_effort: str | None = None
-    service_tier: str | None = None
+    model: ModelName = "auto"
+    metadata: Metadata = {}
+    reasoning_effort: Effort | None = None
+    service_tier: ServiceTier | None = None
     prompt_cache_key: str | None = None  # the conversation, for canaries
-    at: float | None = None  # Unix time, for windows; null: now
+    # Unix time, for windows; null: now.
+    at: Annotated[float, Meta(ge=0, le=MAX_UNIX_S)] | None = None
     document: Text | None = None
     name: Annotated[str, Meta(max_length=256)] = "policy"
     version: Version | None = None
@@ -196,13 +208,15 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
 
 
 @get("/policies/audit")
-async def get_audit(request: AnyRequest, limit: int = MAX_LISTED) -> list[AuditLine]:
+async def get_audit(
+    request: AnyRequest, limit: Annotated[int, Parameter(ge=1, le=MAX_LISTED)] = MAX_LISTED
+) -> list[AuditLine]:
     """Who changed what, the latest first."""
-    return await services_of(request).policies.store.audit(max(1, min(limit, MAX_LISTED)))
+    return await services_of(request).policies.store.audit(limit)
 
 
 @get("/policies/{version:int}")
-async def get_policy(request: AnyRequest, version: int) -> VersionView:
+async def get_policy(request: AnyRequest, version: VersionInPath) -> VersionView:
     """A version's document; 0: the configured policy, as JSON."""
     stored, content = await _document(services_of(request), version)
     return VersionView(version=version, document=content.decode(), stored=stored)
@@ -249,7 +263,9 @@ async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
 
 
 @post("/policies/{version:int}/activate", status_code=200)
-async def activate_policy(request: AnyRequest, version: int, data: Activation) -> ChangeView:
+async def activate_policy(
+    request: AnyRequest, version: VersionInPath, data: Activation
+) -> ChangeView:
     """Put a version in force, everywhere within a second."""
     policies = services_of(request).policies
     before = await _expected(policies.store, data)
@@ -305,15 +321,14 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
     elif data.version is not None:
         _, content = await _document(services, data.version)
         policy = await asyncio.to_thread(read_version, data.version, content)
-    fields: dict[str, Any] = {
-        "model": data.model,
-        "input": data.prompt,
-        "metadata": data.metadata,
-        "service_tier": data.service_tier,
-        "prompt_cache_key": data.prompt_cache_key,
-        "reasoning": {"effort": data.reasoning_effort} if data.reasoning_effort else None,
-    }
-    body = msgspec.convert({k: v for k, v in fields.items() if v is not None}, CreateBody)
+    body = CreateBody(
+        model=data.model,
+        input=data.prompt,
+        metadata=data.metadata,
+        service_tier=data.service_tier,
+        prompt_cache_key=data.prompt_cache_key,
+        reasoning=ReasoningParam(effort=data.reasoning_effort),
+    )
     parsed = parse_create(body, f"resp_{new_id()}", max_tokens=services.gw.max_context_tokens)
     items = tuple(item for item in parsed.input.items if isinstance(item, ContextItem))
     task = make_task(
@@ -329,7 +344,9 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
 
 @get("/decisions")
 async def get_decisions(
-    request: AnyRequest, limit: int = 50, tenant: str | None = None
+    request: AnyRequest,
+    limit: Annotated[int, Parameter(ge=0, le=1_000_000)] = 50,
+    tenant: str | None = None,
 ) -> list[DecisionRecord]:
     """The latest decisions, the last one first."""
     services = services_of(request)
@@ -340,7 +357,7 @@ async def get_decisions(
         of_all = [msgspec.json.decode(each, type=list[DecisionRecord]) for each in answers]
         recent = sorted(chain(*of_all), key=lambda record: record.at, reverse=True)
     found = [record for record in recent if tenant in (None, record.tenant)]
-    return found[: max(0, limit)]
+    return found[:limit]
 
 
 HANDLERS: list[Any] = [

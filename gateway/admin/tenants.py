@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import delete, get, patch, post, put
-from msgspec import UNSET, Meta, UnsetType
+from litestar.params import Parameter
+from msgspec import UNSET, UnsetType
 
 from backends.contract import BackendGroup
 from gateway.access.tenant_store import AuditEntry
@@ -161,7 +162,7 @@ async def delete_tier(request: AnyRequest, name: str) -> dict[str, Any]:
 
 @get("/audit")
 async def get_audit(
-    request: AnyRequest, limit: Annotated[int, Meta(ge=1, le=MAX_LISTED)] = 100
+    request: AnyRequest, limit: Annotated[int, Parameter(ge=1, le=MAX_LISTED)] = 100
 ) -> list[AuditEntry]:
     """The latest changes of keys, tenants and tiers, the newest first."""
     return await services_of(request).access.tenant_store.audit(limit)

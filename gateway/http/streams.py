@@ -5,6 +5,7 @@ This is an edge.
 
 import asyncio
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from litestar import Request
@@ -34,6 +35,7 @@ AnyRequest = Request[Any, Any, Any]
 MAX_COUNTED_TOKENS = 1 << 20
 
 JSON = "application/json"
+_HEADER_CHARS = "".join(map(chr, range(0x20, 0x7F)))  # a header's value may have them as they are
 SSE = b"text/event-stream; charset=utf-8"
 
 
@@ -121,7 +123,8 @@ class Exchange:
         route = decision.chosen.route
         return rate_limit_headers(decision.balances, route.groups, decision.mode) | {
             "x-lanewise-route": route.value,
-            "x-lanewise-policy": decision.policy_version,
+            # A version may have letters that a header cannot.
+            "x-lanewise-policy": quote(decision.policy_version, safe=_HEADER_CHARS),
         }
 
     async def whole(self, receive: Receive) -> Ended:

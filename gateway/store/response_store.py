@@ -11,6 +11,7 @@ This is an edge.
 """
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,9 @@ from gateway.wire.stored_response import Context, Lineage, StoredResponse
 
 # A process renews its background responses' keys once a second; ten missed, and it is gone.
 RUNS_TTL_S = 10
+
+# Ids come from clients: with any other character one would name a key that stands beside a record.
+_is_id = re.compile(r"[A-Za-z0-9_-]{1,256}").fullmatch
 
 
 class ResponseStore:
@@ -79,6 +83,8 @@ class ResponseStore:
 
     async def load(self, tenant_id: str, response_id: str) -> StoredResponse | None:
         """Returns the record, or None if there is none."""
+        if not _is_id(response_id):
+            return None
         with _UNAVAILABLE:
             found: Any = await self._redis.get(_key(tenant_id, response_id))
         return None if found is None else self._decoder.decode(found)
@@ -120,6 +126,8 @@ class ResponseStore:
 
     async def delete(self, tenant_id: str, response_id: str) -> bool:
         """Deletes a response and returns whether it existed; its successors can still be read."""
+        if not _is_id(response_id):
+            return False
         with _UNAVAILABLE:
             self._check_reachable()
             return await self._bytes.delete(tenant_id, response_id)

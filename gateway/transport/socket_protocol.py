@@ -156,7 +156,9 @@ class HttpProtocol(HttpToolsProtocol):
         make = cast("Callable[..., SocketProtocol]", self.ws_protocol_class)
         self.ws_protocol_class = partial(make, visit=self._visit)  # type: ignore[assignment]
         key = plain_key(self.scope["method"].encode(), self.url, self.headers)
-        if key is None:
+        if self.scope["http_version"] != "1.1":  # RFC 6455 4.1: at least; and httptools knows no 2
+            self.send_400_response("A WebSocket needs HTTP/1.1.")
+        elif key is None:
             super().handle_websocket_upgrade()
             made = cast("SocketProtocol", self.transport.get_protocol())
             if not made.handshake_initiated:  # `websockets` could not parse it

@@ -53,6 +53,8 @@ class ContextManagement(msgspec.Struct, frozen=True):
     compact_threshold: Annotated[int, Meta(ge=1000)] | None = None  # the protocol's least
 
 
+ModelName = Annotated[str, Meta(min_length=1, max_length=256)]
+
 Metadata = Annotated[
     dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
     Meta(max_length=16),
@@ -62,7 +64,7 @@ Metadata = Annotated[
 class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     """What the bodies of both protocols have in common; null means the default throughout."""
 
-    model: Annotated[str, Meta(min_length=1, max_length=256)]
+    model: ModelName
     parallel_tool_calls: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None

@@ -55,6 +55,12 @@ AUTO = "auto"  # the model that leaves the choice to the router
 Name = Annotated[
     str, Meta(pattern=r"^[\x20-\x7e]{1,64}$", description="a name of 1 to 64 printable characters")
 ]
+VersionName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\x00-\x1f\x7f]{0,64}$", description="a name of up to 64 printable characters"
+    ),
+]
 TenantId = Annotated[
     str,
     Meta(pattern=f"^{TENANT_ID.pattern}$", description="a tenant id: 1 to 64 of a-z, 0-9 and '-'"),
@@ -103,7 +109,7 @@ class TenantPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """Holds everything that an admin decides about routes; the defaults are `DEFAULT_POLICY`."""
 
-    version: Annotated[str, Meta(max_length=64)] = "default"
+    version: VersionName = "default"
     description: str = ""
     band: Band = Band()
     tradeoff: Tradeoff = Tradeoff()

@@ -21,6 +21,7 @@ from router.redis.announcements import announcements
 
 MAX_VERSIONS = 100  # older ones are deleted, except the active and the shadow version
 MAX_LISTED = 100  # audit lines in one response
+MAX_VERSION = (1 << 53) - 1  # what Lua counts exactly
 MAX_COMMENT_CHARS = 500
 PUT_ATTEMPTS = 5  # when others store at the same time
 
@@ -170,6 +171,8 @@ class PolicyStore:
     async def _activate(
         self, version: int, expected: int, author: str, comment: str, action: str
     ) -> None:
+        if not 0 <= version <= MAX_VERSION:
+            raise NoSuchVersion(version)
         arguments = [version, expected, action, MAX_VERSIONS]
         with _as_unavailable():
             reply = await self._call("activate", author, comment, version, expected, *arguments)
@@ -180,6 +183,8 @@ class PolicyStore:
 
     async def shadow(self, version: int, *, author: str, comment: str = "") -> None:
         """Lets a version (0: none) decide beside the active one, without effect."""
+        if not 0 <= version <= MAX_VERSION:
+            raise NoSuchVersion(version)
         with _as_unavailable():
             reply = await self._call("shadow", author, comment, version, 0, version)
         if reply[0] != 1:

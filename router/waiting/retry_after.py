@@ -6,7 +6,7 @@ clients from retrying at once, and in vain.
 
 A retry looks like any other request, so turns add up only within a burst, and never beyond a
 minute; later refusals follow the pools. A burst also ends when a task is admitted before the first
-turn, and when other pools reply (Redis went away, or came back). Turns are for pools that refill:
+turn, when the tenant's limits change, and when other pools reply (Redis went away, or came back). Turns are for pools that refill:
 a slot's release cannot be predicted, and a day's budget comes back at once.
 """
 
@@ -21,6 +21,7 @@ MAX_KEPT = 10_000  # bursts
 
 
 class _Burst(msgspec.Struct):
+    limits: tuple[int, int]  # requests and tokens per minute
     began_us: int
     first_us: int  # the earliest turn
     last_us: int  # the latest
@@ -41,15 +42,21 @@ class RetryAfter:
         if unit not in ("requests", "tokens"):
             return least_us
         burst = self._bursts.get((tenant_id, group))
+        limits = _limits(grant, group)
         turn_us = now_us + least_us
-        if burst is None or now_us >= burst.began_us + BURST_US or burst.last_us <= now_us:
+        if (
+            burst is None
+            or now_us >= burst.began_us + BURST_US
+            or burst.last_us <= now_us
+            or burst.limits != limits
+        ):
             self._bursts.pop((tenant_id, group), None)  # it shall be the newest
             if len(self._bursts) >= MAX_KEPT:
                 del self._bursts[next(iter(self._bursts))]
-            self._bursts[tenant_id, group] = _Burst(now_us, turn_us, turn_us)
+            self._bursts[tenant_id, group] = _Burst(limits, now_us, turn_us, turn_us)
             return least_us
         # At its turn the one before takes all there is, and what this one takes comes after.
-        after_us = burst.last_us + _step_us(grant, group, tokens)
+        after_us = burst.last_us + _step_us(limits, tokens)
         turn_us = max(turn_us, min(after_us, now_us + MAX_TURN_US))
         burst.first_us = min(burst.first_us, turn_us)
         burst.last_us = max(burst.last_us, turn_us)
@@ -73,10 +80,14 @@ class RetryAfter:
             self._bursts.clear()
 
 
-def _step_us(grant: Grant, group: BackendGroup, tokens: int) -> int:
-    """Returns how long the pools take to refill this task's demand."""
+def _limits(grant: Grant, group: BackendGroup) -> tuple[int, int]:
     limits = {balance.unit: balance.limit for balance in grant.balances if balance.group == group}
-    by_requests_us = -(-60_000_000 // max(1, limits["requests"]))
-    by_tokens_us = -(-tokens * 60_000_000 // max(1, limits["tokens"]))
+    return limits["requests"], limits["tokens"]
+
+
+def _step_us(limits: tuple[int, int], tokens: int) -> int:
+    """Returns how long the pools take to refill this task's demand."""
+    by_requests_us = -(-60_000_000 // max(1, limits[0]))
+    by_tokens_us = -(-tokens * 60_000_000 // max(1, limits[1]))
     # Round up to the script's milliseconds, or the last of many comes a little too early.
     return -(-max(by_requests_us, by_tokens_us) // 1_000) * 1_000

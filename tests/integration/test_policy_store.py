@@ -169,3 +169,12 @@ async def test_an_unreachable_redis_is_told_apart(tmp_path: object) -> None:
 
 def test_what_a_stored_policy_decides_is_signed_with_its_number() -> None:
     assert read_version(7, ONE).version == "v7"
+
+
+@pytest.mark.parametrize("version", [-1, -(10**30), 1, 10**30])
+async def test_what_is_no_version_is_not_put_in_force(store: PolicyStore, version: int) -> None:
+    with pytest.raises(NoSuchVersion):
+        await store.activate(version, expected=0, author="ann")
+    with pytest.raises(NoSuchVersion):
+        await store.shadow(version, author="ann")
+    assert await store.state() == State()

@@ -131,3 +131,17 @@ def test_nobody_knows_when_places_fall_free_so_they_have_no_turns() -> None:
     assert grant.limited_by == ("fast", "concurrent")
     told = [retry_after.wait_us("acme", grant, 1, grant.wait_us, NOW_US) for _ in range(5)]
     assert told == [grant.wait_us] * 5
+
+
+def test_an_unblocked_tenant_is_told_when_it_gets_in() -> None:
+    """Its last refusal was of a limit of 0, which says to come back in an hour."""
+    pools, retry_after, now_us = MemoryPools(), RetryAfter(), 1_000_000_000
+    demands = [(Demand("fast", 1),)]
+    for per_min in (0, 120):
+        limits = GroupLimits(requests_per_min=per_min, tokens_per_min=60_000, max_concurrent=1)
+        tenant = Tenant(id="acme", tier="free", limits={"fast": limits})
+        now_us += 100_000
+        grant = pools.reserve_first(tenant, str(per_min), demands, now_us)
+        told_us = retry_after.wait_us("acme", grant, 1, grant.wait_us, now_us)
+        assert told_us == grant.wait_us
+    assert told_us < 1_000_000

@@ -1,0 +1,92 @@
+"""What makes no sense is refused by its name, and blamed on nobody else."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.admin_api import ask
+from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess
+
+BEARER = {"authorization": f"Bearer {DEVELOPMENT_KEY}"}
+
+# What an admin may ask that no admin means; all of them are the asker's fault.
+ADMIN_NONSENSE: list[tuple[str, str, dict[str, Any] | None, int]] = [
+    ("POST", "/admin/explain", {"prompt": "x", "reasoning_effort": "enormous"}, 400),
+    ("POST", "/admin/explain", {"prompt": "x", "service_tier": ""}, 400),
+    ("POST", "/admin/explain", {"prompt": "x", "model": ""}, 400),
+    ("POST", "/admin/explain", {"prompt": "x", "at": 1e300}, 400),
+    ("POST", "/admin/explain", {"prompt": "x", "at": -1}, 400),
+    ("POST", "/admin/explain", {"prompt": "x", "version": 10**30}, 400),
+    ("POST", "/admin/explain", {"prompt": "x", "metadata": {"a" * 65: "b"}}, 400),
+    ("GET", "/admin/audit?limit=0", None, 400),
+    ("GET", "/admin/audit?limit=-1", None, 400),
+    ("GET", "/admin/policies/audit?limit=0", None, 400),
+    ("GET", "/admin/decisions?limit=-1", None, 400),
+    ("GET", f"/admin/policies/{10**30}", None, 400),
+    ("GET", "/admin/policies/-1", None, 400),
+    ("POST", "/admin/policies/-1/activate", {}, 400),
+    ("POST", f"/admin/policies/{10**30}/activate", {}, 400),
+    ("POST", "/admin/policies/77/activate", {}, 404),
+    ("POST", "/admin/policies/shadow", {"version": -1}, 400),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), ADMIN_NONSENSE)
+def test_an_admin_is_told_what_is_wrong(
+    gateway: GatewayProcess, method: str, path: str, body: dict[str, Any] | None, status: int
+) -> None:
+    told, answer = ask(gateway, method, path, body)
+    assert told == status, answer
+    assert "Redis" not in answer["error"]["message"]
+    assert ask(gateway, "GET", "/admin/policies")[1]["in_force"]["version"] == 0
+
+
+def test_only_responses_are_read_as_responses(gateway: GatewayProcess) -> None:
+    with httpx.Client(base_url=gateway.base_url, headers=BEARER) as client:
+        body = {"model": "lanewise-fast", "input": "x", "max_output_tokens": 16}
+        made = client.post("/responses", json=body).json()["id"]
+        assert client.post(f"/responses/{made}/feedback", json={"success": True}).is_success
+        for beside in (f"{made}:feedback", f"{made}:runs", f"{made}:cancel", f"{made}%00", "é"):
+            refused = [
+                client.get(f"/responses/{beside}"),
+                client.get(f"/responses/{beside}/input_items"),
+                client.post(f"/responses/{beside}/cancel"),
+                client.delete(f"/responses/{beside}"),
+                client.post("/responses", json={**body, "previous_response_id": beside}),
+            ]
+            codes = [answer.json()["error"]["code"] for answer in refused]
+            assert codes == [*["response_not_found"] * 4, "previous_response_not_found"], beside
+        assert client.delete(f"/responses/{made}").is_success
+
+
+@pytest.mark.parametrize("more", ["", "Sec-WebSocket-Protocol: x\r\n"])
+def test_an_upgrade_needs_http_1_1(gateway: GatewayProcess, more: str) -> None:
+    head = (
+        "GET /v1/responses HTTP/1.0\r\nHost: g\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        f"Authorization: Bearer {DEVELOPMENT_KEY}\r\n{more}\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as connection:
+        connection.sendall(head.encode())
+        assert connection.recv(99).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_policys_version_may_have_any_letters(tmp_path: Path) -> None:
+    """It stands in a header of every answer."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('version = "v✓ 50%"')
+    config = tmp_path / "lanewise.toml"
+    config.write_text(f"policy_path = '{policy}'")
+    process = GatewayProcess(tmp_path, "--config", str(config))
+    try:
+        process.wait_until_ready()
+        body = {"model": "lanewise-fast", "input": "x", "max_output_tokens": 16}
+        answer = httpx.post(f"{process.base_url}/responses", json=body, headers=BEARER)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-lanewise-policy"] == "v%E2%9C%93 50%"
+        assert answer.json()["routing"]["policy_version"] == "v✓ 50%"
+    finally:
+        process.stop()
