@@ -55,6 +55,11 @@ def plain_key(method: bytes, url: bytes, headers: Headers) -> bytes | None:
     return None if found else key
 
 
+def can_be_parsed(headers: Headers) -> bool:
+    """Says whether `websockets` reads the headers of its own: it fails at letters beyond ASCII."""
+    return all(value.isascii() for name, value in headers if name.startswith(b"sec-websocket-"))
+
+
 def answer(key: bytes, headers: Headers) -> bytes:
     """Returns the response that opens the socket, with further headers of ours."""
     accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())

@@ -29,7 +29,7 @@ from gateway.transport.keepalive import AcceptQueue, KeepAlive, Pinged
 from gateway.transport.light_event import LightEvent, LightQueue
 from gateway.transport.refusals import BUSY, HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS, HttpRefusal
 from gateway.transport.socket_frames import BINARY, TEXT, framed
-from gateway.transport.socket_handshake import answer, plain_key
+from gateway.transport.socket_handshake import answer, can_be_parsed, plain_key
 from gateway.wire.errors import too_large
 
 LINGER_S = 5.0  # to drain the client's data after its message was refused
@@ -158,6 +158,8 @@ class HttpProtocol(HttpToolsProtocol):
         key = plain_key(self.scope["method"].encode(), self.url, self.headers)
         if self.scope["http_version"] != "1.1":  # RFC 6455 4.1: at least; and httptools knows no 2
             self.send_400_response("A WebSocket needs HTTP/1.1.")
+        elif key is None and not can_be_parsed(self.headers):
+            self.send_400_response("Invalid upgrade request.")
         elif key is None:
             super().handle_websocket_upgrade()
             made = cast("SocketProtocol", self.transport.get_protocol())
@@ -182,6 +184,14 @@ class _Trailers(list[tuple[bytes, bytes]]):
 
     def append(self, header: tuple[bytes, bytes]) -> None:
         """Drops it."""
+
+
+def _is_utf8(pieces: Iterable[bytes]) -> bool:
+    try:
+        b"".join(pieces).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
@@ -385,6 +395,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def send_receive_event_to_app(self) -> None:
         """Hands on a whole message."""
+        if self.conn.state is not State.OPEN and not _is_utf8(self.frames):
+            self.frames = []  # it came with a close, so it cannot be refused by another
+            return
         is_plain = self.curr_msg_data_type == "text" and len(self.frames) == 1
         if is_plain and self._taker is not None and self._may_take():
             try:

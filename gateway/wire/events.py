@@ -189,7 +189,11 @@ def stream_id_of(value: object) -> str | None:
 
 def not_json(error: Exception, param: str | None = None) -> ProtocolError:
     """Makes the error for text that is not JSON; `param` is its path."""
-    detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    detail = str(error)
+    if isinstance(error, RecursionError):
+        detail = "nested too deeply"
+    elif isinstance(error, UnicodeError):
+        detail = "not UTF-8"
     where = f" in '{param}'" if param else ""
     message = f"Expected one JSON object, got invalid JSON{where}: {detail}."
     return ProtocolError("invalid_json", message, param=param)

@@ -136,6 +136,10 @@ def _read_json(text: str) -> dict[str, Any]:
         raise ValueError(f"{name} is no JSON number")
 
     tree: dict[str, Any] = json.loads(text, object_pairs_hook=table, parse_constant=constant)
+    try:
+        json.dumps(tree, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text has half of a surrogate pair") from None
     return tree
 
 

@@ -6,8 +6,9 @@ clients from retrying at once, and in vain.
 
 A retry looks like any other request, so turns add up only within a burst, and never beyond a
 minute; later refusals follow the pools. A burst also ends when a task is admitted before the first
-turn, when the tenant's limits change, and when other pools reply (Redis went away, or came back). Turns are for pools that refill:
-a slot's release cannot be predicted, and a day's budget comes back at once.
+turn, when the tenant's limits change, and when other pools reply (Redis went away, or came back).
+Turns are for pools that refill: a slot's release cannot be predicted, and a day's budget comes back
+at once.
 """
 
 import msgspec

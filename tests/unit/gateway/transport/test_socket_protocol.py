@@ -58,6 +58,8 @@ LONG_ONES = {
     "a POST": head("POST /v1/responses HTTP/1.1"),
     "many headers": head(more="X: y\r\n" * 130),
     "a long line": head(Cookie="x" * 9_000),
+    "a key beyond ASCII": head(Sec_WebSocket_Key="\xe9" * 22 + "=="),
+    "an extension beyond ASCII": head(Sec_WebSocket_Key=None, Sec_WebSocket_Extensions="\xe9"),
 }
 
 
@@ -162,6 +164,7 @@ async def test_what_is_not_plain_goes_the_long_way(
     seen = await conversation(request_)
     assert keys == [None]
     assert seen["answer"].startswith(b"HTTP/1.1 ")
+    assert b" 500 " not in seen["answer"]
     assert seen["closed"] == (b" 101 " not in seen["answer"])
 
 
@@ -189,3 +192,35 @@ async def test_one_that_went_while_it_was_let_in_is_told_of_as_gone() -> None:
     assert gone == ["accept"]
     assert wire.written == b""
     assert not state.connections
+
+
+@pytest.mark.parametrize("num_pieces", [1, 2])
+async def test_bad_utf_8_that_comes_with_a_close_changes_nothing(num_pieces: int) -> None:
+    """The close cannot be answered by another; a fault in the protocol would cut the connection."""
+    told: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        told.append((await receive())["type"])
+
+    config = uvicorn_config(app, Config(), KeepAlive(20.0))
+    config.load()
+    state = ServerState()
+    wire = Wire()
+    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
+    wire.protocol.connection_made(wire)
+    wire.protocol.data_received(head())
+    for _ in range(4):
+        await asyncio.sleep(0)
+    wire.written = b""
+    is_one = num_pieces == 1
+    pieces = Frame(Opcode.TEXT, b"\xff", fin=is_one).serialize(mask=True)
+    pieces += b"" if is_one else Frame(Opcode.CONT, b"\xfe").serialize(mask=True)
+    wire.protocol.data_received(pieces + Frame(Opcode.CLOSE, b"\x03\xe8").serialize(mask=True))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert told == ["websocket.disconnect"]
+    assert wire.written.startswith(b"\x88")
+    wire.protocol.connection_lost(None)
+    await asyncio.gather(*state.tasks)
