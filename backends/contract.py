@@ -204,6 +204,7 @@ class Usage(msgspec.Struct, frozen=True):
     num_output_tokens: int = 0  # reasoning included
     num_reasoning_tokens: int = 0
     exact: bool = True
+    bounded: bool = False  # an engine reported more than can be, or nonsense: `backends.bounds`
 
     def __add__(self, other: "Usage") -> "Usage":
         if self is NO_USAGE:
@@ -214,6 +215,7 @@ class Usage(msgspec.Struct, frozen=True):
             self.num_output_tokens + other.num_output_tokens,
             self.num_reasoning_tokens + other.num_reasoning_tokens,
             self.exact and other.exact,
+            self.bounded or other.bounded,
         )
 
 
@@ -359,6 +361,8 @@ class BackendStats(msgspec.Struct, frozen=True, kw_only=True):
     out_us: int = 0  # how long it stays unavailable; 0: unknown, or it is available
     num_continued: int = 0  # requests that sent an upstream only the items that it lacked
     num_chains_lost: int = 0  # of those, sent again in full, as the upstream had lost the rest
+    num_bounded: int = 0  # generations whose reported usage was beyond its bound
+    num_overruns: int = 0  # generations that were stopped as they went on beyond their limit
 
 
 class Backend(Protocol):

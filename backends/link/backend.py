@@ -15,6 +15,7 @@ import msgspec
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
 
+from backends.bounds import OutputMeter, bounded_usage
 from backends.contract import (
     BackendError,
     BackendGroup,
@@ -75,6 +76,7 @@ class LinkBackend:
         self._generations: dict[int, LinkGeneration] = {}
         self._warming: set[int] = set()  # those of them that are warm-ups
         self._next_key = 1
+        self.num_bounded = self.num_overruns = 0  # as `BackendStats` has them
         self._connection: QuickConnection | None = None  # None while the link is down
         self._unread: deque[bytes] = deque()  # frames of one read, all but the first
         self._is_reading = False  # a frame in each turn of the event loop
@@ -90,7 +92,9 @@ class LinkBackend:
             message = f"the link to engine {self.info.name!r} {what}"
             raise BackendError(self.info.name, "server_is_overloaded", message, retryable=True)
         key, self._next_key = self._next_key, self._next_key + 1
-        generation = self._generations[key] = LinkGeneration(self, key, request, sink)
+        generation = self._generations[key] = LinkGeneration(
+            self, key, request, sink, OutputMeter(request.max_output_tokens)
+        )
         if not request.generate:
             self._warming.add(key)
         connection.send_now(encode(Start(key, request)))
@@ -116,6 +120,8 @@ class LinkBackend:
             info=self.info,
             healthy=self._connection is not None,
             num_running=max(num_mine, self._stats.num_running),
+            num_bounded=self.num_bounded,
+            num_overruns=self.num_overruns,
         )
 
     async def close(self) -> None:
@@ -296,6 +302,7 @@ class LinkGeneration:
     _key: int
     _request: GenerateRequest
     _sink: Sink
+    _meter: OutputMeter
     _num_tokens: int = 0
     _usage: Usage | None = None
 
@@ -314,13 +321,30 @@ class LinkGeneration:
         )
 
     def push(self, delta: Delta) -> None:
-        self._num_tokens += delta.num_tokens
+        """Passes a delta on; one that goes on beyond the request's limit ends the generation."""
+        meter = self._meter
+        num_bytes = len(delta.name) + len(delta.call_id) + len(delta.sealed)
+        if num_bytes and not meter.take_bytes(num_bytes):
+            delta = msgspec.structs.replace(delta, text="", sealed="")
+        text = meter.take(delta.text)
+        num_tokens = max(0, min(delta.num_tokens, meter.max_tokens - self._num_tokens))
+        if num_tokens != delta.num_tokens or len(text) != len(delta.text):
+            delta = msgspec.structs.replace(delta, text=text, num_tokens=num_tokens)
+        self._num_tokens += num_tokens
         self._sink.push(delta)
+        if meter.is_over and self._usage is None:
+            self._backend.num_overruns += 1
+            self._backend.drop(self._key)
+            self.finish(Finish(FinishReason.LENGTH, self.usage(), delta.at_us))
 
     def finish(self, finish: Finish) -> None:
         """Passes the finish on, once; an exception of one sink must not reach the others."""
         if self._usage is None:
-            self._usage = finish.usage
+            max_input = self._request.num_prompt_tokens
+            usage = self._usage = bounded_usage(finish.usage, self._meter, max_input)
+            if usage is not finish.usage:
+                self._backend.num_bounded += 1
+                finish = msgspec.structs.replace(finish, usage=usage)
             try:
                 self._sink.finish(finish)
             except Exception as error:

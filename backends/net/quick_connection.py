@@ -31,6 +31,12 @@ class QuickConnection(ClientConnection):
         if not self.protocol.reader.buffer:
             self._cutter = MessageCutter(max_bytes)
 
+    def allow(self, max_bytes: int) -> None:
+        """Takes messages of up to so many bytes from now on."""
+        self.protocol.max_size = max_bytes
+        if self._cutter is not None:
+            self._cutter.max_bytes = max_bytes
+
     @property
     def unsent_bytes(self) -> int:
         """Returns how many bytes are still in the send buffer; senders check it first."""

@@ -20,7 +20,7 @@ class MessageCutter:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._rest = bytearray()  # of an unfinished frame
         self._num_needed = 0  # bytes of it that must have come before it is parsed again
         self._cuts = True
@@ -50,7 +50,7 @@ class MessageCutter:
                     num_needed = start - at
                     break
                 num_bytes = int.from_bytes(arrived[at + 2 : start], "big")
-                if not width or num_bytes > self._max_bytes:
+                if not width or num_bytes > self.max_bytes:
                     first = 0
             end = start + num_bytes
             if first not in _KNOWN:

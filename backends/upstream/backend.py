@@ -22,13 +22,14 @@ from backends.contract import (
     Usage,
 )
 from backends.drive.driver import monotonic_us
+from backends.upstream.addresses import check_addresses
 from backends.upstream.chain import Turn
 from backends.upstream.chat_reader import ChatReader
 from backends.upstream.errors import Failure, broken
 from backends.upstream.health import Health
 from backends.upstream.http_exchange import HttpTransport, Probe
 from backends.upstream.options import UpstreamOptions, check_options
-from backends.upstream.reader import Reader
+from backends.upstream.reader import Bounds, Reader
 from backends.upstream.request_body import wrapped_tools
 from backends.upstream.responses_reader import ResponsesReader
 from backends.upstream.retry import Attempts
@@ -67,6 +68,8 @@ class UpstreamBackend:
         self._pumps: set[asyncio.Task[None]] = set()
         self._is_open = True
         self._total = Usage()
+        self._num_bounded = 0  # as `BackendStats` has them
+        self.num_overruns = 0
         self._keeper = asyncio.create_task(self._keep())
 
     def start(self, request: GenerateRequest, sink: Sink) -> "UpstreamGeneration":
@@ -85,6 +88,7 @@ class UpstreamBackend:
                 retryable=True,
                 retry_after_us=self.health.out_us(now_us) or None,
             )
+        check_addresses(request, self.name, self.options)
         self.health.on_request()
         generation = UpstreamGeneration(self, request, sink)
         (self._generations if request.generate else self._warming).add(generation)
@@ -92,18 +96,20 @@ class UpstreamBackend:
         generation.pump.add_done_callback(self._pumps.discard)
         return generation
 
-    def make_reader(self, request: GenerateRequest) -> Reader:
+    def make_reader(self, request: GenerateRequest, turn: Turn) -> Reader:
         options = self.options
         wrapped = wrapped_tools(request, options)
+        bounds = Bounds(options.max_answer_bytes, turn.max_input_tokens)
         if options.protocol == "chat":
-            return ChatReader(self.name, request, wrapped)
+            return ChatReader(self.name, request, wrapped, bounds)
         sealing = options.model if options.seals_reasoning else None
-        return ResponsesReader(self.name, request, wrapped, sealing)
+        return ResponsesReader(self.name, request, wrapped, sealing, bounds)
 
     def over(self, generation: "UpstreamGeneration", usage: Usage) -> None:
         self._generations.discard(generation)
         self._warming.discard(generation)
         self._total = self._total + usage
+        self._num_bounded += usage.bounded
 
     def failed(self, failure: Failure) -> None:
         """Records a failed attempt against the upstream's health, by `failure.blame`."""
@@ -132,6 +138,8 @@ class UpstreamBackend:
             out_us=self.health.out_us(now_us),
             num_continued=self.transport.num_continued,
             num_chains_lost=self.transport.num_chains_lost,
+            num_bounded=self._num_bounded,
+            num_overruns=self.num_overruns,
         )
 
     async def close(self) -> None:
@@ -182,7 +190,7 @@ class UpstreamGeneration:
         self._sink = sink
         self._turn = Turn(request, backend.options)
         self._attempts = Attempts(backend.options)
-        self._reader = backend.make_reader(request)
+        self._reader = backend.make_reader(request, self._turn)
         self._usage: Usage | None = None
         self._started_us = self._heard_us = monotonic_us()
         self.has_tokens = False
@@ -219,7 +227,7 @@ class UpstreamGeneration:
                     return
                 logger.info("upstream %s: again after: %s", self._backend.name, failure)
                 await asyncio.sleep(pause_s)
-                self._reader = self._backend.make_reader(self._request)
+                self._reader = self._backend.make_reader(self._request, self._turn)
         except Exception as error:  # ours, not the upstream's
             self._report(error)
             self._fail(broken(self._backend.name, "the gateway failed"))
@@ -238,6 +246,9 @@ class UpstreamGeneration:
                 await transport.warm()
         except Failure as error:
             failure = error
+            if failure.overrun and self._usage is None and self._turn.generate:
+                self._backend.num_overruns += 1
+                self._end(self._reader.cut(monotonic_us()))
         # A connection that broke after a complete response does no harm to it.
         if self._usage is not None or self._end_if_complete():
             return None
@@ -280,8 +291,12 @@ class UpstreamGeneration:
         if reader.failure is not None:
             raise reader.failure
         if reader.finish is not None:
-            self._backend.health.on_success(now_us)
             self._end(reader.finish)
+            if reader.is_overrun:
+                self._backend.num_overruns += 1
+                self.pump.cancel()  # nothing more is read, and the upstream learns to stop
+            else:
+                self._backend.health.on_success(now_us)
             return True
         return False
 

@@ -11,12 +11,18 @@ from typing import Any
 
 import msgspec
 
+from backends.bounds import max_answer_bytes
 from backends.contract import Delta, FinishReason, FunctionTool, GenerateRequest
 from backends.prompt import digest_of, said_item
 from backends.upstream.options import UpstreamOptions
 from backends.upstream.reader import Reader
+from backends.upstream.reported_usage import max_input_tokens
 from backends.upstream.request_body import request_body
+from backends.upstream.sse import MAX_EVENT_BYTES
 
+FIRST_EVENT_BYTES = 256 << 10  # of an event that repeats nothing
+# Of all events of an answer: one for a token has 150 to 500 bytes, and servers may send two.
+SPARE_STREAM_BYTES, STREAM_BYTES_PER_TOKEN = 4 << 20, 2_048
 PARENT_LOST = "previous_response_not_found"  # the server's code; sending the whole context helps
 
 
@@ -26,6 +32,7 @@ class Chain(msgspec.Struct, frozen=True):
     response_id: str
     salt: int  # only requests with the same one may continue it
     digests: tuple[int, ...]  # of its context's and output's items that have tokens
+    num_bytes: int = 0  # of what was sent for it, and of its output; at least its tokens
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -46,9 +53,12 @@ class Turn:
         self.generate = request.generate  # False for a warm-up
         self.salt = request.cache_salt
         self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)
+        self._num_known_bytes = 0  # of the chain that the latest body continues
+        self._num_bytes = 0  # with those of the body
         self.begin()
 
     def whole(self) -> dict[str, Any]:
+        self._num_known_bytes = 0
         return self._body(self._request)
 
     def follows(self, chain: Chain) -> bool:
@@ -64,13 +74,41 @@ class Turn:
         # Items without tokens right after a response are the server's own reasoning.
         first = weighing[len(chain.digests)]
         rest = msgspec.structs.replace(self._request, items=items[first:])
+        self._num_known_bytes = chain.num_bytes
         return self._body(rest) | {"previous_response_id": chain.response_id}
 
     def _body(self, request: GenerateRequest) -> dict[str, Any]:
         body = request_body(request, self._options)
         return body if request.generate else body | {"generate": False}
 
+    def sent(self, num_bytes: int) -> None:
+        """Notes the size of the latest body, as it is sent."""
+        self._num_bytes = self._num_known_bytes + num_bytes
+
+    @property
+    def max_event_bytes(self) -> int:
+        """Returns the most bytes of one of the server's events about the latest body.
+
+        Its events repeat parts of the request, and its last one the whole answer.
+        """
+        answer = max_answer_bytes(self._request.max_output_tokens, self._options.max_answer_bytes)
+        return min(FIRST_EVENT_BYTES + 2 * (self._num_bytes + answer), MAX_EVENT_BYTES)
+
+    @property
+    def max_stream_bytes(self) -> int:
+        """Returns the most bytes of all events about the latest body."""
+        num_tokens = self._request.max_output_tokens
+        return SPARE_STREAM_BYTES + STREAM_BYTES_PER_TOKEN * num_tokens + 8 * self._num_bytes
+
+    def max_input_tokens(self) -> int:
+        """Returns the most tokens that the server can count for the prompt."""
+        options = self._options
+        return max_input_tokens(
+            self._request, self._num_bytes, options.max_image_tokens, options.window_tokens
+        )
+
     def begin(self) -> None:
+        self._num_said_tokens = 0  # as the server counts, once the response is complete
         self._said: dict[int, tuple[Delta, list[str]]] = {}  # item -> its first delta, its text
         self._response_id: str | None = None  # the server's, once the response is complete
 
@@ -85,6 +123,7 @@ class Turn:
         # Cut by a stop sequence of ours, the server's memory and the client's would differ.
         is_whole = finish is not None and finish.reason is FinishReason.STOP
         self._response_id = reader.response_id if is_whole and not self._request.stop else None
+        self._num_said_tokens = 0 if finish is None else finish.usage.num_output_tokens
 
     def chain(self) -> Chain | None:
         """Returns the chain that can be continued, once the response has ended."""
@@ -102,7 +141,9 @@ class Turn:
             for first, text in self._said.values()
         )
         digests = self.digests + tuple(digest_of(item) for item in items if item is not None)
-        return Chain(self._response_id, self.salt, digests) if digests else None
+        num_said_bytes = sum(len(piece) for _, text in self._said.values() for piece in text)
+        num_bytes = self._num_bytes + max(num_said_bytes, self._num_said_tokens)
+        return Chain(self._response_id, self.salt, digests, num_bytes) if digests else None
 
 
 class StoredChains:

@@ -1,12 +1,14 @@
 """Reads an upstream's chat completion chunks; a finish reason is the end."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from backends.contract import DeltaKind, FinishReason, GenerateRequest
 from backends.upstream.errors import WireError, broken, event_failure
-from backends.upstream.reader import Reader, TokenDetails
+from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
+from backends.upstream.reported_usage import Figures, Reported
 
 
 class _Function(msgspec.Struct, frozen=True):
@@ -34,19 +36,11 @@ class _Choice(msgspec.Struct, frozen=True):
     finish_reason: str | None = None
 
 
-class _Usage(msgspec.Struct, frozen=True):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_tokens_details: TokenDetails | None = None
-    completion_tokens_details: TokenDetails | None = None
-
-
 class Chunk(msgspec.Struct, frozen=True):
     """Is one event of a chat completion."""
 
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Any = None  # a figure of another type must not spoil the event
     error: WireError | str | None = None
 
 
@@ -73,8 +67,14 @@ def decode_chunk(message: bytes) -> Chunk:
 class ChatReader(Reader):
     """Reads one generation's chunks."""
 
-    def __init__(self, backend: str, request: GenerateRequest, wrapped: frozenset[str]) -> None:
-        super().__init__(backend, request, wrapped)
+    def __init__(
+        self,
+        backend: str,
+        request: GenerateRequest,
+        wrapped: frozenset[str],
+        bounds: Bounds = NO_BOUNDS,
+    ) -> None:
+        super().__init__(backend, request, wrapped, bounds)
         self._text_key: tuple[DeltaKind, int] | None = None  # the text item that is open
         self._num_texts = 0
         self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
@@ -89,19 +89,33 @@ class ChatReader(Reader):
             for choice in chunk.choices or ():
                 if choice.index == 0:
                     self._take_choice(choice)
-            if chunk.usage is not None and chunk.usage.completion_tokens is not None:
-                self._take_usage(chunk.usage, chunk.usage.completion_tokens)
-                if self._reason is not None and not chunk.choices:
-                    return True  # only [DONE] can follow
+            has_usage = chunk.usage is not None and self._take_usage(Reported(chunk.usage))
+            if has_usage and self._reason is not None and not chunk.choices:
+                return True  # only [DONE] can follow
         return False
 
-    def _take_usage(self, usage: _Usage, num_output: int) -> None:
-        num_input = usage.prompt_tokens or 0
-        # xAI counts reasoning outside the completion; the total has both.
-        num_output = max(num_output, (usage.total_tokens or 0) - num_input)
-        self._count(
-            num_input, num_output, usage.prompt_tokens_details, usage.completion_tokens_details
+    def _take_usage(self, reported: Reported) -> bool:
+        """Notes the usage; returns False if it says nothing about the completion."""
+        num_input = reported.figure("prompt_tokens")
+        num_shown = num_output = reported.figure("completion_tokens")
+        total = reported.figure("total_tokens")
+        if num_output is None and not reported.is_odd:
+            return False
+        if num_output is not None and num_input is not None and total is not None:
+            # xAI counts reasoning outside the completion; the total has both.
+            num_output = max(num_output, total - num_input)
+        details = "completion_tokens_details"
+        num_reasoning = reported.figure(details, "reasoning_tokens") or 0
+        num_rejected = reported.figure(details, "rejected_prediction_tokens") or 0
+        self._figures = Figures(
+            num_input=num_input,
+            num_output=num_output,
+            num_cached=reported.figure("prompt_tokens_details", "cached_tokens") or 0,
+            num_reasoning=num_reasoning,
+            num_hidden=max(num_reasoning + num_rejected, (num_output or 0) - (num_shown or 0)),
+            is_odd=reported.is_odd,
         )
+        return True
 
     def _take_choice(self, choice: _Choice) -> None:
         delta = choice.delta

@@ -51,12 +51,14 @@ class Failure(Exception):  # noqa: N818 -- an outcome that travels as an excepti
         *,
         blame: Blame = "upstream",
         unused: bool = False,
+        overrun: bool = False,
         code: str | None = None,
     ) -> None:
         super().__init__(str(error))
         self.error = error
         self.blame = blame
         self.unused = unused  # it certainly generated and charged nothing
+        self.overrun = overrun  # more came than the request allows; what came before is the answer
         self.code = code  # the server's own, if the request is invalid
 
 
@@ -80,6 +82,12 @@ def broken(backend: str, message: str, *, unused: bool = False, stale: bool = Fa
     """Makes the failure of a broken connection or an invalid response."""
     error = BackendError(backend, "server_error", message, retryable=True)
     return Failure(error, blame="nobody" if stale else "upstream", unused=unused)
+
+
+def too_much(backend: str, message: str) -> Failure:
+    """Makes the failure of an answer that is larger than its request allows."""
+    error = BackendError(backend, "server_error", message, retryable=False)
+    return Failure(error, blame="nobody", overrun=True)
 
 
 def overloaded(backend: str, message: str) -> Failure:

@@ -12,7 +12,7 @@ import msgspec
 from backends.net.http_client import OK, BrokenError, HttpClient
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.chat_reader import decode_chunk
-from backends.upstream.errors import Failure, broken, http_failure
+from backends.upstream.errors import Failure, broken, http_failure, too_much
 from backends.upstream.options import UpstreamOptions, http_url
 from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import decode_event
@@ -52,26 +52,34 @@ class HttpTransport:
         """
         chain = self._chains.find(turn)
         try:
-            await self._post(turn.whole() if chain is None else turn.after(chain), receive)
+            body = turn.whole() if chain is None else turn.after(chain)
+            await self._post(turn, body, receive)
             self.num_continued += chain is not None
         except Failure as failure:
             if chain is None or failure.code != PARENT_LOST:
                 raise
             self.num_chains_lost += 1
             self._chains.forget(chain)
-            await self._post(turn.whole(), receive)
+            await self._post(turn, turn.whole(), receive)
         made = turn.chain()
         if made is not None:
             self._chains.add(made)
 
-    async def _post(self, body: dict[str, Any], receive: Receive) -> None:
-        parser = EventParser()
+    async def _post(self, turn: Turn, body: dict[str, Any], receive: Receive) -> None:
+        encoded = msgspec.json.encode(body)
+        turn.sent(len(encoded))
+        parser = EventParser(turn.max_event_bytes)
+        num_left = turn.max_stream_bytes
 
         def take(arrived: bytes) -> bool:
+            nonlocal num_left
+            num_left -= len(arrived)
+            if num_left < 0:
+                raise too_much(self._backend, "the upstream sent too much for one answer")
             try:
                 messages = parser.feed(arrived)
             except EventTooLongError as error:
-                raise broken(self._backend, f"the upstream sent too much: {error}") from error
+                raise too_much(self._backend, f"the upstream sent too much: {error}") from error
             events, fault = decoded(self._decode, messages, self._backend)
             if events and receive(events):
                 return True
@@ -80,7 +88,7 @@ class HttpTransport:
             return False
 
         try:
-            answer = await self._client.request(self._head, msgspec.json.encode(body), take)
+            answer = await self._client.request(self._head, encoded, take)
         except BrokenError as error:
             what = "the upstream's stream broke" if error.begun else "no answer from the upstream"
             raise broken(

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from backends.bounds import OutputMeter
 from backends.contract import Delta, DeltaKind
 from backends.tokenizer import count
 
 MAX_ITEMS = 1_024
-MAX_WAITING_CHARS = 16 << 20
+MAX_NAME_CHARS = 1_024  # of a call's id and name
 
 
 class TooMuchError(Exception):
-    """Says that an upstream sends more items, or more at once, than the limits allow."""
+    """Says that an upstream sends more items, or longer names, than the limits allow."""
 
 
 class _WrappedInput(msgspec.Struct, frozen=True):
@@ -41,13 +42,17 @@ class _Item:
 class ItemOrder:
     """Orders one generation's items, under any key that the protocol has for them."""
 
-    def __init__(self, wrapped: frozenset[str]) -> None:
-        """`wrapped` names the custom tools that the upstream knows as functions."""
+    def __init__(self, wrapped: frozenset[str], meter: OutputMeter) -> None:
+        """`wrapped` names the custom tools that the upstream knows as functions.
+
+        What `meter` does not let through is dropped.
+        """
         self._wrapped = wrapped
+        self._meter = meter
         self.known: dict[Hashable, _Item] = {}  # read only
         self._queue: list[_Item] = []  # items with pieces still to pass on, in order of appearance
         self._num_indexes = 0
-        self._waiting_chars = 0
+        self._num_waiting_chars = 0
         self.num_tokens = 0  # in the deltas passed on, by our own count
         self.num_reasoning_tokens = 0
 
@@ -68,6 +73,9 @@ class ItemOrder:
             return
         if len(self.known) >= MAX_ITEMS:
             raise TooMuchError(f"an answer of more than {MAX_ITEMS} items")
+        if len(call_id) > MAX_NAME_CHARS or len(name) > MAX_NAME_CHARS:
+            raise TooMuchError(f"a call whose id or name has more than {MAX_NAME_CHARS} characters")
+        self._meter.take_bytes(len(call_id) + len(name))
         wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
         kind = DeltaKind.CUSTOM_CALL if wrapped else kind
         item = self.known[key] = _Item(kind, call_id, name, wrapped, phase)
@@ -77,14 +85,16 @@ class ItemOrder:
         """Appends text to an open item; text for a closed one is dropped."""
         item = self.known[key]
         if text and not item.closed:
+            room = self._meter.max_bytes - self._num_waiting_chars
+            if len(text) > room:
+                text, self._meter.is_over = text[:room], True
             item.pending.append(text)
-            self._waiting_chars += len(text)
-            if self._waiting_chars > MAX_WAITING_CHARS:
-                raise TooMuchError(f"more than {MAX_WAITING_CHARS} characters out of order")
+            self._num_waiting_chars += len(text)
 
     def seal(self, key: Hashable, sealed: str) -> None:
         """Sets the encrypted content of reasoning, before the item is closed."""
-        self.known[key].sealed = sealed
+        if self._meter.take_bytes(len(sealed)):
+            self.known[key].sealed = sealed
 
     def close(self, key: Hashable) -> None:
         item = self.known[key]
@@ -112,6 +122,8 @@ class ItemOrder:
     def _take_from(self, item: _Item, at_us: int, deltas: list[Delta]) -> None:
         if item.wrapped and not item.closed:
             return  # its text is known only once complete
+        if item.index < 0 and self._meter.is_over:
+            return
         sealed = item.sealed if item.closed else ""
         pending = item.pending
         if item.index < 0:
@@ -122,10 +134,13 @@ class ItemOrder:
         elif not pending and not sealed:
             return
         text = pending[0] if len(pending) == 1 else "".join(pending)
-        # A piece counts as one token at least, however our own rule counts its words.
-        num_tokens = max(count(text), len(pending))
+        num_pieces = len(pending)
         pending.clear()
-        self._waiting_chars -= len(text)
+        self._num_waiting_chars -= len(text)
+        text = self._meter.take(text)
+        # A piece counts as one token at least, however our own rule counts its words.
+        room = self._meter.max_tokens - self.num_tokens
+        num_tokens = min(max(count(text), num_pieces), room)
         self.num_tokens += num_tokens
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens

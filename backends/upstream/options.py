@@ -31,6 +31,12 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     max_num_seqs: Annotated[int, Meta(ge=1, le=4096)] = 64  # generations at once
     accepts_images: bool = False
 
+    # What it may be sent and may send. The limit in tokens that is sent bounds an answer, too.
+    url_schemes: tuple[Literal["data", "https", "http"], ...] = ("data", "https")  # it may fetch
+    private_urls: bool = False  # it may fetch from addresses that are not public
+    max_answer_bytes: Annotated[int, Meta(ge=4_096)] = 4 << 20
+    max_image_tokens: Count = 16_384  # that an image can cost: Qwen2.5-VL's default, 2025-02
+
     # How this server's dialect differs.
     seals_reasoning: bool = False  # it returns encrypted reasoning and wants it back (Responses)
     custom_tools: Literal["function", "native"] = "function"  # native: Responses only

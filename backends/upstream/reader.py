@@ -8,18 +8,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from backends.bounds import OutputMeter, bounded_usage
 from backends.contract import Delta, Finish, FinishReason, GenerateRequest, Usage
 from backends.upstream.errors import Failure, broken
 from backends.upstream.item_order import ItemOrder, TooMuchError
+from backends.upstream.reported_usage import Figures
+
+SPARE_EVENTS, EVENTS_PER_TOKEN = 4_000, 4  # of an answer: some servers send two for each token
 
 _Event = TypeVar("_Event")
-
-
-class TokenDetails(msgspec.Struct, frozen=True):
-    """Holds a server's details on the tokens that it counts."""
-
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
 
 
 def decoded(
@@ -35,41 +32,80 @@ def decoded(
     return events, None
 
 
+class Bounds(msgspec.Struct, frozen=True):
+    """Bounds an answer and its usage, beside the request's limit in tokens."""
+
+    max_answer_bytes: int | None = None
+    # What the upstream can count for the prompt once that was sent; asked only if it counts more
+    # than we do.
+    max_input_tokens: Callable[[], int] | None = None
+
+
+NO_BOUNDS = Bounds()
+
+
 class Reader:
     """Reads one generation's events, until `finish` or `failure` is set."""
 
-    def __init__(self, backend: str, request: GenerateRequest, wrapped: frozenset[str]) -> None:
+    def __init__(
+        self,
+        backend: str,
+        request: GenerateRequest,
+        wrapped: frozenset[str],
+        bounds: Bounds = NO_BOUNDS,
+    ) -> None:
         """`wrapped` names the custom tools that the upstream knows as functions."""
         self.finish: Finish | None = None
         self.failure: Failure | None = None  # counts after the deltas that came with it
         self.response_id: str | None = None  # the upstream's own, where it names responses
         self._backend = backend
         self._request = request
-        self._items = ItemOrder(wrapped)
+        self._max_input_tokens = bounds.max_input_tokens
+        self._meter = OutputMeter(request.max_output_tokens, bounds.max_answer_bytes)
+        self._num_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * request.max_output_tokens
+        self._items = ItemOrder(wrapped, self._meter)
         self._reason: FinishReason | None = None  # once the upstream has sent it
-        self._usage: Usage | None = None  # as the upstream counts
+        self._figures: Figures | None = None  # as the upstream counts, still to be bounded
+
+    @property
+    def is_overrun(self) -> bool:
+        """Returns whether the upstream went on beyond the limit; what it says then is dropped."""
+        return self._meter.is_over
 
     def read(self, events: Sequence[Any], now_us: int) -> list[Delta]:
         """Reads events that came together; may set `finish` or `failure`."""
         is_over = False
+        self._num_events_left -= len(events)
         try:
             is_over = self._take_in(events)
         except Failure as failure:
             self.failure = failure
-        except TooMuchError as error:
-            self.failure = broken(self._backend, f"the upstream sent {error}")
+        except TooMuchError:
+            self._meter.is_over = True
+        if self._num_events_left < 0:
+            self._meter.is_over = True
         deltas = self._items.take(now_us)
-        if is_over:
+        if self._meter.is_over:
+            self.failure, self.finish = None, self.cut(now_us)
+        elif is_over:
             self.finish = self.ended(now_us)
             if self.finish is None:
                 self.failure = broken(self._backend, "the upstream ended without a finish reason")
         return deltas
 
+    def cut(self, now_us: int) -> Finish:
+        """Ends the answer here, as its upstream goes on beyond its limits."""
+        self._reason = FinishReason.LENGTH
+        return self._finish(self._reason, now_us)
+
     def ended(self, now_us: int) -> Finish | None:
         """Returns the finish at the stream's end; None if the upstream has sent no reason."""
-        if self._reason is None:
-            return None
-        return Finish(self._reason, self._usage or self.usage(), now_us)
+        return None if self._reason is None else self._finish(self._reason, now_us)
+
+    def _finish(self, reason: FinishReason, now_us: int) -> Finish:
+        figures = self._figures
+        usage = self.usage() if figures is None else self._charged(figures)
+        return Finish(reason, usage, now_us)
 
     def usage(self) -> Usage:
         """Returns the usage, by our own count if the upstream has not sent one."""
@@ -87,13 +123,19 @@ class Reader:
         """
         raise NotImplementedError
 
-    def _count(
-        self, num_input: int, num_output: int, read: TokenDetails | None, said: TokenDetails | None
-    ) -> None:
-        """Records the upstream's usage, with its details on input (`read`) and output (`said`)."""
-        self._usage = Usage(
-            num_input_tokens=num_input,
-            num_cached_tokens=(read.cached_tokens or 0) if read else 0,
-            num_output_tokens=num_output,
-            num_reasoning_tokens=(said.reasoning_tokens or 0) if said else 0,
+    def _charged(self, figures: Figures) -> Usage:
+        """Bounds what the upstream reports by what was sent to it, and by what it streamed."""
+        own = self.usage()
+        num_input, num_output = figures.num_input, figures.num_output
+        usage = Usage(
+            num_input_tokens=own.num_input_tokens if num_input is None else num_input,
+            num_cached_tokens=figures.num_cached,
+            num_output_tokens=own.num_output_tokens if num_output is None else num_output,
+            num_reasoning_tokens=figures.num_reasoning,
+            exact=num_input is not None and num_output is not None,
+            bounded=figures.is_odd,
         )
+        max_input = usage.num_input_tokens
+        if max_input > own.num_input_tokens and self._max_input_tokens is not None:
+            max_input = self._max_input_tokens()
+        return bounded_usage(usage, self._meter, max_input, figures.num_hidden)

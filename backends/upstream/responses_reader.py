@@ -5,9 +5,11 @@ from typing import Any
 
 import msgspec
 
-from backends.contract import DeltaKind, FinishReason, GenerateRequest
+from backends.contract import DeltaKind, Finish, FinishReason, GenerateRequest
 from backends.upstream.errors import Failure, WireError, broken, event_failure
-from backends.upstream.reader import Reader, TokenDetails
+from backends.upstream.item_order import MAX_ITEMS
+from backends.upstream.reader import NO_BOUNDS, Bounds, Reader
+from backends.upstream.reported_usage import Figures, Reported
 from backends.upstream.sealed_reasoning import wrap
 from backends.upstream.stop_sequences import StopFinder
 
@@ -32,13 +34,6 @@ class _Item(msgspec.Struct, frozen=True):
     phase: str | None = None
 
 
-class _Usage(msgspec.Struct, frozen=True):
-    input_tokens: int = 0
-    output_tokens: int = 0
-    input_tokens_details: TokenDetails | None = None
-    output_tokens_details: TokenDetails | None = None
-
-
 class _Incomplete(msgspec.Struct, frozen=True):
     reason: str | None = None
 
@@ -47,7 +42,7 @@ class _Response(msgspec.Struct, frozen=True):
     id: str | None = None
     status: str | None = None
     output: list[_Item] | None = None
-    usage: _Usage | None = None
+    usage: Any = None  # a figure of another type must not spoil the event
     error: WireError | None = None
     incomplete_details: _Incomplete | None = None
 
@@ -120,15 +115,27 @@ class ResponsesReader(Reader):
         request: GenerateRequest,
         wrapped: frozenset[str],
         model: str | None = None,
+        bounds: Bounds = NO_BOUNDS,
     ) -> None:
         """`model` is our id of the model, which tags its encrypted reasoning; None drops that."""
-        super().__init__(backend, request, wrapped)
+        super().__init__(backend, request, wrapped, bounds)
         self._model = model
         self._num_events = 0
         self._by_index: dict[int, Hashable] = {}  # output_index -> the item's key
         self._said: set[Hashable] = set()  # items with pieces received
         self._summaries: dict[Hashable, int] = {}  # item -> its latest summary's index
         self._stops: dict[Hashable, StopFinder] = {}
+
+    def ended(self, now_us: int) -> Finish | None:
+        finish, figures = super().ended(now_us), self._figures
+        if finish is None or figures is None or finish.reason is not FinishReason.STOP:
+            return finish
+        # llama.cpp reports "completed" although the token limit has cut the text.
+        limit, num_output = self._request.max_output_tokens, figures.num_output or 0
+        is_long = self._items.num_tokens + figures.num_hidden >= limit  # else it makes that up
+        if num_output == limit or (num_output > limit and is_long):
+            return msgspec.structs.replace(finish, reason=FinishReason.LENGTH)
+        return finish
 
     def _take_in(self, events: Sequence[Event]) -> bool:
         reason: FinishReason | None = None
@@ -191,7 +198,7 @@ class ResponsesReader(Reader):
 
     def _begin(self, key: Hashable, output_index: int | None, kind: DeltaKind, **more: Any) -> None:
         self._items.open(key, kind, **more)
-        if output_index is not None:
+        if output_index is not None and len(self._by_index) < MAX_ITEMS:
             self._by_index.setdefault(output_index, key)
 
     def _open(self, item: _Item, item_id: str | None, output_index: int | None) -> None:
@@ -245,14 +252,8 @@ class ResponsesReader(Reader):
             for index, item in enumerate(response.output or ()):
                 self._open(item, item.id, index)
                 self._close(item, self._key(item.id, index))
-        usage = response.usage
-        if usage is not None:
-            self._count(
-                usage.input_tokens,
-                usage.output_tokens,
-                usage.input_tokens_details,
-                usage.output_tokens_details,
-            )
+        if response.usage is not None:
+            self._figures = _figures(Reported(response.usage))
         if event.type == "response.incomplete":
             said = response.incomplete_details and response.incomplete_details.reason
             reason = _REASONS.get(said or "")
@@ -260,9 +261,7 @@ class ResponsesReader(Reader):
                 message = f"the upstream cut its answer: {said or 'no reason given'}"
                 raise broken(self._backend, message)
             return reason
-        # llama.cpp reports "completed" although the token limit has cut the text.
-        is_cut = usage is not None and usage.output_tokens >= self._request.max_output_tokens
-        return FinishReason.LENGTH if is_cut else FinishReason.STOP
+        return FinishReason.STOP
 
     def _error(self, event: Event) -> Failure:
         error = event.error or WireError(event.message, event.code)
@@ -270,6 +269,18 @@ class ResponsesReader(Reader):
         failure = event_failure(self._backend, error, status=status, headers=event.headers)
         failure.unused = self._num_events == 1  # as if it were an HTTP status
         return failure
+
+
+def _figures(reported: Reported) -> Figures:
+    num_reasoning = reported.figure("output_tokens_details", "reasoning_tokens") or 0
+    return Figures(
+        num_input=reported.figure("input_tokens"),
+        num_output=reported.figure("output_tokens"),
+        num_cached=reported.figure("input_tokens_details", "cached_tokens") or 0,
+        num_reasoning=num_reasoning,
+        num_hidden=num_reasoning,
+        is_odd=reported.is_odd,
+    )
 
 
 def _phase(item: _Item) -> str:

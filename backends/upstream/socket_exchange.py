@@ -15,16 +15,23 @@ from typing import Any
 
 import msgspec
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus, InvalidURI, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
+from websockets.frames import CloseCode
 
 from backends.net.quick_connection import QuickConnection
-from backends.upstream.chain import PARENT_LOST, Chain, Turn
-from backends.upstream.errors import SOCKET_AGED, Failure, broken, http_failure, overloaded
+from backends.upstream.chain import FIRST_EVENT_BYTES, PARENT_LOST, Chain, Turn
+from backends.upstream.errors import (
+    SOCKET_AGED,
+    Failure,
+    broken,
+    http_failure,
+    overloaded,
+    too_much,
+)
 from backends.upstream.http_exchange import Receive
 from backends.upstream.options import UpstreamOptions, socket_url
 from backends.upstream.reader import decoded
 from backends.upstream.responses_reader import TERMINALS, Event, decode_event
-from backends.upstream.sse import MAX_EVENT_BYTES
 
 CANCEL_TIMEOUT_S = 5.0  # for a cancelled response to end; after that its socket is closed
 CLOSE_TIMEOUT_S = 1.0  # for a closing handshake
@@ -138,7 +145,7 @@ class SocketTransport:
                 socket_url(options),
                 additional_headers=self._headers,
                 compression=None,
-                max_size=MAX_EVENT_BYTES,
+                max_size=FIRST_EVENT_BYTES,
                 open_timeout=options.connect_timeout_s,
                 close_timeout=CLOSE_TIMEOUT_S,
                 proxy=None,
@@ -173,7 +180,8 @@ class _Socket:
         self._streams = {name: _Stream(self, name) for name in names}
         self.free = dict.fromkeys(self._streams.values())  # in the order they became free
         self._fault: Failure | None = None  # of an invalid event: later ones are ignored
-        connection.listen(self._take, MAX_EVENT_BYTES)
+        self._max_event_bytes = FIRST_EVENT_BYTES
+        connection.listen(self._take, FIRST_EVENT_BYTES)
         self._reader = asyncio.create_task(self._read())
 
     @property
@@ -198,9 +206,14 @@ class _Socket:
     def _is_idle(self) -> bool:
         return len(self.free) == len(self._streams)
 
-    async def send(self, event: dict[str, Any]) -> None:
+    def allow(self, max_event_bytes: int) -> None:
+        """Takes larger events from now on, if these are larger than any before."""
+        self._max_event_bytes = max(self._max_event_bytes, max_event_bytes)
+        self._connection.allow(self._max_event_bytes)
+
+    async def send(self, event: bytes) -> None:
         """Sends an event; raises `WebSocketException` if the connection is lost."""
-        await self._connection.send(msgspec.json.encode(event).decode())
+        await self._connection.send(event.decode())
 
     def drop(self, stream: "_Stream", response_id: str | None) -> None:
         """Cancels a stream's response; closes the socket if that fails or it is its only stream."""
@@ -236,7 +249,8 @@ class _Socket:
 
     async def _cancel(self, response_id: str) -> None:
         try:
-            await self.send({"type": "response.cancel", "response_id": response_id})
+            event = {"type": "response.cancel", "response_id": response_id}
+            await self.send(msgspec.json.encode(event))
         except WebSocketException:
             self.abandon()
 
@@ -246,18 +260,28 @@ class _Socket:
 
     async def _read(self) -> None:
         """Reads until the connection closes; messages that `listen` does not pass on come here."""
-        reason = "the upstream closed the socket"
+        reason, is_overrun = "the upstream closed the socket", False
         try:
             async for message in self._connection:
                 self._take([message.encode() if isinstance(message, str) else message])
         except WebSocketException as error:
             reason = f"the upstream's socket broke: {error}"
+            sent = error.sent if isinstance(error, ConnectionClosed) else None
+            # Of several streams, which one it came for is not known.
+            is_overrun = (
+                sent is not None
+                and sent.code == CloseCode.MESSAGE_TOO_BIG
+                and len(self._streams) == 1
+            )
         finally:
             if self._fault is not None:
                 reason = self._fault.error.message
             self.abandon()
             for stream in self._streams.values():
-                stream.fail(broken(self.backend, reason, stale=stream.is_stale))
+                if is_overrun:
+                    stream.fail(too_much(self.backend, reason))
+                else:
+                    stream.fail(broken(self.backend, reason, stale=stream.is_stale))
 
     def _take(self, messages: list[bytes]) -> None:
         """Decodes events; an invalid one ends the connection, and later ones are ignored."""
@@ -268,11 +292,13 @@ class _Socket:
             if event.error is not None and event.error.code == SOCKET_AGED:
                 self._retired = True
         if len(self._streams) > 1:
+            sizes = dict(zip(map(id, events), map(len, messages), strict=False))
             for name, together in self._by_stream(events).items():
                 if name in self._streams:
-                    self._streams[name].take_in(together)
+                    num_bytes = sum(sizes[id(event)] for event in together)
+                    self._streams[name].take_in(together, num_bytes)
         elif events:
-            self._streams[None].take_in(events)
+            self._streams[None].take_in(events, sum(map(len, messages)))
         if self._fault is not None:
             self.abandon()
 
@@ -295,6 +321,7 @@ class _Stream:
         self._receive: Receive | None = None  # while a response is wanted
         self._done = asyncio.get_running_loop().create_future()  # of the response under way
         self._response_id: str | None = None
+        self._num_bytes_left = 0  # that the response may still have in events
         self.serial = 0  # of its responses
         self.abandoned = False
         self.is_stale = False  # nothing came for this response yet, on a socket that was idle
@@ -314,12 +341,16 @@ class _Stream:
         if self._name is not None:
             event["stream_id"] = self._name
         self.is_stale = self.socket.idle_s > STALE_AFTER_S
+        encoded = msgspec.json.encode(event)
+        turn.sent(len(encoded))
+        self.socket.allow(turn.max_event_bytes)
+        self._num_bytes_left = turn.max_stream_bytes
         self.serial += 1
         self._receive, self._response_id = receive, None
         self._done = asyncio.get_running_loop().create_future()
         try:
             try:
-                await self.socket.send(event)
+                await self.socket.send(encoded)
             except WebSocketException as error:
                 message = f"the upstream's socket broke: {error}"
                 raise broken(self.socket.backend, message, stale=self.is_stale) from error
@@ -335,8 +366,9 @@ class _Stream:
         if not self.abandoned:
             self.chain = turn.chain()
 
-    def take_in(self, events: list[Event]) -> None:
+    def take_in(self, events: list[Event], num_bytes: int) -> None:
         self.is_stale = False
+        self._num_bytes_left -= num_bytes
         is_last = any(event.type in _LAST for event in events)
         if self.abandoned:
             self._pass_over(events, is_last)
@@ -349,6 +381,9 @@ class _Stream:
                 if self._continues and any(map(_is_parent_lost, events)):
                     raise _ParentLostError
                 self._response_id = _response_id_in(events)
+            if self._num_bytes_left < 0:
+                message = "the upstream sent too much for one answer"
+                raise too_much(self.socket.backend, message)
             is_enough = self._receive(events)
         except (Failure, _ParentLostError) as error:
             is_enough, failure = True, error

@@ -6,7 +6,7 @@ inside. Lines end in LF or CRLF; a lone CR, which no server sends, does not end 
 
 import re
 
-MAX_EVENT_BYTES = 16 << 20  # the terminal event repeats the whole response
+MAX_EVENT_BYTES = 16 << 20  # of any event; each request's bound is closer to its own size
 
 # An event as nearly all are written. Splitting by it gives, in turns, what is between two events
 # and the data of one. A dot is a quarter of what a class without CR and LF costs.
@@ -14,7 +14,7 @@ _PLAIN = re.compile(rb"(?:event:.*\n)?data: ?(.*)\n\n")
 
 
 class EventTooLongError(Exception):
-    """Says that an event exceeds `MAX_EVENT_BYTES`."""
+    """Says that an event is too long, or that too much came that is none."""
 
 
 class EventParser:
@@ -24,7 +24,10 @@ class EventParser:
     twin: `tests/unit/backends/upstream/test_parts.py` compares the two.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        """Bounds each event, and what comes between two (comments, other fields)."""
+        self._max_event_bytes = max_event_bytes
+        self._num_idle_bytes = 0  # since the last whole event
         self._rest: list[bytes] = []  # pieces of an unfinished line
         self._num_rest_bytes = 0
         self._data: list[bytes] = []  # of an unfinished event
@@ -53,8 +56,11 @@ class EventParser:
             self._num_rest_bytes = len(rest)
             for line in lines:
                 self._take_line(line.removesuffix(b"\r"), events)
-        if self._num_data_bytes + self._num_rest_bytes > MAX_EVENT_BYTES:
-            raise EventTooLongError(f"an event has more than {MAX_EVENT_BYTES} bytes")
+        self._num_idle_bytes = 0 if events else self._num_idle_bytes + len(chunk)
+        if self._num_idle_bytes + self._num_rest_bytes > 2 * self._max_event_bytes:
+            raise EventTooLongError(f"more than {self._max_event_bytes} bytes without an event")
+        if self._num_data_bytes + self._num_rest_bytes > self._max_event_bytes:
+            raise EventTooLongError(f"an event has more than {self._max_event_bytes} bytes")
         return events
 
     def _take_line(self, line: bytes, events: list[bytes]) -> None:

@@ -26,6 +26,7 @@ class LedgerLine(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_tokens: int  # of the output
     exact: bool  # false: an upstream was cut before it reported
     cost_units: int  # weighted tokens, as the pools charge them
+    bounded: bool = False  # an engine reported more than can be; this is its bound
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +82,7 @@ def _line(info: BackendInfo, usage: Usage, weights: Weights) -> LedgerLine:
         output_tokens=usage.num_output_tokens,
         reasoning_tokens=usage.num_reasoning_tokens,
         exact=usage.exact,
+        bounded=usage.bounded,
         cost_units=cost_tokens(usage, weights.get(info.group, EVEN)),
     )
 
@@ -95,6 +97,7 @@ COLUMNS: dict[str, type] = {
     **dict.fromkeys(_SUMMED[:-1], int),
     "exact": bool,
     "cost_units": int,
+    "bounded": bool,
 }
 
 

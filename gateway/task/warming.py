@@ -34,7 +34,7 @@ class WarmUp:
         """Returns what is charged: tokens that were not cached already."""
         usage = self.usage
         num_tokens = max(0, usage.num_input_tokens - usage.num_cached_tokens)
-        return Usage(num_input_tokens=num_tokens, exact=usage.exact)
+        return Usage(num_input_tokens=num_tokens, exact=usage.exact, bounded=usage.bounded)
 
     def push(self, delta: Delta) -> None:
         """Does nothing: a warm-up generates no tokens."""

@@ -163,7 +163,7 @@ async def test_sealed_reasoning_and_phases_come_through() -> None:
 
 def asked(name: str) -> GenerateRequest:
     return GenerateRequest(
-        id=name, model="far", items=(), num_prompt_tokens=1, prefix=(), max_output_tokens=99
+        id=name, model="far", items=(), num_prompt_tokens=1, prefix=(), max_output_tokens=999
     )
 
 

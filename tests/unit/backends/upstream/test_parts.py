@@ -61,6 +61,18 @@ def test_an_event_is_bounded() -> None:
         parser.feed(line)
 
 
+@pytest.mark.parametrize("junk", [b": " + b"x" * 1_000 + b"\n\n", b"\n", b"id: 7\n", b"x" * 1_000])
+def test_what_is_no_event_is_bounded(junk: bytes) -> None:
+    parser = EventParser(max_event_bytes=4_096)
+
+    def flood() -> None:
+        for _ in range(8_193):
+            assert parser.feed(junk) == []
+
+    with pytest.raises(EventTooLongError):
+        flood()
+
+
 @pytest.mark.parametrize(
     ("stops", "texts", "shown", "found"),
     [

@@ -552,3 +552,78 @@ def test_a_junk_chunk_is_a_failure(junk: bytes) -> None:
     events, failure = decoded(decode_chunk, [b"{}", junk, b"{}"], "up")
     assert len(events) == 1
     assert "no event" in str(failure)
+
+
+FIGURES = {
+    "huge": (10**15, Usage(8, 0, 22, bounded=True)),
+    "beyond 64 bits": (10**30, Usage(8, 0, 22, bounded=True)),
+    "a whole number with a point": (5.0, Usage(8, 0, 5)),
+    "negative": (-1, Usage(8, 0, 3, exact=False, bounded=True)),
+    "a fraction": (1.5, Usage(8, 0, 3, exact=False, bounded=True)),
+    "a string": ("7", Usage(8, 0, 3, exact=False, bounded=True)),
+    "true": (True, Usage(8, 0, 3, exact=False, bounded=True)),
+    "an object": ({"a": 1}, Usage(8, 0, 3, exact=False, bounded=True)),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_reported_figure_is_bounded_and_spoils_no_answer(name: str) -> None:
+    figure, charged = FIGURES[name]
+    chat, responses = chat_reader(), responses_reader()
+    told = {"prompt_tokens": 8, "completion_tokens": figure}
+    read_all(chat, [chunk(content="x y z."), chunk("stop"), {"choices": [], "usage": told}])
+    said = {**RESPONSE, "usage": {"input_tokens": 8, "output_tokens": figure}}
+    events = [piece("output_text", "m", "x y z."), {"type": "response.completed", "response": said}]
+    read_all(responses, events)
+    for reader in (chat, responses):
+        assert reader.finish is not None
+        assert reader.finish.reason is FinishReason.STOP
+        usage = reader.finish.usage
+        assert usage.num_output_tokens <= 22
+        if charged.exact:
+            assert usage == charged
+        else:
+            assert (usage.exact, usage.bounded) == (False, True)
+            assert usage.num_output_tokens == reader.usage().num_output_tokens
+
+
+@pytest.mark.parametrize("usage", [None, "none", 7, [], {"completion_tokens": None}])
+def test_a_usage_of_another_shape_spoils_no_answer(usage: Any) -> None:
+    chat, responses = chat_reader(), responses_reader()
+    read_all(chat, [chunk(content="x"), chunk("stop") | {"usage": usage}, b"[DONE]"])
+    said = {**RESPONSE, "usage": usage}
+    events = [piece("output_text", "m", "x"), {"type": "response.completed", "response": said}]
+    read_all(responses, events)
+    for reader in (chat, responses):
+        assert reader.finish is not None
+        assert reader.finish.reason is FinishReason.STOP
+        assert not reader.finish.usage.exact
+
+
+def test_an_answer_that_goes_on_beyond_its_limit_is_cut() -> None:
+    words = [f"word{number} " for number in range(400)]
+    chat, responses = chat_reader(), responses_reader()
+    limit = 100  # of `make_request`
+    for reader, events in (
+        (chat, [chunk(content=word) for word in words]),
+        (responses, [piece("output_text", "m", word) for word in words]),
+        (chat_reader(), [chunk(content="".join(words))]),
+    ):
+        text = "".join(delta.text for delta in read_all(reader, events))
+        assert text == "".join(words[:116])[: len(text)]
+        assert limit <= len(text.split()) <= 116
+        assert reader.is_overrun
+        assert reader.finish is not None
+        assert reader.finish.reason is FinishReason.LENGTH
+        assert reader.finish.usage.num_output_tokens == limit
+
+
+def test_an_answer_without_end_is_cut_however_it_goes_on() -> None:
+    empty, calls, many = chat_reader(), responses_reader(), responses_reader()
+    read_all(empty, [chunk(content="")] * 5_000)
+    name = {"call_id": "c", "name": "f" * 2_000}
+    read_all(calls, [added(0, "function_call", "f", **name)])
+    read_all(many, [added(n, "function_call", f"f{n}", **CALL) for n in range(1_100)])
+    for reader in (empty, calls, many):
+        assert reader.finish is not None
+        assert reader.finish.reason is FinishReason.LENGTH

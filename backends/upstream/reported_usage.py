@@ -1,0 +1,80 @@
+"""Reads the usage that a server reports: any JSON, of which only whole numbers are believed.
+
+The most that it can report for the prompt follows from what was sent: no vocabulary has a token
+for less than a byte, and a server's own template adds a tenth at most.
+"""
+
+from typing import Any
+
+import msgspec
+
+from backends.contract import (
+    CustomToolCallOutput,
+    FilePart,
+    FunctionCallOutput,
+    GenerateRequest,
+    ImagePart,
+    Message,
+)
+
+SPARE_INPUT_TOKENS = 64  # of a chat template's own words, where a prompt is short
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what a server reports, before it is bounded; None for what it does not say."""
+
+    num_input: int | None
+    num_output: int | None
+    num_cached: int = 0
+    num_reasoning: int = 0
+    num_hidden: int = 0  # of the output, never shown
+    is_odd: bool = False
+
+
+class Reported:
+    """Holds a server's usage object, whatever it is."""
+
+    def __init__(self, usage: Any) -> None:
+        self._fields = usage if isinstance(usage, dict) else {}
+        self.is_odd = not isinstance(usage, dict)  # a figure was no whole number from 0 on
+
+    def figure(self, *path: str) -> int | None:
+        """Returns the figure at a path; None if it is missing, null or no count of tokens."""
+        found: Any = self._fields
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        if found is None:
+            return None
+        if isinstance(found, float) and found.is_integer():
+            found = int(found)  # as servers in JavaScript write it
+        if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+            self.is_odd = True
+            return None
+        return found
+
+
+def max_input_tokens(
+    request: GenerateRequest, num_bytes: int, max_image_tokens: int, window_tokens: int
+) -> int:
+    """Returns the most tokens that a prompt can have of which so many bytes were sent.
+
+    Images count `max_image_tokens` instead of their bytes, and a file that is only named may fill
+    the window.
+    """
+    num_attached_tokens = 0
+    for entry in request.items:
+        item = entry.item
+        if isinstance(item, Message):
+            parts = item.content
+        elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+            parts = item.output
+        else:
+            continue
+        for part in parts:
+            if isinstance(part, ImagePart):
+                num_attached_tokens += max_image_tokens
+                num_bytes -= len(part.image_url or "")
+            elif isinstance(part, FilePart) and part.file_data is None:
+                num_attached_tokens += window_tokens
+    num_bytes = max(num_bytes, 0)
+    return num_bytes + num_bytes // 10 + SPARE_INPUT_TOKENS + num_attached_tokens

@@ -1,0 +1,27 @@
+"""What a ledger's entry says of a usage."""
+
+from backends.contract import BackendInfo, Usage
+from gateway.store.ledger_entry import COLUMNS, entry_of, rows_of
+from router.classify.task import Route, Tenant
+from router.decide.decision import RankedRoute, Reason
+
+INFO = BackendInfo(name="up", model="m", group="fast", window_tokens=9, max_output_tokens=9)
+ROUTE = RankedRoute(route=Route.FAST, backends=("up",), strategy=None, reason=Reason.MODEL, why="")
+
+
+def test_an_entry_says_whether_a_usage_was_bounded() -> None:
+    for usage in (Usage(3, 0, 4), Usage(3, 0, 4, bounded=True)):
+        entry = entry_of(
+            "resp_1",
+            Tenant(id="t", key_id="k", tier="free", limits={}),
+            ROUTE,
+            {"up": usage},
+            {"up": INFO},
+            {},
+            outcome="ok",
+            ended_s=1,
+            duration_us=1,
+        )
+        (row,) = rows_of(entry)
+        assert list(row) == list(COLUMNS)
+        assert row["bounded"] is usage.bounded
