@@ -35,6 +35,12 @@ class Access:
     tenant_store: TenantStore
     peppers: Peppers
 
+    def configure(self, config: Config) -> None:
+        """Replaces what the configuration has; the next check ends the sessions of lost keys."""
+        records = (tenant.record() for tenant in config.tenants)
+        self.keys.tenant_view.configure(records, config.tiers)
+        self.keys.configure(config.tenants)
+
 
 @asynccontextmanager
 async def follow_access(

@@ -24,6 +24,10 @@ class AdminKeys:
     """The known keys' digests, all compared in constant time."""
 
     def __init__(self, keys: Iterable[AdminKeyConfig]) -> None:
+        self.configure(keys)
+
+    def configure(self, keys: Iterable[AdminKeyConfig]) -> None:
+        """Replaces the known keys."""
         self._admins = [
             (_digest(key.key), Admin(key.name, key.read_only), key.key == DEVELOPMENT_ADMIN_KEY)
             for key in keys

@@ -45,11 +45,22 @@ class Keys:
         self.used_s: dict[str, int] = {}  # key id -> last use; cleared when stored
         self._peppers = peppers
         self._salt = salt
-        self._configured: dict[bytes, tuple[str, str]] = {
-            self._digest(key): (config.id, f"config-{number}")
-            for config in tenants
-            for number, key in enumerate(config.keys, start=1)
-        }
+        self._configured: dict[bytes, tuple[str, str]] = {}  # digest -> tenant's and key's id
+        self._num_named: dict[str, int] = {}  # tenant id -> configured keys that it ever had
+        self.configure(tenants)
+
+    def configure(self, tenants: Iterable[TenantConfig]) -> None:
+        """Replaces the configured keys. One that stays keeps its id; no id is used again."""
+        before, self._configured = self._configured, {}
+        for config in tenants:
+            for key in config.keys:
+                digest = self._digest(key)
+                named = before.get(digest)
+                if named is None or named[0] != config.id:
+                    number = self._num_named[config.id] = self._num_named.get(config.id, 0) + 1
+                    named = (config.id, f"config-{number}")
+                self._configured[digest] = named
+        self._configured_ids = frozenset(self._configured.values())
 
     def tenant(self, headers: Mapping[str, str], now_s: int) -> Tenant:
         """Returns the tenant who sent these headers (names in lower case) at this Unix time.
@@ -85,8 +96,8 @@ class Keys:
         """
         record = self.tenant_view.keys.get(tenant.key_id)
         if record is None:
-            managed = tenant.key_id and not tenant.key_id.startswith("config-")
-            return ProtocolError("invalid_api_key", _WORDS["revoked"]) if managed else None
+            is_known = not tenant.key_id or (tenant.id, tenant.key_id) in self._configured_ids
+            return None if is_known else ProtocolError("invalid_api_key", _WORDS["revoked"])
         return self._refusal(record, now_s)
 
     def latest(self, tenant: Tenant) -> Tenant:

@@ -35,6 +35,12 @@ class TenantsView:
         self._raw: dict[str, bytes] = {}  # for compare-and-set in Redis
         self._resolved: dict[str, Tenant] = {}
 
+    def configure(self, configured: Iterable[TenantRecord], tiers: Mapping[str, Tier]) -> None:
+        """Replaces what the configuration has; records from Redis stay."""
+        self.configured = {record.id: record for record in configured}
+        self._configured_tiers = dict(tiers)
+        self._resolved.clear()
+
     @property
     def tiers(self) -> dict[str, Tier]:
         """Returns all tiers; a record wins over a configured tier of the same name."""

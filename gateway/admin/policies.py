@@ -175,10 +175,16 @@ async def get_policies(request: AnyRequest) -> PoliciesView:
 async def check_policy(request: AnyRequest, data: Submission) -> CheckView:
     """Everything that is wrong with a document."""
     try:
-        policy = await asyncio.to_thread(parse_policy, data.document.encode(), data.name)
+        policy = await _parsed(services_of(request), data)
     except PolicyError as error:
         return CheckView(valid=False, problems=error.problems)
     return CheckView(valid=True, warnings=await _warnings(services_of(request), policy, data))
+
+
+async def _parsed(services: Services, data: Submission) -> Policy:
+    """Parses a document for the backends here. Raises `PolicyError`."""
+    models = {info.model for info in services.gw.infos.values()}
+    return await asyncio.to_thread(parse_policy, data.document.encode(), data.name, models)
 
 
 async def _warnings(services: Services, policy: Policy, data: Submission) -> tuple[Problem, ...]:
@@ -198,7 +204,7 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
     services = services_of(request)
     policies = services.policies
     content = data.document.encode()
-    policy = await asyncio.to_thread(parse_policy, content, data.name)
+    policy = await _parsed(services, data)
     version, is_new = await policies.store.put(
         content, author=admin_of(request).name, comment=data.comment, floor=policies.highest
     )

@@ -151,7 +151,7 @@ def _serve(arguments: argparse.Namespace, group: BackendGroup, backend: BackendC
         backends=(backend,),
     )
     check_config(config)
-    return serve(config)
+    return serve(config, lambda: config)
 
 
 @COMMAND.command(

@@ -15,6 +15,7 @@ from gateway.config.version import VERSION
 
 COMMANDS = {  # name, which is its module's, too -> help
     "serve": "Start the gateway.",
+    "config": "Check a configuration.",
     "chat": "Talk to a gateway from the terminal; typing while it answers redirects it.",
     "route": "Say where a prompt would go, and why, without running it.",
     "engine": "One simulated engine: served alone, or asked what it predicts.",

@@ -16,8 +16,9 @@ from backends.contract import BackendStats, ContextItem
 from gateway.cli.command import Command, argument, one_of
 from gateway.cli.output import show
 from gateway.config.config import Config, load_config, read_config
+from gateway.config.policy_file import load_policy
 from gateway.config.sections import ConfigError
-from gateway.process.app import load_policy, make_backends
+from gateway.core.backends import Backends
 from gateway.task.routing import decided_routing
 from gateway.transport.ids import new_id
 from gateway.wire.events import CreateBody
@@ -56,18 +57,17 @@ def _find_tenant(config: Config, tenant_id: str | None) -> Tenant:
 
 async def _idle_stats(config: Config) -> list[BackendStats]:
     """Returns the configured backends' stats as if all were up and idle."""
-    backends = make_backends(config.backends)
+    backends = Backends(config.backends)
     try:
         stats = [backend.stats() for backend in backends.values()]
     finally:
-        for backend in backends.values():
-            await backend.close()
+        await backends.close()
     return [msgspec.structs.replace(one, healthy=True) for one in stats]
 
 
 async def _decide(config: Config, tenant: Tenant, task: Task) -> tuple[list[str], dict[str, Any]]:
     """Returns the decision in sentences, and as an object."""
-    policy = load_policy(config.policy_path).for_tenant(tenant.id)
+    policy = load_policy(config).for_tenant(tenant.id)
     stats = await _idle_stats(config)
     task_class, ranked = classify_and_rank(policy, task, stats)
     if isinstance(ranked, Refusal):
@@ -82,7 +82,7 @@ async def _decide(config: Config, tenant: Tenant, task: Task) -> tuple[list[str]
 def _route_batch(config: Config, path: str, tenant: Tenant, model: str) -> int:
     """Decides every line of a JSONL file (`-`: standard input) to standard output."""
     desk = Desk(
-        policy=load_policy(config.policy_path),
+        policy=load_policy(config),
         tenant=tenant,
         stats=asyncio.run(_idle_stats(config)),
         hints=Hints(model=model),

@@ -2,15 +2,16 @@
 
 import argparse
 import os
+from functools import partial
 
 from gateway.cli.command import Command, argument
-from gateway.config.config import load_config, read_config
+from gateway.config.config import Config, load_config, read_config
 from gateway.process.server import serve
 from gateway.process.supervisor import supervise
 
 
-def _serve(arguments: argparse.Namespace) -> int:
-    config = load_config(
+def _load(arguments: argparse.Namespace) -> Config:
+    return load_config(
         read_config(arguments.config),
         os.environ,
         host=arguments.host,
@@ -20,7 +21,12 @@ def _serve(arguments: argparse.Namespace) -> int:
         workers=arguments.workers,
         makes_key=True,
     )
-    return supervise(config) if config.server.workers > 1 else serve(config)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    load = partial(_load, arguments)
+    config = load()
+    return supervise(config, load) if config.server.workers > 1 else serve(config, load)
 
 
 COMMAND = Command(

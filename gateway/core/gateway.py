@@ -98,6 +98,10 @@ class Gateway:
         """Returns the largest window of any backend."""
         return max(backend.info.window_tokens for backend in self.backends.values())
 
+    def reseal(self, seals: Seals) -> None:
+        """Seals compactions otherwise from now on; those sealed before still open here."""
+        self.seals = seals.after(self.seals)
+
     def backend_stats(self) -> list[BackendStats]:
         """Returns the current stats of all backends."""
         return [backend.stats() for backend in self.backends.values()]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from gateway.fleet.wire import Begin, Farewell, Frame, Query, Reply, Serving
+from gateway.fleet.wire import Begin, Farewell, Frame, Query, Reload, Reply, Serving
 
 logger = logging.getLogger("lanewise")
 
@@ -37,6 +37,7 @@ class Channel:
         self.serving = asyncio.Event()  # set when the other end serves
         self.farewell: bytes | None = None  # the metrics of a worker that ended
         self.answers = answers
+        self.reload: Callable[[Reload], Awaitable[bytes]] | None = None
         self._reader = reader
         self._writer = writer
         self._asked: dict[int, asyncio.Future[bytes]] = {}
@@ -59,8 +60,8 @@ class Channel:
         with contextlib.suppress(OSError):
             await self._writer.drain()
 
-    async def ask(self, word: str, timeout_s: float) -> bytes:
-        """Sends a query and returns the reply.
+    async def ask(self, word: str, timeout_s: float, reload: Reload | None = None) -> bytes:
+        """Sends a query, or a reload if it is given, and returns the reply.
 
         Raises `ChannelClosed` if there is no reply in time.
         """
@@ -70,7 +71,10 @@ class Channel:
         number = self._num_asked
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            self.send(Query(number, word))
+            if reload is None:
+                self.send(Query(number, word))
+            else:
+                self.send(msgspec.structs.replace(reload, id=number))
             return await asyncio.wait_for(answer, timeout_s)
         except TimeoutError:
             raise ChannelClosed(f"no answer to {word!r} within {timeout_s:g} s") from None
@@ -105,15 +109,20 @@ class Channel:
         elif isinstance(frame, Query) and frame.word == ALIVE:
             self.send(Reply(frame.id, b""))
         elif isinstance(frame, Query) and frame.word in self.answers:
-            answering = asyncio.create_task(self._answer(frame))
-            self._answering.add(answering)
-            answering.add_done_callback(self._answering.discard)
+            self._answer(frame.id, frame.word, self.answers[frame.word]())
+        elif isinstance(frame, Reload) and self.reload is not None:
+            self._answer(frame.id, "reload", self.reload(frame))
 
-    async def _answer(self, ask: Query) -> None:
-        try:
-            self.send(Reply(ask.id, await self.answers[ask.word]()))
-        except Exception:  # the other end goes on without
-            logger.exception("%r could not be answered", ask.word)
+    def _answer(self, number: int, word: str, making: Awaitable[bytes]) -> None:
+        async def answer() -> None:
+            try:
+                self.send(Reply(number, await making))
+            except Exception:  # the other end goes on without
+                logger.exception("%r could not be answered", word)
+
+        answering = asyncio.create_task(answer())
+        self._answering.add(answering)
+        answering.add_done_callback(self._answering.discard)
 
 
 async def receive(reader: asyncio.StreamReader) -> Frame:

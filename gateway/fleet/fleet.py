@@ -19,6 +19,10 @@ class Fleet:
         self.engines = engines
         self._channel = channel
 
+    def configure(self, engines: tuple[str, ...]) -> None:
+        """Replaces the names of those backends."""
+        self.engines = engines
+
     async def metrics(self) -> bytes:
         """Returns the metrics of all workers, as text.
 

@@ -1,7 +1,8 @@
 """The frames between a supervisor and its workers: msgpack, each after its length.
 
 The supervisor begins with `Begin`; a worker sends `Serving` once it serves, and `Farewell` when it
-ends normally. Either side may send a `Query`, which the other answers with a `Reply`.
+ends normally. Either side may send a `Query`, which the other answers with a `Reply`; so does a
+process that gets a changed configuration in a `Reload`.
 """
 
 import msgspec
@@ -34,11 +35,19 @@ class Query(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
     word: str
 
 
+class Reload(msgspec.Struct, frozen=True, array_like=True, tag="reload"):
+    """Gives a process a changed configuration; the `Reply` is what is wrong with it, or empty."""
+
+    id: int
+    config: bytes  # JSON; empty: the new configuration was wrong, and is to be counted
+    engines: tuple[str, ...] = ()  # as in `Begin`
+
+
 class Reply(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
-    """Answers the query of that id."""
+    """Answers the query or reload of that id."""
 
     id: int
     body: bytes
 
 
-Frame = Begin | Serving | Farewell | Query | Reply
+Frame = Begin | Serving | Farewell | Query | Reload | Reply

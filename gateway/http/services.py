@@ -1,5 +1,6 @@
 """Holds the parts of the gateway that routes need: one `Services` per process. This is an edge."""
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 from gateway.access.access import Access
 from gateway.access.admin_keys import AdminKeys
 from gateway.config.backend_kinds import SimulatedConfig
-from gateway.config.config import Config
+from gateway.config.config import Config, admin_keys
+from gateway.core.backends import Backends
 from gateway.core.gateway import Gateway
 from gateway.fleet.fleet import Fleet
 from gateway.http.background import BackgroundRuns
@@ -17,16 +19,19 @@ from gateway.store.policy_watch import PolicyWatch
 from gateway.transport.socket_protocol import VISIT
 from gateway.wire.errors import ProtocolError
 from gateway.wire.model_list import model_list
+from gateway.wire.sealing import Seals, make_seals
 from router.classify.task import Tenant
 from router.learn.learned_store import LearnedStore
+from router.pools.ceiling_leases import CeilingLeases
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
     """What the routes need; they find it as `app.state.services`."""
 
     config: Config
     gw: Gateway
+    backends: Backends  # the gateway's
     access: Access
     ledger: Ledger
     background: BackgroundRuns
@@ -36,6 +41,17 @@ class Services:
     policies: PolicyWatch
     route_batches: RouteBatches
     fleet: Fleet | None  # the workers on this machine, where this is one of several
+    ceiling_leases: CeilingLeases | None  # if any group has a ceiling
+    tls: ssl.SSLContext | None  # of new connections, where TLS is served
+
+    def configure(self, config: Config) -> None:
+        """Goes on with a changed configuration; its policy and backends are replaced elsewhere."""
+        self.config = config
+        self.admin_keys.configure(admin_keys(config))
+        self.access.configure(config)
+        self.gw.reseal(seals_of(self.access, config))
+        if self.ceiling_leases is not None:
+            self.ceiling_leases.configure(config.ceilings)
 
     def caller(self, scope: Any, headers: Mapping[str, str]) -> Tenant:
         """Returns the tenant whose key a request shows, and counts its connection for that key.
@@ -69,3 +85,8 @@ class Services:
         """What a tenant's `model` may be, by the policy in force."""
         policy = self.gw.state.policy.for_tenant(tenant.id)
         return model_list(self.gw.infos.values(), policy, self.started_s)
+
+
+def seals_of(access: Access, config: Config) -> Seals:
+    """Makes the seals of compactions, from secrets that all gateways share."""
+    return make_seals(access.peppers, (key for tenant in config.tenants for key in tenant.keys))

@@ -17,6 +17,7 @@ TokenType = Literal["input", "cached_input", "output", "reasoning"]
 Stage = Literal["parse", "classify", "policy", "admit", "dispatch"]
 Mode = Literal["live", "shadow", "canary"]
 PolicyReload = Literal["ok", "invalid", "unavailable"]
+ConfigReload = Literal["ok", "invalid"]
 Admission = Literal["admit", "reject"]
 # `degraded`: an answer, though a part failed; then the other engine gave it, or had less to go by.
 StrategyOutcome = Literal["ok", "degraded", "error", "cancelled"]
@@ -47,6 +48,7 @@ POLICY, RULE, TASK = Label("policy"), Label("rule"), Label("task", get_args(Task
 MODE = Label("mode", get_args(Mode))
 POLICY_MODE = Label("mode", ("live", "shadow"))
 POLICY_RESULT = Label("result", get_args(PolicyReload))
+CONFIG_RESULT = Label("result", get_args(ConfigReload))
 RECORDED = Label("result", get_args(Recorded))
 ROUTE_REASON = Label("reason", tuple(reason.value for reason in Reason))
 TIER = Label("tier")

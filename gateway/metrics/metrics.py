@@ -140,6 +140,10 @@ class Metrics(Counters):
         """Counts a change that was taken from the store, or a look at it that failed."""
         self.counts["lanewise_policy_reload_total"][(result,)].inc()
 
+    def config_reload(self, result: labels.ConfigReload) -> None:
+        """Counts a SIGHUP."""
+        self.counts["lanewise_config_reloads_total"][(result,)].inc()
+
     def recorded(self, result: Recorded, count: int = 1) -> None:
         """Counts lines of the decision log; a result may be counted in a thread of its own."""
         self.counts["lanewise_decision_records_total"][(result,)].inc(count)

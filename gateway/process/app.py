@@ -7,7 +7,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,18 @@ from litestar.datastructures import State
 from litestar.openapi.spec import Components, SecurityScheme
 from redis.asyncio import Redis
 
-from backends.contract import Backend, BackendStats
+from backends.contract import BackendStats
 from backends.drive.driver import monotonic_us
-from gateway.access.access import Access, follow_access
+from gateway.access.access import follow_access
 from gateway.access.admin_keys import AdminKeys
 from gateway.access.key_sessions import KeySessions
 from gateway.admin.routes import ADMIN
-from gateway.config.backend_kinds import BackendConfig
 from gateway.config.config import Config, admin_keys
+from gateway.config.policy_file import load_policy
 from gateway.config.sections import ConfigError
 from gateway.config.version import VERSION
 from gateway.core.adaptation import Adaptation
+from gateway.core.backends import Backends
 from gateway.core.gateway import DetachedCalls, Gateway, GatewayState
 from gateway.core.waiting_room import WaitingRoom
 from gateway.fleet.fleet import Fleet
@@ -35,20 +36,19 @@ from gateway.http.background import BackgroundRuns
 from gateway.http.batch_route import RouteBatches, live_desk
 from gateway.http.openapi import OpenApiConfig
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
-from gateway.http.services import Services
+from gateway.http.services import Services, seals_of
 from gateway.metrics.metrics import Metrics
 from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.maintenance import every, maintenance
+from gateway.process.reload import tls_context
 from gateway.store.decision_log import LogInUse, Recorder
 from gateway.store.ledger import open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch
 from gateway.store.response_store import ResponseStore
 from gateway.store.stored_bytes import StoredBytes
 from gateway.transport.flush_timer import FlushTimer
-from gateway.wire.sealing import Seals, make_seals
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
-from router.policy.policy import DEFAULT_POLICY, Policy, PolicyError, parse_policy
 from router.policy.store import PolicyStore
 from router.pools.capped_pools import CappedPools
 from router.pools.ceiling_leases import CeilingLeases
@@ -87,19 +87,17 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
         admin_redis = _client(stack, url, ADMIN_BUDGETS * config.redis.budget_ms)
         enter = stack.enter_async_context
         ledger = await enter(open_ledger(admin_redis, config.ledger))
-        backends = make_backends(config.backends)
-        for backend in backends.values():
-            stack.push_async_callback(backend.close)
-        backend_stats = partial(_stats_of, backends)
+        backends = Backends(config.backends)
+        stack.push_async_callback(backends.close)
         experience, key_sessions, detached = Experience(), KeySessions(), DetachedCalls()
         metrics = Metrics(
             version=VERSION,
-            backends=backend_stats,
+            backends=backends.stats,
             experience=experience,
             ledger_report=lambda: ledger.report,
         )
         recorder = await enter(_recording(config, metrics))
-        state = GatewayState(load_policy(config.policy_path))
+        state = GatewayState(load_policy(config))
         waiting = _waiting_room(config, state, detached, metrics)
         failover = await enter(_failover_pools(config, url, state, waiting, metrics))
         ceiling_leases = _ceiling_leases(stack, config, url)
@@ -122,9 +120,9 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             record_usage=ledger.add,
             weights=config.cost_weights,
             max_compactions=config.context.max_compactions,
-            seals=_seals(config, access),
+            seals=seals_of(access, config),
             flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
-            adaptation=_adaptation(config, waiting, backend_stats, metrics),
+            adaptation=_adaptation(config, waiting, backends.stats, metrics),
             recorder=recorder,
             warm_up_timeout_s=config.server.warm_up_timeout_s,
             detached=detached,
@@ -135,6 +133,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
         yield Services(
             config=config,
             gw=gw,
+            backends=backends,
             access=access,
             ledger=ledger,
             background=background,
@@ -144,6 +143,8 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             policies=policies,
             route_batches=RouteBatches(partial(live_desk, gw)),
             fleet=fleet,
+            ceiling_leases=ceiling_leases,
+            tls=tls_context(config.server),
         )
 
 
@@ -159,10 +160,6 @@ def _response_store(
         metrics.counts[dropped][()].inc,
     )
     return ResponseStore(redis, ttl_s, lambda: failover.mode == "redis", stored_bytes)
-
-
-def _stats_of(backends: Mapping[str, Backend]) -> list[BackendStats]:
-    return [backend.stats() for backend in backends.values()]
 
 
 def _waiting_room(
@@ -231,11 +228,6 @@ def _ceiling_leases(stack: AsyncExitStack, config: Config, url: str) -> CeilingL
     return leases
 
 
-def _seals(config: Config, access: Access) -> Seals:
-    """Makes the seals of compactions, from secrets that all gateways share."""
-    return make_seals(access.peppers, (key for tenant in config.tenants for key in tenant.keys))
-
-
 def _adaptation(
     config: Config,
     waiting: WaitingRoom,
@@ -295,35 +287,6 @@ async def _recording(config: Config, metrics: Metrics) -> AsyncIterator[Recorder
         yield recorder
     finally:
         await asyncio.to_thread(recorder.close)
-
-
-def make_backends(configs: tuple[BackendConfig, ...]) -> dict[str, Backend]:
-    """Makes the configured backends, by name; needs a running event loop.
-
-    Raises `ConfigError` if a backend cannot be made as configured.
-    """
-    made: dict[str, Backend] = {}
-    for config in configs:
-        try:
-            made[config.name] = config.make()
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"backends.{config.name}: {error}") from error
-    return made
-
-
-def load_policy(path: str | None) -> Policy:
-    """Loads the policy of a file; without a path, the default policy.
-
-    Raises `ConfigError` if the file cannot be read, or is no valid policy.
-    """
-    if path is None:
-        return DEFAULT_POLICY
-    try:
-        return parse_policy(Path(path).read_bytes(), path)
-    except OSError as error:
-        raise ConfigError(f"policy_path {path!r}: {error.strerror}") from error
-    except PolicyError as error:
-        raise ConfigError(f"policy_path: {error}") from error
 
 
 def make_app(made: Services) -> Litestar:

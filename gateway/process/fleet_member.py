@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from gateway.config.sections import Address
 from gateway.fleet.channel import ALIVE, Answers, Channel, ChannelClosed, opened
 from gateway.fleet.patience import BEAT_INTERVAL_S, BEAT_TIMEOUT_S, Patience
-from gateway.fleet.wire import Begin
+from gateway.fleet.wire import Begin, Reload
 from gateway.process.addresses import listen
 from router.redis.cancelling import cancelled
 
@@ -155,6 +157,26 @@ class Member:
         if self._channel is not None and self.is_serving:
             with contextlib.suppress(ChannelClosed):
                 return await self._channel.ask(word, timeout_s)
+        return None
+
+    async def reload(
+        self, config: bytes, timeout_s: float, engines: tuple[str, ...] = ()
+    ) -> str | None:
+        """Gives the process a configuration, now and whenever it is started again.
+
+        Returns what is wrong with it, empty if nothing is, or None if the process does not answer.
+        """
+        self.begin = msgspec.structs.replace(self.begin, config=config, engines=engines)
+        return await self._reload(Reload(0, config, engines), timeout_s)
+
+    async def count_wrong_configuration(self, timeout_s: float) -> None:
+        """Lets the process count that a changed configuration was wrong."""
+        await self._reload(Reload(0, b""), timeout_s)
+
+    async def _reload(self, reload: Reload, timeout_s: float) -> str | None:
+        if self._channel is not None and self.is_serving:
+            with contextlib.suppress(ChannelClosed):
+                return (await self._channel.ask("reload", timeout_s, reload)).decode()
         return None
 
     def signal(self, number: signal.Signals) -> None:

@@ -19,12 +19,12 @@ import uvloop
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.config.command_error import CommandError
 from gateway.config.config import Config
 from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.sections import (
     DEVELOPMENT_TENANT,
     Address,
-    ConfigError,
     admin_address,
     networks,
 )
@@ -32,6 +32,7 @@ from gateway.http.fast_routes import FastRoutes
 from gateway.http.services import Services
 from gateway.process.addresses import SplitAddresses, addresses, listen, told_apart, with_ports
 from gateway.process.app import make_app, services
+from gateway.process.reload import Hangups, Load, apply, changed, tls_context
 from gateway.process.websocket_endpoints import WebSocketEndpoints
 from gateway.transport.connection_limits import ConnectionBounds, ConnectionLimits, Cut, Visit
 from gateway.transport.ids import request_id_header
@@ -232,13 +233,15 @@ Lanewise listens on {url}   (key: {key})
 Metrics: {admin_url}/metrics   Stop: Ctrl-C"""
 
 
-def serve(config: Config) -> int:
+def serve(config: Config, load: Load) -> int:
     """Runs the gateway until stopped; returns the exit status.
 
-    Raises `ConfigError` or `EmbeddedRedisError` if it cannot start; the message says why.
+    Upon SIGHUP the configuration is read again with `load`. Raises `ConfigError` or
+    `EmbeddedRedisError` if it cannot start; the message says why.
     """
     set_up_logging()
-    return uvloop.run(_serve(config))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
+    return uvloop.run(_serve(config, load))
 
 
 def set_up_logging() -> None:
@@ -250,15 +253,34 @@ def set_up_logging() -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, load: Load) -> int:
     check(config, "process")
+    loop = asyncio.get_running_loop()
     with ExitStack() as stack:
         listeners = [
             stack.enter_context(listen(address, setting)) for address, setting in addresses(config)
         ]
-        config = with_ports(config, [listener.getsockname()[1] for listener in listeners])
-        async with services(config) as made:
-            return await serve_on(listeners, made, lambda _: print(greeting(config), flush=True))
+        ports = [listener.getsockname()[1] for listener in listeners]
+        async with services(with_ports(config, ports)) as made:
+
+            async def reload() -> None:
+                nonlocal config
+                try:
+                    wanted = await asyncio.to_thread(changed, config, load)
+                except CommandError:
+                    made.gw.metrics.config_reload("invalid")
+                    raise
+                await apply(made, with_ports(wanted, ports))
+                config = wanted
+
+            hangups = Hangups(reload)
+            loop.add_signal_handler(signal.SIGHUP, hangups.notice)
+            try:
+                return await serve_on(
+                    listeners, made, lambda _: print(greeting(made.config), flush=True)
+                )
+            finally:
+                await hangups.stop()
 
 
 async def serve_on(
@@ -287,7 +309,7 @@ async def serve_on(
         lambda why: counts["lanewise_connections_cut_total"][(why,)].inc(),
         lambda key, number: counts["lanewise_connections"][(key,)].set(number),
     )
-    config = uvicorn_config(app, made.config, keep_alive)
+    config = uvicorn_config(app, made.config, keep_alive, made.tls)
     server = Server(config, made, serving, limits, is_one_of_many=stop_after is not None)
     if stop_after is not None:
         stop_after.add_done_callback(lambda _: server.stop())
@@ -308,21 +330,13 @@ def check(config: Config, extent: Literal["process", "machine"]) -> None:
 
     Raises `ConfigError` if the certificate or its key cannot be used.
     """
+    tls_context(config.server)
     if limits_end_with_process(config):
         logger.warning(
             "tenants are configured, but Redis is embedded: limits hold for this %s alone and "
             "end with it; name a server with --redis or LANEWISE_REDIS_URL",
             extent,
         )
-    server = config.server
-    if server.tls_cert_path is None:
-        return
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # Without a password, OpenSSL would ask on the terminal for an encrypted key's.
-        context.load_cert_chain(server.tls_cert_path, server.tls_key_path, password="")
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
 
 
 def connection_limits(
@@ -335,7 +349,9 @@ def connection_limits(
     return ConnectionLimits(msgspec.convert(bounds, ConnectionBounds), on_cut, on_count)
 
 
-def uvicorn_config(app: Any, config: Config, keep_alive: KeepAlive) -> uvicorn.Config:
+def uvicorn_config(
+    app: Any, config: Config, keep_alive: KeepAlive, tls: ssl.SSLContext | None = None
+) -> uvicorn.Config:
     """Makes uvicorn's configuration for an ASGI application."""
     line, server = AcceptQueue(), config.server
     return uvicorn.Config(
@@ -358,7 +374,5 @@ def uvicorn_config(app: Any, config: Config, keep_alive: KeepAlive) -> uvicorn.C
         proxy_headers=False,  # client addresses are not used
         timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
         timeout_keep_alive=config.connections.idle_s,  # type: ignore[arg-type]  # a float will do
-        ssl_certfile=server.tls_cert_path,
-        ssl_keyfile=server.tls_key_path,
-        ssl_keyfile_password="",
+        ssl_context_factory=None if tls is None else lambda *_: tls,
     )

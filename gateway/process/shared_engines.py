@@ -5,8 +5,10 @@ KV cache of its own. The process listens on loopback, and takes only its supervi
 This is an edge.
 """
 
+import hashlib
 import hmac
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 from litestar.enums import ScopeType
@@ -16,11 +18,12 @@ from backends.contract import Backend
 from backends.link.backend import LinkBackendConfig, LinkOptions
 from gateway.config.backend_kinds import BackendConfig, SimulatedConfig
 from gateway.config.config import Config
+from gateway.core.backends import Backends
 from gateway.process.link_server import LinkServer
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.socket_protocol import VISIT
 
-PATH = "/v1/link/"  # plus the backend's name
+PATH = "/v1/link/"  # plus the backend's name and a digest of its configuration
 FAST_RETRY_S = 0.5  # between two attempts to connect, at most
 
 
@@ -37,7 +40,7 @@ def linked(config: Config, port: int, key: str) -> Config:
             backends.append(backend)
             continue
         options = LinkOptions(
-            url=f"ws://127.0.0.1:{port}{PATH}{backend.name}",
+            url=f"ws://127.0.0.1:{port}{_path(backend)}",
             key=key,
             group=backend.group,
             model=backend.options.model,
@@ -49,12 +52,30 @@ def linked(config: Config, port: int, key: str) -> Config:
     return msgspec.structs.replace(config, backends=tuple(backends))
 
 
+def _path(config: BackendConfig) -> str:
+    """Returns a backend's path; one that is configured otherwise is another, with another link."""
+    digest = hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:16]
+    return f"{PATH}{config.name}/{digest}"
+
+
 class SharedEngines:
     """The ASGI application, with a link to each backend at its own path."""
 
-    def __init__(self, backends: Mapping[str, Backend], key: str) -> None:
+    def __init__(self, backends: Backends, configs: Iterable[BackendConfig], key: str) -> None:
         self._backends = backends
+        self._by_path = {_path(config): backends[config.name] for config in configs}
+        self._num_links: Counter[Backend] = Counter()
         self._authorization = f"Bearer {key}".encode()
+
+    def replace(self, configs: tuple[BackendConfig, ...]) -> None:
+        """Goes on with these engines; a removed one is closed when its last link is.
+
+        Raises `ConfigError` if one cannot be made; then nothing has changed.
+        """
+        self._backends.replace(
+            self._backends.prepared(configs), lambda backend: not self._num_links[backend]
+        )
+        self._by_path = {_path(config): self._backends[config.name] for config in configs}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one link; refuses clients without the key."""
@@ -62,10 +83,14 @@ class SharedEngines:
             return
         socket = AsgiSocket(scope, receive, send)
         given = dict(scope["headers"]).get(b"authorization", b"")
-        backend = self._backends.get(scope["path"].removeprefix(PATH))
+        backend = self._by_path.get(scope["path"])
         if backend is None or not hmac.compare_digest(given, self._authorization):
             await socket.close()
             return
         scope["state"][VISIT].shows("supervisor")
         await socket.accept()
-        await LinkServer(backend, socket).serve()
+        self._num_links[backend] += 1
+        try:
+            await LinkServer(backend, socket).serve()
+        finally:
+            self._num_links[backend] -= 1

@@ -2,8 +2,8 @@
 
 The supervisor serves no requests. It starts the embedded Redis if none is configured, one process
 for the simulated engines, and the workers; it replaces what crashed or does not answer, forwards
-signals, and sums the workers' metrics. SIGTERM and SIGINT drain all workers and stop; SIGHUP drains
-and replaces them one by one, so that they reload certificates while others serve. This is an edge.
+signals, and sums the workers' metrics. SIGTERM and SIGINT drain all workers and stop; upon SIGHUP
+it reads the configuration again, which each process takes over while it serves. This is an edge.
 """
 
 import asyncio
@@ -21,8 +21,10 @@ import msgspec
 import uvloop
 
 from backends.link.backend import LinkBackendConfig
+from gateway.config.command_error import CommandError
 from gateway.config.config import Config, is_public
 from gateway.config.keys import DEVELOPMENT_PEPPERS
+from gateway.config.sections import ConfigError
 from gateway.fleet.channel import Answers
 from gateway.fleet.fleet import METRICS, OF_ALL
 from gateway.fleet.wire import Begin
@@ -30,6 +32,7 @@ from gateway.metrics.metric_sums import Snapshot, lasting, merged, rendered, sup
 from gateway.process.addresses import addresses, with_ports
 from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.fleet_member import Member, SharedPort
+from gateway.process.reload import Hangups, Load, changed
 from gateway.process.server import check, greeting, set_up_logging
 from gateway.process.shared_engines import linked, simulated
 from gateway.process.worker import EXIT_CONFIG
@@ -41,29 +44,30 @@ GATHER_TIMEOUT_S = 2.0  # then a worker's last metrics are used
 GATHER_INTERVAL_S = 10.0  # of a killed worker's counts, at most this much is lost
 STOP_MARGIN_S = 10.0  # beyond the drain, to close; then a worker is killed
 ENGINES_STOP_S = 5.0
+RELOAD_TIMEOUT_S = 10.0  # for a process to take a changed configuration; then it is replaced
 EVENT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def supervise(config: Config) -> int:
+def supervise(config: Config, load: Load) -> int:
     """Runs all processes until stopped; returns the exit status.
 
-    Raises `ConfigError` or `EmbeddedRedisError` if it cannot start; the message says why.
+    Upon SIGHUP the configuration is read again with `load`. Raises `ConfigError` or
+    `EmbeddedRedisError` if it cannot start; the message says why.
     """
     set_up_logging()
-    return uvloop.run(_supervise(config))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it can be handled
+    return uvloop.run(_supervise(config, load))
 
 
-async def _supervise(config: Config) -> int:
+async def _supervise(config: Config, load: Load) -> int:
     check(config, "machine")
     async with AsyncExitStack() as stack:
         ports = [
             stack.enter_context(closing(SharedPort(address, setting)))
             for address, setting in addresses(config)
         ]
-        config = with_ports(config, [port.number for port in ports])
-        if config.redis.url is None:
-            config = with_redis(config, await start_embedded_redis(stack))
-        supervisor = Supervisor(config, ports)
+        redis_url = config.redis.url or await start_embedded_redis(stack)
+        supervisor = Supervisor(config, load, ports, redis_url)
         try:
             return await supervisor.run()
         finally:
@@ -71,7 +75,9 @@ async def _supervise(config: Config) -> int:
 
 
 def with_redis(config: Config, url: str) -> Config:
-    """Returns the configuration for workers that share an embedded Redis."""
+    """Returns the configuration for workers that share an embedded Redis, if it is one."""
+    if config.redis.url is not None:
+        return config
     auth = config.auth
     if auth.peppers is None and auth.peppers_path is None and not is_public(config):
         auth = msgspec.structs.replace(auth, peppers=DEVELOPMENT_PEPPERS)
@@ -88,11 +94,28 @@ def worker_config(config: Config, number: int) -> Config:
     return msgspec.structs.replace(config, recording=recording)
 
 
+def _engines_of(config: Config) -> tuple[str, ...]:
+    return tuple(backend.name for backend in simulated(config))
+
+
+def _linked_names(config: Config) -> frozenset[str]:
+    """Returns the names of backends that all workers reach over a link."""
+    links = (each for each in config.backends if isinstance(each, LinkBackendConfig))
+    return frozenset(backend.name for backend in (*links, *simulated(config)))
+
+
 class Supervisor:
     """Runs all processes of one gateway; call `run` once, then `stop`."""
 
-    def __init__(self, config: Config, ports: Sequence[SharedPort]) -> None:
-        self._config = config
+    def __init__(
+        self, config: Config, load: Load, ports: Sequence[SharedPort], redis_url: str
+    ) -> None:
+        self._config = config  # as it was read
+        self._load = load
+        self._ports = [port.number for port in ports]
+        self._redis_url = redis_url
+        self._engines_port = 0
+        self._engines_key = secrets.token_urlsafe(32)
         self._listeners = tuple(chain(*(port.to_hand_on for port in ports)))
         self._engines: Member | None = None
         self._workers: list[Member] = []
@@ -100,11 +123,9 @@ class Supervisor:
         self._snapshots: dict[int, Snapshot] = {}  # worker -> its metrics, as last sent
         self._past: Snapshot = []  # counts of workers that ended
         self._gathering: asyncio.Task[None] | None = None
-        self._linked = frozenset(backend.name for backend in simulated(config)) | {
-            backend.name for backend in config.backends if isinstance(backend, LinkBackendConfig)
-        }
+        self._linked = _linked_names(config)
         self._stopping = asyncio.Event()
-        self._rolling: asyncio.Task[None] | None = None
+        self._hangups = Hangups(self._reload)
         self._failure: int | None = None
 
     async def run(self) -> int:
@@ -115,10 +136,11 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for event in EVENT_SIGNALS:
             loop.add_signal_handler(event, self._on_signal, event)
-        config = await self._start_engines()
+        self._start_engines(self._config)
+        config = self._config_of_workers(self._config)
         of_all = {word: partial(self._of_all, what) for what, word in OF_ALL.items()}
         answers: Answers = {METRICS: self._metrics, **of_all}
-        engines = tuple(backend.name for backend in simulated(self._config))
+        engines = _engines_of(self._config)
         for number in range(1, config.server.workers + 1):
             own_config = msgspec.json.encode(worker_config(config, number))
             begin = Begin(own_config, number, self._listeners, "", engines)
@@ -139,8 +161,7 @@ class Supervisor:
     async def stop(self) -> None:
         """Stops all processes: the workers drain, then the engines stop."""
         self._stopping.set()
-        if self._rolling is not None:
-            await cancelled(self._rolling)
+        await self._hangups.stop()
         drain_s = self._config.server.drain_timeout_s + STOP_MARGIN_S
         await asyncio.gather(*(worker.stop(drain_s) for worker in self._workers))
         if self._engines is not None:
@@ -155,27 +176,59 @@ class Supervisor:
                 for worker in self._workers:
                     worker.signal(signal.SIGTERM)
             self._stopping.set()
-        elif self._rolling is None or self._rolling.done():
-            self._rolling = asyncio.create_task(self._roll())
+        else:
+            self._hangups.notice()
 
-    async def _roll(self) -> None:
-        drain_s = self._config.server.drain_timeout_s + STOP_MARGIN_S
-        for worker in self._workers:
-            await worker.replace(drain_s)
-        logger.info("all workers were replaced")
+    async def _reload(self) -> None:
+        """Reads the configuration again and gives it to every process."""
+        try:
+            config = await asyncio.to_thread(changed, self._config, self._load)
+            await self._reload_engines(config)
+        except CommandError:
+            for worker in self._workers:
+                await worker.count_wrong_configuration(GATHER_TIMEOUT_S)
+            raise
+        of_workers = self._config_of_workers(config)
+        self._config, self._linked = config, self._linked | _linked_names(config)
+        drain_s = config.server.drain_timeout_s + STOP_MARGIN_S
+        for number, worker in enumerate(self._workers, start=1):
+            content = msgspec.json.encode(worker_config(of_workers, number))
+            complaint = await worker.reload(content, RELOAD_TIMEOUT_S, _engines_of(config))
+            if complaint:
+                logger.error("%s goes on as it was: %s", worker.name, complaint)
+            elif complaint is None:  # it has just begun, or is stuck
+                await worker.replace(drain_s)
+        logger.info("the configuration was read again by all workers")
 
-    async def _start_engines(self) -> Config:
-        """Starts the simulated engines; returns the configuration with links to them."""
-        if not simulated(self._config):
-            return self._config
+    async def _reload_engines(self, config: Config) -> None:
+        """Raises `ConfigError` if the engines' process cannot take it."""
+        if self._engines is None:
+            self._start_engines(config)
+            return
+        begin = self._engines.begin
+        content = self._config_of_engines(config)
+        complaint = await self._engines.reload(content, RELOAD_TIMEOUT_S)
+        if complaint:
+            self._engines.begin = begin
+            raise ConfigError(complaint)
+
+    def _config_of_workers(self, config: Config) -> Config:
+        """Returns what workers are given: the real ports, one Redis, and links to the engines."""
+        config = with_redis(with_ports(config, self._ports), self._redis_url)
+        return linked(config, self._engines_port, self._engines_key)
+
+    def _config_of_engines(self, config: Config) -> bytes:
+        return msgspec.json.encode(msgspec.structs.replace(config, backends=simulated(config)))
+
+    def _start_engines(self, config: Config) -> None:
+        """Starts the simulated engines' process, if there are any."""
+        if not simulated(config):
+            return
         listener = socket.create_server(("127.0.0.1", 0))  # kept open for restarts
-        key = secrets.token_urlsafe(32)
-        config = linked(self._config, listener.getsockname()[1], key)
-        config_of_engines = msgspec.structs.replace(self._config, backends=simulated(self._config))
-        begin = Begin(msgspec.json.encode(config_of_engines), 0, (listener.fileno(),), key)
+        self._engines_port = listener.getsockname()[1]
+        begin = Begin(self._config_of_engines(config), 0, (listener.fileno(),), self._engines_key)
         self._engines = Member("the engines' process", begin, {}, lambda _: None, keeps=listener)
         self._keep(self._engines)
-        return config
 
     def _keep(self, member: Member) -> None:
         keeper = asyncio.create_task(member.keep_running())

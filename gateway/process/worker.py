@@ -11,19 +11,23 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import msgspec
 import uvloop
 
 from gateway.admin.routes import health_of
+from gateway.config.command_error import CommandError
 from gateway.config.config import Config
 from gateway.config.sections import ConfigError
+from gateway.core.backends import Backends
 from gateway.fleet.channel import Answers, Channel, ChannelClosed, begun
 from gateway.fleet.fleet import Fleet
-from gateway.fleet.wire import Begin, Serving
+from gateway.fleet.wire import Begin, Reload, Serving
 from gateway.http.services import Services
 from gateway.process.addresses import addresses, listen
-from gateway.process.app import make_backends, services
+from gateway.process.app import services
+from gateway.process.reload import apply
 from gateway.process.server import (
     PING_INTERVAL_S,
     StoppedBySignals,
@@ -80,8 +84,10 @@ def _listeners(begin: Begin, config: Config) -> Iterator[list[socket.socket]]:
 async def _serve_gateway(
     config: Config, begin: Begin, channel: Channel, listening: "asyncio.Task[None]"
 ) -> int:
-    async with services(config, Fleet(channel, begin.number, begin.engines)) as made:
+    fleet = Fleet(channel, begin.number, begin.engines)
+    async with services(config, fleet) as made:
         channel.answers = _answers(made)
+        channel.reload = partial(_reload, made, fleet)
         with _listeners(begin, config) as listeners:
             status = await serve_on(
                 listeners, made, lambda _: channel.send(Serving()), stop_after=listening
@@ -101,25 +107,46 @@ def _answers(made: Services) -> Answers:
     return {"metrics": made.gw.metrics.snapshot, "health": health, "decisions": decisions}
 
 
+async def _reload(made: Services, fleet: Fleet, reload: Reload) -> bytes:
+    """Takes a changed configuration, or counts a wrong one; returns what is wrong."""
+    if not reload.config:
+        made.gw.metrics.config_reload("invalid")
+        return b""
+    try:
+        await apply(made, msgspec.json.decode(reload.config, type=Config))
+        fleet.configure(reload.engines)
+    except CommandError as error:
+        return str(error).encode()
+    return b""
+
+
 async def _serve_engines(
     config: Config, begin: Begin, channel: Channel, listening: "asyncio.Task[None]"
 ) -> int:
-    backends = make_backends(config.backends)
+    backends = Backends(config.backends)
     keep_alive = KeepAlive(PING_INTERVAL_S)
-    host = SharedEngines(backends, begin.key)
+    host = SharedEngines(backends, config.backends, begin.key)
     server = StoppedBySignals(
         uvicorn_config(host, config, keep_alive),
         lambda _: channel.send(Serving()),
         config,
         connection_limits(config),
     )
+
+    async def reload(reload: Reload) -> bytes:
+        try:
+            host.replace(msgspec.json.decode(reload.config, type=Config).backends)
+        except ConfigError as error:
+            return str(error).encode()
+        return b""
+
+    channel.reload = reload
     listening.add_done_callback(lambda _: server.stop())
     try:
         with _listeners(begin, config) as listeners:
             return await server.run_on(listeners, keep_alive)
     finally:
-        for backend in backends.values():
-            await backend.close()
+        await backends.close()
 
 
 if __name__ == "__main__":

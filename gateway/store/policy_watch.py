@@ -77,6 +77,13 @@ class PolicyWatch:
             await self._restore()
         self._on_change(self.current)
 
+    def configure(self, policy: Policy) -> None:
+        """Replaces the configured policy, which is in force unless a version is."""
+        self.configured = policy
+        if self.current.source == "configured":
+            self.current = msgspec.structs.replace(self.current, policy=policy)
+            self._on_change(self.current)
+
     async def run(self) -> None:
         """Follows the store until cancelled."""
         async with contextlib.aclosing(self.store.changes(POLL_S)) as changes:

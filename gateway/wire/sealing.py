@@ -19,6 +19,8 @@ from gateway.config.keys import Peppers
 # A context of the largest message there may be, with room to spare; what we sealed is smaller.
 MAX_OPENED_BYTES = 64 << 20
 
+MAX_FORMER = 4  # changes of the configured keys without a restart, each with a secret to try
+
 _PREFIX = "lw2."
 _PURPOSE = b"lanewise compaction"  # so that a pepper's MACs of keys are none of compactions
 _MAC_BYTES = hashlib.sha256().digest_size
@@ -48,6 +50,13 @@ class Seals(msgspec.Struct, frozen=True):
 
     by_version: Mapping[str, bytes]
     current: str
+    former: tuple[bytes, ...] = ()  # of configured keys that were changed since the start
+
+    def after(self, before: "Seals") -> "Seals":
+        """Returns these seals, which also open what was sealed before."""
+        known = (before.by_version[CONFIGURED], *before.former)
+        others = tuple(secret for secret in known if secret != self.by_version[CONFIGURED])
+        return Seals(self.by_version, self.current, others[:MAX_FORMER])
 
     def seal(self, tenant_id: str, folded: Folded) -> str:
         """Seals it as the content of a compaction item."""
@@ -66,7 +75,9 @@ class Seals(msgspec.Struct, frozen=True):
         except ValueError:
             whole = b""
         packed = whole[_MAC_BYTES:]
-        if not hmac.compare_digest(whole[:_MAC_BYTES], _mac(secret, tenant_id, packed)):
+        secrets = (secret, *(self.former if version == CONFIGURED else ()))
+        macs = (_mac(each, tenant_id, packed) for each in secrets)
+        if not any(hmac.compare_digest(whole[:_MAC_BYTES], mac) for mac in macs):
             raise SealError("it was changed, or sealed for another tenant")
         # Bounded all the same: a secret may be known to whoever configured it.
         opened = zlib.decompressobj().decompress(packed, MAX_OPENED_BYTES)

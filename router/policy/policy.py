@@ -23,7 +23,7 @@ An example (docs/policies.md has every field):
     strategy = "race"
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Annotated
 from zoneinfo import available_timezones
@@ -137,7 +137,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     )
     wait_ms: Waits = {}  # the longest wait for a full pool; else the configuration's
     when_away: dict[BackendGroup, WhenAway] = {}  # while Redis is away; else the configuration's
-    aliases: dict[Name, Choice] = {}  # model name -> choice; hides a backend's model of that name
+    aliases: dict[Name, Choice] = {}  # model name -> choice; no backend's model
     tenants: dict[TenantId, TenantPolicy] = {}
 
     def choice_of(self, label: Label) -> Choice:
@@ -183,12 +183,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 DEFAULT_POLICY = Policy()
 
 
-def parse_policy(content: bytes, name: str = "policy") -> Policy:
-    """Reads TOML or JSON over the defaults; `PolicyError` has every problem and its position."""
+def parse_policy(content: bytes, name: str = "policy", models: Collection[str] = ()) -> Policy:
+    """Reads TOML or JSON over the defaults; `PolicyError` has every problem and its position.
+
+    No alias may have the name of one of the engines' own `models`.
+    """
     try:
         document = read_document(content, name, MAX_POLICY_BYTES)
         policy = document.decode(Policy)
-        faults = list(_contradictions(policy))
+        faults = [*_contradictions(policy), *_hidden_models(policy, models)]
         if faults:
             raise document.error(faults)
     except DocumentError as error:
@@ -217,6 +220,17 @@ def _contradictions(policy: Policy) -> Iterator[Fault]:
             yield Fault((*path, "fallback"), "a route is named twice")
         if choice.strategy is not None and Route.PARALLEL not in routes:
             yield Fault((*path, "strategy"), "`strategy` needs the route `parallel`")
+
+
+def _hidden_models(policy: Policy, models: Collection[str]) -> Iterator[Fault]:
+    for path, level in policy.levels():
+        for alias in level.aliases:
+            if alias in models:
+                message = (
+                    f"{alias!r} is an engine's own model, which clients ask for by this name; "
+                    "give the alias another one"
+                )
+                yield Fault((*path, "aliases", alias), message, at_key=True)
 
 
 def _level_faults(policy: Policy) -> Iterator[Fault]:

@@ -106,6 +106,11 @@ class CeilingLeases:
         self._num_calls = 0
         self._leases = {group: _CeilingLease(group, ceiling) for group, ceiling in ceilings.items()}
 
+    def configure(self, ceilings: Mapping[BackendGroup, int]) -> None:
+        """Changes the heights of ceilings; what is held beyond a lower one ends by itself."""
+        for group, lease in self._leases.items():
+            lease.ceiling = ceilings.get(group, lease.ceiling)
+
     async def take(
         self, groups: Iterable[BackendGroup], *, is_cut_off: bool = False
     ) -> frozenset[BackendGroup]:

@@ -199,23 +199,6 @@ def test_a_gateway_without_its_engines_is_not_ready(fleet: GatewayProcess) -> No
     assert fleet.metrics().total(restarts) == before.total(restarts) + 1
 
 
-def test_sighup_replaces_the_workers_one_by_one(fleet: GatewayProcess) -> None:
-    ask(fleet)
-    wait_until_at_rest(fleet)
-    old, before = listening_on(fleet), fleet.metrics()
-    fleet.process.send_signal(signal.SIGHUP)
-    until(lambda: "all workers were replaced" in fleet.log)
-    assert len(listening_on(fleet)) == 2
-    assert not set(listening_on(fleet)) & set(old)
-    ask(fleet)
-    wait_until_at_rest(fleet)
-    after = fleet.metrics()
-    ended = "lanewise_requests_total"
-    assert after.total(ended) == before.total(ended) + 1, "what the old ones counted is kept"
-    restarts = "lanewise_worker_restarts_total"
-    assert after.total(restarts) == before.total(restarts), "none of them crashed"
-
-
 async def test_sigterm_drains_all_and_leaves_no_process(
     fleet: GatewayProcess, temporary: Path
 ) -> None:

@@ -136,7 +136,21 @@ def test_who_works_is_put_out_with_the_key_and_limits_follow_the_tier() -> None:
     refusal = keys.refusal(tenant, 5)
     assert refusal is not None
     assert refusal.code == "invalid_api_key"
-    assert keys.refusal(msgspec.structs.replace(tenant, key_id="config-1"), 5) is None
+    assert keys.refusal(msgspec.structs.replace(tenant, key_id=""), 5) is None, "it has no key"
+
+
+def test_a_configured_key_keeps_its_name_until_it_is_removed() -> None:
+    def configured(*given: str) -> TenantConfig:
+        return TenantConfig(id="acme", keys=given, limits={"fast": LIMITS})
+
+    keys = Keys([configured("sk-first-1", "sk-second-2")])
+    first, second = (keys.tenant(bearer(key), 5) for key in ("sk-first-1", "sk-second-2"))
+    keys.configure([configured("sk-third-3", "sk-second-2")])
+    third = keys.tenant(bearer("sk-third-3"), 5)
+    assert keys.tenant(bearer("sk-second-2"), 5).key_id == second.key_id
+    assert len({tenant.key_id for tenant in (first, second, third)}) == 3
+    refusals = [keys.refusal(tenant, 5) for tenant in (first, second, third)]
+    assert [refusal and refusal.code for refusal in refusals] == ["invalid_api_key", None, None]
 
 
 def test_holders_end_once_and_let_go() -> None:

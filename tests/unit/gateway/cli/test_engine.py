@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """What would have been served."""
     configs: list[Config] = []
-    monkeypatch.setattr(engine_command, "serve", lambda config: configs.append(config) or 0)
+    monkeypatch.setattr(engine_command, "serve", lambda config, _: configs.append(config) or 0)
     return configs
 
 

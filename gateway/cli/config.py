@@ -1,0 +1,60 @@
+"""`lanewise config`: checks a configuration before a gateway reads it. This is an edge."""
+
+import argparse
+import os
+from typing import Any
+
+from gateway.cli.command import Command, argument
+from gateway.cli.output import show
+from gateway.config.config import load_config, peppers, read_config
+from gateway.config.policy_file import load_policy
+from gateway.config.sections import Address, admin_address, masked_url
+from gateway.process.reload import tls_context
+
+COMMAND = Command("lanewise config check lanewise.toml")
+
+
+@COMMAND.command(
+    "check",
+    "Say what is wrong with a configuration, or what it holds.",
+    "lanewise config check lanewise.toml --host 0.0.0.0",
+    argument("file", metavar="FILE", help="TOML, as `serve --config` takes it"),
+    argument("--host", help="as `serve` takes it: keys must be stronger on a public address"),
+    argument("--admin-address", metavar="HOST:PORT", help="as `serve` takes it"),
+    argument("--json", action="store_true", help="print the answer as JSON"),
+    description="""\
+Read a configuration with the policy, certificate and environment that it names, as `serve` does,
+but connect to nothing. Exit status: 0 if a gateway could start with it; 2, and why, if not.
+""",
+)
+def _check(arguments: argparse.Namespace) -> int:
+    config = load_config(
+        read_config(arguments.file),
+        os.environ,
+        host=arguments.host,
+        admin=arguments.admin_address,
+    )
+    policy = load_policy(config)
+    tls_context(config.server)
+    peppers_path = config.auth.peppers_path
+    if peppers_path is not None:
+        peppers(config, read_config(peppers_path).decode(errors="replace"))
+    public = Address(config.server.host, config.server.port)
+    found: dict[str, Any] = {
+        "address": str(public),
+        "admin_address": str(admin_address(config.server) or public),
+        "tls": config.server.tls_cert_path is not None,
+        "workers": config.server.workers,
+        "redis": masked_url(config.redis.url) if config.redis.url else "embedded",
+        "tenants": [tenant.id for tenant in config.tenants],
+        "backends": [f"{backend.name} ({backend.options.model})" for backend in config.backends],
+        "policy": policy.version,
+    }
+    lines = (f"{name}: {_text(value)}" for name, value in found.items())
+    return show(arguments, found, "\n".join((f"{arguments.file} is valid.", *lines)))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,119 @@
+"""The backends of a process, which change while it runs: removed ones end what they do first.
+
+This is an edge.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from backends.contract import Backend, BackendStats
+from gateway.config.backend_kinds import BackendConfig
+from gateway.config.sections import ConfigError
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+DRAIN_CHECK_S = 0.5
+DRAIN_GRACE_S = 2.0  # for tasks that had chosen the backend and are about to start there
+DRAIN_LIMIT_S = 3600.0  # then what still runs fails
+
+
+class Made(NamedTuple):
+    """A backend and the configuration that it was made from."""
+
+    config: BackendConfig
+    backend: Backend
+
+
+IsFree = Callable[[Backend], bool]  # whether nothing runs there any more
+
+
+class Backends(Mapping[str, Backend]):
+    """Backends by name. A removed one is not listed, but found by who still runs there."""
+
+    def __init__(self, configs: Iterable[BackendConfig]) -> None:
+        """Makes the backends; needs a running event loop.
+
+        Raises `ConfigError` if one cannot be made as configured.
+        """
+        self._made: dict[str, Made] = {}
+        self._removed: dict[str, Backend] = {}  # the latest of each name
+        self._drains: dict[asyncio.Task[None], Backend] = {}
+        self._made = self.prepared(configs)
+
+    def __getitem__(self, name: str) -> Backend:
+        made = self._made.get(name)
+        return self._removed[name] if made is None else made.backend
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made
+
+    def stats(self) -> list[BackendStats]:
+        """Returns the current stats of all."""
+        return [made.backend.stats() for made in self._made.values()]
+
+    def prepared(self, configs: Iterable[BackendConfig]) -> dict[str, Made]:
+        """Makes the backends that are new or configured otherwise; the others go on.
+
+        Raises `ConfigError` if one cannot be made; then none is.
+        """
+        prepared: dict[str, Made] = {}
+        for config in configs:
+            known = self._made.get(config.name)
+            if known is not None and known.config == config:
+                prepared[config.name] = known
+                continue
+            try:
+                prepared[config.name] = Made(config, config.make())
+            except (OSError, ValueError) as error:
+                self.discard(prepared)
+                raise ConfigError(f"backends.{config.name}: {error}") from error
+        return prepared
+
+    def discard(self, prepared: Mapping[str, Made]) -> None:
+        """Closes what was prepared and will not be used."""
+        for made in prepared.values():
+            if made not in self._made.values():
+                self._end(made.backend, lambda _: True)
+
+    def replace(self, prepared: dict[str, Made], is_free: IsFree) -> None:
+        """Goes on with the prepared backends; removed ones are closed once they are free."""
+        for name, made in self._made.items():
+            if prepared.get(name) is not made:
+                logger.info("backend %s takes no new tasks", name)
+                self._removed[name] = made.backend
+                self._end(made.backend, is_free)
+        for name in prepared.keys() - self._made.keys():
+            logger.info("backend %s takes tasks", name)
+        self._made = prepared
+
+    def _end(self, backend: Backend, is_free: IsFree) -> None:
+        drain = asyncio.create_task(_drained(backend, is_free))
+        self._drains[drain] = backend
+        drain.add_done_callback(lambda ended: self._drains.pop(ended, None))
+
+    async def close(self) -> None:
+        """Closes all, also those that are still being drained."""
+        draining = dict(self._drains)
+        await cancelled(*draining)
+        for backend in (*draining.values(), *(made.backend for made in self._made.values())):
+            await backend.close()
+
+
+async def _drained(backend: Backend, is_free: IsFree) -> None:
+    """Closes a backend once it is free, or at the limit."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    while (lasted_s := loop.time() - began_s) < DRAIN_LIMIT_S:
+        if is_free(backend) and lasted_s >= DRAIN_GRACE_S:
+            break
+        await asyncio.sleep(DRAIN_CHECK_S)
+    await backend.close()

@@ -1,0 +1,117 @@
+"""Takes over a changed configuration while the gateway runs: all of it, or nothing.
+
+SIGHUP asks for it. This is an edge.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+
+from backends.contract import Backend
+from gateway.config.changes import config_change
+from gateway.config.command_error import CommandError
+from gateway.config.config import Config
+from gateway.config.policy_file import load_policy
+from gateway.config.sections import ConfigError, ServerConfig
+from gateway.http.services import Services
+from router.redis.cancelling import cancelled
+
+logger = logging.getLogger("lanewise")
+
+Load = Callable[[], Config]  # reads the configuration again; raises `CommandError`
+
+
+class Hangups:
+    """Reloads upon each SIGHUP, once at a time; those that come meanwhile are one more."""
+
+    def __init__(self, reload: Callable[[], Awaitable[None]]) -> None:
+        self._reload = reload
+        self._is_due = False
+        self._running: asyncio.Task[None] | None = None
+
+    def notice(self) -> None:
+        """Handles the signal."""
+        self._is_due = True
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._is_due:
+            self._is_due = False
+            try:
+                await self._reload()
+            except CommandError as error:
+                logger.error("the configuration stays as it was: %s", error)
+            except Exception:
+                logger.exception("the configuration could not be read again")
+
+    async def stop(self) -> None:
+        """Ends a reload under way."""
+        if self._running is not None:
+            await cancelled(self._running)
+
+
+def changed(running: Config, load: Load) -> Config:
+    """Returns what a gateway that runs with one configuration goes on with, after reading it again.
+
+    The log names what needs a restart. Raises `CommandError` if the new one is wrong.
+    """
+    found = config_change(running, load())
+    load_policy(found.config)
+    tls_context(found.config.server)
+    if found.kept:
+        logger.warning(
+            "these settings keep their value until the gateway is started again: %s",
+            ", ".join(found.kept),
+        )
+    return found.config
+
+
+async def apply(made: Services, config: Config) -> None:
+    """Goes on with a configuration that `changed` returned.
+
+    Raises `CommandError` if some of it cannot be used; then nothing has changed.
+    """
+    try:
+        policy = await asyncio.to_thread(load_policy, config)
+        tls_context(config.server)
+        backends = made.backends.prepared(config.backends)
+    except CommandError:
+        made.gw.metrics.config_reload("invalid")
+        raise
+    # From here nothing fails and nothing waits, so that no task sees one part without another.
+    made.backends.replace(backends, _after_those_of_now(made))
+    made.policies.configure(policy)
+    made.configure(config)
+    if made.tls is not None:
+        _load_certificate(made.tls, config.server)  # for new connections
+    made.gw.metrics.config_reload("ok")
+    logger.info("the configuration was read again, and is in force")
+
+
+def _after_those_of_now(made: Services) -> Callable[[Backend], bool]:
+    """Returns whether the tasks that run now have ended, wherever they run."""
+    running = frozenset(made.gw.live)
+    return lambda _: running.isdisjoint(made.gw.live)
+
+
+def tls_context(server: ServerConfig) -> ssl.SSLContext | None:
+    """Loads the certificate and its key; None without them.
+
+    Raises `ConfigError` if they cannot be used.
+    """
+    if server.tls_cert_path is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        _load_certificate(context, server)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(f"server.tls_cert_path, server.tls_key_path: {error}") from error
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, server: ServerConfig) -> None:
+    assert server.tls_cert_path is not None
+    # Without a password, OpenSSL would ask on the terminal for an encrypted key's.
+    context.load_cert_chain(server.tls_cert_path, server.tls_key_path, password="")

@@ -1,0 +1,178 @@
+"""SIGHUP: a changed file is in force, in one process and in workers, and no task fails for it."""
+
+import signal
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import openai
+import pytest
+import trustme
+from openai import OpenAI
+
+from tests.e2e.gateway_process import GatewayProcess, listening_on
+from tests.e2e.socket_client import SocketClient
+
+WAIT_S = 60.0  # bounds a hang; decides nothing
+RELOADS = "lanewise_config_reloads_total"
+
+TENANT = """
+[[tenants]]
+id = "{id}"
+keys = ["{key}"]
+limits.fast = {{ requests_per_min = {rpm}, tokens_per_min = 2000000, max_concurrent = 64 }}
+limits.deep = {{ requests_per_min = {rpm}, tokens_per_min = 2000000, max_concurrent = 64 }}
+"""
+WAFER = '[[backends]]\nkind = "wafer"\nname = "wafer"\n'
+GPU = '[[backends]]\nkind = "gpu"\nname = "gpu"\n'
+SMALL_GPU = '[[backends]]\nkind = "gpu"\nname = "small"\noptions.model = "small-deep"\n'
+ACME = TENANT.format(id="acme", key="sk-of-acme-1", rpm=600)
+BETA = TENANT.format(id="beta", key="sk-of-beta-1", rpm=600)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Returns once it holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.05)
+
+
+class Reloading:
+    """A gateway, and its file."""
+
+    def __init__(
+        self,
+        folder: Path,
+        redis_url: str,
+        workers: int,
+        config: str,
+        trusting: ssl.SSLContext | None = None,
+    ) -> None:
+        self.path = folder / "lanewise.toml"
+        self.path.write_text(config)
+        self.gateway = GatewayProcess(
+            folder,
+            *("--config", self.path.name, "--redis", redis_url, "--workers", str(workers)),
+            trusting=trusting,
+        )
+        self.workers = workers
+
+    def wait_until_ready(self) -> None:
+        self.gateway.wait_until_ready()
+        if self.workers > 1:
+            until(lambda: self.gateway.metrics().total("lanewise_workers") == self.workers)
+
+    def reload(self, config: str, *, result: str = "ok") -> None:
+        """Replaces the file, and returns once the reload is counted."""
+        before = self.gateway.metrics().total(RELOADS, result=result)
+        done = "by all workers" if self.workers > 1 else "is in force"
+        said = {"ok": done, "invalid": "stays as it was"}[result]
+        num_said = self.gateway.log.count(said)
+        self.path.write_text(config)
+        self.gateway.process.send_signal(signal.SIGHUP)
+        until(lambda: self.gateway.log.count(said) > num_said)
+        assert self.gateway.metrics().total(RELOADS, result=result) == before + 1
+
+    def ask(self, key: str, model: str = "lanewise-fast") -> str:
+        with OpenAI(base_url=self.gateway.base_url, api_key=key, max_retries=0) as client:
+            made = client.responses.create(model=model, input="Hi.", max_output_tokens=16)
+            return made.output_text
+
+
+@pytest.fixture(params=[1, 2], ids=["one process", "workers"])
+def running(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Iterator[Reloading]:
+    one = Reloading(tmp_path, redis_url, request.param, ACME + WAFER + GPU)
+    try:
+        one.wait_until_ready()
+        yield one
+    finally:
+        status = one.gateway.stop()
+    assert status == 0, one.gateway.log
+    assert "Traceback" not in one.gateway.log, one.gateway.log
+
+
+async def test_a_changed_file_is_in_force(running: Reloading) -> None:
+    gateway = running.gateway
+    served_by = listening_on(gateway)
+    async with SocketClient.open(gateway, key="sk-of-acme-1") as connection:
+        await connection.create("Write a text of 1,500 tokens.", model="lanewise-deep")
+        await connection.next_type("response.output_text.delta")
+        running.reload(ACME + BETA + WAFER + SMALL_GPU)
+        terminal = await connection.terminal()
+        assert terminal["type"] in ("response.completed", "response.incomplete"), terminal
+        assert terminal["response"]["usage"]["output_tokens"] > 0
+        assert (await connection.turn("Hi.", max_output_tokens=16))["output"]
+    assert running.ask("sk-of-beta-1")
+    assert running.ask("sk-of-beta-1", "small-deep")
+    with pytest.raises(openai.NotFoundError):
+        running.ask("sk-of-acme-1", "lanewise-deep")
+    assert listening_on(gateway) == served_by, "nobody was replaced"
+
+
+async def test_a_key_that_was_removed_ends_its_sessions(running: Reloading) -> None:
+    two = ACME.replace('["sk-of-acme-1"]', '["sk-of-acme-1", "sk-of-acme-2"]') + WAFER + GPU
+    running.reload(two)
+    async with (
+        SocketClient.open(running.gateway, key="sk-of-acme-1") as goes,
+        SocketClient.open(running.gateway, key="sk-of-acme-2") as stays,
+    ):
+        running.reload(two.replace('"sk-of-acme-1", ', ""))
+        error = await goes.next_type("error")
+        assert error["error"]["code"] == "invalid_api_key"
+        assert (await stays.turn("Hi.", max_output_tokens=16))["output"]
+    with pytest.raises(openai.AuthenticationError):
+        running.ask("sk-of-acme-1")
+
+
+def test_a_wrong_file_changes_nothing(running: Reloading) -> None:
+    running.reload(BETA + '[[backends]]\nkind = "abacus"\n', result="invalid")
+    assert "the configuration stays as it was" in running.gateway.log
+    assert "abacus" in running.gateway.log
+    assert running.ask("sk-of-acme-1")
+    with pytest.raises(openai.AuthenticationError):
+        running.ask("sk-of-beta-1")
+    running.reload(BETA + WAFER + GPU)
+    assert running.ask("sk-of-beta-1")
+
+
+def test_what_needs_a_restart_is_named_and_the_rest_applied(running: Reloading) -> None:
+    fixed = "[server]\nheartbeat_s = 3\n[store]\nttl_s = 3600\n"
+    running.reload(fixed + BETA + WAFER + GPU)
+    (named,) = (line for line in running.gateway.log.splitlines() if "keep their value" in line)
+    assert named.endswith("server.heartbeat_s, store")
+    assert running.ask("sk-of-beta-1")
+
+
+async def test_a_certificate_is_taken_up(tmp_path: Path, redis_url: str) -> None:
+    authority = trustme.CA()
+
+    def issue() -> str:
+        issued = authority.issue_cert("127.0.0.1")
+        issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+        return ssl.PEM_cert_to_DER_cert(issued.cert_chain_pems[0].bytes().decode()).hex()
+
+    first = issue()
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    tls = "[server]\ntls_cert_path = 'server.pem'\ntls_key_path = 'server.pem'\n"
+    running = Reloading(tmp_path, redis_url, 2, tls + ACME + WAFER + GPU, trusting=trusting)
+    try:
+        running.wait_until_ready()
+        address = ("127.0.0.1", running.gateway.port)
+
+        def shown() -> str:
+            return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(address)).hex()
+
+        assert shown() == first
+        async with SocketClient.open(running.gateway, key="sk-of-acme-1") as connection:
+            second = issue()
+            running.reload(tls + ACME + WAFER + GPU)
+            assert {shown() for _ in range(16)} == {second}
+            assert (await connection.turn("Hi.", max_output_tokens=16))["output"]
+        (tmp_path / "server.pem").write_text("no certificate")
+        running.reload(tls + ACME + WAFER + GPU, result="invalid")
+        assert shown() == second
+    finally:
+        assert running.gateway.stop() == 0, running.gateway.log
