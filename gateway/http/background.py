@@ -18,11 +18,11 @@ from litestar.response.base import ASGIResponse
 
 from gateway.core.gateway import Gateway
 from gateway.http.streams import EventStream, Exchange, json_response, sse_event
+from gateway.task.own_input import parse_request
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
-from gateway.wire.requests import parse_create
 from gateway.wire.response import ResponseStream
 from gateway.wire.response_json import ResponseError, failed_json, queued_json
 from gateway.wire.stored_response import StoredResponse
@@ -74,7 +74,9 @@ class BackgroundRuns:
 
         Raises `ProtocolError`: `store: false`, too many runs, or refused at once.
         """
-        parsed = parse_create(body, f"resp_{new_id()}", max_tokens=self._gw.max_context_tokens)
+        parsed = await parse_request(
+            body, f"resp_{new_id()}", max_tokens=self._gw.max_context_tokens
+        )
         if not parsed.store:
             message = "'background' needs 'store': it is read back later. Leave 'store' out."
             raise ProtocolError("invalid_value", message, param="background")

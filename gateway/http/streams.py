@@ -16,6 +16,7 @@ from backends.contract import BackendGroup
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
 from gateway.task.context import load_task
+from gateway.task.own_input import parse_request
 from gateway.task.pipeline import handle_task
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox, WriteNow
@@ -24,7 +25,7 @@ from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.ratelimit import rate_limit_headers
-from gateway.wire.requests import ParsedCreate, parse_create
+from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unheard
 from router.classify.task import Task, Tenant
 from router.waiting.fair_queue import QueuePosition
@@ -229,7 +230,7 @@ async def create_response(
 
     Raises `ProtocolError`: Before the first event; afterwards errors are events.
     """
-    parsed = parse_create(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
+    parsed = await parse_request(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
     if body.stream:
         outbox = Outbox(gw.flush_timer)
         put = emitting(outbox.send, outbox.hold)
@@ -252,7 +253,9 @@ async def create_compaction(
 
     Raises `ProtocolError` if it is not valid or not admitted, or its engine failed.
     """
-    parsed = parse_create(body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS)
+    parsed = await parse_request(
+        body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS
+    )
     parsed = msgspec.structs.replace(parsed, generate=True, answers=False)
     exchange = Exchange(gw, tenant, parsed, unheard(parsed))
     ended = await exchange.whole(receive)
@@ -265,7 +268,9 @@ async def request_context(gw: Gateway, tenant: Tenant, body: CreateBody) -> Task
 
     Raises `ProtocolError` if it is not valid, or continues what is not stored.
     """
-    parsed = parse_create(body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS)
+    parsed = await parse_request(
+        body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS
+    )
     # It is never run: what would refuse it is raised.
     job = Job(parsed, unheard(parsed), tenant, arrived_us=gw.clock_us(), refuse=lambda error: None)
     return await load_task(gw, job)

@@ -13,12 +13,14 @@ from gateway.config.sections import ServerConfig
 from gateway.core.gateway import Gateway
 from gateway.core.job import Ended, Job
 from gateway.session.session import Action, Session, StartJob, StopJob
+from gateway.task.own_input import read_input
 from gateway.task.pipeline import handle_task
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError, too_large
-from gateway.wire.events import BadFrameError, decode_event
+from gateway.wire.events import BadFrameError, ClientEvent, ResponseCreate, decode_event
+from gateway.wire.items import InputReader
 from router.classify.task import Tenant
 
 logger = logging.getLogger("lanewise")
@@ -40,6 +42,7 @@ AGE_GRACE_S = 30.0
 # For a client whose key was revoked to receive that error; nothing else runs by then.
 REVOKED_GRACE_S = 5.0
 MAX_BYTES_PER_CHAR = 4  # UTF-8
+LONG_CHARS = 65_536  # of a frame: a longer one is read in pieces
 
 
 class Connection:
@@ -110,21 +113,21 @@ class Connection:
                 return
             self._is_holding = True
             await self._outbox.room()  # no new requests from a client that does not read
-            self._is_holding = False
             text = message.get("text")
             if text is None:
                 self._close_code = UNSUPPORTED_DATA
                 return
-            if not self._receive(text):
+            if not await self._receive_slowly(text):
                 self._close_code = TOO_BIG
                 return
+            self._is_holding = False
 
     def _take_now(self, reader: "asyncio.Future[None]", text: str) -> bool:
         """Handles a frame without waking the reader; returns false if it has to wait."""
         if self._is_holding or not self._outbox.has_room or reader.done():
             return False
-        if len(text) > self._config.max_message_bytes // MAX_BYTES_PER_CHAR:
-            return False  # maybe too large: the reader checks
+        if len(text) > min(LONG_CHARS, self._config.max_message_bytes // MAX_BYTES_PER_CHAR):
+            return False  # long, and maybe too large: the reader takes its time
         try:
             self._receive(text)
         except Exception as error:
@@ -136,25 +139,48 @@ class Connection:
         self._socket.take_by(None)
         reader.cancel()
 
-    def _receive(self, text: str) -> bool:
-        """Handles one frame; returns false if it is too large."""
-        num_bytes = len(text) if text.isascii() else len(text.encode(errors="replace"))
+    def _receive(self, text: str) -> None:
+        """Handles one frame that is not too large."""
+        started_us, num_bytes = self._gw.clock_us(), _num_bytes(text)
+        event = self._decoded(text, num_bytes)
+        if event is not None:
+            self._handle(event, num_bytes, started_us, None)
+
+    async def _receive_slowly(self, text: str) -> bool:
+        """Handles one frame, a long one in pieces; returns false if it is too large."""
+        started_us, num_bytes = self._gw.clock_us(), _num_bytes(text)
         if num_bytes > self._config.max_message_bytes:
             error = too_large(self._config.max_message_bytes, num_bytes)
             self._outbox.send(error.event(None))
             return False
+        event = self._decoded(text, num_bytes)
+        if event is not None:
+            own_input = None
+            if isinstance(event, ResponseCreate):
+                own_input = await read_input(event, self._gw.max_context_tokens)
+            self._handle(event, num_bytes, started_us, own_input)
+        return True
+
+    def _decoded(self, text: str, num_bytes: int) -> ClientEvent | None:
+        """Decodes a frame; one that is not valid is answered, and None."""
         self._gw.metrics.histograms["lanewise_ws_message_bytes"][("in",)].observe(num_bytes)
-        started_us = self._gw.clock_us()
         try:
-            event = decode_event(text)
+            return decode_event(text)
         except BadFrameError as bad:
             self._session.reject(bad)
-            return True
+            return None
+
+    def _handle(
+        self,
+        event: ClientEvent,
+        num_bytes: int,
+        started_us: int,
+        own_input: InputReader | None,
+    ) -> None:
         self._session.tenant = self._keys.latest(self._tenant)
-        actions = self._session.receive(event, num_bytes, started_us)
+        actions = self._session.receive(event, num_bytes, started_us, own_input)
         self._gw.metrics.stage("parse", self._gw.clock_us() - started_us)
         self._act(actions)
-        return True
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
@@ -243,6 +269,10 @@ class Connection:
         """Aborts a stalled connection; its pings wait in the same full buffer."""
         self._close_code = POLICY
         self._socket.abort()  # the reader then sees a disconnect
+
+
+def _num_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def _fault_of(reader: "asyncio.Future[None]") -> BaseException | None:

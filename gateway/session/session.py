@@ -23,6 +23,7 @@ from gateway.wire.events import (
     ResponseSteer,
     stream_id_of,
 )
+from gateway.wire.items import InputReader
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import Emit, ResponseStream, ResponseWriter, emitting
 from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
@@ -124,10 +125,16 @@ class Session:
             stream.waiting.clear()
         self._ready.clear()
 
-    def receive(self, event: ClientEvent, num_bytes: int, now_us: int) -> list[Action]:
-        """Handles one client event, and returns what to do."""
+    def receive(
+        self,
+        event: ClientEvent,
+        num_bytes: int,
+        now_us: int,
+        own_input: InputReader | None = None,
+    ) -> list[Action]:
+        """Handles one client event, and returns what to do; its input may have been read before."""
         if isinstance(event, ResponseCreate):
-            return self._create(event, num_bytes, now_us)
+            return self._create(event, num_bytes, now_us, own_input)
         if isinstance(event, ResponseSteer):
             return self._steer(event, now_us)
         if isinstance(event, ResponseCancel):
@@ -157,7 +164,9 @@ class Session:
         else:
             self._send(bad.error.event(bad.stream_id))
 
-    def _create(self, event: ResponseCreate, num_bytes: int, now_us: int) -> list[Action]:
+    def _create(
+        self, event: ResponseCreate, num_bytes: int, now_us: int, own_input: InputReader | None
+    ) -> list[Action]:
         stream_id: str | None = None
         try:
             stream_id = stream_id_of(event.stream_id)
@@ -169,6 +178,7 @@ class Session:
                 f"resp_{self._new_id()}",
                 generate=event.generate is not False,
                 max_tokens=self._max_context_tokens,
+                own_input=own_input,
             )
             stream = self._open_stream(stream_id)
             self._check_waiting(num_bytes)

@@ -53,7 +53,9 @@ async def load_task(gw: Gateway, job: Job) -> Task:
             )
         job.parent, job.last_backend, job.lineage = context.items, context.backend, context.lineage
     parent = job.parent or ()
-    own = [await _resolve(gw, job, parent, entry) for entry in job.parsed.input.items]
+    has_references = any(isinstance(entry, ItemReference) for entry in job.parsed.input.items)
+    by_id = {known.item.id: known for known in reversed(parent)} if has_references else {}
+    own = [await _resolve(gw, job, by_id, entry) for entry in job.parsed.input.items]
     num_own_tokens = sum(entry.num_tokens for entry in own if isinstance(entry, ContextItem))
     task = make_task(
         job.parsed,
@@ -107,15 +109,14 @@ def _joined(
 async def _resolve(
     gw: Gateway,
     job: Job,
-    parent: tuple[ContextItem, ...],
+    by_id: dict[str | None, ContextItem],
     entry: ContextItem | ItemReference | Compaction,
 ) -> ContextItem | Compaction:
-    """Returns the item, or the one that a reference names."""
+    """Returns the item, or the one that a reference names: the parent's, or a stored one."""
     if not isinstance(entry, ItemReference):
         return entry
-    for known in parent:
-        if known.item.id == entry.id:
-            return known
+    if (parents := by_id.get(entry.id)) is not None:
+        return parents
     # Our item ids carry their response's id: prefix, 48 hex digits, 4 of the item's index.
     _, _, tail = entry.id.partition("_")
     stored = await gw.store.load(job.tenant.id, f"resp_{tail[:-4]}") if len(tail) > 4 else None

@@ -33,6 +33,8 @@ from gateway.wire.schemas import check_parameters, check_schema
 from gateway.wire.sealing import is_sealed_here
 
 MAX_INPUT_ITEMS = 10_000
+MAX_PARTS = 10_000  # of one item
+PIECE_ITEMS, PIECE_TOKENS = 256, 16_384  # read before others have a turn
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -132,43 +134,76 @@ class ParsedInput(msgspec.Struct, frozen=True):
     triggers: bool = False  # a `compaction_trigger` is among them: compact, and do not answer
 
 
-def parse_input(
-    value: str | list[msgspec.Raw] | None, param: str = "input", *, max_tokens: int | None = None
-) -> ParsedInput:
-    """Reads `input` of a request; unknown item types are left out, not refused.
+class InputReader:
+    """Reads `input` of a request, at once or in pieces; unknown item types are left out.
 
     Raises `ProtocolError` if a known item is malformed; `param` says which.
     """
-    if value is None:
-        return ParsedInput(())
-    if isinstance(value, str):
-        return ParsedInput((_measured(Message("user", (TextPart(value),)), param, max_tokens),))
-    if len(value) > MAX_INPUT_ITEMS:
-        message = f"Expected at most {MAX_INPUT_ITEMS} items in '{param}', got {len(value)}."
-        raise ProtocolError("invalid_value", message, param=param)
-    items: list[ContextItem | ItemReference | Compaction] = []
-    num_tokens = 0
-    tools: list[Tool] = []
-    triggers = False
-    for index, raw in enumerate(value):
-        json_path = f"{param}[{index}]"
+
+    def __init__(
+        self,
+        value: str | list[msgspec.Raw] | None,
+        param: str = "input",
+        *,
+        max_tokens: int | None = None,
+    ) -> None:
+        if isinstance(value, list) and len(value) > MAX_INPUT_ITEMS:
+            message = f"Expected at most {MAX_INPUT_ITEMS} items in '{param}', got {len(value)}."
+            raise ProtocolError("invalid_value", message, param=param)
+        self._value = value
+        self._param = param
+        self._max_tokens = max_tokens
+        self._index = 0  # of the next item
+        self._num_tokens = 0
+        self._items: list[ContextItem | ItemReference | Compaction] = []
+        self._tools: list[Tool] = []
+        self._triggers = False
+
+    def read_piece(self) -> bool:
+        """Reads the next items, a few milliseconds' worth; returns whether there are more."""
+        value = self._value
+        if not isinstance(value, list):
+            return False
+        last = min(self._index + PIECE_ITEMS, len(value))
+        enough_tokens = self._num_tokens + PIECE_TOKENS
+        while self._index < last and self._num_tokens < enough_tokens:
+            self._read(value[self._index], f"{self._param}[{self._index}]")
+            self._index += 1
+        return self._index < len(value)
+
+    def parsed(self) -> ParsedInput:
+        """Reads what is left, and returns all of it."""
+        if isinstance(self._value, str):
+            message = Message("user", (TextPart(self._value),))
+            return ParsedInput((_measured(message, self._param, self._max_tokens),))
+        while self.read_piece():
+            pass
+        return ParsedInput(tuple(self._items), tuple(self._tools), self._triggers)
+
+    def _read(self, raw: msgspec.Raw, json_path: str) -> None:
         head = decode(raw, _Head, json_path)
         if head.type == "compaction_trigger":
-            triggers = True
+            self._triggers = True
         elif head.type == "additional_tools":
             nested = decode(raw, _WireTools, json_path).tools
-            tools.extend(parse_tools(nested, f"{json_path}.tools"))
+            self._tools.extend(parse_tools(nested, f"{json_path}.tools"))
         elif head.type == "item_reference" or (head.type is None and head.role is None and head.id):
-            items.append(decode(raw, ItemReference, json_path))
+            self._items.append(decode(raw, ItemReference, json_path))
         else:
             item = _parse_item(raw, head.type or "message", json_path)
             if isinstance(item, Compaction) and is_sealed_here(item.encrypted_content):
-                items.append(item)
+                self._items.append(item)
             elif item is not None:
-                measured = _measured(item, param, max_tokens, num_tokens)
-                items.append(measured)
-                num_tokens += measured.num_tokens
-    return ParsedInput(tuple(items), tuple(tools), triggers)
+                measured = _measured(item, self._param, self._max_tokens, self._num_tokens)
+                self._items.append(measured)
+                self._num_tokens += measured.num_tokens
+
+
+def parse_input(
+    value: str | list[msgspec.Raw] | None, param: str = "input", *, max_tokens: int | None = None
+) -> ParsedInput:
+    """Reads `input` of a request at once, as `InputReader` does."""
+    return InputReader(value, param, max_tokens=max_tokens).parsed()
 
 
 def _measured(item: Item, param: str, max_tokens: int | None, num_before: int = 0) -> ContextItem:
@@ -227,6 +262,9 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
         return ()
     if isinstance(value, str):
         return (TextPart(value),)
+    if len(value) > MAX_PARTS:
+        message = f"Expected at most {MAX_PARTS} parts in '{json_path}', got {len(value)}."
+        raise ProtocolError("invalid_value", message, param=json_path)
     parts: list[Part] = []
     for index, raw in enumerate(value):
         where = f"{json_path}[{index}]"

@@ -17,8 +17,8 @@ from backends.tokenizer import count
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import NULL, CreateBody
 from gateway.wire.items import (
+    InputReader,
     ParsedInput,
-    parse_input,
     parse_text_format,
     parse_tool_choice,
     parse_tools,
@@ -57,11 +57,17 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_create(
-    body: CreateBody, response_id: str, *, generate: bool = True, max_tokens: int | None = None
+    body: CreateBody,
+    response_id: str,
+    *,
+    generate: bool = True,
+    max_tokens: int | None = None,
+    own_input: InputReader | None = None,
 ) -> ParsedCreate:
     """Checks what the Structs cannot: items, tools, choice, format and hints.
 
-    `max_tokens` is the largest window of any engine, beyond which tokens are not counted.
+    `max_tokens` is the largest window of any engine, beyond which tokens are not counted;
+    `own_input` has read the beginning of the input, or all of it.
     The `param` of a `ProtocolError` names the field that is not valid.
     """
     if body.previous_response_id is not None and body.conversation is not None:
@@ -72,7 +78,8 @@ def parse_create(
         raise ProtocolError("unsupported_parameter", message, param="conversation")
     prewarm = body.prompt_cache_options is not None and body.prompt_cache_options.prewarm is True
     generate = generate and not prewarm
-    parsed_input = parse_input(body.input, max_tokens=max_tokens)
+    reader = own_input or InputReader(body.input, max_tokens=max_tokens)
+    parsed_input = reader.parsed()
     if max_tokens is not None and _is_longer(body.instructions, max_tokens):
         raise too_long(max_tokens + 1, max_tokens, "instructions")
     if generate and not parsed_input.items and body.previous_response_id is None:

@@ -383,3 +383,12 @@ async def test_images_go_to_an_engine_that_takes_them_or_are_refused(
         assert connection.received[-1]["response"]["routing"]["route"] == "deep"
     else:
         assert event["error"]["code"] in ("invalid_value", "unsupported_parameter")
+
+
+async def test_a_request_of_many_items_keeps_its_place(connection: SocketClient) -> None:
+    """It is read in pieces; what comes after it on the same stream still waits for it."""
+    items = [{"role": "user", "content": f"Note {i}."} for i in range(5_000)]
+    await connection.create(items, max_output_tokens=16)
+    await connection.create("Hi.", max_output_tokens=16)
+    sizes = [(await connection.terminal())["response"]["usage"]["input_tokens"] for _ in range(2)]
+    assert sizes[0] > 5_000 > sizes[1]

@@ -31,6 +31,10 @@ from backends.contract import (
 from gateway.wire.errors import ProtocolError
 from gateway.wire.items import (
     MAX_INPUT_ITEMS,
+    MAX_PARTS,
+    PIECE_ITEMS,
+    PIECE_TOKENS,
+    InputReader,
     ItemReference,
     parse_input,
     parse_text_format,
@@ -285,6 +289,35 @@ def test_too_many_items_are_refused() -> None:
     assert parse_input([item] * MAX_INPUT_ITEMS).items == ()
     with pytest.raises(ProtocolError, match=r"at most 10000.*got 10001"):
         parse_input([item] * (MAX_INPUT_ITEMS + 1))
+
+
+def test_too_many_parts_are_refused() -> None:
+    part = {"type": "input_text", "text": ""}
+    (item,) = parsed_items({"role": "user", "content": [part] * MAX_PARTS})
+    assert isinstance(item, Message)
+    assert len(item.content) == MAX_PARTS
+    with pytest.raises(ProtocolError, match=r"at most 10000 parts.*got 10001") as refused:
+        parsed_items({"role": "user", "content": [part] * (MAX_PARTS + 1)})
+    assert refused.value.param == "input[0].content"
+
+
+@pytest.mark.parametrize("text", ["hi", "word " * PIECE_TOKENS])
+def test_reading_in_pieces_is_bounded_and_gives_the_same(text: str) -> None:
+    number = 3 * PIECE_ITEMS if text == "hi" else 3
+    items = [raw({"role": "user", "content": f"{text} {i}"}) for i in range(number)]
+    reader = InputReader(items)
+    assert [reader.read_piece() for _ in range(3)] == [True, True, False]
+    assert reader.parsed() == parse_input(items)
+
+
+def test_a_piece_ends_before_an_item_that_is_not_valid() -> None:
+    items = [raw({"role": "user", "content": "hi"})] * PIECE_ITEMS + [raw({"role": "nobody"})]
+    reader = InputReader(items)
+    assert reader.read_piece()
+    for read in (reader.read_piece, reader.parsed):
+        with pytest.raises(ProtocolError) as refused:
+            read()
+        assert refused.value.param == f"input[{PIECE_ITEMS}].role"
 
 
 def test_equal_items_have_equal_digests_whatever_their_ids() -> None:

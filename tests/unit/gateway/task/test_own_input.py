@@ -1,0 +1,54 @@
+"""A request of many items holds nobody up: others have a turn between its pieces."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from gateway.task.own_input import parse_request, read_input
+from gateway.wire.errors import ProtocolError
+from gateway.wire.events import CreateBody
+from gateway.wire.items import MAX_INPUT_ITEMS, PIECE_ITEMS
+from router.redis.cancelling import cancelled
+
+ITEM = msgspec.Raw(b'{"role":"user","content":"hi"}')
+BAD = msgspec.Raw(b'{"role":"nobody"}')
+WINDOW = 131_072
+
+
+def body(*items: msgspec.Raw) -> CreateBody:
+    return CreateBody(model="auto", input=list(items))
+
+
+async def test_others_have_a_turn_between_pieces() -> None:
+    num_turns = 0
+
+    async def other() -> None:
+        nonlocal num_turns
+        while True:
+            num_turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(other())
+    parsed = await parse_request(body(*[ITEM] * MAX_INPUT_ITEMS), "resp_1", max_tokens=WINDOW)
+    await cancelled(running)
+    assert len(parsed.input.items) == MAX_INPUT_ITEMS
+    assert num_turns >= MAX_INPUT_ITEMS // PIECE_ITEMS
+
+
+async def test_few_items_are_read_at_once() -> None:
+    assert await read_input(body(*[ITEM] * PIECE_ITEMS), WINDOW) is None
+    assert await read_input(CreateBody(model="auto", input="hi"), WINDOW) is None
+
+
+@pytest.mark.parametrize(
+    ("items", "param"),
+    [
+        ([ITEM] * MAX_INPUT_ITEMS + [ITEM], "input"),
+        ([ITEM] * 1_000 + [BAD] + [ITEM] * 1_000, "input[1000].role"),
+    ],
+)
+async def test_what_is_not_valid_is_named_as_ever(items: list[msgspec.Raw], param: str) -> None:
+    with pytest.raises(ProtocolError) as refused:
+        await parse_request(body(*items), "resp_1", max_tokens=WINDOW)
+    assert refused.value.param == param
