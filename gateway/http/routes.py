@@ -267,13 +267,14 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     # What is wrong with a body is in its details: a path and words, or words alone.
     extra = getattr(error, "extra", None) or ()
     details = [f"{entry.get('key', '')} {entry.get('message', '')}".strip() for entry in extra]
-    message = "; ".join([f"{request.method} {request.url.path}: {error.detail}", *details])
+    # Not of `request.url`, which fails where the "Host" is none.
+    message = "; ".join([f"{request.method} {request.scope['path']}: {error.detail}", *details])
     return answer_error(ProtocolError(code, message))
 
 
 def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:
     """The protocol's own errors, a fault of ours, or JSON that is nested too deeply."""
-    return answer_error(fault_of(request.method, request.url.path, error))
+    return answer_error(fault_of(request.method, request.scope["path"], error))
 
 
 EXCEPTION_HANDLERS: dict[Any, Any] = {HTTPException: on_http_error, Exception: on_fault}

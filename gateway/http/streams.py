@@ -23,7 +23,7 @@ from gateway.transport.outbox import Outbox, WriteNow
 from gateway.transport.socket_protocol import WRITE_NOW
 from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError
-from gateway.wire.events import CreateBody
+from gateway.wire.events import CreateBody, not_json
 from gateway.wire.ratelimit import rate_limit_headers
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unheard
@@ -31,6 +31,18 @@ from router.classify.task import Task, Tenant
 from router.waiting.fair_queue import QueuePosition
 
 AnyRequest = Request[Any, Any, Any]
+
+
+class JsonRequest(Request[Any, Any, Any]):
+    """A request whose body may be no UTF-8, for which the framework has no error."""
+
+    async def json(self) -> Any:
+        """Returns the body's document, or raises `ProtocolError`."""
+        try:
+            return await super().json()
+        except UnicodeDecodeError as error:
+            raise not_json(error) from None
+
 
 # Questions about a context may be about one that no engine takes; the counting is bounded.
 MAX_COUNTED_TOKENS = 1 << 20

@@ -37,6 +37,7 @@ from gateway.http.batch_route import RouteBatches, live_desk
 from gateway.http.openapi import OpenApiConfig
 from gateway.http.routes import EXCEPTION_HANDLERS, HANDLERS
 from gateway.http.services import Services, seals_of
+from gateway.http.streams import JsonRequest
 from gateway.metrics.metrics import Metrics
 from gateway.process.embedded_redis import start_embedded_redis
 from gateway.process.maintenance import every, maintenance
@@ -304,5 +305,6 @@ def make_app(made: Services) -> Litestar:
         ),
         request_max_body_size=made.config.server.max_message_bytes,
         logging_config=None,
+        request_class=JsonRequest,
         exception_handlers=EXCEPTION_HANDLERS,
     )

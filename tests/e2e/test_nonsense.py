@@ -62,6 +62,20 @@ def test_only_responses_are_read_as_responses(gateway: GatewayProcess) -> None:
         assert client.delete(f"/responses/{made}").is_success
 
 
+def test_a_body_of_an_admin_that_is_not_utf_8_is_refused(gateway: GatewayProcess) -> None:
+    status, answer = ask(gateway, "POST", "/admin/explain", b'{"prompt":"\xff"}')
+    assert (status, answer["error"]["code"]) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize("host", ["gateway: 13", "[::", "a:b", "a:99999999", "", "\xff", "a b"])
+def test_a_host_that_is_none_is_refused(gateway: GatewayProcess, host: str) -> None:
+    for path in ("/v1/models", "/v1/responses", "/admin/health", "/nothing", "/metrics"):
+        head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as connection:
+            connection.sendall(head.encode("latin-1"))
+            assert int(connection.recv(99).split()[1]) < 500, path
+
+
 @pytest.mark.parametrize("more", ["", "Sec-WebSocket-Protocol: x\r\n"])
 def test_an_upgrade_needs_http_1_1(gateway: GatewayProcess, more: str) -> None:
     head = (
