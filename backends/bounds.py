@@ -42,74 +42,97 @@ class OutputMeter:
     """Measures one generation's output, and lets through what its limits allow."""
 
     __slots__ = (
+        "_is_in_word",
         "_max_units",
+        "_num_free_chars",
+        "_num_measured_bytes",
         "_num_units",
-        "_num_unmeasured",
+        "_num_unmeasured_chars",
         "_unmeasured",
-        "_was_cut_in_word",
         "is_over",
         "max_bytes",
         "max_tokens",
-        "num_bytes",
     )
 
     def __init__(self, max_tokens: int, max_bytes: int | None = None) -> None:
         """`max_bytes` bounds further what `max_tokens` allows."""
         self.max_tokens = max_tokens
-        self._max_units = max_tokens + max_tokens // 8 + SPARE_TOKENS
         self.max_bytes = max_answer_bytes(max_tokens, max_bytes)
-        self.num_bytes = 0  # let through
         self.is_over = False  # some was not let through; nothing is from then on
+        self._max_units = max_tokens + max_tokens // 8 + SPARE_TOKENS
         self._num_units = 0
-        self._unmeasured: list[str] = []  # text let through whose words are not counted yet
-        self._num_unmeasured = 0  # its characters
-        self._was_cut_in_word = False  # the text before it ended within a word
+        self._num_measured_bytes = 0
+        self._is_in_word = False  # what was measured ends within a word
+        self._unmeasured: list[str] = []  # let through, and not measured yet
+        self._num_unmeasured_chars = 0
+        self._num_free_chars = 0  # that may pass before they must be measured
+        self._set_free_chars()
+
+    @property
+    def num_bytes(self) -> int:
+        """Returns how much was let through."""
+        return self._num_measured_bytes + _num_bytes("".join(self._unmeasured))
 
     def take(self, text: str) -> str:
         """Returns as much of a text as may pass; sets `is_over` if that is not all of it."""
-        if self.is_over:
-            return ""
-        num_bytes = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        if self.num_bytes + num_bytes > self.max_bytes:
-            room = self.max_bytes - self.num_bytes
-            text = text.encode("utf-8", "surrogatepass")[:room].decode("utf-8", "ignore")
-            num_bytes, self.is_over = room, True
-        self.num_bytes += num_bytes
+        self._num_unmeasured_chars += len(text)
+        if self._num_unmeasured_chars > self._num_free_chars:
+            return "" if self.is_over else self._measured(text)
         self._unmeasured.append(text)
-        self._num_unmeasured += len(text)
-        # No text has more words than characters, so most need not be measured.
-        if self._num_units + self._num_unmeasured > self._max_units:
-            return self._measured(text)
         return text
 
     def take_bytes(self, num_bytes: int) -> bool:
         """Returns whether so many bytes that are no text may pass; sets `is_over` if not."""
         if self.num_bytes + num_bytes > self.max_bytes:
-            self.is_over = True
+            self.stop()
         if not self.is_over:
-            self.num_bytes += num_bytes
+            self._num_measured_bytes += num_bytes
+            self._set_free_chars()
         return not self.is_over
 
+    def stop(self) -> None:
+        """Lets nothing through from now on."""
+        self.is_over = True
+        self._num_free_chars = -1
+
+    def _set_free_chars(self) -> None:
+        """A text has at most as many words as characters, and four times as many bytes."""
+        num_bytes_left = self.max_bytes - self._num_measured_bytes
+        self._num_free_chars = min(self._max_units - self._num_units, num_bytes_left // 4)
+
     def _measured(self, text: str) -> str:
-        """Counts the words of what was let through; returns what of the latest text may pass."""
-        whole = "".join(self._unmeasured)
+        """Counts what was let through, and returns what of the next text may pass."""
+        before = "".join(self._unmeasured)
         self._unmeasured.clear()
-        self._num_unmeasured = 0
+        self._num_unmeasured_chars = 0
+        whole = before + text
         if not whole:
             return text
         room = self._max_units - self._num_units
-        if self._was_cut_in_word and not whole[0].isspace():
+        if self._is_in_word and not whole[0].isspace():
             room += 1  # its first word was counted before
         ends = [found.end() for found in islice(_UNIT.finditer(whole), room + 1)]
         self._num_units = self._max_units - room + len(ends)
-        self._was_cut_in_word = not whole[-1].isspace()
-        if len(ends) <= room:
-            return text
-        self.is_over = True
-        allowed = ends[room - 1] if room else 0
-        kept = text[: max(0, allowed - (len(whole) - len(text)))]
-        self.num_bytes -= len(text[len(kept) :].encode("utf-8", "surrogatepass"))
+        self._is_in_word = not whole[-1].isspace()
+        is_over = len(ends) > room
+        kept = text
+        if is_over:
+            num_chars = ends[room - 1] if room else 0
+            kept = text[: max(0, num_chars - len(before))]
+        num_bytes, num_bytes_left = _num_bytes(before), self.max_bytes - self._num_measured_bytes
+        if num_bytes + _num_bytes(kept) > num_bytes_left:
+            encoded = kept.encode("utf-8", "surrogatepass")
+            kept = encoded[: num_bytes_left - num_bytes].decode("utf-8", "ignore")
+            is_over = True
+        self._num_measured_bytes += num_bytes + _num_bytes(kept)
+        self._set_free_chars()
+        if is_over:
+            self.stop()
         return kept
+
+
+def _num_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def bounded_usage(

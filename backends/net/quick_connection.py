@@ -49,11 +49,13 @@ class QuickConnection(ClientConnection):
             self.send_data()
 
     def data_received(self, data: bytes) -> None:
-        if self._cutter is None:
-            super().data_received(data)
-            return
-        messages, others = self._cutter.feed(data)
-        if messages:
-            self._on_messages(messages)
-        if others:
-            super().data_received(others)
+        if self._cutter is not None:
+            messages, data = self._cutter.feed(data)
+            if messages:
+                self._on_messages(messages)
+            if not data:
+                return
+        super().data_received(data)
+        if self.protocol.parser_exc is not None:
+            # The library has sent its close, and would read for 20 s on what it has given up.
+            self.transport.abort()

@@ -49,6 +49,8 @@ class ItemOrder:
         """
         self._wrapped = wrapped
         self._meter = meter
+        self._max_waiting_chars = meter.max_bytes
+        self._will_end = False  # some was dropped
         self.known: dict[Hashable, _Item] = {}  # read only
         self._queue: list[_Item] = []  # items with pieces still to pass on, in order of appearance
         self._num_indexes = 0
@@ -75,7 +77,8 @@ class ItemOrder:
             raise TooMuchError(f"an answer of more than {MAX_ITEMS} items")
         if len(call_id) > MAX_NAME_CHARS or len(name) > MAX_NAME_CHARS:
             raise TooMuchError(f"a call whose id or name has more than {MAX_NAME_CHARS} characters")
-        self._meter.take_bytes(len(call_id) + len(name))
+        if call_id or name:
+            self._meter.take_bytes(len(call_id) + len(name))
         wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
         kind = DeltaKind.CUSTOM_CALL if wrapped else kind
         item = self.known[key] = _Item(kind, call_id, name, wrapped, phase)
@@ -85,11 +88,17 @@ class ItemOrder:
         """Appends text to an open item; text for a closed one is dropped."""
         item = self.known[key]
         if text and not item.closed:
-            room = self._meter.max_bytes - self._num_waiting_chars
-            if len(text) > room:
-                text, self._meter.is_over = text[:room], True
             item.pending.append(text)
             self._num_waiting_chars += len(text)
+            if self._num_waiting_chars > self._max_waiting_chars:
+                self._cut(item)
+
+    def _cut(self, item: _Item) -> None:
+        """Drops what is too much of an item's latest piece, and ends the answer."""
+        piece, num_over = item.pending[-1], self._num_waiting_chars - self._max_waiting_chars
+        item.pending[-1] = piece[: max(0, len(piece) - num_over)]
+        self._num_waiting_chars += len(item.pending[-1]) - len(piece)
+        self._will_end = True
 
     def seal(self, key: Hashable, sealed: str) -> None:
         """Sets the encrypted content of reasoning, before the item is closed."""
@@ -117,6 +126,8 @@ class ItemOrder:
             if not item.closed:
                 break
             del self._queue[0]
+        if self._will_end:
+            self._meter.stop()
         return deltas
 
     def _take_from(self, item: _Item, at_us: int, deltas: list[Delta]) -> None:
@@ -139,8 +150,9 @@ class ItemOrder:
         self._num_waiting_chars -= len(text)
         text = self._meter.take(text)
         # A piece counts as one token at least, however our own rule counts its words.
-        room = self._meter.max_tokens - self.num_tokens
-        num_tokens = min(max(count(text), num_pieces), room)
+        num_tokens = max(count(text), num_pieces)
+        if self.num_tokens + num_tokens > self._meter.max_tokens:
+            num_tokens = self._meter.max_tokens - self.num_tokens
         self.num_tokens += num_tokens
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens

@@ -81,10 +81,10 @@ class Reader:
         except Failure as failure:
             self.failure = failure
         except TooMuchError:
-            self._meter.is_over = True
-        if self._num_events_left < 0:
-            self._meter.is_over = True
+            self._num_events_left = -1
         deltas = self._items.take(now_us)
+        if self._num_events_left < 0:
+            self._meter.stop()
         if self._meter.is_over:
             self.failure, self.finish = None, self.cut(now_us)
         elif is_over:
