@@ -69,9 +69,12 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class Activation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`expected`: the version that is in force as far as the author knows; null: whichever is."""
+    """`expected`: the version that is in force as far as the author knows; null: whichever is.
 
-    expected: Version | None = None
+    It has to be given, so that nobody undoes unawares what another admin has just changed.
+    """
+
+    expected: Version | msgspec.UnsetType | None = msgspec.UNSET
     comment: Comment = ""
 
 
@@ -111,6 +114,7 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
 class StoredView(msgspec.Struct, frozen=True, kw_only=True):
     """A document that was stored; nothing has changed yet."""
 
+    author: str  # the admin key's name
     version: int
     is_new: bool  # false: the latest version has the same content
     active: int  # what is in force meanwhile
@@ -145,6 +149,7 @@ class VersionView(msgspec.Struct, frozen=True, kw_only=True):
 class DiffView(msgspec.Struct, frozen=True, kw_only=True):
     """What differs in the decisions, and in the text."""
 
+    expected: int  # what is in force: to be sent when the change is put in force
     old: int
     new: int | None  # null: the document sent
     changes: list[PolicyChange]
@@ -205,12 +210,15 @@ async def put_policy(request: AnyRequest, data: Submission) -> StoredView:
     policies = services.policies
     content = data.document.encode()
     policy = await _parsed(services, data)
+    author = admin_of(request).name
     version, is_new = await policies.store.put(
-        content, author=admin_of(request).name, comment=data.comment, floor=policies.highest
+        content, author=author, comment=data.comment, floor=policies.highest
     )
     active = (await policies.store.state()).active
     warnings = await _warnings(services, policy, data)
-    return StoredView(version=version, is_new=is_new, active=active, warnings=warnings)
+    return StoredView(
+        author=author, version=version, is_new=is_new, active=active, warnings=warnings
+    )
 
 
 @get("/policies/audit")
@@ -261,6 +269,7 @@ async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
         old_content.decode().splitlines(), new_content.decode().splitlines(), f"v{old}", new_name
     )
     return DiffView(
+        expected=services.policies.current.version,
         old=old,
         new=data.version if data.document is None else None,
         changes=changes,
@@ -274,6 +283,8 @@ async def activate_policy(
 ) -> ChangeView:
     """Put a version in force, everywhere within a second."""
     policies = services_of(request).policies
+    if data.expected is msgspec.UNSET:
+        await _document(services_of(request), version)  # it says first that there is none
     before = await _expected(policies.store, data)
     author = admin_of(request).name
     await policies.store.activate(version, expected=before, author=author, comment=data.comment)
@@ -282,6 +293,12 @@ async def activate_policy(
 
 
 async def _expected(store: PolicyStore, data: Activation) -> int:
+    if data.expected is msgspec.UNSET:
+        message = (
+            "`expected` is missing: send the version that is in force as far as you know (`active` "
+            "of GET /admin/policies, `expected` of a diff), or null for whichever is."
+        )
+        raise ProtocolError("missing_required_parameter", message, param="expected")
     return (await store.state()).active if data.expected is None else data.expected
 
 

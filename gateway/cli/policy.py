@@ -37,7 +37,8 @@ _EXPECT = argument(
     "--expect",
     type=int,
     metavar="VERSION",
-    help="refuse if another version is in force (default: the one seen when it begins)",
+    help="refuse if another version is in force (`diff` prints it; default: the one seen when it "
+    "begins)",
 )
 
 
@@ -48,7 +49,16 @@ _EXPECT = argument(
     _FILE,
     argument("--store-only", action="store_true", help="do not put it in force yet"),
     _COMMENT,
-    _EXPECT,
+    one_of(
+        _EXPECT,
+        argument(
+            "--force", action="store_true", help="also over what another admin has put in force"
+        ),
+    ),
+    description="""\
+Store a document as a new version and put it in force. What another admin has put in force is only
+replaced with --expect, which says that you have seen it, or with --force.
+""",
 )
 def _apply(arguments: argparse.Namespace) -> int:
     submission = _submission(arguments.file) | {"comment": arguments.comment}
@@ -62,9 +72,25 @@ def _apply(arguments: argparse.Namespace) -> int:
     if version == expected:
         text = f"Version {version} is in force already, with this content."
         return show(arguments, stored, text)
+    if arguments.expect is None and not arguments.force:
+        _refuse_to_undo(arguments, expected, stored["author"])
     body = {"expected": expected, "comment": arguments.comment}
     change = _ask(arguments, "POST", "policies", str(version), "activate", body=body)
     return show(arguments, stored | change, _changed(change))
+
+
+def _refuse_to_undo(arguments: argparse.Namespace, active: int, author: str) -> None:
+    """Raises `AdminError` if somebody else than the author has put the active version in force."""
+    changes = _ask(arguments, "GET", "policies", "audit")
+    latest = next((row for row in changes if row["action"] in ("activate", "rollback")), None)
+    if latest is None or latest["author"] == author or latest["to"] != active:
+        return
+    error = AdminError(
+        f"{latest['author']} has put version {active} in force: see `lanewise policy diff "
+        f"{arguments.file}`, then apply with --expect {active}, or with --force"
+    )
+    error.exit_status = CONFLICT
+    raise error
 
 
 @COMMAND.command(
@@ -91,7 +117,10 @@ def _rollback(arguments: argparse.Namespace) -> int:
 
 
 def _put_in_force(arguments: argparse.Namespace, *path: str) -> int:
-    body = {"expected": arguments.expect, "comment": arguments.comment}
+    expected = arguments.expect
+    if expected is None:
+        expected = _ask(arguments, "GET", "policies")["active"]
+    body = {"expected": expected, "comment": arguments.comment}
     change = _ask(arguments, "POST", "policies", *path, body=body)
     return show(arguments, change, _changed(change))
 
@@ -162,6 +191,8 @@ def _diff(arguments: argparse.Namespace) -> int:
         for change in answer["changes"]
     ]
     text = answer["diff"] if arguments.text else "\n".join(lines)
+    if answer["changes"]:
+        text += f"\nTo put it in force: lanewise policy apply --expect {answer['expected']}"
     return show(arguments, answer, text or "No difference.", NO if answer["changes"] else OK)
 
 

@@ -33,6 +33,16 @@ keys = ["{STUDIO_KEY}"]
 limits.fast = {{ requests_per_min = 6000, tokens_per_min = 20000000, max_concurrent = 64 }}
 limits.deep = {{ requests_per_min = 6000, tokens_per_min = 20000000, max_concurrent = 64 }}
 """
+SECOND_ADMIN_KEY = "sk-second-admin"
+ADMINS = f"""
+[[admin.keys]]
+name = "development"
+key = "{ADMIN_KEY}"
+
+[[admin.keys]]
+name = "second"
+key = "{SECOND_ADMIN_KEY}"
+"""
 POLICY = """\
 version = "studio-fast"
 
@@ -61,7 +71,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[GatewayProc
     """Two gateways on one Redis."""
     folder = tmp_path_factory.mktemp("lw")
     config = folder / "lanewise.toml"
-    config.write_text(CONFIG + STUDIO)
+    config.write_text(CONFIG + STUDIO + ADMINS)
     with redis_server(folder) as url:
         arguments = ("--config", str(config), "--redis", url)
         gateways = tuple(GatewayProcess(folder, *arguments) for _ in range(2))
@@ -85,12 +95,17 @@ class Admin:
         self._monkeypatch = monkeypatch
 
     def __call__(
-        self, gateway: GatewayProcess, *arguments: str, status: int = 0, stdin: str = ""
+        self,
+        gateway: GatewayProcess,
+        *arguments: str,
+        status: int = 0,
+        stdin: str = "",
+        key: str = ADMIN_KEY,
     ) -> str:
         """What it printed."""
         self._monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
         self._capsys.readouterr()
-        given = ["policy", *arguments, "--url", gateway.url, "--admin-key", ADMIN_KEY]
+        given = ["policy", *arguments, "--url", gateway.url, "--admin-key", key]
         found = main(given)
         told = self._capsys.readouterr()
         assert found == status, (found, told)
@@ -269,6 +284,22 @@ def test_commands_as_programs_use_them(
     assert policy(first, "check", "-", "--offline", stdin=as_json).endswith("valid policy.\n")
 
 
+def test_two_admins_do_not_undo_each_other(pair: tuple[GatewayProcess, ...], policy: Admin) -> None:
+    first, second = pair
+    told = policy(second, "diff", "-", stdin=POLICY + "# mine\n", status=1)
+    *_, token = told.split("--expect ")
+    as_json = json.loads(policy(second, "diff", "-", "--json", stdin=POLICY, status=1))
+    assert as_json["expected"] == int(token)
+    policy(first, "apply", "-", "--expect", token.strip(), stdin=POLICY)
+    policy(second, "apply", "-", "--expect", token.strip(), stdin=POLICY + "# mine\n", status=3)
+    key, mine = SECOND_ADMIN_KEY, POLICY + "# mine\n"
+    assert "development has put" in policy(second, "apply", "-", stdin=mine, status=3, key=key)
+    policy(second, "apply", "-", "--force", stdin=mine, key=key)
+    policy(second, "apply", "-", stdin=POLICY + "# mine too\n", key=key)  # over one's own
+    policy(first, "activate", "0")
+    until_both(pair, 0)
+
+
 def test_a_shadow_decides_without_effect(pair: tuple[GatewayProcess, ...]) -> None:
     first, _ = pair
     document = '[[rules]]\nname = "all-deep"\nroute = "deep"\n'
@@ -298,8 +329,17 @@ REFUSED = [
     ("GET", "/admin/policies/77", None, 404, "no policy version 77"),
     ("GET", "/admin/policies/seven", None, 404, ""),
     ("POST", "/admin/policies/77/activate", {}, 404, "no policy version 77"),
+    ("POST", "/admin/policies/0/activate", {}, 400, "`expected` is missing"),
+    ("POST", "/admin/policies/rollback", {}, 400, "`expected` is missing"),
     ("POST", "/admin/policies/0/activate", {"expected": 55}, 409, "not 55 as expected"),
     ("POST", "/admin/policies/shadow", {"version": 77}, 404, "no policy version 77"),
+    (
+        "POST",
+        "/admin/policies",
+        {"document": '[aliases.lanewise-fast]\nroute = "deep"\n'},
+        400,
+        "'lanewise-fast' is an engine's own model",
+    ),
     ("POST", "/admin/explain", {"prompt": "x", "tenant": "nobody"}, 404, "Known tenants: "),
     ("POST", "/admin/explain", {"prompt": "x", "document": "x = 1"}, 400, "unknown field"),
     ("POST", "/admin/explain", {"prompt": "x", "metadata": {"route": "x"}}, 400, "route"),

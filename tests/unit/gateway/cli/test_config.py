@@ -1,0 +1,51 @@
+"""`lanewise config check`: the exit status, what is wrong, and what a file holds."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.main import main
+
+# file, arguments, what the message holds; None: it is valid
+FILES: list[tuple[str, tuple[str, ...], str | None]] = [
+    ("", (), None),
+    ("", ("--host", "0.0.0.0"), "development key"),
+    ("[server]\nprot = 1", (), "prot"),
+    ("[sever]\nport = 1", (), "sever"),
+    ("policy_path = 'none.toml'", (), "No such file"),
+    ("policy_path = 'policy.toml'", (), "'lanewise-fast' is an engine's own model"),
+    ("[server]\ntls_cert_path = 'a'\ntls_key_path = 'a'", (), "tls_cert_path"),
+    ("[auth]\npeppers_path = 'none'", (), "none"),
+]
+
+
+@pytest.mark.parametrize(("content", "arguments", "complaint"), FILES)
+def test_check(
+    content: str,
+    arguments: tuple[str, ...],
+    complaint: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policy.toml").write_text('[aliases.lanewise-fast]\nroute = "deep"\n')
+    (tmp_path / "lanewise.toml").write_text(content)
+    status = main(["config", "check", "lanewise.toml", *arguments])
+    told = capsys.readouterr()
+    if complaint is None:
+        assert (status, told.err) == (0, "")
+        assert "lanewise.toml is valid." in told.out
+        assert "backends: wafer (lanewise-fast), gpu (lanewise-deep)" in told.out
+    else:
+        assert (status, told.out) == (2, "")
+        assert complaint in told.err
+
+
+def test_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lanewise.toml"
+    path.write_text("[server]\nport = 9000\nworkers = 2\n")
+    assert main(["config", "check", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["address"], found["workers"], found["tls"]) == ("127.0.0.1:9000", 2, False)
