@@ -18,6 +18,8 @@ logger = logging.getLogger("lanewise")
 DRAIN_CHECK_S = 0.5
 DRAIN_GRACE_S = 2.0  # for tasks that had chosen the backend and are about to start there
 DRAIN_LIMIT_S = 3600.0  # then what still runs fails
+JOIN_CHECK_S = 0.05
+JOIN_LIMIT_S = 3.0  # for new backends to be up before they replace others; then they do so anyway
 
 
 class Made(NamedTuple):
@@ -78,10 +80,25 @@ class Backends(Mapping[str, Backend]):
                 raise ConfigError(f"backends.{config.name}: {error}") from error
         return prepared
 
+    async def up(self, prepared: Mapping[str, Made]) -> None:
+        """Returns once the new ones of the prepared backends are up, or at the limit.
+
+        So none is missed while it connects. Cancelling it discards them.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + JOIN_LIMIT_S
+        new = [made.backend for name, made in prepared.items() if self._made.get(name) is not made]
+        try:
+            while loop.time() < until_s and not all(one.stats().healthy for one in new):  # noqa: ASYNC110
+                await asyncio.sleep(JOIN_CHECK_S)
+        except asyncio.CancelledError:
+            self.discard(prepared)
+            raise
+
     def discard(self, prepared: Mapping[str, Made]) -> None:
         """Closes what was prepared and will not be used."""
-        for made in prepared.values():
-            if made not in self._made.values():
+        for name, made in prepared.items():
+            if self._made.get(name) is not made:
                 self._end(made.backend, lambda _: True)
 
     def replace(self, prepared: dict[str, Made], is_free: IsFree) -> None:

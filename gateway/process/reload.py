@@ -80,6 +80,7 @@ async def apply(made: Services, config: Config) -> None:
     except CommandError:
         made.gw.metrics.config_reload("invalid")
         raise
+    await made.backends.up(backends)
     # From here nothing fails and nothing waits, so that no task sees one part without another.
     made.backends.replace(backends, _after_those_of_now(made))
     made.policies.configure(policy)

@@ -191,13 +191,16 @@ class Supervisor:
         of_workers = self._config_of_workers(config)
         self._config, self._linked = config, self._linked | _linked_names(config)
         drain_s = config.server.drain_timeout_s + STOP_MARGIN_S
-        for number, worker in enumerate(self._workers, start=1):
+
+        async def one(number: int, worker: Member) -> None:
             content = msgspec.json.encode(worker_config(of_workers, number))
             complaint = await worker.reload(content, RELOAD_TIMEOUT_S, _engines_of(config))
             if complaint:
                 logger.error("%s goes on as it was: %s", worker.name, complaint)
             elif complaint is None:  # it has just begun, or is stuck
                 await worker.replace(drain_s)
+
+        await asyncio.gather(*(one(*each) for each in enumerate(self._workers, start=1)))
         logger.info("the configuration was read again by all workers")
 
     async def _reload_engines(self, config: Config) -> None:
