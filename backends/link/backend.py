@@ -47,6 +47,7 @@ from backends.net.quick_connection import QuickConnection
 logger = logging.getLogger("lanewise")
 
 _KINDS = tuple(DeltaKind)  # by value: indexing costs a tenth of calling the enum
+CLOSE_TIMEOUT_S = 1.0  # for the other side's close; who answers no ping will send none
 MAX_UNSENT_BYTES = 32 << 20  # to the engine; more means that it has stopped reading
 
 
@@ -158,6 +159,7 @@ class LinkBackend:
             max_size=MAX_FRAME_BYTES,
             create_connection=QuickConnection,
             open_timeout=options.open_timeout_s,
+            close_timeout=CLOSE_TIMEOUT_S,
             ping_interval=options.ping_interval_s,
             ping_timeout=options.ping_interval_s,
             proxy=None,
