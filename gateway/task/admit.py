@@ -3,7 +3,6 @@
 This is an edge.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -164,12 +163,9 @@ def refused(refusal: Refusal, headers: dict[str, str]) -> ProtocolError:
 
 
 async def _reserve(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> Grant:
-    """Calls the pools once. If cancelled, it releases what was granted."""
+    """Calls the pools once; if it is cancelled, they release what was granted."""
     try:
         return await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
-    except asyncio.CancelledError:
-        gw.spawn(_release(gw, task, ranked_demands))
-        raise
     except PoolsUnavailable as error:
         message = f"The rate-limit pools are away. {error}. Try again in 1s."
         raise ProtocolError(
@@ -199,16 +195,6 @@ async def _reserve_within_capacity(
     else:
         gw.limiter.acquire(task.id, task.tenant, routes[grant.index].route.groups)
     return Attempt(routes, grant)
-
-
-async def _release(gw: Gateway, task: Task, ranked_demands: Sequence[tuple[Demand, ...]]) -> None:
-    """Repeats a cancelled reservation, to learn its result, and releases it."""
-    try:
-        grant = await gw.pools.reserve_first(task.tenant, task.id, ranked_demands)
-    except PoolsUnavailable:
-        return  # if it was granted, its lease expires
-    if grant.reservation is not None:
-        await gw.pools.settle(grant.reservation, {})
 
 
 def _refusal(gw: Gateway, task: Task, decision: RouteDecision, made: Attempt) -> ProtocolError:

@@ -1,13 +1,14 @@
 """Uses the pools in Redis while it replies, and local pools while it does not.
 
-A circuit breaker decides. While it is closed, every call goes to Redis; a call without a reply
-within its budget falls back to local pools, so no task is refused or waits longer. While it is
-open, no call goes to Redis; `check`, called periodically, probes it. Before calls return to Redis,
-it adopts what runs here (also what it forgot), and is charged for what ended meanwhile.
+A circuit breaker decides. While it is closed, every call goes to Redis. A reservation without a
+reply within its budget is decided by the tenant's last balances where these are new, and else by
+local pools; Redis is told as soon as it answers, and what it granted meanwhile to nobody is undone
+(`Backlog`). While the breaker is open, no call goes to Redis; `check`, called periodically, probes
+it. Before calls return to Redis, it adopts what runs here (also what it forgot), and is charged for
+what ended meanwhile; every gateway gives the others `RESYNC_US` for theirs.
 
 Each reservation is charged once: one that Redis may know is settled under its lease, which is
 idempotent; one that it cannot know is adopted first, and never again once its settlement was sent.
-A settlement expires after a minute, since a pool of a minute's tokens would be full again by then.
 
 While Redis has never replied since this process began (`blind`), other gateways are unknown, and
 `on_blind` says whether to refuse (`PoolsUnavailable`) or to use local pools. This is an edge.
@@ -16,7 +17,7 @@ While Redis has never replied since this process began (`blind`), other gateways
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
@@ -24,35 +25,30 @@ import msgspec
 
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
+from router.pools.backlog import Backlog, Held, Unsettled
 from router.pools.heartbeat import Pulse
 from router.pools.local_pools import LocalPools, OnBlind, WhenAway
-from router.pools.pools import Balance, Demand, Grant, PoolCall, PoolsMode, PoolsReport, Reservation
-from router.pools.redis_breaker import Breaker
+from router.pools.pools import (
+    Balance,
+    Demand,
+    Grant,
+    PoolCall,
+    PoolsMode,
+    PoolsReport,
+    Reservation,
+    lease_of,
+    reservation_id_of,
+)
+from router.pools.redis_breaker import PROBE_PAUSE_US, Breaker
 from router.pools.redis_pools import PoolsUnavailable, RedisPools
 
 logger = logging.getLogger("lanewise")
 Answer = TypeVar("Answer")
 
-MAX_CHARGE_AGE_US = 60_000_000  # older settlements are dropped
-MAX_UNSETTLED = 20_000  # settlements that wait for Redis; beyond, the oldest is dropped
-MAX_AT_ONCE = 256  # concurrent calls while Redis is brought up to date
 COUNTS_KEPT = 10  # heartbeats that must agree before the count of gateways falls
-
-
-class _Held(msgspec.Struct):
-    """Holds a reservation of a task that runs here."""
-
-    tenant: Tenant
-    reservation: Reservation
-    is_local: bool  # granted here, so that local pools were charged
-    in_redis: bool  # Redis knows it, or may
-    counted: Reservation  # whose slots count as taken here
-
-
-class _Unsettled(msgspec.Struct):
-    held: _Held
-    used_tokens: dict[BackendGroup, int]
-    ended_us: int
+MAX_REPEATED = 3  # calls of one reservation that may neither be granted nor refused without Redis
+CATCH_UP_PAUSE_S = 0.02  # before Redis is told again after it has not answered
+RESYNC_US = PROBE_PAUSE_US  # from telling Redis what runs here until tasks ask it again
 
 
 @dataclass(eq=False)
@@ -78,11 +74,16 @@ class FailoverPools:
         self._now_us = self.wall_us or self.clock_us
         self._breaker = Breaker()
         self._local = LocalPools()
-        self._held: dict[str, _Held] = {}  # by reservation id
-        self._unadopted: dict[str, _Held] = {}  # those of them that Redis cannot know
-        self._unsettled: deque[_Unsettled] = deque()
+        self._backlog = Backlog(self.redis, self.clock_us)
+        self._held = self._backlog.held
+        self._unadopted = self._backlog.unadopted
+        self._catching_up: asyncio.Task[None] | None = None
+        self._is_broken = False  # a server ended a connection, and may have lost its data
+        self._has_beaten = False
+        self._told_us: int | None = None  # when Redis was first told of this outage's tasks
+        self.redis.on_late = self._late
+        self.redis.on_broken(self._broken)
         self._counts: deque[int] = deque([1], maxlen=COUNTS_KEPT)
-        self._num_uncharged = 0
         self._num_recoveries = 0
 
     @property
@@ -111,22 +112,31 @@ class FailoverPools:
         return PoolsReport(
             mode=self.mode,
             num_gateways=max(self._counts),
-            num_unsettled=len(self._unsettled),
-            num_uncharged=self._num_uncharged,
+            num_unsettled=len(self._backlog.unsettled),
+            num_uncharged=self._backlog.num_uncharged,
             num_recoveries=self._num_recoveries,
         )
 
     async def reserve_first(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
     ) -> Grant:
-        """Reserves the first ranked demands that fit, or nothing; may raise `PoolsUnavailable`."""
+        """Reserves the first ranked demands that fit, or nothing; may raise `PoolsUnavailable`.
+
+        If it is cancelled, what Redis has granted is released.
+        """
         if not self._breaker.is_closed:
             return self._reserve_locally(tenant, reservation_id, ranked_demands)
         sent = self.redis.reserve_first(tenant, reservation_id, ranked_demands)
         try:
             grant = await self._noted("admit", sent, self.clock_us())
         except PoolsUnavailable:
-            return self._reserve_locally(tenant, reservation_id, ranked_demands)
+            return await self._reserve_unanswered(tenant, reservation_id, ranked_demands)
+        except asyncio.CancelledError:
+            self._undo_all(tenant, reservation_id, ranked_demands)
+            raise
+        return self._answered(tenant, grant)
+
+    def _answered(self, tenant: Tenant, grant: Grant) -> Grant:
         self._local.note(tenant.id, grant.balances, self._now_us())
         if grant.reservation is not None:
             self._hold(tenant, grant.reservation, is_local=False)
@@ -147,25 +157,26 @@ class FailoverPools:
         self._local.release(held.counted)
         if held.is_local:
             self._local.settle(held.reservation, actual_tokens)
-        entry = _Unsettled(held, dict(actual_tokens), self.clock_us())
+        entry = Unsettled(held, dict(actual_tokens), self.clock_us())
         sent: Coroutine[Any, Any, Any] | None = None
         if self._breaker.is_closed:
             if held.in_redis:
                 sent = self.redis.settle(held.reservation, entry.used_tokens)
             else:
-                sent = self._charge(entry)
+                sent = self._backlog.charge(entry)
         return self._settled(entry, sent)
 
-    async def _settled(self, entry: _Unsettled, sent: Coroutine[Any, Any, Any] | None) -> None:
+    async def _settled(self, entry: Unsettled, sent: Coroutine[Any, Any, Any] | None) -> None:
         try:
             if sent is None:
-                self._put_off(entry)
+                self._backlog.put_off(entry)
             else:
                 await self._noted("settle", sent, entry.ended_us)
         except PoolsUnavailable:
-            self._put_off(entry)
+            self._backlog.put_off(entry)
+            self._catch_up_soon()
         except asyncio.CancelledError:
-            self._put_off(entry)  # settling twice is harmless
+            self._backlog.put_off(entry)  # settling twice is harmless
             raise
         finally:
             self.on_settled(entry.held.reservation)
@@ -213,6 +224,8 @@ class FailoverPools:
         except PoolsUnavailable:
             return
         if renewal.num_anew:
+            for reservation in held:
+                self._backlog.undo_if_settled(reservation)
             logger.warning(
                 "%d of %d leases were gone and have been taken anew: renewals came too late, "
                 "Redis lost its last writes, or its clock stepped forward",
@@ -246,40 +259,58 @@ class FailoverPools:
         started_us = self.clock_us()
         try:
             is_forgotten = await self._probe()
+            self._is_broken = False
+            if self._breaker.is_closed and is_forgotten:
+                self._trip()
+                logger.warning("Redis has lost its data: the gateways tell it what runs")
             if self._breaker.is_closed:
                 self._breaker.succeeded(started_us, self.clock_us())
-                unknown = self._held if is_forgotten else self._unadopted
-                await self._bring_up_to_date(unknown.values())
-            elif self._breaker.probed(good=True):
-                await self.redis.ping()  # over the connection that tasks use
-                await self._bring_up_to_date(self._held.values())
-                self._breaker.close()  # nothing may be awaited since the last adoption
-                self._local.forget_rates()
-                self._num_recoveries += 1
-                logger.info("Redis answers again: tasks meet the shared pools")
+                self._backlog.look_again()
+                await self._backlog.bring_up_to_date(self._unadopted.values())
+            else:
+                await self._return()
         except PoolsUnavailable as error:
             if not self._breaker.is_closed:
                 self._breaker.probed(good=False)
+                self._told_us = None
             elif self._breaker.failed(started_us, self.clock_us()):
                 self._say_away(error)
         self.on_report(self.report)
+
+    async def _return(self) -> None:
+        """Tells Redis what runs here after a good probe, and returns to it after a second one."""
+        is_second = self._breaker.probed(good=True)
+        await self.redis.ping()  # over the connection that tasks use
+        await self._backlog.bring_up_to_date(self._held.values())
+        if self._told_us is None:
+            self._told_us = self.clock_us()
+        if is_second and self.clock_us() - self._told_us >= RESYNC_US:
+            self._breaker.close()  # nothing may be awaited since the last adoption
+            self._told_us = None
+            self._local.forget_rates()
+            self._num_recoveries += 1
+            logger.info("Redis answers again: tasks meet the shared pools")
 
     async def greet(self) -> None:
         """Probes Redis before the first task, so that no task has to wait for a timeout."""
         await self.check()
         if self.blind:
-            self._breaker.trip()
+            self._trip()
             rest = "are limited locally" if self.ready else "are refused with 503"
             logger.warning("Redis has not answered yet: until it does, tasks %s", rest)
         self.on_report(self.report)
 
     async def close(self) -> None:
         """Sends the remaining settlements if possible, then closes the connections."""
-        if self._breaker.is_closed and self._unsettled:
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            await asyncio.gather(self._catching_up, return_exceptions=True)
+        if self._breaker.is_closed and self._backlog:
             try:
-                await self._charge_unsettled()
+                await self._backlog.bring_up_to_date(())
             except PoolsUnavailable:
-                logger.warning("%d settlements are left to their leases", len(self._unsettled))
+                left = len(self._backlog.unsettled)
+                logger.warning("%d settlements are left to their leases", left)
         await self.redis.close()
 
     async def _probe(self) -> bool:
@@ -289,7 +320,85 @@ class FailoverPools:
             return False
         pulse = await self.beat()
         self._counts.append(pulse.num_gateways)
-        return pulse.is_new
+        is_first, self._has_beaten = not self._has_beaten, True
+        return pulse.is_new and not is_first
+
+    async def _reserve_unanswered(
+        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+    ) -> Grant:
+        """Decides without the reply of Redis, which may yet be late; what it grants is told.
+
+        By the last reply, if that is new; a task that this cannot decide asks again.
+        """
+        for _ in range(MAX_REPEATED):
+            if not (self._breaker.is_closed and self._local.knows(tenant.id, self._now_us())):
+                break
+            grant = self._local.reserve_by_last_reply(
+                tenant,
+                reservation_id,
+                ranked_demands,
+                unanswered=[held.reservation for held in self._unadopted.values()],
+                when_away=self.when_away(),
+                num_gateways=max(self._counts),
+                now_us=self._now_us(),
+            )
+            if grant is not None:
+                if grant.reservation is not None:
+                    self._hold(tenant, grant.reservation, is_local=True)
+                    self._catch_up_soon()
+                return grant
+            sent = self.redis.reserve_first(tenant, reservation_id, ranked_demands)
+            try:
+                return self._answered(tenant, await self._noted("admit", sent, self.clock_us()))
+            except PoolsUnavailable:
+                continue
+            except asyncio.CancelledError:
+                self._undo_all(tenant, reservation_id, ranked_demands)
+                raise
+        return self._reserve_locally(tenant, reservation_id, ranked_demands)
+
+    def _undo_all(
+        self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
+    ) -> None:
+        """Has released whatever a call took whose reply nobody waits for."""
+        leases = tuple(lease_of(reservation_id, demands) for demands in ranked_demands)
+        self._late(tenant.id, leases, is_known=False)
+
+    def _late(self, tenant_id: str, leases: tuple[str, ...], is_known: bool) -> None:
+        """Takes over what a late attempt took for a task that runs here, or has it released."""
+        for lease in leases:
+            reservation_id = reservation_id_of(lease)
+            if not self._backlog.holds(reservation_id, lease):
+                orphan = Reservation(reservation_id, tenant_id, (), lease, expires_us=0)
+                self._backlog.undo(orphan, is_certain=is_known)
+                self._catch_up_soon()
+            elif is_known:
+                self._backlog.confirm(reservation_id)
+
+    def _broken(self) -> None:
+        self._is_broken = True
+        self._catch_up_soon()
+
+    def _catch_up_soon(self) -> None:
+        """Tells Redis as soon as it answers what it does not know, and asks what it forgot."""
+        if self._breaker.is_closed and (self._catching_up is None or self._catching_up.done()):
+            self._catching_up = asyncio.create_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        """Ends when Redis knows all, or is away: then `check` goes on."""
+        while self._breaker.is_closed and (self._backlog or self._is_broken):
+            try:
+                if self._is_broken:
+                    await self.check()
+                else:
+                    await self._backlog.bring_up_to_date(self._unadopted.values())
+            except PoolsUnavailable:
+                pass
+            await asyncio.sleep(CATCH_UP_PAUSE_S)
+
+    def _trip(self) -> None:
+        self._breaker.trip()
+        self._local.cut_off()
 
     def _reserve_locally(
         self, tenant: Tenant, reservation_id: str, ranked_demands: Sequence[tuple[Demand, ...]]
@@ -312,66 +421,17 @@ class FailoverPools:
         if grant.reservation is not None:
             # If Redis was asked and did reserve, it did so under this very lease.
             self._hold(tenant, grant.reservation, is_local=True)
+            self._catch_up_soon()
         return grant
 
     def _hold(self, tenant: Tenant, reservation: Reservation, *, is_local: bool) -> None:
         if reservation.id in self._held:
             return
-        held = _Held(tenant, reservation, is_local, not is_local, reservation)
+        held = Held(tenant, reservation, is_local, not is_local, reservation)
         self._held[reservation.id] = held
         self._local.hold(reservation)
         if is_local:
             self._unadopted[reservation.id] = held
-
-    def _put_off(self, entry: _Unsettled) -> None:
-        if len(self._unsettled) >= MAX_UNSETTLED:
-            self._unsettled.popleft()
-            self._num_uncharged += 1
-        self._unsettled.append(entry)
-
-    async def _adopt(self, held: _Held) -> None:
-        if held.reservation.former is not None:
-            await self.redis.extend(held.reservation)  # first to know under which lease it is
-            held.reservation = msgspec.structs.replace(held.reservation, former=None, released=())
-        await self.redis.adopt(held.tenant, held.reservation)
-        held.in_redis = True
-        self._unadopted.pop(held.reservation.id, None)
-
-    async def _charge(self, entry: _Unsettled) -> None:
-        """Settles a reservation in Redis, which adopts it first if it cannot know it."""
-        if not entry.held.in_redis:
-            await self._adopt(entry.held)
-        await self.redis.settle(entry.held.reservation, entry.used_tokens)
-
-    async def _bring_up_to_date(self, held: Iterable[_Held]) -> None:
-        """Adopts these, then charges pending settlements; after a failure the rest stays."""
-
-        async def adopt_live(each: _Held) -> None:
-            if each.reservation.id in self._held:  # what is settled must not come back
-                await self._adopt(each)
-
-        adopted = list(held)
-        for start in range(0, len(adopted), MAX_AT_ONCE):
-            await _all(adopt_live(each) for each in adopted[start : start + MAX_AT_ONCE])
-        await self._charge_unsettled()
-
-    async def _charge_unsettled(self) -> None:
-        while self._unsettled:
-            due = [self._unsettled.popleft() for _ in range(min(MAX_AT_ONCE, len(self._unsettled)))]
-            oldest_us = self.clock_us() - MAX_CHARGE_AGE_US
-            young = [entry for entry in due if entry.ended_us > oldest_us]
-            self._num_uncharged += len(due) - len(young)
-            left = set(map(id, young))
-
-            async def charge(entries: Sequence[_Unsettled], left: set[int] = left) -> None:
-                for entry in entries:
-                    await self._charge(entry)
-                    left.discard(id(entry))
-
-            try:
-                await _all(charge(entries) for entries in _side_by_side(young))
-            finally:
-                self._unsettled.extendleft(entry for entry in reversed(young) if id(entry) in left)
 
     async def _noted(
         self, call: PoolCall, sent: Coroutine[Any, Any, Answer], started_us: int
@@ -392,31 +452,9 @@ class FailoverPools:
         return answer
 
     def _say_away(self, error: PoolsUnavailable) -> None:
+        self._local.cut_off()
         logger.warning("Redis does not answer, so this gateway limits tasks by itself: %s", error)
 
 
 async def _nothing() -> None:
     """Does nothing, for a reservation that is settled already."""
-
-
-def _side_by_side(entries: Iterable[_Unsettled]) -> Iterable[Sequence[_Unsettled]]:
-    """Groups settlements: the groups may be charged concurrently, each group in turn.
-
-    One that Redis cannot know takes a slot there until it is settled, though its task has ended:
-    many of a tenant at once would have tasks refused for unused slots.
-    """
-    in_turn: dict[str, list[_Unsettled]] = {}
-    for entry in entries:
-        if entry.held.in_redis:
-            yield (entry,)
-        else:
-            in_turn.setdefault(entry.held.tenant.id, []).append(entry)
-    yield from in_turn.values()
-
-
-async def _all(calls: Iterable[Awaitable[None]]) -> None:
-    """Awaits all, then raises the first failure, so that none is left running."""
-    outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome

@@ -114,6 +114,11 @@ def lease_of(reservation_id: str, demands: Sequence[Demand]) -> str:
     return f"2:{reservation_id}|{fast}|{deep}"
 
 
+def reservation_id_of(lease: str) -> str:
+    """Returns the id of the reservation that a lease of this version belongs to."""
+    return lease.removeprefix("2:").rsplit("|", 2)[0]
+
+
 def parse_lease(lease: str) -> dict[BackendGroup, int] | None:
     """Decodes the tokens that a lease of any version holds by group; None if it is no lease."""
     match = _LEASE.fullmatch(lease)

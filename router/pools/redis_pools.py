@@ -7,8 +7,8 @@ others are idempotent. What is never settled expires with its lease. This is an 
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
@@ -23,17 +23,20 @@ from router.pools.script_calls import (
     balances_of,
     extend_call,
     grant_of,
+    late_leases,
     read_call,
     renew_call,
     reserve_call,
     settle_call,
     tenant_keys,
 )
+from router.redis.connection import RedisError
 from router.redis.servers import RedisAway, RedisServers, Script
 from router.redis.url import parse_redis_url
 
 _POOLS = Script(SCRIPT, NUM_KEYS)
 Answer = TypeVar("Answer")
+OnLate: TypeAlias = Callable[[str, tuple[str, ...], bool], None]
 
 
 class PoolsUnavailable(Exception):  # noqa: N818 - says what is the case, as TimeoutError does
@@ -47,6 +50,10 @@ class RedisPools:
         """Connects at the first call. `url`: see `router.redis.url`."""
         self._servers = RedisServers(parse_redis_url(url), budget_us=budget_us)
         self._lease_ms = lease_us // 1_000
+        # Hears of a reservation, adoption or renewal that had no reply in time: of its tenant, the
+        # leases that it took or may have taken, and whether it is known by now.
+        self.on_late: OnLate = lambda tenant_id, leases, is_known: None
+        self._servers.on_late = self._late
         self._reaper = Reaper(self._servers, self._lease_ms)
 
     async def reserve_first(
@@ -127,6 +134,17 @@ class RedisPools:
         """Fails pending calls and closes the connections."""
         await self._servers.close()
         await self._reaper.close()
+
+    def on_broken(self, hear: Callable[[], None]) -> None:
+        """Lets `hear` be called whenever a server ends a connection: it may have lost its data."""
+        self._servers.on_broken = hear
+
+    def _late(self, script: Script, call: Arguments, reply: object) -> None:
+        if script is _POOLS and not isinstance(reply, RedisError):
+            leases = late_leases(call, reply)
+            if leases:
+                tenant_id = str(call[0]).partition("{")[2].partition("}")[0]
+                self.on_late(tenant_id, leases, reply is not None)
 
     def _call(self, call: Arguments) -> Coroutine[Any, Any, Any]:
         return _answered(self._servers.run(_POOLS, call))

@@ -29,6 +29,8 @@ NUM_KEYS = 3
 Arguments = tuple[str | int, ...]  # three keys, then the script's ARGV
 
 _STATE_FIELDS = 10
+_OPERATION = NUM_KEYS  # where a call has it
+_TOKENS = NUM_KEYS + 12  # where a reservation has the tokens of its ranked demands, after its id
 
 
 @lru_cache(MAX_CACHED)
@@ -81,6 +83,26 @@ def extend_call(reservation: Reservation, lease_ms: int, now_ms: int = 0) -> Arg
     used = dict(reservation.released)
     leases = (reservation.lease, reservation.former)
     return (*head, *leases, used.get("fast", 0), used.get("deep", 0))
+
+
+def late_leases(call: Arguments, reply: object) -> tuple[str, ...]:
+    """Decodes the leases that a late attempt of a call took, or without a reply may have taken.
+
+    Extensions and settlements take none: late, they find nothing to extend or to settle.
+    """
+    if call[_OPERATION] == "renew":
+        return tuple(map(str, call[_OPERATION + 3 :]))
+    if call[_OPERATION] not in ("reserve", "adopt"):
+        return ()
+    tokens = call[_TOKENS:]
+    leases = tuple(
+        f"2:{call[_TOKENS - 1]}|{fast}|{deep}"
+        for fast, deep in zip(tokens[::2], tokens[1::2], strict=True)
+    )
+    if not isinstance(reply, list):
+        return leases
+    status, index = reply[:2]
+    return (leases[index],) if status else ()
 
 
 def settle_call(

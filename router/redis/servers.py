@@ -2,9 +2,9 @@
 
 Every call has at most two attempts, each with a budget, the second on a fresh connection by the
 current topology: after a failover no call fails, and during one calls fail soon. Calls must be safe
-to repeat, since one without a reply may have taken effect, or may do so later: who must know passes
-`late`, which hears of every attempt that the call did not end with. While the second attempt is
-under way, a late reply to the first ends the call as well.
+to repeat, since one without a reply may have taken effect, or may do so later: `on_late` hears of
+every attempt of a script that its call did not end with. While the second attempt is under way, a
+late reply to the first ends the call as well.
 
 Errors that a server replies with are handled as follows:
 
@@ -24,9 +24,10 @@ import ssl
 from binascii import crc_hqx
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
-from router.redis.attempts import Late, RedisAttempts
+from router.redis.attempts import RedisAttempts
 from router.redis.connection import (
     TICK_S,
     LinkLost,
@@ -44,6 +45,8 @@ RECONNECT_PAUSE_S = 0.02  # between attempts to connect; calls meanwhile fail at
 NUM_SLOTS = 16_384
 MAX_RETIRED = 4  # connections of a server that wait for late replies; the oldest goes first
 MAX_NODES = 1_000  # of a Cluster, that are asked for the slot map
+
+Arguments: TypeAlias = tuple[str | int, ...]  # a script's keys, then its ARGV
 
 _ELSEWHERE = {"READONLY", "MASTERDOWN", "LOADING"}
 _IN_BETWEEN = {"CLUSTERDOWN", "TRYAGAIN", "LOADING"}
@@ -79,53 +82,49 @@ class RedisServers:
             self._main = self._server(target.addresses[0])
         self._slots: list[_Server | None] = [None] * NUM_SLOTS
         self._nodes: frozenset[Address] = frozenset(target.addresses)  # replicas included
+        # Hears of a script's late attempt, after its caller has gone on: the arguments, and the
+        # reply (None: none can come, and it may or may not take effect).
+        self.on_late: Callable[[Script, Arguments, object], None] = lambda *_: None
         self.on_broken: Callable[[], None] = lambda: None  # when a server ends a connection
         self._mapping: asyncio.Task[None] | None = None
         self._mapped_s = 0.0
         self._closing: set[asyncio.Task[None]] = set()  # connections to nodes that lead no more
         self._is_closed = False
 
-    def run(
-        self, script: Script, arguments: tuple[str | int, ...], late: Late | None = None
-    ) -> Coroutine[Any, Any, Any]:
+    def run(self, script: Script, arguments: Arguments) -> Coroutine[Any, Any, Any]:
         """Runs a script with keys, then ARGV, on the first key's server; it must be safe to repeat.
 
         Over an open connection the call is sent before this returns, and so takes effect before
-        later calls, whenever it is awaited. `late` is called after the caller of this went on.
+        later calls, whenever it is awaited.
         """
         command = pack(("EVALSHA", script.sha, script.num_keys, *arguments))
         server = self._main
         if server is None:
             server = self._slots[slot_of(str(arguments[0]))]
-        link, key = None if server is None else server.link, str(arguments[0])
+        link = None if server is None else server.link
         if link is None:
-            return self._ask(command, key, script, late=late)
+            return self._ask(command, script, arguments)
         try:
             sent = link.call(command, link.now_s() + self.budget_s)
         except LinkLost as error:
-            return self._ask(command, key, script, error, late)
-        return self._answer(sent, command, key, script, late)
+            return self._ask(command, script, arguments, error)
+        return self._answer(sent, command, script, arguments)
 
     async def _answer(
-        self,
-        sent: "asyncio.Future[Any]",
-        command: bytes,
-        key: str,
-        script: Script,
-        late: Late | None,
+        self, sent: "asyncio.Future[Any]", command: bytes, script: Script, arguments: Arguments
     ) -> Any:
         """Awaits the reply of a sent call, and retries if that is lost or an error."""
         try:
             reply = await sent
         except LinkLost as error:
-            return await self._ask(command, key, script, error, late)
+            return await self._ask(command, script, arguments, error)
         if isinstance(reply, RedisError):
-            return await self._ask(command, key, script, late=late)
+            return await self._ask(command, script, arguments)
         return reply
 
     async def call(self, key: str, *arguments: str | int) -> Any:
         """Runs any command on `key` that is safe to repeat."""
-        return await self._ask(pack(arguments), key)
+        return await self._attempt(RedisAttempts([]), pack(arguments), key)
 
     async def ping(self) -> None:
         """Checks that every server in use replies, on a Cluster by the slot map as it is now."""
@@ -156,21 +155,19 @@ class RedisServers:
     async def _ask(
         self,
         command: bytes,
-        key: str,
-        script: Script | None = None,
+        script: Script,
+        arguments: Arguments,
         lost: LinkLost | None = None,
-        late: Late | None = None,
     ) -> Any:
-        """Makes the attempts, and tells `late` of those that the call did not end with."""
+        """Makes the attempts, and tells `on_late` of those that the call did not end with."""
         attempts = RedisAttempts([] if lost is None else [lost])
         try:
-            return await self._attempt(attempts, command, key, script)
+            return await self._attempt(attempts, command, str(arguments[0]), script)
         finally:
-            if late is not None:
-                attempts.tell(late)
+            attempts.tell(partial(self.on_late, script, arguments))
 
     async def _attempt(
-        self, attempts: RedisAttempts, command: bytes, key: str, script: Script | None
+        self, attempts: RedisAttempts, command: bytes, key: str, script: Script | None = None
     ) -> Any:
         """Finds the server, connects, and follows redirects."""
         loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import time
@@ -210,11 +211,15 @@ class Sentinels:
 class Wire:
     """A TCP proxy before a server: late by `delay_s` both ways together, cut, or silent."""
 
-    def __init__(self, target: Server) -> None:
+    def __init__(self, target: Server, seed: int = 0) -> None:
         self._target = target
         self.delay_s = 0.0
         self.is_silent = False  # takes everything and passes on nothing
         self.is_deaf = False  # passes on what is asked, and no answer
+        self.late_share = 0.0  # of the pieces that pass, that are `late_s` late, and what follows
+        self.late_s = 0.0
+        self.num_late = 0
+        self._chance = random.Random(seed)
         self.num_connections = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
@@ -259,6 +264,9 @@ class Wire:
             while data := await source.read(1 << 16):
                 if self.is_silent or (self.is_deaf and answers):
                     continue
+                if self.late_share and self._chance.random() < self.late_share:
+                    self.num_late += 1
+                    await asyncio.sleep(self.late_s)
                 if self.delay_s:  # what follows is late, too, but not later
                     loop.call_later(self.delay_s / 2, _write, sink, data)
                 else:

@@ -191,7 +191,12 @@ class AwaitedPools(RedisPools):
         grant = self.memory.reserve_first(tenant, reservation_id, ranked_demands, self.now_us)
         if grant.reservation is not None and grant.reservation not in self.granted:
             self.granted.append(grant.reservation)  # a repeated call is granted the same one
-        await asyncio.sleep(0)
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:  # released, as `FailoverPools` has it
+            if grant.reservation is not None:
+                await self.settle(grant.reservation, {})
+            raise
         return grant
 
     def settle(
@@ -201,8 +206,9 @@ class AwaitedPools(RedisPools):
         self.num_calls += 1
         if not self.available:
             return self._lost()
-        self.settled.append((reservation.id, dict(actual_tokens)))
         known = self.memory.settle(reservation, actual_tokens, self.now_us)
+        if known or actual_tokens:  # else it undoes what was never taken
+            self.settled.append((reservation.id, dict(actual_tokens)))
         return self._answered(known)
 
     async def _answered(self, answer: bool) -> bool:
@@ -231,6 +237,9 @@ class AwaitedPools(RedisPools):
 
     async def ping(self) -> None:
         await self._round_trip()
+
+    def on_broken(self, hear: Callable[[], None]) -> None:
+        """No connection ever ends."""
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -12,7 +12,8 @@ import pytest
 
 from backends.contract import BackendGroup
 from router.classify.task import Tenant
-from router.pools.failover_pools import MAX_CHARGE_AGE_US, FailoverPools
+from router.pools.backlog import MAX_CHARGE_AGE_US
+from router.pools.failover_pools import FailoverPools
 from router.pools.heartbeat import Pulse
 from router.pools.pools import Demand, Grant, PoolsReport, Reservation, shrunk
 from router.pools.redis_pools import PoolsUnavailable
@@ -217,7 +218,11 @@ async def test_a_redis_that_was_started_again_empty_learns_what_runs() -> None:
     world.pulse = Pulse(1, True)
     await world.pools.check()
     assert world.redis.held(TENANT) == 1
+    assert world.pools.mode == "degraded", "others may not have told it yet"
     world.pulse = Pulse(1, False)
+    world.now_us += world.pools.pause_us
+    await world.pools.check()
+    assert world.pools.mode == "redis"
     await world.pools.settle(running, {"fast": 40})
     assert world.redis.held(TENANT) == 0
 
