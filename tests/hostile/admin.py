@@ -83,7 +83,7 @@ _PATHS = (
     ),
 )
 
-_DOCUMENTS = {
+DOCUMENTS = {
     "of half a line": 'version = "',
     "of NULs": "\x00" * 100,
     "nested without end": "a = " + "[" * 5_000,
@@ -129,7 +129,7 @@ ADMIN: dict[str, tuple[str, str, str]] = {
     },
     **{
         f"a document {name}, {path[7:]}": ("POST", path, json.dumps({**more, "document": document}))
-        for name, document in _DOCUMENTS.items()
+        for name, document in DOCUMENTS.items()
         for path, more in (
             ("/admin/policies/check", {}),
             ("/admin/policies", {}),
