@@ -308,6 +308,17 @@ class Generation(Protocol):
         """Stops now and returns the usage; harmless after the end. The sink is not called again."""
         ...
 
+    def pause(self) -> bool:
+        """Stops pushing soon, until `resume`, because nobody reads what is pushed.
+
+        Returns false, and goes on, if others' output comes the same way and would stop as well.
+        """
+        ...
+
+    def resume(self) -> None:
+        """Pushes again; harmless if it was not paused."""
+        ...
+
 
 BackendGroup = Literal["fast", "deep"]
 

@@ -314,6 +314,12 @@ class LinkGeneration:
             self._backend.drop(self._key)
         return self._usage
 
+    def pause(self) -> bool:
+        return False  # the link carries others
+
+    def resume(self) -> None:
+        pass  # it never pauses
+
     def usage(self) -> Usage:
         """Returns the usage so far; the engine may be one frame ahead."""
         return self._usage or Usage(

@@ -19,6 +19,8 @@ import msgspec
 from aiohappyeyeballs import start_connection
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from backends.net.read_pause import LARGE_READ_BYTES, ReadPause
+
 Take = Callable[[bytes], bool]  # takes more of a response's body; returns True if it wants no more
 
 MAX_DRY_BYTES = 64 << 10  # without any of a body: mostly a response's head
@@ -95,18 +97,25 @@ class HttpClient:
         first = f"{method} {target} HTTP/1.1\r\n".encode()
         return first + self._headers + _lines(headers) + b"content-length: "
 
-    async def request(self, head: bytes, body: bytes, take: Take) -> Answer:
+    async def request(
+        self, head: bytes, body: bytes, take: Take, reading: ReadPause | None = None
+    ) -> Answer:
         """Sends a request; returns at the response's end, or once `take` wants no more of it.
 
         `head` made the head. `take` is given the body if the status is 200, and its exceptions are
-        raised from here. Raises `BrokenError` if no response came, or not all of it. Cancelling
-        closes the connection within one turn of the event loop.
+        raised from here. `reading` can pause the connection meanwhile. Raises `BrokenError` if no
+        response came, or not all of it. Cancelling closes the connection within one turn of the
+        event loop.
         """
         connection = self._kept() or await self._connect()
         answered = connection.begin(b"%b%d\r\n\r\n%b" % (head, len(body), body), take)
+        if reading is not None:
+            reading.own(connection)
         try:
             return await answered
         finally:
+            if reading is not None:
+                reading.disown()
             if answered.cancelled():
                 connection.abort()
 
@@ -192,7 +201,8 @@ class HttpClient:
 class _Connection(asyncio.Protocol):
     """Is one connection: free, request sent, head, body, free; anything unexpected closes it."""
 
-    _transport: asyncio.Transport
+    transport: asyncio.Transport
+    reading: ReadPause | None = None  # of the exchange under way
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client
@@ -222,18 +232,18 @@ class _Connection(asyncio.Protocol):
         self._is_asked = True
         self._take = take
         self._answered = self._loop.create_future()
-        self._transport.write(request)
+        self.transport.write(request)
         return self._answered
 
     def abort(self) -> None:
-        self._transport.abort()
+        self.transport.abort()
 
     @property
     def usable(self) -> bool:
-        return not self._transport.is_closing()
+        return not self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
         if not self._is_asked or self._parser is None:
@@ -255,6 +265,8 @@ class _Connection(asyncio.Protocol):
             self._fail(fault)
         elif self._num_dry_bytes > MAX_DRY_BYTES:
             self._fail(f"{MAX_DRY_BYTES} bytes without any of a body")
+        if len(data) >= LARGE_READ_BYTES and self.reading is not None:
+            self.reading.give_way()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client.forget(self)
@@ -326,7 +338,7 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         # Unsent bytes of this request would be taken for the next one's.
-        is_sent = self._transport.get_write_buffer_size() == 0
+        is_sent = self.transport.get_write_buffer_size() == 0
         if self._is_reusable and is_sent and self.usable:
             self._is_kept = True
             self.used_s = self._loop.time()

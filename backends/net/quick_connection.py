@@ -9,6 +9,7 @@ from collections.abc import Callable
 from websockets.asyncio.client import ClientConnection
 from websockets.protocol import State
 
+from backends.net.read_pause import LARGE_READ_BYTES, ReadPause
 from backends.net.socket_messages import MessageCutter
 
 
@@ -19,6 +20,7 @@ class QuickConnection(ClientConnection):
     itself, and the close, come there.
     """
 
+    reading: ReadPause | None = None  # of the exchange under way, if it is the only one
     _cutter: MessageCutter | None = None
     _on_messages: Callable[[list[bytes]], None]
 
@@ -49,6 +51,8 @@ class QuickConnection(ClientConnection):
             self.send_data()
 
     def data_received(self, data: bytes) -> None:
+        if len(data) >= LARGE_READ_BYTES and self.reading is not None:
+            self.reading.give_way()
         if self._cutter is not None:
             messages, data = self._cutter.feed(data)
             if messages:

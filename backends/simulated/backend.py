@@ -181,6 +181,12 @@ class SimulatedGeneration:
             self._num_tokens = self._sequence.num_generated  # all, if the engine had finished
         return self._usage()
 
+    def pause(self) -> bool:
+        return False  # the batch goes on
+
+    def resume(self) -> None:
+        pass  # it never pauses
+
     def advance(self, num_tokens: int, at_us: int) -> None:
         self._num_tokens += num_tokens
         for delta in self._playback.take(num_tokens, at_us):

@@ -22,6 +22,7 @@ from backends.contract import (
     Usage,
 )
 from backends.drive.driver import monotonic_us
+from backends.net.read_pause import ReadPause
 from backends.upstream.addresses import check_addresses
 from backends.upstream.chain import Turn
 from backends.upstream.chat_reader import ChatReader
@@ -191,6 +192,7 @@ class UpstreamGeneration:
         self._turn = Turn(request, backend.options)
         self._attempts = Attempts(backend.options)
         self._reader = backend.make_reader(request, self._turn)
+        self._reading = ReadPause()
         self._usage: Usage | None = None
         self._started_us = self._heard_us = monotonic_us()
         self.has_tokens = False
@@ -204,6 +206,13 @@ class UpstreamGeneration:
             self.pump.cancel()
         assert self._usage is not None
         return self._usage
+
+    def pause(self) -> bool:
+        return self._usage is not None or self._reading.pause()
+
+    def resume(self) -> None:
+        self._heard_us = monotonic_us()  # its silence was our doing
+        self._reading.resume()
 
     def fail(self, message: str) -> None:
         self._fail(broken(self._backend.name, message))
@@ -239,9 +248,9 @@ class UpstreamGeneration:
         failure: Failure | None = None
         try:
             if self._turn.generate:
-                await transport.exchange(self._turn, self._receive)
+                await transport.exchange(self._turn, self._receive, self._reading)
             elif self._backend.warms:
-                await transport.warm_up(self._turn, self._receive)
+                await transport.warm_up(self._turn, self._receive, self._reading)
             else:
                 await transport.warm()
         except Failure as error:
@@ -334,6 +343,8 @@ class UpstreamGeneration:
 
     def _check(self) -> None:
         """Fails the attempt if its time is up; otherwise checks again later."""
+        if self._reading.is_paused:
+            self._heard_us = monotonic_us()  # nothing can come, and its client is timed, too
         patience_us = self._patience_us(monotonic_us())
         if patience_us > 0:
             self._timer = self._loop.call_later(max(patience_us / 1e6, 0.001), self._check)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from backends.net.http_client import OK, BrokenError, HttpClient
+from backends.net.read_pause import ReadPause
 from backends.upstream.chain import PARENT_LOST, StoredChains, Turn
 from backends.upstream.chat_reader import decode_chunk
 from backends.upstream.errors import Failure, broken, http_failure, too_much
@@ -43,7 +44,7 @@ class HttpTransport:
         self._chains = StoredChains(MAX_CHAINS)  # empty unless the server stores responses
         self.num_continued = self.num_chains_lost = 0
 
-    async def exchange(self, turn: Turn, receive: Receive) -> None:
+    async def exchange(self, turn: Turn, receive: Receive, reading: ReadPause) -> None:
         """Sends a request and passes its events on, until the last one or the stream's end.
 
         It continues a stored response if it can, and sends the request whole, once, if the server
@@ -53,19 +54,21 @@ class HttpTransport:
         chain = self._chains.find(turn)
         try:
             body = turn.whole() if chain is None else turn.after(chain)
-            await self._post(turn, body, receive)
+            await self._post(turn, body, receive, reading)
             self.num_continued += chain is not None
         except Failure as failure:
             if chain is None or failure.code != PARENT_LOST:
                 raise
             self.num_chains_lost += 1
             self._chains.forget(chain)
-            await self._post(turn, turn.whole(), receive)
+            await self._post(turn, turn.whole(), receive, reading)
         made = turn.chain()
         if made is not None:
             self._chains.add(made)
 
-    async def _post(self, turn: Turn, body: dict[str, Any], receive: Receive) -> None:
+    async def _post(
+        self, turn: Turn, body: dict[str, Any], receive: Receive, reading: ReadPause
+    ) -> None:
         encoded = msgspec.json.encode(body)
         turn.sent(len(encoded))
         parser = EventParser(turn.max_event_bytes)
@@ -88,7 +91,7 @@ class HttpTransport:
             return False
 
         try:
-            answer = await self._client.request(self._head, encoded, take)
+            answer = await self._client.request(self._head, encoded, take, reading)
         except BrokenError as error:
             what = "the upstream's stream broke" if error.begun else "no answer from the upstream"
             raise broken(
@@ -100,7 +103,7 @@ class HttpTransport:
     async def warm(self) -> None:
         """Does nothing: connections are opened when needed, or for a warm-up."""
 
-    async def warm_up(self, turn: Turn, receive: Receive) -> None:
+    async def warm_up(self, turn: Turn, receive: Receive, reading: ReadPause) -> None:
         """Opens a connection for the request that follows; raises `Failure` if it cannot."""
         try:
             await self._client.get(self._ahead_path, self._ahead_timeout_s)

@@ -19,6 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, W
 from websockets.frames import CloseCode
 
 from backends.net.quick_connection import QuickConnection
+from backends.net.read_pause import ReadPause
 from backends.upstream.chain import FIRST_EVENT_BYTES, PARENT_LOST, Chain, Turn
 from backends.upstream.errors import (
     SOCKET_AGED,
@@ -66,20 +67,20 @@ class SocketTransport:
         shared = options.max_streams_per_socket > 1
         self._opening = asyncio.Semaphore(1 if shared else options.max_num_seqs)
 
-    async def exchange(self, turn: Turn, receive: Receive) -> None:
+    async def exchange(self, turn: Turn, receive: Receive, reading: ReadPause) -> None:
         stream = await self._stream(turn)
         chain = stream.chain
         if chain is not None and turn.follows(chain):
             try:
-                await stream.run(turn, turn.after(chain), receive)
+                await stream.run(turn, turn.after(chain), receive, reading)
                 self.num_continued += 1
                 return
             except _ParentLostError:
                 self.num_chains_lost += 1
                 stream = await self._stream(turn)
-        await stream.run(turn, turn.whole(), receive)
+        await stream.run(turn, turn.whole(), receive, reading)
 
-    async def warm_up(self, turn: Turn, receive: Receive) -> None:
+    async def warm_up(self, turn: Turn, receive: Receive, reading: ReadPause) -> None:
         """Has the server prepare for the request that follows.
 
         Raises `Failure` as `exchange`, or if there is no stream to spare.
@@ -88,7 +89,7 @@ class SocketTransport:
         is_needed = best is None or (best.chain is not None and not turn.follows(best.chain))
         if is_needed and len(self._sockets) >= self._options.max_idle_sockets:
             raise overloaded(self._backend, "the upstream has no socket to spare for a warm-up")
-        await self.exchange(turn, receive)
+        await self.exchange(turn, receive, reading)
 
     async def close(self) -> None:
         sockets, self._sockets = self._sockets, []
@@ -211,6 +212,11 @@ class _Socket:
         self._max_event_bytes = max(self._max_event_bytes, max_event_bytes)
         self._connection.allow(self._max_event_bytes)
 
+    def lend(self, reading: ReadPause) -> None:
+        """Lets a response pause the connection, if it is the only one that can be on it."""
+        if len(self._streams) == 1:
+            reading.own(self._connection)
+
     async def send(self, event: bytes) -> None:
         """Sends an event; raises `WebSocketException` if the connection is lost."""
         await self._connection.send(event.decode())
@@ -329,7 +335,9 @@ class _Stream:
         self.used_s = 0.0  # when its last response ended
         self._continues = False  # the current response continues the chain
 
-    async def run(self, turn: Turn, body: dict[str, Any], receive: Receive) -> None:
+    async def run(
+        self, turn: Turn, body: dict[str, Any], receive: Receive, reading: ReadPause
+    ) -> None:
         """Sends a body and passes its events on, as `HttpTransport.exchange` does.
 
         Raises `_ParentLostError` if the server has lost the response to continue.
@@ -347,6 +355,7 @@ class _Stream:
         self._num_bytes_left = turn.max_stream_bytes
         self.serial += 1
         self._receive, self._response_id = receive, None
+        self.socket.lend(reading)
         self._done = asyncio.get_running_loop().create_future()
         try:
             try:
@@ -356,6 +365,7 @@ class _Stream:
                 raise broken(self.socket.backend, message, stale=self.is_stale) from error
             await self._done
         finally:
+            reading.disown()
             # The stream is free only now: its late events would be taken for the next response's.
             if self._receive is None:
                 self.socket.release(self)

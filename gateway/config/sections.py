@@ -39,6 +39,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flush_interval_ms: Annotated[float, Meta(ge=0, le=1000)] = 8.0  # between deltas of a stream
     heartbeat_s: Annotated[float, Meta(gt=0)] = 15.0  # silence before a response says it lives
     send_timeout_s: Annotated[float, Meta(gt=0)] = 10.0  # a reader that stalls longer is closed
+    # Background responses of a tenant in one process, running or kept for their events, of 256.
+    max_background_per_tenant: Annotated[int, Meta(ge=1, le=256)] = 64
+    # Of text that a client leaves unread, before its upstream is paused or it is cut.
+    max_unread_bytes: Annotated[int, Meta(ge=1 << 16, le=1 << 30)] = 1 << 20
     drain_timeout_s: Annotated[float, Meta(ge=0)] = 5.0  # for responses to end after SIGTERM
     allowed_origins: tuple[str, ...] = ()  # browsers' Origin headers to accept on the socket
     tls_cert_path: str | None = None  # PEM, the chain included; with it only TLS is served

@@ -80,6 +80,7 @@ class Gateway:
     seals: Seals = field(default_factory=lambda: make_seals(Peppers(), [secrets.token_hex(32)]))
     live: dict[str, "Live"] = field(default_factory=dict)  # reservation id -> its holder
     flush_timer: FlushTimer = field(default_factory=FlushTimer)  # flushes buffered text
+    max_unread_bytes: int = 1 << 20  # of text that a client leaves unread
     # Outboxes with a pending write, and how to close each connection.
     outboxes: dict[Outbox, Callable[[], object]] = field(default_factory=dict)
     socket_ages: SocketAges = field(default_factory=SocketAges)

@@ -12,6 +12,7 @@ This is an edge.
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import msgspec
 from litestar.response.base import ASGIResponse
@@ -62,8 +63,10 @@ class _Run:
 class BackgroundRuns:
     """Holds the background responses of this process."""
 
-    def __init__(self, gw: Gateway) -> None:
+    def __init__(self, gw: Gateway, max_per_tenant: int) -> None:
+        """Gives a tenant at most `max_per_tenant` of the places."""
         self._gw = gw
+        self._max_per_tenant = max_per_tenant
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._flusher = Outbox(gw.flush_timer)  # flushes the streams; has no frames of its own
         self._flushing = asyncio.create_task(self._flusher.run(_nothing))
@@ -80,7 +83,7 @@ class BackgroundRuns:
         if not parsed.store:
             message = "'background' needs 'store': it is read back later. Leave 'store' out."
             raise ProtocolError("invalid_value", message, param="background")
-        self._make_room()
+        self._make_room(tenant)
         run = self._runs[parsed.id] = _Run(tenant)
         run.stream = ResponseStream(parsed, run.emit, on_dirty=self._flusher.mark)
         run.exchange = Exchange(self._gw, tenant, parsed, run.stream)
@@ -107,18 +110,34 @@ class BackgroundRuns:
         await self._gw.store.save(tenant.id, response_id, begun, only_new=True)
         await self._gw.store.beat(tenant.id, [response_id])
 
-    def _make_room(self) -> None:
-        if len(self._runs) < MAX_RUNS:
-            return
-        for response_id, run in self._runs.items():
-            if not run.running:
-                del self._runs[response_id]
-                return
-        raise ProtocolError(
-            "server_is_overloaded",
-            f"{MAX_RUNS} background responses are running. Try again in 10s.",
-            retry_after_us=10_000_000,
-        )
+    def _make_room(self, tenant: Tenant) -> None:
+        """Drops the events of an ended run if there is no place, the tenant's own above its share.
+
+        Raises `ProtocolError` if only running ones are left.
+        """
+        own = {key: run for key, run in self._runs.items() if run.tenant.id == tenant.id}
+        if len(own) >= self._max_per_tenant:
+            if not self._drop_ended(own):
+                raise ProtocolError(
+                    "rate_limit_exceeded",
+                    f"{len(own)} background responses of this tenant are running, which is its "
+                    "share of this gateway's places. Wait for one to end, or cancel one. Please "
+                    "try again in 10s.",
+                    retry_after_us=10_000_000,
+                )
+        elif len(self._runs) >= MAX_RUNS and not self._drop_ended(self._runs):
+            raise ProtocolError(
+                "server_is_overloaded",
+                f"{MAX_RUNS} background responses are running. Try again in 10s.",
+                retry_after_us=10_000_000,
+            )
+
+    def _drop_ended(self, runs: Mapping[str, _Run]) -> bool:
+        """Drops the oldest of these runs that has ended; returns false if all are running."""
+        ended = next((key for key, run in runs.items() if not run.running), None)
+        if ended is not None:
+            del self._runs[ended]
+        return ended is not None
 
     def _run_of(self, tenant: Tenant, response_id: str) -> _Run | None:
         run = self._runs.get(response_id)

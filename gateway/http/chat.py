@@ -28,7 +28,7 @@ async def answer_chat(
         exchange = Exchange(gw, tenant, parsed, whole)
         await exchange.whole(receive)
         return HttpAnswer(JSON.encode(), exchange.headers(), whole.body)
-    outbox = Outbox(gw.flush_timer)
+    outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
     exchange = Exchange(gw, tenant, parsed, ChatStream(parsed, chat, outbox.send, outbox.mark))
     await exchange.until_open()
     return EventStream(gw, outbox, exchange.pump, exchange.headers())

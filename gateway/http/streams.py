@@ -209,9 +209,14 @@ class EventStream(HttpAnswer):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         self._pump.add_done_callback(lambda _: self._outbox.close())
-        writer = asyncio.ensure_future(self._outbox.run(write, self._write_now))
         leaving = asyncio.ensure_future(_gone(receive))
-        self._gw.outboxes[self._outbox] = leaving.cancel  # a reader that stalls counts as gone
+
+        def cut() -> None:  # a reader that stalls counts as gone
+            self._gw.metrics.counts["lanewise_ws_send_stalls_total"][()].inc()
+            leaving.cancel()
+
+        writer = asyncio.ensure_future(self._outbox.run(write, self._write_now, cut))
+        self._gw.outboxes[self._outbox] = cut
         try:
             await asyncio.wait((writer, leaving), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -244,7 +249,7 @@ async def create_response(
     """
     parsed = await parse_request(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
     if body.stream:
-        outbox = Outbox(gw.flush_timer)
+        outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
         put = emitting(outbox.send, outbox.hold)
         stream = ResponseStream(
             parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark

@@ -122,13 +122,16 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             weights=config.cost_weights,
             max_compactions=config.context.max_compactions,
             seals=seals_of(access, config),
+            max_unread_bytes=config.server.max_unread_bytes,
             flush_timer=FlushTimer(config.server.flush_interval_ms / 1e3),
             adaptation=_adaptation(config, waiting, backends.stats, metrics),
             recorder=recorder,
             warm_up_timeout_s=config.server.warm_up_timeout_s,
             detached=detached,
         )
-        stack.push_async_callback((background := BackgroundRuns(gw)).close)
+        stack.push_async_callback(
+            (background := BackgroundRuns(gw, config.server.max_background_per_tenant)).close
+        )
         for task in maintenance(config, gw, failover, ceiling_leases):
             stack.push_async_callback(cancelled, asyncio.create_task(task))
         yield Services(

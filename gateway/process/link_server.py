@@ -30,7 +30,7 @@ from backends.link.frames import (
 )
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.flush_timer import FlushTimer
-from gateway.transport.outbox import Outbox
+from gateway.transport.outbox import Flushable, Outbox
 
 MAX_GENERATIONS = 16_384  # per link
 LONGEST_S = 0.02  # between two frames, at most
@@ -38,7 +38,7 @@ STATS_INTERVAL_US = 100_000  # between two reports of the engine's load
 OTHERS_INTERVAL_S = 0.25  # between two checks for load from other gateways
 
 
-class LinkServer:
+class LinkServer(Flushable):
     """Serves one gateway, and cancels its generations when the link ends."""
 
     def __init__(self, backend: Backend, socket: AsgiSocket) -> None:

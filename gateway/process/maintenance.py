@@ -70,7 +70,6 @@ async def _cut_stalled(gw: Gateway, send_timeout_s: float) -> None:
     for outbox, cut in list(gw.outboxes.items()):
         since_s = outbox.blocked_since_s
         if since_s is not None and now_s - since_s > send_timeout_s:
-            gw.metrics.counts["lanewise_ws_send_stalls_total"][()].inc()
             cut()
 
 

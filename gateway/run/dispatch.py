@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from backends.contract import Backend, BackendError, ContextItem, Delta, Finish, GenerateRequest
+from backends.contract import (
+    Backend,
+    BackendError,
+    ContextItem,
+    Delta,
+    Finish,
+    GenerateRequest,
+    Generation,
+)
 from gateway.run.branch import Branch, Branches, TokenTimes
 from gateway.run.branch_starter import BranchStarter, Failover
 from gateway.run.client_view import ClientView
@@ -79,6 +87,7 @@ class Run:
         """
         self._starter.prepare(backends, request)
         self._task_id = request.id
+        self._writer.source = self
         self.shown.shows_commentary = shows_commentary(request)
         machine = self._machine = self._chosen.record.machine(self._chosen.options, request)
         if isinstance(machine, Delegate):
@@ -115,10 +124,25 @@ class Run:
         Otherwise the garbage collector took 8 % of a short task's CPU.
         """
         self.on_failover = self.on_delegations = self.on_group_done = None
+        self._writer.source = None
         for branch in self.branches.values():
             branch.generation = None
         self.branches.clear()
         self.shown.release()
+
+    def pause(self) -> bool:
+        """Pauses its generations; returns false if one cannot pause."""
+        paused = [generation.pause() for generation in self._generations()]
+        return all(paused)
+
+    def resume(self) -> None:
+        """Lets its generations go on."""
+        for generation in self._generations():
+            generation.resume()
+
+    def _generations(self) -> list[Generation]:
+        running = (branch for branch in self.branches.values() if branch.usage is None)
+        return [branch.generation for branch in running if branch.generation is not None]
 
     def redirect(self, number: int, items: tuple[ContextItem, ...] | None) -> None:
         """Steers one sub-task, or cancels it (None); harmless if it does not run."""

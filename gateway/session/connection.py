@@ -61,7 +61,7 @@ class Connection:
         self._keys = keys
         self._tenant = tenant
         self._socket = socket
-        self._outbox = Outbox(gw.flush_timer)
+        self._outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
         self._session = Session(
             tenant,
             self._outbox.send,
@@ -84,7 +84,7 @@ class Connection:
         """
         loop = asyncio.get_running_loop()
         reader = asyncio.ensure_future(self._read())
-        writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now))
+        writer = asyncio.ensure_future(self._outbox.run(self._write, self._write_now, self._cut))
         expiry = loop.call_later(self._config.connection_max_age_s, self._expire, reader)
         release_key = self._gw.key_sessions.add(self._tenant, partial(self._lose_key, reader))
         self._socket.take_by(partial(self._take_now, reader))
@@ -195,6 +195,8 @@ class Connection:
 
     async def _run(self, job: Job) -> None:
         """Runs one response, and then starts the next on its stream."""
+        if not self._outbox.has_room:
+            await self._outbox.room()  # none for a client that does not read those before
         ended: Ended | None = await handle_task(self._gw, job)
         self._session.tenant = self._keys.latest(self._tenant)
         self._act(self._session.ended(job, ended))
@@ -267,6 +269,7 @@ class Connection:
 
     def _cut(self) -> None:
         """Aborts a stalled connection; its pings wait in the same full buffer."""
+        self._gw.metrics.counts["lanewise_ws_send_stalls_total"][()].inc()
         self._close_code = POLICY
         self._socket.abort()  # the reader then sees a disconnect
 

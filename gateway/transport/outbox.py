@@ -2,9 +2,13 @@
 
 Producers never wait: they append a frame, or mark a stream that has new text. One writer task wakes
 and drains the queue. A frame that only announces something is held for the next frame or flush, so
-that a quick first token takes one write and not two. Text is buffered in its stream, so a slow
-reader costs no more than its responses. While the transport has room, a flush and the end of a turn
-of the event loop write directly, without waking the task. This is an edge.
+that a quick first token takes one write and not two. While the transport has room, a flush and the
+end of a turn of the event loop write directly, without waking the task.
+
+Text is buffered in its stream, and what a client does not read is bounded. While a write waits,
+each flush that is due looks at how much waits behind it. Above the limit it pauses the streams
+whose upstream connection is their own. A stream that cannot pause, since others share its
+connection, has its client cut once the text alone is above the limit. This is an edge.
 """
 
 import asyncio
@@ -29,11 +33,24 @@ class Flushable(Protocol):
 
     def flush(self) -> None: ...
 
+    def gathered_bytes(self) -> int:
+        """Joins the buffered text, which saves memory, and returns its size."""
+        return 0
+
+    def pause(self) -> bool:
+        """Stops new text until `resume`; returns false if others would have to stop as well."""
+        return True
+
+    def resume(self) -> None:
+        """Lets text come again; harmless if it was not paused."""
+        return
+
 
 class Outbox:
     """Queues frames for one writer, `run`."""
 
-    def __init__(self, flush_timer: FlushTimer) -> None:
+    def __init__(self, flush_timer: FlushTimer, max_unread_bytes: int = 1 << 20) -> None:
+        """Bounds what waits behind a write to about `max_unread_bytes`."""
         self._loop = asyncio.get_running_loop()
         self._flush_timer = flush_timer
         self._frames: deque[bytes] = deque()
@@ -48,6 +65,9 @@ class Outbox:
         self._queued_bytes = 0
         self._room = LightEvent(is_set=True)
         self.blocked_since_s: float | None = None  # when the pending write began
+        self._max_unread_bytes = max_unread_bytes
+        self._paused: dict[Flushable, None] = {}
+        self._cut: Callable[[], object] | None = None  # closes the connection; once, while it runs
 
     def send(self, frame: bytes) -> None:
         """Queues a finished frame."""
@@ -98,6 +118,29 @@ class Outbox:
             return  # held frames went out already
         self._is_due = True
         self._write_queued()
+        if self.blocked_since_s is not None and self._dirty:
+            self._bound()
+            self._flush_timer.add(self)  # to look again
+
+    def _bound(self) -> None:
+        """Pauses the streams whose text waits, or cuts the client, if too much is unread."""
+        text_bytes = sum(stream.gathered_bytes() for stream in self._dirty)
+        if self._queued_bytes + text_bytes <= self._max_unread_bytes:
+            return
+        may_grow = False
+        for stream in self._dirty:
+            if stream.pause():
+                self._paused[stream] = None
+            else:
+                may_grow = True
+        if may_grow and text_bytes > self._max_unread_bytes and self._cut is not None:
+            cut, self._cut = self._cut, None
+            cut()
+
+    def _resume(self) -> None:
+        paused, self._paused = self._paused, {}
+        for stream in paused:
+            stream.resume()
 
     def _leave(self) -> None:
         self._is_leaving = False
@@ -139,12 +182,18 @@ class Outbox:
             num_bytes += len(frames[-1])
         return frames, num_bytes
 
-    async def run(self, write: Write, write_now: WriteNow | None = None) -> None:
+    async def run(
+        self,
+        write: Write,
+        write_now: WriteNow | None = None,
+        cut: Callable[[], object] | None = None,
+    ) -> None:
         """Writes frames, several at once, until closed. Cancelling drops the rest.
 
         If the transport is full, `write` waits, and `write_now` returns false and writes nothing.
+        `cut` closes the connection of a client that leaves too much unread.
         """
-        self._write_now = write_now
+        self._write_now, self._cut = write_now, cut
         try:
             while not self._closed or self._frames or self._dirty:
                 await self._wake.wait()
@@ -161,5 +210,7 @@ class Outbox:
                     self._queued_bytes -= num_bytes
                     if self._queued_bytes <= MAX_QUEUED_BYTES:
                         self._room.set()
+                if self._paused and not self._is_due:
+                    self._resume()
         finally:
-            self._write_now = None
+            self._write_now = self._cut = None

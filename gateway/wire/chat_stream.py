@@ -16,7 +16,7 @@ from backends.contract import (
 )
 from gateway.wire.chat_request import ChatBody
 from gateway.wire.requests import ParsedCreate
-from gateway.wire.response import Ending, ResponseWriter
+from gateway.wire.response import Ending, ResponseWriter, joined_bytes
 from gateway.wire.routing import Routing, Unrouted
 
 Json = dict[str, object]
@@ -116,6 +116,8 @@ class ChatStream(ResponseWriter):
         call = self._calls[-1]
         call.text += delta.text
         self._chunk({"tool_calls": [{"index": index, call.kind: call.fields(delta.text)}]})
+        if self._on_dirty is not None:
+            self._on_dirty(self)  # so that it is paused if nobody reads
 
     def flush(self) -> None:
         """Sends the buffered text as one chunk."""
@@ -124,6 +126,9 @@ class ChatStream(ResponseWriter):
             self._pending.clear()
             (self._comments if self._is_comment else self._texts).append(text)
             self._chunk({COMMENTARY if self._is_comment else "content": text})
+
+    def gathered_bytes(self) -> int:
+        return joined_bytes(self._pending)
 
     def _send_heartbeat(self) -> None:
         self._chunk({})

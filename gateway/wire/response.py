@@ -53,6 +53,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         return ProtocolError(error.code, error.message, param=error.param, retry_after_us=after_us)
 
 
+class DeltaSource(Protocol):
+    """Produces a response's deltas, and can be paused as `backends.contract.Generation`."""
+
+    def pause(self) -> bool: ...
+
+    def resume(self) -> None: ...
+
+
 class ResponseWriter(Protocol):
     """Writes a response in one of the two protocols; the pipeline calls it."""
 
@@ -61,6 +69,7 @@ class ResponseWriter(Protocol):
     ended: bool = False  # its terminal event was sent
     num_events: int = 0  # that were sent
     body: bytes = b""  # the whole object as JSON, as last sent
+    source: DeltaSource | None = None  # while it runs
     _on_dirty: "Callable[[ResponseWriter], None] | None"  # called when there is text to flush
 
     @property
@@ -71,6 +80,19 @@ class ResponseWriter(Protocol):
     def push(self, delta: Delta, phase: str | None) -> None: ...
 
     def flush(self) -> None: ...
+
+    def gathered_bytes(self) -> int:
+        """Joins the text that is to be flushed, and returns its size."""
+        ...
+
+    def pause(self) -> bool:
+        """Stops new deltas until `resume`; returns false if others would have to stop as well."""
+        return self.source is None or self.source.pause()
+
+    def resume(self) -> None:
+        """Lets deltas come again; harmless if they were not paused."""
+        if self.source is not None:
+            self.source.resume()
 
     def end_item(self) -> None:
         """Ends the open item, while the response goes on."""
@@ -165,6 +187,9 @@ class ResponseStream(ResponseWriter):
         item.pending.clear()
         item.pieces.append(text)
         self._event(_KINDS[item.kind].delta, item.head + _encode(text))
+
+    def gathered_bytes(self) -> int:
+        return 0 if self._item is None else joined_bytes(self._item.pending)
 
     def end_item(self) -> None:
         if self._item is not None:
@@ -327,6 +352,15 @@ _KINDS = {
     DeltaKind.FUNCTION_CALL: _kind("fc", "response.function_call_arguments", "arguments"),
     DeltaKind.CUSTOM_CALL: _kind("ctc", "response.custom_tool_call_input", "input"),
 }
+
+
+def joined_bytes(pieces: list[str]) -> int:
+    """Joins pieces of text in place, and returns their size as UTF-8."""
+    if not pieces:
+        return 0
+    text = "".join(pieces)
+    pieces[:] = [text]
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def emitting(send: Callable[[bytes], None], hold: Callable[[bytes], None]) -> Emit:

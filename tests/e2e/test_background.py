@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 import redis
-from openai import BadRequestError, OpenAI
+from openai import BadRequestError, OpenAI, RateLimitError
 
 from tests.e2e.events import check_response_object
-from tests.e2e.gateway_process import DEVELOPMENT_KEY, GatewayProcess, wait_until_at_rest
+from tests.e2e.gateway_process import (
+    CONFIG,
+    DEVELOPMENT_KEY,
+    NARROW_KEY,
+    GatewayProcess,
+    wait_until_at_rest,
+)
 from tests.e2e.socket_client import SocketClient
 
 BOOK = "Write a book of 16,000 tokens."
@@ -119,3 +125,25 @@ def test_one_whose_gateway_died_has_failed(
     client.responses.create(model="lanewise-fast", input="Hi.", max_output_tokens=20)
     while any(redis_client.zrange(key, 0, -1) for key in redis_client.keys("lw1:*lease")):
         assert time.monotonic() < give_up_s
+
+
+def test_a_tenant_has_its_share_of_the_places(tmp_path: Path) -> None:
+    config = tmp_path / "lanewise.toml"
+    config.write_text(f"[server]\nmax_background_per_tenant = 2\n{CONFIG}")
+    gateway = GatewayProcess(tmp_path, "--config", str(config))
+    try:
+        gateway.wait_until_ready()
+        with (
+            OpenAI(base_url=gateway.base_url, api_key=DEVELOPMENT_KEY, max_retries=0) as one,
+            OpenAI(base_url=gateway.base_url, api_key=NARROW_KEY, max_retries=0) as next_one,
+        ):
+            first, _ = begin(one), begin(one)
+            with pytest.raises(RateLimitError) as caught:
+                begin(one)
+            assert "2 background responses of this tenant" in caught.value.message
+            assert begin(next_one), "its places are its own"
+            one.responses.cancel(first)
+            assert begin(one), "one that ended gives its place away"
+    finally:
+        gateway.stop()
+    assert "Traceback" not in gateway.log, gateway.log

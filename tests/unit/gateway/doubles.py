@@ -113,6 +113,12 @@ class RecordingGeneration:
         self.num_cancels += 1
         return self._used
 
+    def pause(self) -> bool:
+        return False
+
+    def resume(self) -> None:
+        pass
+
 
 class RecordingBackend:
     """A backend that keeps what it was asked and generates what a test pushes."""

@@ -8,7 +8,7 @@ import pytest
 
 from backends.contract import Usage
 from gateway.transport.flush_timer import FlushTimer
-from gateway.transport.outbox import MAX_QUEUED_BYTES, Outbox
+from gateway.transport.outbox import MAX_QUEUED_BYTES, Flushable, Outbox
 from gateway.wire.response import Ending, ResponseStream
 from tests.patience import until
 from tests.unit.gateway.doubles import parsed_create, text
@@ -30,7 +30,7 @@ class Written:
         self.frames += frames
 
 
-class Counted:
+class Counted(Flushable):
     """A stream that sends how often it was marked since its last flush."""
 
     def __init__(self, outbox: Outbox, name: str) -> None:
@@ -46,6 +46,34 @@ class Counted:
         if self.num_marks:
             self._outbox.send(f"{self._name}{self.num_marks}".encode())
         self.num_marks = 0
+
+
+class Talking(Flushable):
+    """A stream with text of some size; it may be one that can pause."""
+
+    def __init__(self, outbox: Outbox, *, can_pause: bool) -> None:
+        self._outbox = outbox
+        self._can_pause = can_pause
+        self._num_bytes = 0
+        self.is_paused = False
+
+    def say(self, num_bytes: int) -> None:
+        self._num_bytes += num_bytes
+        self._outbox.mark(self)
+
+    def flush(self) -> None:
+        self._outbox.send(b"x" * self._num_bytes)
+        self._num_bytes = 0
+
+    def gathered_bytes(self) -> int:
+        return self._num_bytes
+
+    def pause(self) -> bool:
+        self.is_paused = self._can_pause
+        return self._can_pause
+
+    def resume(self) -> None:
+        self.is_paused = False
 
 
 async def turns(number: int = 5) -> None:
@@ -169,6 +197,50 @@ async def test_a_slow_reader_makes_text_gather_and_shows_as_blocked() -> None:
     assert outbox.blocked_since_s is None
     outbox.close()
     await writer
+
+
+LIMIT = 1_000
+
+
+async def test_what_is_unread_pauses_a_stream_and_is_read_before_it_goes_on() -> None:
+    outbox, written, cuts = Outbox(FlushTimer(0.0), LIMIT), Written(), []
+    writer = asyncio.create_task(outbox.run(written.write, cut=lambda: cuts.append(1)))
+    own, shared = Talking(outbox, can_pause=True), Talking(outbox, can_pause=False)
+    own.say(10 * LIMIT)
+    shared.say(10 * LIMIT)
+    await until(lambda: len(written.frames) == 2)
+    assert not own.is_paused, "whatever it is that a client reads"
+    written.room.clear()
+    outbox.send(b"x" * LIMIT)
+    await until(lambda: outbox.blocked_since_s is not None)
+    own.say(1)
+    await until(lambda: own.is_paused)
+    shared.say(LIMIT - 1)
+    await asyncio.sleep(0.01)  # looked at, and found within the limit
+    assert not cuts, "the frames before it are no fault of a stream that cannot pause"
+    written.room.set()
+    await until(lambda: not own.is_paused)
+    assert sum(map(len, written.frames)) == 22 * LIMIT
+    outbox.close()
+    await writer
+
+
+async def test_a_client_is_cut_once_if_what_it_does_not_read_cannot_pause() -> None:
+    outbox, written, cuts = Outbox(FlushTimer(0.0), LIMIT), Written(), []
+    writer = asyncio.create_task(outbox.run(written.write, cut=lambda: cuts.append(1)))
+    written.room.clear()
+    outbox.send(b"stuck")
+    await turns()
+    shared = Talking(outbox, can_pause=False)
+    while not cuts:
+        shared.say(LIMIT // 10)
+        await asyncio.sleep(0)
+    for _ in range(100):
+        shared.say(1)
+        await asyncio.sleep(0)
+    assert cuts == [1]
+    writer.cancel()
+    await asyncio.gather(writer, return_exceptions=True)
 
 
 async def test_a_write_that_fails_ends_the_writer() -> None:
