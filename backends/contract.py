@@ -181,6 +181,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     num_prompt_tokens: int
     prefix: tuple[tuple[int, int], ...]  # (hash of the prompt so far, its tokens), at item ends
     cache_salt: int = 0  # only requests with the same salt share cached prefixes; 0: none
+    may_store: bool = True  # false: an upstream must not store it, even for us to continue it
     max_output_tokens: int
     stop: tuple[str, ...] = ()
     seed: int | None = None

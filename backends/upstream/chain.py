@@ -49,7 +49,7 @@ class Turn:
     def __init__(self, request: GenerateRequest, options: UpstreamOptions) -> None:
         self._request = request
         self._options = options
-        self.continues = options.continues
+        self.continues = options.continues and (request.may_store or not options.stores)
         self.generate = request.generate  # False for a warm-up
         self.salt = request.cache_salt
         self.digests = tuple(entry.digest for entry in request.items if entry.num_tokens)

@@ -66,7 +66,7 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
         "model": options.upstream_model,
         "input": [item for item in items if item is not None],
         "stream": True,
-        "store": options.stores,
+        "store": options.stores and request.may_store,
         "max_output_tokens": request.max_output_tokens,
     }
     tools = _offered(request)

@@ -25,7 +25,7 @@ from gateway.config.tenants import (
 )
 from gateway.http.streams import AnyRequest
 from gateway.wire.errors import ProtocolError
-from router.classify.task import GroupLimits
+from router.classify.task import TENANT_ID, GroupLimits, StorePolicy
 
 MAX_LISTED = 1_000
 
@@ -40,6 +40,7 @@ class NewTenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     limits: OwnLimits = {}  # instead of the tier's, limit by limit
     access: tuple[BackendGroup, ...] | None = None  # only these groups
     weight: Weight | None = None
+    store: StorePolicy = "asked"  # never: its responses are stored nowhere
 
 
 class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -49,6 +50,7 @@ class TenantChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     limits: dict[BackendGroup, dict[str, Limit | None] | None] | UnsetType | None = UNSET
     access: tuple[BackendGroup, ...] | UnsetType | None = UNSET
     weight: Weight | UnsetType | None = UNSET
+    store: StorePolicy | UnsetType = UNSET
 
 
 class TenantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     weight: float
     own_limits: OwnLimits
     access: tuple[BackendGroup, ...] | None
+    store: StorePolicy
     configured: bool  # by the configuration, so not to be changed here
     active_keys: int  # those made at run time
     created_at: int
@@ -128,6 +131,25 @@ async def delete_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
     return {"id": tenant_id, "deleted": True, "keys": len(names)}
 
 
+@delete("/tenants/{tenant_id:str}/data", status_code=200)
+async def erase_tenant(request: AnyRequest, tenant_id: str) -> dict[str, Any]:
+    """Erase what is stored of a tenant's requests and answers, also of one that was deleted.
+
+    The usage ledger stays, as bills rest on it; it has no text.
+    """
+    if not TENANT_ID.fullmatch(tenant_id):
+        raise ProtocolError("not_found", f"No tenant can be called '{tenant_id[:80]}'.")
+    services = services_of(request)
+    await services.background.erase(tenant_id)
+    num_keys = await services.gw.store.erase(tenant_id)
+    await services.learned.erase(tenant_id)
+    services.gw.experience.erase(tenant_id)
+    if services.gw.recorder is not None:
+        services.gw.recorder.erase(tenant_id)
+    await write_records(request, "tenants.erase", tenant_id, {})
+    return {"id": tenant_id, "erased": True, "keys": num_keys}
+
+
 @get("/tiers")
 async def list_tiers(request: AnyRequest) -> list[TierView]:
     """All tiers."""
@@ -170,6 +192,7 @@ async def get_audit(
 
 HANDLERS: list[Any] = [
     *(list_tenants, get_tenant, create_tenant, change_tenant, delete_tenant),
+    erase_tenant,
     *(list_tiers, set_tier, delete_tier, get_audit),
 ]
 
@@ -223,6 +246,7 @@ def _view(request: AnyRequest, record: TenantRecord) -> TenantView:
         weight=tenant.weight,
         own_limits=record.limits,
         access=record.access,
+        store=record.store,
         configured=record.id in tenant_view.configured,
         active_keys=sum(key.state(now_s) == "active" for key in tenant_view.keys_of(record.id)),
         created_at=record.created_s,

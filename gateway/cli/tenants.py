@@ -23,6 +23,7 @@ _OWN = (
         "--access", metavar="GROUPS", help="only these, such as deep; 'tier': all of the tier's"
     ),
     argument("--weight", help="share when tenants wait; 'tier': the tier's"),
+    argument("--store", choices=("asked", "never"), help="never: its responses are stored nowhere"),
 )
 
 
@@ -58,7 +59,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _set(arguments: argparse.Namespace) -> int:
     body = _own(arguments) | ({"tier": arguments.tier} if arguments.tier else {})
     if not body:
-        raise AdminError("nothing to change: give --tier, --limit, --access or --weight")
+        raise AdminError("nothing to change: give --tier, --limit, --access, --weight or --store")
     changed = ask_admin(arguments, "PATCH", "tenants", arguments.tenant, body=body)
     return _show_tenants(arguments, [changed])
 
@@ -72,6 +73,17 @@ def _set(arguments: argparse.Namespace) -> int:
 def _delete(arguments: argparse.Namespace) -> int:
     gone = ask_admin(arguments, "DELETE", "tenants", arguments.tenant)
     return show(arguments, gone, f"Tenant {gone['id']} and its {gone['keys']} keys are deleted.")
+
+
+@COMMAND.command(
+    "erase",
+    "Erase what is stored of a tenant's requests and answers; the usage ledger stays.",
+    "lanewise tenants erase acme",
+    argument("tenant"),
+)
+def _erase(arguments: argparse.Namespace) -> int:
+    gone = ask_admin(arguments, "DELETE", "tenants", arguments.tenant, "data")
+    return show(arguments, gone, f"{gone['keys']} keys of tenant {gone['id']} are erased.")
 
 
 def parse_limits(words: Sequence[str]) -> dict[str, dict[str, int | None] | None]:
@@ -111,6 +123,8 @@ def _own(arguments: argparse.Namespace) -> dict[str, Any]:
             own["weight"] = None if arguments.weight == "tier" else float(arguments.weight)
         except ValueError:
             raise AdminError(f"--weight {arguments.weight!r}: expected a number") from None
+    if arguments.store is not None:
+        own["store"] = arguments.store
     return own
 
 

@@ -12,7 +12,7 @@ from backends.contract import BackendGroup
 from gateway.config.command_error import CommandError
 from gateway.config.development import DEVELOPMENT_KEY
 from gateway.config.tenants import DEFAULT_TIERS, TenantRecord, Tier, Weight, resolve
-from router.classify.task import GroupLimits, Tenant
+from router.classify.task import GroupLimits, StorePolicy, Tenant
 from router.pools.local_pools import OnBlind, WhenAway
 from router.pools.pools import BUDGET_US
 
@@ -145,6 +145,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     limits: dict[BackendGroup, GroupLimits] = {}  # each instead of the tier's for that group
     access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all that have limits
     weight: Weight | None = None  # None: the tier's
+    store: StorePolicy = "asked"  # never: its responses are stored nowhere, whatever it asks
 
     def record(self) -> TenantRecord:
         """Returns the tenant as a record."""
@@ -154,6 +155,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             limits={g: msgspec.structs.asdict(limits) for g, limits in self.limits.items()},
             access=self.access,
             weight=self.weight,
+            store=self.store,
         )
 
     def tenant(self, tiers: Mapping[str, Tier] = DEFAULT_TIERS) -> Tenant:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import BackendGroup
-from router.classify.task import TENANT_ID, GroupLimits, Tenant
+from router.classify.task import TENANT_ID, GroupLimits, StorePolicy, Tenant
 
 MAX_LIMIT = 1_000_000_000_000  # per minute the pools count to 1e9, per day further
 MAX_WEIGHT = 1_000
@@ -38,6 +38,7 @@ class TenantRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     limits: dict[BackendGroup, dict[str, Limit | None]] = {}  # instead of the tier's
     access: tuple[BackendGroup, ...] | None = None  # only these groups; None: all of the limits'
     weight: Weight | None = None
+    store: StorePolicy = "asked"
     created_s: int = 0
 
 
@@ -73,7 +74,7 @@ def resolve(record: TenantRecord, tiers: Mapping[str, Tier]) -> Tenant:
         if isinstance(merged, GroupLimits):
             limits[group] = merged
     weight = tier.weight if record.weight is None else record.weight
-    return Tenant(id=record.id, tier=record.tier, limits=limits, weight=weight)
+    return Tenant(id=record.id, tier=record.tier, limits=limits, weight=weight, store=record.store)
 
 
 def fault_of(record: TenantRecord, tiers: Mapping[str, Tier]) -> str | None:

@@ -78,10 +78,15 @@ class BackgroundRuns:
         Raises `ProtocolError`: `store: false`, too many runs, or refused at once.
         """
         parsed = await parse_request(
-            body, f"resp_{new_id()}", max_tokens=self._gw.max_context_tokens
+            body,
+            f"resp_{new_id()}",
+            max_tokens=self._gw.max_context_tokens,
+            store=tenant.store,
         )
         if not parsed.store:
             message = "'background' needs 'store': it is read back later. Leave 'store' out."
+            if tenant.store == "never":
+                message = "'background' stores what it is read back from, and this tenant may not."
             raise ProtocolError("invalid_value", message, param="background")
         self._make_room(tenant)
         run = self._runs[parsed.id] = _Run(tenant)
@@ -218,6 +223,17 @@ class BackgroundRuns:
             if body is None or not _is_running(body):
                 break
         return body
+
+    async def erase(self, tenant_id: str) -> None:
+        """Stop a tenant's runs here, and drop their events."""
+        own = {key: run for key, run in self._runs.items() if run.tenant.id == tenant_id}
+        pumps = [run.exchange.pump for run in own.values()]
+        for run in own.values():
+            run.exchange.job.stop("cancelled")
+        if pumps:
+            await asyncio.wait(pumps)
+        for key in own:
+            self._runs.pop(key, None)
 
     async def close(self) -> None:
         """Stop every run; each ends and is settled."""

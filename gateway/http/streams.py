@@ -247,7 +247,9 @@ async def create_response(
 
     Raises `ProtocolError`: Before the first event; afterwards errors are events.
     """
-    parsed = await parse_request(body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens)
+    parsed = await parse_request(
+        body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens, store=tenant.store
+    )
     if body.stream:
         outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
         put = emitting(outbox.send, outbox.hold)
@@ -271,7 +273,11 @@ async def create_compaction(
     Raises `ProtocolError` if it is not valid or not admitted, or its engine failed.
     """
     parsed = await parse_request(
-        body, f"resp_{new_id()}", generate=False, max_tokens=MAX_COUNTED_TOKENS
+        body,
+        f"resp_{new_id()}",
+        generate=False,
+        max_tokens=MAX_COUNTED_TOKENS,
+        store=tenant.store,
     )
     parsed = msgspec.structs.replace(parsed, generate=True, answers=False)
     exchange = Exchange(gw, tenant, parsed, unheard(parsed))

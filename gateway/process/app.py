@@ -129,9 +129,6 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             warm_up_timeout_s=config.server.warm_up_timeout_s,
             detached=detached,
         )
-        stack.push_async_callback(
-            (background := BackgroundRuns(gw, config.server.max_background_per_tenant)).close
-        )
         for task in maintenance(config, gw, failover, ceiling_leases):
             stack.push_async_callback(cancelled, asyncio.create_task(task))
         yield Services(
@@ -140,7 +137,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             backends=backends,
             access=access,
             ledger=ledger,
-            background=background,
+            background=_background_runs(stack, config, gw),
             learned=learned,
             started_s=wall_s(),
             admin_keys=AdminKeys(admin_keys(config)),
@@ -150,6 +147,12 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             ceiling_leases=ceiling_leases,
             tls=tls_context(config.server),
         )
+
+
+def _background_runs(stack: AsyncExitStack, config: Config, gw: Gateway) -> BackgroundRuns:
+    runs = BackgroundRuns(gw, config.server.max_background_per_tenant)
+    stack.push_async_callback(runs.close)
+    return runs
 
 
 def _response_store(

@@ -179,6 +179,7 @@ class Session:
                 generate=event.generate is not False,
                 max_tokens=self._max_context_tokens,
                 own_input=own_input,
+                store=self.tenant.store,
             )
             stream = self._open_stream(stream_id)
             self._check_waiting(num_bytes)

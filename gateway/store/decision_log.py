@@ -75,6 +75,12 @@ class Recorder:
         except queue.Full:
             self._on_recorded("dropped", 1)
 
+    def erase(self, tenant_id: str) -> None:
+        """Drops a tenant's records from memory; the files stay as they are."""
+        kept = [record for record in self.recent if record.tenant != tenant_id]
+        self.recent.clear()
+        self.recent.extend(kept)
+
     def close(self) -> None:
         """Writes what is queued and stops; lines left after `CLOSE_TIMEOUT_S` are lost."""
         if self._thread is None:

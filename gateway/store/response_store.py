@@ -132,6 +132,19 @@ class ResponseStore:
             self._check_reachable()
             return await self._bytes.delete(tenant_id, response_id)
 
+    async def erase(self, tenant_id: str) -> int:
+        """Deletes a tenant's records, and what stands beside them; returns how many keys.
+
+        If cancelled, or if Redis fails midway, some are left: erase again.
+        """
+        num_keys = 0
+        with _UNAVAILABLE:
+            self._check_reachable()
+            async for key in self._client.scan_iter(match=f"{_key(tenant_id, '*')}", count=1_000):
+                num_keys += await self._client.unlink(key)
+            await self._bytes.forget(tenant_id)
+        return num_keys
+
     async def context(self, tenant_id: str, response_id: str) -> Context | None:
         """Loads the conversation up to a response; None if any of it is gone."""
         last = await self.load(tenant_id, response_id)

@@ -75,6 +75,13 @@ class StoredBytes:
         max_bytes = (await self._read_bounds())[0]
         return (await self._call("delete", tenant_id, (response_id,), max_bytes)).existed
 
+    async def forget(self, tenant_id: str) -> None:
+        """Drops what is known of a tenant whose records were deleted."""
+        tag = f"lw1:{{{tenant_id}}}:"
+        await self._redis.delete(f"{tag}stored", f"{tag}bytes")
+        await self._redis.zrem(TENANTS, tenant_id)
+        self._totals.pop(tenant_id, None)
+
     async def share(self) -> None:
         """Says what this process's tenants have, and makes room if all have too much."""
         if not self._totals:

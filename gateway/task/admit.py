@@ -76,7 +76,8 @@ async def _admit(gw: Gateway, job: Job, loaded: LoadedTask, task: Task) -> Admit
     try:
         decision = decide(task, task_class, made.ranked, made.grant, policy, gw.weights)
         decision = msgspec.structs.replace(decision, shadow=ask_shadow(gw, task))
-        job.decided, job.records_text = decision, policy.record_text
+        job.decided = decision
+        job.records_text = policy.record_text and job.tenant.store != "never"
         if decision.balances:
             gw.experience.note_balances(task.tenant.id, decision.balances, gw.clock_us())
         if made.grant.num_reaped:

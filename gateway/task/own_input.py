@@ -7,6 +7,7 @@ from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.items import MAX_INPUT_ITEMS, PIECE_ITEMS, InputReader
 from gateway.wire.requests import ParsedCreate, parse_create
+from router.classify.task import StorePolicy
 
 
 async def read_input(body: CreateBody, max_tokens: int) -> InputReader | None:
@@ -22,10 +23,20 @@ async def read_input(body: CreateBody, max_tokens: int) -> InputReader | None:
 
 
 async def parse_request(
-    body: CreateBody, response_id: str, *, generate: bool = True, max_tokens: int
+    body: CreateBody,
+    response_id: str,
+    *,
+    generate: bool = True,
+    max_tokens: int,
+    store: StorePolicy = "asked",
 ) -> ParsedCreate:
     """Checks a request as `parse_create` does, giving way to others meanwhile."""
     own_input = await read_input(body, max_tokens)
     return parse_create(
-        body, response_id, generate=generate, max_tokens=max_tokens, own_input=own_input
+        body,
+        response_id,
+        generate=generate,
+        max_tokens=max_tokens,
+        own_input=own_input,
+        store=store,
     )

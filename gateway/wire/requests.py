@@ -24,7 +24,7 @@ from gateway.wire.items import (
     parse_tools,
     too_long,
 )
-from router.classify.task import Hints, Route, Task, Tenant
+from router.classify.task import Hints, Route, StorePolicy, Task, Tenant
 from router.strategies.table import STRATEGIES
 
 # The limit of a request that names none; the engine's own applies, too.
@@ -63,11 +63,13 @@ def parse_create(
     generate: bool = True,
     max_tokens: int | None = None,
     own_input: InputReader | None = None,
+    store: StorePolicy = "asked",
 ) -> ParsedCreate:
     """Checks what the Structs cannot: items, tools, choice, format and hints.
 
     `max_tokens` is the largest window of any engine, beyond which tokens are not counted;
-    `own_input` has read the beginning of the input, or all of it.
+    `own_input` has read the beginning of the input, or all of it. `store` is the tenant's: with
+    "never" the request is taken as one with `store: false`.
     The `param` of a `ProtocolError` names the field that is not valid.
     """
     if body.previous_response_id is not None and body.conversation is not None:
@@ -76,6 +78,8 @@ def parse_create(
     if body.conversation is not None:
         message = "'conversation' is not supported here: chain by 'previous_response_id'."
         raise ProtocolError("unsupported_parameter", message, param="conversation")
+    if store == "never":
+        body = msgspec.structs.replace(body, store=False)
     prewarm = body.prompt_cache_options is not None and body.prompt_cache_options.prewarm is True
     generate = generate and not prewarm
     reader = own_input or InputReader(body.input, max_tokens=max_tokens)
@@ -191,6 +195,7 @@ def make_task(
         num_prompt_tokens=num_prompt_tokens,
         prefix=prefix,
         cache_salt=salt,
+        may_store=tenant.store != "never",
         max_output_tokens=body.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
         stop=parsed.stop,
         seed=parsed.seed,

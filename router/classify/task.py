@@ -40,6 +40,8 @@ class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_day: int | None = None  # of the UTC day
 
 
+StorePolicy = Literal["asked", "never"]  # whether a tenant's responses may be stored anywhere
+
 # Part of Redis keys, so it has no separators.
 TENANT_ID = re.compile(r"[a-z0-9-]{1,64}")
 
@@ -51,6 +53,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     tier: str
     limits: dict[BackendGroup, GroupLimits]
     weight: float = 1.0  # share when tenants wait for the same engines
+    store: StorePolicy = "asked"
     key_id: str = ""  # of the request, for the usage ledger
 
 

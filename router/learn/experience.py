@@ -165,6 +165,14 @@ class Experience:
             while len(self._warm) > MAX_WARM:
                 self._warm.popitem(last=False)
 
+    def erase(self, tenant_id: str) -> None:
+        """Drops what is known of a tenant's tasks; its learner is reset by `LearnedStore`."""
+        self.pending_outcomes.erase(tenant_id)
+        self.monitors.pop(tenant_id, None)
+        self._left.pop(tenant_id, None)
+        for key in [key for key in self._warm if key[0] == tenant_id]:
+            del self._warm[key]
+
     def teach(
         self, pending: PendingOutcome, source: OutcomeSource, success: dict[BackendGroup, float]
     ) -> bool:

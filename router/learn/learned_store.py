@@ -92,16 +92,22 @@ class LearnedStore:
         await self._share(tenant_id)  # so that it is restored
         await self._begin_anew(tenant_id, undo=False)
 
+    async def erase(self, tenant_id: str) -> None:
+        """Resets a tenant so that nothing can be restored, on all gateways as `reset`."""
+        if TENANT_ID.fullmatch(tenant_id) and await self._redis.exists(_key(tenant_id)):
+            await self._begin_anew(tenant_id, undo=False, keeps_previous=False)
+
     async def restore(self, tenant_id: str) -> bool:
         """Undoes the last reset; False if there is none."""
         return await self._begin_anew(tenant_id, undo=True)
 
-    async def _begin_anew(self, tenant_id: str, *, undo: bool) -> bool:
+    async def _begin_anew(self, tenant_id: str, *, undo: bool, keeps_previous: bool = True) -> bool:
         for _ in range(MAX_CROSSED):
             content, stored = await self._read(tenant_id)
             if undo and stored.previous is None:
                 return False
             arms, previous = (stored.previous or {}, None) if undo else ({}, stored.arms)
+            previous = previous if keeps_previous else None
             learned = Learned(epoch=stored.epoch + 1, arms=arms, previous=previous)
             if await self._write(tenant_id, content, learned):
                 self._experience.learner(tenant_id).start(_unpacked(arms), learned.epoch)

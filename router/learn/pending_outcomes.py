@@ -97,6 +97,12 @@ class PendingOutcomes:
         """Drops a response that its client deleted."""
         self._pending.pop((tenant_id, response_id), None)
 
+    def erase(self, tenant_id: str) -> None:
+        """Drops all of a tenant's."""
+        for kept in (self._pending, self._ids):
+            for key in [key for key in kept if key[0] == tenant_id]:
+                del kept[key]  # type: ignore[arg-type]
+
     def before(self, task: Task) -> PendingOutcome | None:
         """Returns the pending outcome of the last answer in a task's context."""
         digest = last_answer(task.request.items)

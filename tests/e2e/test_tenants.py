@@ -287,3 +287,72 @@ def test_one_tenant_never_finds_what_is_another_s(admin: Admin) -> None:
             assert answers == ["response_not_found"] * 4 + ["previous_response_not_found"]
         assert acme.responses.retrieve(mine).id == mine
         acme.responses.cancel(running)
+
+
+PLANTED = "xyzzy-plugh-{}"
+
+
+def traces(client: Any, word: str) -> list[str]:
+    """The keys of all of Redis whose name or value has a word."""
+    found = []
+    for key in client.scan_iter(count=1_000):
+        content = key + (client.dump(key) or b"")
+        if client.type(key) == b"string":
+            content += client.get(key) or b""  # a dump may be compressed
+        if word.encode() in content:
+            found.append(key.decode())
+    return found
+
+
+def use_all(admin: Admin, key: str, word: str) -> list[Any]:
+    """Responses over HTTP and a socket that ask to be stored, with a word in each."""
+    with admin.client(key) as client, client.responses.connect() as connection:
+        whole = client.responses.create(model="lanewise-fast", input=f"Hi {word}.", store=True)
+        connection.response.create(model="lanewise-fast", input=f"Hi {word}.", store=True)
+        last = next(event for event in connection if event.type == "response.completed")
+        return [whole, last.response]
+
+
+def test_what_is_stored_of_a_tenant_is_erased(
+    admin: Admin, redis_client: "redis.Redis[bytes]"
+) -> None:
+    for tenant in ("acme", "other"):
+        admin.do("POST", "/tenants", id=tenant, tier="enterprise")
+    (_, key), (_, others) = admin.key("acme"), admin.key("other")
+    made = use_all(admin, key, PLANTED.format("own"))
+    (kept, _) = use_all(admin, others, PLANTED.format("other"))
+    with admin.client(key) as client:
+        body = {"success": True}
+        client.post(f"/responses/{made[0].id}/feedback", body=body, cast_to=object)
+        assert traces(redis_client, PLANTED.format("own"))
+        assert admin.do("DELETE", "/tenants/acme/data")["keys"] >= 3
+        assert not traces(redis_client, PLANTED.format("own"))
+        left = {name.rpartition("}:")[2] for name in traces(redis_client, "{acme}")}
+        assert not [name for name in left if name.startswith(("r:", "stored", "bytes"))], left
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(made[0].id)
+        with pytest.raises(openai.NotFoundError):
+            client.post(f"/responses/{made[0].id}/feedback", body=body, cast_to=object)
+    with admin.client(others) as client:
+        assert client.responses.retrieve(kept.id).id == kept.id
+    assert admin.do("GET", "/audit?limit=1")[0]["action"] == "tenants.erase"
+    assert admin.do("DELETE", "/tenants/acme/data")["keys"] == 0
+
+
+def test_a_tenant_that_stores_never_is_stored_nowhere(
+    admin: Admin, redis_client: "redis.Redis[bytes]"
+) -> None:
+    made = admin.do("POST", "/tenants", id="acme", tier="enterprise", store="never")
+    assert made["store"] == "never"
+    _, key = admin.key("acme")
+    word = PLANTED.format("never")
+    for response in use_all(admin, key, word):
+        assert response.store is False, "taken as `store: false`, and said so"
+        assert word in json.dumps(response.model_dump()) or response.output_text
+    assert not traces(redis_client, word)
+    with admin.client(key) as client:
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.responses.create(model="lanewise-fast", input="Hi.", background=True)
+        assert "this tenant may not" in caught.value.message
+        admin.do("PATCH", "/tenants/acme", store="asked")
+        assert client.responses.create(model="lanewise-fast", input="Hi.").store is True

@@ -162,6 +162,14 @@ async def test_another_tenant_never_continues_a_response(server: FaultServer, wa
     assert sent(server.bodies[1]) == (None, ["a", ANSWER, "b"])
 
 
+async def test_a_server_stores_nothing_of_who_may_not_be_stored(server: FaultServer) -> None:
+    async with upstream(server.base_url("responses"), "responses", chains=True) as backend:
+        await run(backend, ask("a", may_store=False))
+        await run(backend, ask("a", "b", may_store=False))
+    assert [body["store"] for body in server.bodies] == [False, False]
+    assert sent(server.bodies[1]) == (None, ["a", ANSWER, "b"])
+
+
 async def test_what_was_cut_is_not_gone_on_from(server: FaultServer) -> None:
     protocol = "responses-ws"
     server.plan = ["hang midway", "answer"]
