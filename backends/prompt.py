@@ -9,7 +9,8 @@ A tenant must not learn from cached tokens what another has sent. So the hashes 
 salted with the tenant's id, and equal prompts of two tenants share nothing.
 
 Ids and phases are not part of an item's text: a message that the client sends back under another id
-is the same prompt. Reasoning is not sent back to the model: it has no tokens and changes no hash.
+is the same prompt. Reasoning changes no hash; what an upstream encrypted of it, and reads again,
+has the tokens that its bytes would have as text.
 """
 
 import hashlib
@@ -50,6 +51,11 @@ IMAGE_LOW_TOKENS = 85
 # Tokens of an attached file whose content we do not hold; assumed: about two pages of text.
 FILE_TOKENS = 1024
 
+# Of encrypted reasoning: base64, 4 characters for 3 bytes, and a token is about 4 bytes.
+SEALED_CHARS_PER_TOKEN = 16 / 3
+
+MAX_KEPT_HEAD_BYTES = 256 << 10
+
 Prefix = tuple[tuple[int, int], ...]  # (hash of the prompt so far, its tokens), at item ends
 
 
@@ -67,7 +73,10 @@ def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
     Raises `TooLongError` for more than `max_tokens`; the cost of finding out is bounded.
     """
     if isinstance(item, Reasoning):
-        return ContextItem(item, 0, 0)
+        num_tokens = int(len(item.encrypted_content or "") / SEALED_CHARS_PER_TOKEN)
+        if max_tokens is not None and num_tokens > max_tokens:
+            raise TooLongError(num_tokens)
+        return ContextItem(item, num_tokens, 0)
     text = render(item)
     if max_tokens is not None and min_tokens(len(text)) > max_tokens:
         raise TooLongError(min_tokens(len(text)))
@@ -127,10 +136,16 @@ def extend_prefix(
     salted, num_tokens = prefix[-1] if prefix else (salt, 0)
     chained = salted ^ salt
     for item in items:
-        if item.num_tokens:
+        if isinstance(item.item, Reasoning):
+            num_tokens += item.num_tokens
+            if prefix and item.num_tokens:
+                prefix[-1] = (prefix[-1][0], num_tokens)
+        elif item.num_tokens:
             num_tokens += item.num_tokens
             chained = _hash(chained.to_bytes(8, "big") + item.digest.to_bytes(8, "big"))
             prefix.append((chained ^ salt, num_tokens))
+    if not prefix and num_tokens:  # of reasoning alone
+        prefix.append((_hash(b"") ^ salt, num_tokens))
 
 
 def unsalted_hash(request: GenerateRequest) -> int:
@@ -222,9 +237,18 @@ def _render_head(instructions: str | None, tools: Sequence[Tool], text_format: T
     return text + b"\n" + text_format.type.encode() + b"\n" + encoded
 
 
+def _head_size(head: bytes) -> tuple[int, int]:
+    # A huge one is counted each time: hundreds of them kept would take gigabytes.
+    return _known_head_size(head) if len(head) <= MAX_KEPT_HEAD_BYTES else _measured_head(head)
+
+
 # Agents send the same long head with every request; a few hundred heads cover many sessions.
 @lru_cache(maxsize=256)
-def _head_size(head: bytes) -> tuple[int, int]:
+def _known_head_size(head: bytes) -> tuple[int, int]:
+    return _measured_head(head)
+
+
+def _measured_head(head: bytes) -> tuple[int, int]:
     if not head:
         return 0, 0
     return ITEM_OVERHEAD_TOKENS + count(head.decode("utf-8", "surrogatepass")), _hash(head)

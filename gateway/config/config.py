@@ -24,6 +24,7 @@ from gateway.config.sections import (
     ConnectionsConfig,
     ContextConfig,
     LedgerConfig,
+    MemoryConfig,
     RecordingConfig,
     RedisConfig,
     ServerConfig,
@@ -50,6 +51,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     server: ServerConfig = ServerConfig()
     connections: ConnectionsConfig = ConnectionsConfig()
+    memory: MemoryConfig = MemoryConfig()
     redis: RedisConfig = RedisConfig()
     store: StoreConfig = StoreConfig()
     context: ContextConfig = ContextConfig()

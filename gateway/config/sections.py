@@ -80,6 +80,20 @@ class RedisConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on_blind: OnBlind = "closed"  # while it has never answered since the start
 
 
+Bytes = Annotated[int, Meta(ge=1 << 20)]
+
+
+class MemoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What tenants may have in the memory of one process (docs/operations.md)."""
+
+    # Of requests that are being read, wait or run; beyond it they are refused.
+    max_tenant_in_flight_bytes: Bytes = 128 << 20
+    max_in_flight_bytes: Bytes = 1 << 30
+    # Of responses that connections remember, to be continued; beyond it the oldest are forgotten.
+    max_tenant_remembered_bytes: Bytes = 128 << 20
+    max_remembered_bytes: Bytes = 1 << 30
+
+
 class StoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The store of responses, each kept for `ttl_s` after its last use."""
 

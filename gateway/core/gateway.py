@@ -17,6 +17,7 @@ from gateway.metrics.metrics import Metrics
 from gateway.store.decision_log import Recorder
 from gateway.store.ledger_entry import LedgerEntry
 from gateway.store.response_store import ResponseStore
+from gateway.transport.byte_budgets import Budgets
 from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.gc_freeze import SocketAges
 from gateway.transport.outbox import Outbox
@@ -83,6 +84,7 @@ class Gateway:
     max_unread_bytes: int = 1 << 20  # of text that a client leaves unread
     # Outboxes with a pending write, and how to close each connection.
     outboxes: dict[Outbox, Callable[[], object]] = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=Budgets)  # bytes in memory, by tenant
     socket_ages: SocketAges = field(default_factory=SocketAges)
     adaptation: Adaptation | None = None  # if any group's capacity adapts
     recorder: Recorder | None = None  # the decision log

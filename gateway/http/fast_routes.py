@@ -9,6 +9,7 @@ same answers. This is an edge.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from litestar.enums import ScopeType
 from litestar.response.base import ASGIResponse
@@ -17,7 +18,9 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from gateway.http.chat import answer_chat
 from gateway.http.services import Services
 from gateway.http.streams import create_response, error_response
-from gateway.wire.errors import ProtocolError
+from gateway.transport.byte_budgets import ByteBudgets
+from gateway.transport.socket_protocol import VISIT
+from gateway.wire.errors import ProtocolError, too_many_bytes
 from gateway.wire.events import CreateBody, decode
 from router.classify.task import Tenant
 
@@ -53,6 +56,35 @@ def fault_of(method: str, path: str, error: Exception) -> ProtocolError:
     return ProtocolError("server_error", "The gateway failed. Send the request again.")
 
 
+class MeteredBody:
+    """ASGI's `receive`, which counts a body for the tenant whose key the request showed."""
+
+    def __init__(self, receive: Receive, scope: Scope, in_flight: ByteBudgets) -> None:
+        self._receive = receive
+        self._visit = scope.get("state", {}).get(VISIT)
+        self._in_flight = in_flight
+        self._tenant_id = ""
+        self._num_bytes = 0
+
+    async def __call__(self) -> Any:
+        """Returns the next message; raises `ProtocolError` if the tenant has too much in flight."""
+        message = await self._receive()
+        num_bytes = len(message.get("body", b""))  # type: ignore[arg-type]
+        if num_bytes and self._visit is not None and self._visit.tenant_id:
+            self._tenant_id = self._visit.tenant_id
+            if not self._in_flight.take(self._tenant_id, num_bytes):
+                raise too_many_bytes(self._in_flight.max_tenant_bytes)
+            self._num_bytes += num_bytes
+        return message
+
+    def give_back(self) -> None:
+        """Counts it no more."""
+        if self._num_bytes:
+            self._in_flight.give(self._tenant_id, self._num_bytes)
+            self._num_bytes = 0
+
+
+_WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 _POSTS: dict[str, Post] = {
     "/v1/responses": answer_response,
     "/v1/chat/completions": answer_chat,
@@ -68,6 +100,16 @@ class FastRoutes:
         self._max_bytes = services.config.server.max_message_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == ScopeType.HTTP and scope["method"] in _WITH_BODY:
+            body = MeteredBody(receive, scope, self._services.gw.budgets.in_flight)
+            try:
+                await self._serve(scope, body, send)
+            finally:
+                body.give_back()
+        else:
+            await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == ScopeType.HTTP and scope["method"] == "POST":
             post = _POSTS.get(scope["path"])
             headers = {} if post is None else headers_of(scope)

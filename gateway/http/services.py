@@ -59,13 +59,16 @@ class Services:
         Raises `ProtocolError` if the key is not valid, or has too many connections.
         """
         tenant = self.access.keys.tenant(headers, self.gw.wall_s())
-        self.count_connection(scope, tenant.key_id)
+        self.count_connection(scope, tenant.key_id, tenant.id)
         return tenant
 
-    def count_connection(self, scope: Any, key_id: str) -> None:
+    def count_connection(self, scope: Any, key_id: str, tenant_id: str = "") -> None:
         """Counts a request's connection for a valid key; raises if it has too many."""
         visit = scope.get("state", {}).get(VISIT)
-        if visit is not None and not visit.shows(key_id):
+        if visit is None:
+            return
+        visit.tenant_id = tenant_id
+        if not visit.shows(key_id):
             limit = self.config.connections.max_per_key
             raise ProtocolError(
                 "rate_limit_exceeded",

@@ -64,6 +64,7 @@ COMPETING = Label("strategy", tuple(name for name in STRATEGIES if STRATEGIES[na
 CLOSE_CODE = Label("code", (*map(str, CLOSE_CODES), "other"))
 # `no_key`: not within its time; `head`, `body`: too slow or too large; the others: too many.
 CUT = Label("reason", ("no_key", "head", "body", "handshake", "address", "key", "descriptors"))
+MEMORY = Label("kind", ("in_flight", "remembered"))
 KEY = Label("key", ("with", "without"))
 ERROR_CODE = Label("reason")  # the protocol's
 COMPACTION_KIND = Label("kind", get_args(CompactionKind))

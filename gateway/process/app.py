@@ -25,7 +25,7 @@ from gateway.access.key_sessions import KeySessions
 from gateway.admin.routes import ADMIN
 from gateway.config.config import Config, admin_keys
 from gateway.config.policy_file import load_policy
-from gateway.config.sections import ConfigError
+from gateway.config.sections import ConfigError, MemoryConfig
 from gateway.config.version import VERSION
 from gateway.core.adaptation import Adaptation
 from gateway.core.backends import Backends
@@ -47,6 +47,7 @@ from gateway.store.ledger import open_ledger
 from gateway.store.policy_watch import InForce, PolicyWatch
 from gateway.store.response_store import ResponseStore
 from gateway.store.stored_bytes import StoredBytes
+from gateway.transport.byte_budgets import Budgets, ByteBudgets, MemoryBudgets
 from gateway.transport.flush_timer import FlushTimer
 from router.learn.experience import Experience
 from router.learn.learned_store import LearnedStore
@@ -84,8 +85,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
     """
     async with AsyncExitStack() as stack:
         url = config.redis.url or await start_embedded_redis(stack)
-        store_redis = _client(stack, url, STORE_BUDGETS * config.redis.budget_ms)
-        admin_redis = _client(stack, url, ADMIN_BUDGETS * config.redis.budget_ms)
+        store_redis, admin_redis = _clients(stack, url, config.redis.budget_ms)
         enter = stack.enter_async_context
         ledger = await enter(open_ledger(admin_redis, config.ledger))
         backends = Backends(config.backends)
@@ -111,6 +111,7 @@ async def services(config: Config, fleet: Fleet | None = None) -> AsyncIterator[
             backends=backends,
             pools=failover if ceiling_leases is None else CappedPools(failover, ceiling_leases),
             waiting=waiting,
+            budgets=_budgets(config.memory),
             store=_response_store(config, store_redis, failover, metrics),
             state=state,
             metrics=metrics,
@@ -155,16 +156,32 @@ def _background_runs(stack: AsyncExitStack, config: Config, gw: Gateway) -> Back
     return runs
 
 
+def _clients(stack: AsyncExitStack, url: str, budget_ms: int) -> tuple[Redis, Redis]:
+    """Opens the store's client, and the one for what may take longer."""
+    return (
+        _client(stack, url, STORE_BUDGETS * budget_ms),
+        _client(stack, url, ADMIN_BUDGETS * budget_ms),
+    )
+
+
+def _budgets(config: MemoryConfig) -> Budgets:
+    return Budgets(
+        ByteBudgets(config.max_tenant_in_flight_bytes, config.max_in_flight_bytes),
+        MemoryBudgets(config.max_tenant_remembered_bytes, config.max_remembered_bytes),
+    )
+
+
 def _response_store(
     config: Config, redis: Redis, failover: FailoverPools, metrics: Metrics
 ) -> ResponseStore:
-    ttl_s, dropped = config.store.ttl_s, "lanewise_stored_responses_dropped_total"
+    ttl_s = config.store.ttl_s
+    dropped = metrics.counts["lanewise_stored_responses_dropped_total"][()]
     stored_bytes = StoredBytes(
         redis,
         ttl_s,
         config.store.max_tenant_bytes,
         config.store.max_bytes,
-        metrics.counts[dropped][()].inc,
+        dropped.inc,
     )
     return ResponseStore(redis, ttl_s, lambda: failover.mode == "redis", stored_bytes)
 

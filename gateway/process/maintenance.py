@@ -35,6 +35,7 @@ def maintenance(
         every(config.server.heartbeat_s, partial(_heartbeats, gw)),
         gw.metrics.watch_loop(),
         every(CHECK_INTERVAL_S, gw.store.share),
+        every(CHECK_INTERVAL_S, partial(_count_bytes, gw)),
         every(CHECK_INTERVAL_S, partial(thaw_and_trim, gw.socket_ages)),
     ]
     if ceiling_leases is not None:
@@ -71,6 +72,17 @@ async def _cut_stalled(gw: Gateway, send_timeout_s: float) -> None:
         since_s = outbox.blocked_since_s
         if since_s is not None and now_s - since_s > send_timeout_s:
             cut()
+
+
+async def _count_bytes(gw: Gateway) -> None:
+    """Takes over what the budgets counted since the last time."""
+    counts, budgets = gw.metrics.counts, gw.budgets
+    held = counts["lanewise_tenant_memory_bytes"]
+    held[("in_flight",)].set(budgets.in_flight.num_bytes)
+    held[("remembered",)].set(budgets.memory.num_bytes)
+    # They only grow, and nobody else counts them.
+    counts["lanewise_memory_refused_total"][()].set(budgets.in_flight.num_refused)
+    counts["lanewise_memory_forgotten_total"][()].set(budgets.memory.num_dropped)
 
 
 async def _heartbeats(gw: Gateway) -> None:

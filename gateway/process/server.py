@@ -34,6 +34,7 @@ from gateway.process.addresses import SplitAddresses, addresses, listen, told_ap
 from gateway.process.app import make_app, services
 from gateway.process.reload import Hangups, Load, apply, changed, tls_context
 from gateway.process.websocket_endpoints import WebSocketEndpoints
+from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.connection_limits import ConnectionBounds, ConnectionLimits, Cut, Visit
 from gateway.transport.ids import request_id_header
 from gateway.transport.keepalive import AcceptQueue, KeepAlive
@@ -308,6 +309,7 @@ async def serve_on(
         made.config,
         lambda why: counts["lanewise_connections_cut_total"][(why,)].inc(),
         lambda key, number: counts["lanewise_connections"][(key,)].set(number),
+        made.gw.budgets.in_flight,
     )
     config = uvicorn_config(app, made.config, keep_alive, made.tls)
     server = Server(config, made, serving, limits, is_one_of_many=stop_after is not None)
@@ -343,10 +345,11 @@ def connection_limits(
     config: Config,
     on_cut: Callable[[Cut], None] = lambda why: None,
     on_count: Callable[[str, int], None] = lambda key, number: None,
+    in_flight: ByteBudgets | None = None,
 ) -> ConnectionLimits:
     """Makes the bounds of a process's connections; the callables count."""
     bounds = msgspec.structs.asdict(config.connections)
-    return ConnectionLimits(msgspec.convert(bounds, ConnectionBounds), on_cut, on_count)
+    return ConnectionLimits(msgspec.convert(bounds, ConnectionBounds), on_cut, on_count, in_flight)
 
 
 def uvicorn_config(

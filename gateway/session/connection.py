@@ -16,6 +16,7 @@ from gateway.session.session import Action, Session, StartJob, StopJob
 from gateway.task.own_input import read_input
 from gateway.task.pipeline import handle_task
 from gateway.transport.asgi_socket import AsgiSocket
+from gateway.transport.byte_budgets import text_bytes
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
 from gateway.wire.errors import ProtocolError, too_large
@@ -69,6 +70,8 @@ class Connection:
             new_id,
             gw.max_context_tokens,
             self._outbox.hold,
+            in_flight=gw.budgets.in_flight,
+            memory=gw.budgets.memory,
         )
         self._pumps: set[asyncio.Task[None]] = set()
         self._close_code = NORMAL
@@ -100,6 +103,7 @@ class Connection:
             expiry.cancel()
             reader.cancel()
             await self._end_jobs()
+            self._session.end()
             await self._end_writer(writer)
             release_key()
         return self._close_code
@@ -144,7 +148,7 @@ class Connection:
         started_us, num_bytes = self._gw.clock_us(), _num_bytes(text)
         event = self._decoded(text, num_bytes)
         if event is not None:
-            self._handle(event, num_bytes, started_us, None)
+            self._handle(event, text_bytes(text), started_us, None)
 
     async def _receive_slowly(self, text: str) -> bool:
         """Handles one frame, a long one in pieces; returns false if it is too large."""
@@ -158,7 +162,7 @@ class Connection:
             own_input = None
             if isinstance(event, ResponseCreate):
                 own_input = await read_input(event, self._gw.max_context_tokens)
-            self._handle(event, num_bytes, started_us, own_input)
+            self._handle(event, text_bytes(text), started_us, own_input)
         return True
 
     def _decoded(self, text: str, num_bytes: int) -> ClientEvent | None:

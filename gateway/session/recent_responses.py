@@ -1,18 +1,19 @@
 """Remembers a connection's last responses, so that `store: false` chains work on it."""
 
 from collections import OrderedDict
+from functools import partial
 
 import msgspec
 
 from backends.contract import ContextItem
+from gateway.transport.byte_budgets import Memory, MemoryBudgets
 from gateway.wire.steering import Steer
 from gateway.wire.stored_response import Lineage
 
 # Ours; the protocol promises only the latest of each stream. It must exceed the streams of a
 # connection (32 named and the default), so that each stream's latest always stays.
 MAX_REMEMBERED = 64
-# Ours. Shared items are counted in each context, so the memory in use is less.
-MAX_REMEMBERED_BYTES = 256 << 20
+MAX_REMEMBERED_BYTES = 256 << 20  # ours; the tenant's bound holds as well
 
 
 class Remembered(msgspec.Struct):
@@ -22,18 +23,30 @@ class Remembered(msgspec.Struct):
     items: tuple[ContextItem, ...]
     backend: str | None
     lineage: Lineage
-    num_bytes: int = 0  # of the frames its context came in, and of its output
+    # Of the frames that it brought and of its output; and of those before it that are dropped,
+    # since its context holds their items.
+    num_bytes: int = 0
+    parent_id: str | None = None
     steers: list[Steer] = []  # accepted, waiting for the outputs of its calls
+    children: list[str] = []
+    memory: Memory | None = None  # as it is counted for its tenant
 
 
 class RecentResponses:
     """Holds the last responses of one connection, above all the latest of each stream."""
 
     def __init__(
-        self, max_remembered: int = MAX_REMEMBERED, max_bytes: int = MAX_REMEMBERED_BYTES
+        self,
+        max_remembered: int = MAX_REMEMBERED,
+        max_bytes: int = MAX_REMEMBERED_BYTES,
+        *,
+        tenant_id: str = "",
+        budgets: MemoryBudgets | None = None,
     ) -> None:
         self._max_remembered = max_remembered
         self._max_bytes = max_bytes
+        self._tenant_id = tenant_id
+        self._budgets = budgets or MemoryBudgets(max_bytes, max_bytes)
         self._num_bytes = 0
         self._responses: OrderedDict[str, Remembered] = OrderedDict()
         self._latest: dict[str | None, str] = {}
@@ -43,6 +56,13 @@ class RecentResponses:
         self._responses[response_id] = response
         self._latest[response.stream_id] = response_id
         self._num_bytes += response.num_bytes
+        parent = self._responses.get(response.parent_id or "")
+        if parent is not None:
+            parent.children.append(response_id)
+        response.memory = Memory(
+            self._tenant_id, response.num_bytes, partial(self._drop, response_id)
+        )
+        self._budgets.add(response.memory)
         while len(self._responses) > self._max_remembered or self._num_bytes > self._max_bytes:
             kept = self._latest.values()
             oldest = next((key for key in self._responses if key not in kept), None)
@@ -62,8 +82,24 @@ class RecentResponses:
         if response is not None and response.stream_id == only_from:
             self._drop(response_id)
 
+    def clear(self) -> None:
+        """Drops all, at the end of the connection."""
+        for response in self._responses.values():
+            if response.memory is not None:
+                self._budgets.remove(response.memory)
+        self._responses.clear()
+
     def _drop(self, response_id: str) -> None:
         response = self._responses.pop(response_id)
         self._num_bytes -= response.num_bytes
         if self._latest.get(response.stream_id) == response_id:
             del self._latest[response.stream_id]
+        assert response.memory is not None  # set when it was remembered
+        self._budgets.remove(response.memory)
+        for child_id in response.children:
+            child = self._responses.get(child_id)
+            if child is None or child.memory is None:
+                continue
+            child.num_bytes += response.num_bytes  # its context holds what this one brought
+            self._num_bytes += response.num_bytes
+            self._budgets.grow(child.memory, response.num_bytes)

@@ -13,7 +13,8 @@ import msgspec
 from backends.contract import ContextItem
 from gateway.core.job import Ended, Job, StopReason
 from gateway.session.recent_responses import RecentResponses, Remembered
-from gateway.wire.errors import ProtocolError
+from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
+from gateway.wire.errors import ProtocolError, too_many_bytes
 from gateway.wire.events import (
     BadFrameError,
     ClientEvent,
@@ -23,7 +24,7 @@ from gateway.wire.events import (
     ResponseSteer,
     stream_id_of,
 )
-from gateway.wire.items import InputReader
+from gateway.wire.items import InputReader, item_bytes
 from gateway.wire.requests import ParsedCreate, parse_create
 from gateway.wire.response import Emit, ResponseStream, ResponseWriter, emitting
 from gateway.wire.steering import Steer, failed_fields, parse_steer, steer_failed
@@ -78,7 +79,7 @@ class _Active(msgspec.Struct):
     follows: "_Active | None" = None  # the steered response that it goes on from
     parent: Remembered | None = None
     carried: list[Steer] = []  # the parent's, in front of its own input
-    num_bytes: int = 0  # of the frames its context came in
+    num_bytes: int = 0  # of the frame that it came in
     num_redirects: int = 0  # steers of its sub-tasks
 
 
@@ -101,8 +102,13 @@ class Session:
         new_id: Callable[[], str],
         max_context_tokens: int | None = None,
         hold: Callable[[bytes], None] | None = None,
+        *,
+        in_flight: ByteBudgets | None = None,
+        memory: MemoryBudgets | None = None,
     ) -> None:
+        """Counts what it holds of the tenant's in `in_flight` and `memory`."""
         self.tenant = tenant
+        self._in_flight = in_flight or ByteBudgets(1 << 40, 1 << 40)
         self._send = send
         self._emit: Emit = emitting(send, hold or send)
         self._on_dirty = on_dirty
@@ -111,7 +117,7 @@ class Session:
         self._streams: dict[str | None, _Stream] = {}
         self._active: dict[str, _Active] = {}
         self._ready: list[_Stream] = []  # idle streams whose turn comes when one ends
-        self._recent = RecentResponses()
+        self._recent = RecentResponses(tenant_id=tenant.id, budgets=memory)
         self._num_waiting = 0
         self._waiting_bytes = 0
         self._closing: ProtocolError | None = None
@@ -120,10 +126,22 @@ class Session:
         """Refuses waiting requests with the error, and starts no more; running ones may end."""
         self._closing = error
         for stream in self._streams.values():
-            for _ in stream.waiting:
+            for waiting in stream.waiting:
                 self._send(error.event(stream.id))
+                self._in_flight.give(self.tenant.id, waiting.num_bytes)
             stream.waiting.clear()
         self._ready.clear()
+
+    def end(self) -> None:
+        """Gives back what the connection's requests and responses took; nothing runs any more."""
+        for stream in self._streams.values():
+            for waiting in stream.waiting:
+                self._in_flight.give(self.tenant.id, waiting.num_bytes)
+            stream.waiting.clear()
+        for active in self._active.values():
+            self._in_flight.give(self.tenant.id, active.num_bytes)
+        self._active.clear()
+        self._recent.clear()
 
     def receive(
         self,
@@ -218,6 +236,8 @@ class Session:
                 f"{MAX_WAITING_BYTES >> 20} MiB. Wait for a response to end, then send it again.",
                 retry_after_us=1_000_000,
             )
+        if not self._in_flight.take(self.tenant.id, num_bytes):
+            raise too_many_bytes(self._in_flight.max_tenant_bytes)
 
     def _cancel(self, event: ResponseCancel) -> list[Action]:
         active = self._active.get(event.response_id)
@@ -341,6 +361,7 @@ class Session:
         The successor of a steered response comes first, then the stream's waiting requests.
         """
         active = self._active.pop(job.parsed.id)
+        self._in_flight.give(self.tenant.id, active.num_bytes)
         stream = self._streams[job.stream_id]
         stream.active = None
         parent = job.parsed.body.previous_response_id
@@ -406,7 +427,7 @@ class Session:
             stream_id=stream.id,
             on_queue_position=writer.report_queue_position,
         )
-        active = _Active(job, writer, num_bytes=parent.num_bytes if parent else 0)
+        active = _Active(job, writer)
         self._active[parsed.id] = stream.active = active
         return active
 
@@ -421,4 +442,9 @@ class Session:
 
 def _remembered(active: _Active, ended: Ended) -> Remembered:
     num_bytes = active.num_bytes + ended.ending.usage.num_output_tokens * BYTES_PER_TOKEN
-    return Remembered(active.job.stream_id, ended.items, ended.backend, ended.lineage, num_bytes)
+    parent_id = active.job.parsed.body.previous_response_id
+    if parent_id is not None and active.parent is None:  # its context was read from the store
+        num_bytes += sum(map(item_bytes, ended.items))
+    return Remembered(
+        active.job.stream_id, ended.items, ended.backend, ended.lineage, num_bytes, parent_id
+    )

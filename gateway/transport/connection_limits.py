@@ -14,8 +14,11 @@ from typing import Literal
 
 import msgspec
 
+from gateway.transport.byte_budgets import ByteBudgets
+
 # Why a connection was cut or refused.
 Cut = Literal["no_key", "head", "body", "handshake", "address", "key", "descriptors"]
+FREE_BYTES = 64 << 10  # that a message may grow by before it is counted
 IPV6_SITE_BITS = 64  # of an IPv6 address name the site; it hands out the others as it likes
 
 
@@ -48,12 +51,14 @@ class Visit:
         "began_s",
         "close",
         "cut",
+        "held_bytes",
         "is_answering",
         "is_gone",
         "is_last_resort",
         "is_proxied",
         "key_id",
         "reading",
+        "tenant_id",
     )
 
     def __init__(self, limits: "ConnectionLimits", began_s: float) -> None:
@@ -61,6 +66,8 @@ class Visit:
         self.began_s = began_s
         self.address: str | None = None  # that it is counted for; None: for none
         self.key_id = ""
+        self.held_bytes = 0  # of a message that is half read, counted for its tenant
+        self.tenant_id = ""  # whose valid key it showed last
         self.is_proxied = False  # its headers may name the client's address
         self.is_gone = False  # what is left of it may still ask, and counts no more
         self.is_answering = False  # a whole head came, and its response is not complete
@@ -90,12 +97,30 @@ class Visit:
             self._limits.reading[self] = self.reading
         self.reading.num_bytes += num_bytes
 
+    def holds(self) -> bool:
+        """Counts what is half read for its tenant; false: that one has too much in flight."""
+        more = 0 if self.reading is None else self.reading.num_bytes - self.held_bytes
+        if more < FREE_BYTES or not self.tenant_id:
+            return True
+        if not self._limits.in_flight.take(self.tenant_id, more):
+            return False
+        self.held_bytes += more
+        return True
+
+    @property
+    def max_held_bytes(self) -> int:
+        """Returns what one tenant may have in flight."""
+        return self._limits.in_flight.max_tenant_bytes
+
     def cut_for(self, why: Cut) -> None:
         """Reports why its protocol ends it."""
         self._limits.on_cut(why)
 
     def read_whole(self) -> None:
         """Notes that nothing is half read."""
+        if self.held_bytes:
+            self._limits.in_flight.give(self.tenant_id, self.held_bytes)
+            self.held_bytes = 0
         if self.reading is not None:
             self.reading = None
             del self._limits.reading[self]
@@ -109,8 +134,10 @@ class ConnectionLimits:
         bounds: ConnectionBounds,
         on_cut: Callable[[Cut], None],
         on_count: Callable[[str, int], None] = lambda key, number: None,
+        in_flight: ByteBudgets | None = None,
     ) -> None:
         """Reports why each was cut or refused, and as time passes how many there are."""
+        self.in_flight = in_flight or ByteBudgets(1 << 40, 1 << 40)
         self.bounds = bounds
         self.on_cut = on_cut
         self._on_count = on_count

@@ -30,7 +30,7 @@ from gateway.transport.light_event import LightEvent, LightQueue
 from gateway.transport.refusals import BUSY, HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS, HttpRefusal
 from gateway.transport.socket_frames import BINARY, TEXT, framed
 from gateway.transport.socket_handshake import answer, can_be_parsed, plain_key
-from gateway.wire.errors import too_large
+from gateway.wire.errors import ProtocolError, too_large, too_many_bytes
 
 LINGER_S = 5.0  # to drain the client's data after its message was refused
 SILENCE_S = 1.0  # without data, after which the client is taken to be done
@@ -290,8 +290,15 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         """Reads more of a message, whose deadline begins with its first byte."""
         super().data_received(data)
-        if self.frames or len(self.conn.reader.buffer):
+        if self.close_sent:
+            self._is_silent = False
+        elif self.frames or len(self.conn.reader.buffer):
             self._visit.read(len(data), in_head=False, is_held=self._is_held)
+            if not self._visit.holds():
+                self.conn.fail(CloseCode.TRY_AGAIN_LATER, "too much is in flight")
+                self._end_with(
+                    too_many_bytes(self._visit.max_held_bytes), CloseCode.TRY_AGAIN_LATER
+                )
         elif self._visit.reading is not None:
             self._visit.read_whole()
 
@@ -351,10 +358,16 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._is_silent = False
             return
         error = too_large(self._max_message_bytes, (fault.cur_size or 0) + (fault.size or 0))
+        self._end_with(error, CloseCode.MESSAGE_TOO_BIG)
+
+    def _end_with(self, error: ProtocolError, code: CloseCode) -> None:
+        """Sends an error and what the protocol has to send, and drains what still comes."""
+        self._visit.read_whole()
+        self.frames = []
         self.transport.write(framed(TEXT, [error.event(None)]))
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.MESSAGE_TOO_BIG})
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": code})
         self._until_s = self.loop.time() + LINGER_S
         self._linger()
 

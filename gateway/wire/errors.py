@@ -119,6 +119,16 @@ def too_large(max_bytes: int, num_bytes: int) -> ProtocolError:
     return ProtocolError("message_too_large", message)
 
 
+def too_many_bytes(max_bytes: int) -> ProtocolError:
+    """Makes the error for a tenant whose unfinished requests hold too much."""
+    return ProtocolError(
+        "rate_limit_exceeded",
+        f"Your requests that are being read, wait or run hold {max_bytes >> 20} MiB here, as much "
+        "as they may together. Wait for some to end, then send it again.",
+        retry_after_us=1_000_000,
+    )
+
+
 def missing_parameter(param: str, hint: str = "") -> ProtocolError:
     """Makes the error for a missing field."""
     message = f"Missing required parameter: '{param}'.{hint}"

@@ -30,6 +30,7 @@ from gateway.session.session import (
     StartJob,
     StopJob,
 )
+from gateway.transport.byte_budgets import ByteBudgets, MemoryBudgets
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import BadFrameError, decode_event
 from gateway.wire.response import Ending, ResponseStream
@@ -49,13 +50,19 @@ REFUSED: ProtocolError = ProtocolError("rate_limit_exceeded", "Wait.", retry_aft
 class Peer:
     """Plays both sides of a session: the client's frames, and the pipeline that runs its jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_flight: ByteBudgets | None = None) -> None:
         self.heard = Transcript()
         self.running: list[Job] = []
         self.stops: list[StopJob] = []
         self.redirects: list[RedirectJob] = []
         self.now_us = 0
-        self.session = Session(TENANT, self.heard.send, lambda stream: None, numbered_ids())
+        self.session = Session(
+            TENANT,
+            self.heard.send,
+            lambda stream: None,
+            numbered_ids(),
+            in_flight=in_flight,
+        )
 
     def send(self, num_bytes: int = 1, **frame: Any) -> list[Event]:
         """One client frame; returns what was answered."""
@@ -894,7 +901,7 @@ def test_memory_is_bounded_in_bytes_but_keeps_the_newest() -> None:
     assert recent.get("huge") is huge
 
 
-def test_a_context_weighs_its_frames_and_its_output() -> None:
+def test_a_response_weighs_what_it_brought_and_what_is_dropped_before_it() -> None:
     peer = Peer()
     peer.create(num_bytes=100)
     first = peer.running[0]
@@ -904,7 +911,48 @@ def test_a_context_weighs_its_frames_and_its_output() -> None:
     peer.end(second)
     kept = peer.session._recent.get(second.parsed.id)
     assert kept is not None
+    assert kept.num_bytes == 10 + 5 * 4, "an answer of five tokens"
+    peer.session._recent.forget(first.parsed.id, only_from=None)
     assert kept.num_bytes == 100 + 10 + 2 * 5 * 4, "two answers of five tokens"
+
+
+def test_a_tenants_own_oldest_responses_are_forgotten_on_whatever_connection() -> None:
+    budgets = MemoryBudgets(max_tenant_bytes=100, max_bytes=150)
+    mine, also_mine, other = (
+        RecentResponses(tenant_id=tenant, budgets=budgets) for tenant in ("a", "a", "b")
+    )
+
+    def kept(recent: RecentResponses) -> list[str]:
+        return [f"r{number}" for number in range(9) if recent.get(f"r{number}") is not None]
+
+    def remember(recent: RecentResponses, number: int, num_bytes: int) -> None:
+        response = remembered(None)
+        response.num_bytes = num_bytes
+        recent.remember(f"r{number}", response)
+
+    remember(other, 0, 40)
+    for number in range(1, 6):
+        remember(mine if number % 2 else also_mine, number, 40)
+    assert (kept(mine), kept(also_mine), kept(other)) == (["r5"], ["r4"], ["r0"])
+
+    remember(other, 6, 40)  # all together have too much: the largest loses its oldest
+    assert budgets.num_bytes <= 150
+    assert kept(mine) + kept(also_mine) + kept(other) in (["r5", "r0", "r6"], ["r5", "r4", "r6"])
+    for recent in (mine, also_mine, other):
+        recent.clear()
+    assert budgets.num_bytes == 0
+
+
+def test_requests_of_all_connections_share_what_may_be_in_flight() -> None:
+    in_flight = ByteBudgets(max_tenant_bytes=100, max_bytes=1000)
+    first, second = Peer(in_flight), Peer(in_flight)
+    first.create(num_bytes=60)
+    assert codes(second.create(num_bytes=60)) == ["rate_limit_exceeded"]
+    second.create(num_bytes=30)
+    first.end(first.running[0])
+    assert in_flight.num_bytes == 30
+    second.session.end()
+    assert in_flight.num_bytes == 0
 
 
 def test_a_closing_session_begins_nothing_and_answers_what_waits() -> None:

@@ -1,0 +1,130 @@
+"""Bounds what tenants have in this process's memory: bytes in flight, and bytes remembered.
+
+In flight is what is being read, waits or runs: beyond the bound a request is refused. Remembered is
+what connections keep to be continued: beyond the bound the tenant's own oldest goes. Where all
+tenants together have too much, whoever has most is refused, or loses its oldest, first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+ASCII_WEIGHT, WIDE_WEIGHT = 1, 4  # bytes in memory of one of a text's characters, at most
+
+
+def text_bytes(text: str) -> int:
+    """Returns what a text and what is decoded from it take at most, once each."""
+    return len(text) * (ASCII_WEIGHT if text.isascii() else WIDE_WEIGHT)
+
+
+class ByteBudgets:
+    """The bytes in flight, by tenant."""
+
+    def __init__(self, max_tenant_bytes: int, max_bytes: int) -> None:
+        self.max_tenant_bytes = max_tenant_bytes
+        self._max_bytes = max_bytes
+        self._by_tenant: dict[str, int] = {}
+        self.num_bytes = 0
+        self.num_refused = 0
+
+    def take(self, tenant_id: str, num_bytes: int) -> bool:
+        """Counts bytes; false, and counts none, if the tenant has too many.
+
+        Nobody is refused the first ones: the bound of a message holds for those.
+        """
+        has = self._by_tenant.get(tenant_id, 0)
+        if has and not self._fits(has + num_bytes, num_bytes):
+            self.num_refused += 1
+            return False
+        self._by_tenant[tenant_id] = has + num_bytes
+        self.num_bytes += num_bytes
+        return True
+
+    def _fits(self, would_have: int, num_bytes: int) -> bool:
+        if would_have > self.max_tenant_bytes:
+            return False
+        if self.num_bytes + num_bytes <= self._max_bytes:
+            return True
+        return would_have <= self._max_bytes // len(self._by_tenant)  # a fair share, even so
+
+    def give(self, tenant_id: str, num_bytes: int) -> None:
+        """Counts bytes no more."""
+        self.num_bytes -= num_bytes
+        left = self._by_tenant.get(tenant_id, 0) - num_bytes
+        if left > 0:
+            self._by_tenant[tenant_id] = left
+        else:
+            self._by_tenant.pop(tenant_id, None)
+
+
+class Memory(msgspec.Struct, eq=False):
+    """Something remembered for a tenant."""
+
+    tenant_id: str
+    num_bytes: int
+    drop: Callable[[], None]
+
+
+class MemoryBudgets:
+    """The bytes remembered, by tenant, the oldest first."""
+
+    def __init__(self, max_tenant_bytes: int, max_bytes: int) -> None:
+        self._max_tenant_bytes = max_tenant_bytes
+        self._max_bytes = max_bytes
+        self._by_tenant: dict[str, OrderedDict[Memory, None]] = {}
+        self._totals: dict[str, int] = {}
+        self.num_bytes = 0
+        self.num_dropped = 0
+
+    def add(self, memory: Memory) -> None:
+        """Counts it, and drops what is oldest where that is too much; itself never."""
+        self._by_tenant.setdefault(memory.tenant_id, OrderedDict())[memory] = None
+        self._count(memory.tenant_id, memory.num_bytes)
+        self._make_room(memory)
+
+    def grow(self, memory: Memory, num_bytes: int) -> None:
+        """Counts more bytes for it: it took over what another had."""
+        memory.num_bytes += num_bytes
+        self._count(memory.tenant_id, num_bytes)
+
+    def remove(self, memory: Memory) -> None:
+        """Counts it no more; again: nothing."""
+        memories = self._by_tenant.get(memory.tenant_id, OrderedDict())
+        if memory not in memories:
+            return
+        del memories[memory]
+        self._count(memory.tenant_id, -memory.num_bytes)
+        if not memories:
+            del self._by_tenant[memory.tenant_id], self._totals[memory.tenant_id]
+
+    def _count(self, tenant_id: str, num_bytes: int) -> None:
+        self._totals[tenant_id] = self._totals.get(tenant_id, 0) + num_bytes
+        self.num_bytes += num_bytes
+
+    def _make_room(self, newest: Memory) -> None:
+        while self._totals[newest.tenant_id] > self._max_tenant_bytes:
+            if not self._drop_oldest(newest.tenant_id, newest):
+                break
+        while self.num_bytes > self._max_bytes:
+            largest = max(self._totals, key=self._totals.__getitem__)
+            if not self._drop_oldest(largest, newest):
+                break
+
+    def _drop_oldest(self, tenant_id: str, newest: Memory) -> bool:
+        oldest = next(iter(self._by_tenant[tenant_id]))
+        if oldest is newest:
+            return False
+        self.num_dropped += 1
+        oldest.drop()
+        self.remove(oldest)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Both kinds, by default without a bound that tests would meet."""
+
+    in_flight: ByteBudgets = field(default_factory=lambda: ByteBudgets(1 << 40, 1 << 40))
+    memory: MemoryBudgets = field(default_factory=lambda: MemoryBudgets(1 << 40, 1 << 40))
