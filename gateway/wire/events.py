@@ -95,6 +95,7 @@ class CreateBody(GenerationBody, frozen=True, kw_only=True):
     context_management: Annotated[list[ContextManagement], Meta(max_length=16)] | None = None
     prompt_cache_options: CacheOptions | None = None
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
+    client_metadata: msgspec.Raw = NULL  # Codex' own, read by `gateway.wire.agents`
 
 
 class ResponseCreate(CreateBody, frozen=True, kw_only=True, tag="response.create"):

@@ -14,6 +14,7 @@ from backends.contract import (
 )
 from backends.prompt import cache_salt, is_user, prompt_size
 from backends.tokenizer import count
+from gateway.wire.agents import agent_of
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import NULL, CreateBody
 from gateway.wire.items import (
@@ -136,6 +137,7 @@ def parse_hints(body: CreateBody) -> Hints:
         reasoning_effort=body.reasoning.effort if body.reasoning else None,
         service_tier=body.service_tier,
         metadata=metadata,
+        agent=agent_of(body.client_metadata),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from backends.contract import BackendGroup, GenerateRequest, Usage
+from router.classify.agent import UNKNOWN_AGENT, Agent
 from router.classify.text_features import Reading, read
 
 Label = Literal["interactive", "deep", "uncertain"]
@@ -69,6 +70,7 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     service_tier: str | None = None
     metadata: dict[str, str] = {}  # for policies' conditions
+    agent: Agent = UNKNOWN_AGENT  # which part of an agent asks, as its client says
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):

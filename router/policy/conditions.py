@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from backends.contract import BackendGroup, BackendStats
+from router.classify.agent import AgentRole
 from router.classify.kinds import Kind, kind_of
 from router.classify.task import Label, Task, TaskClass
 from router.classify.text_features import words_of
@@ -78,6 +79,9 @@ class When(
     metadata: dict[str, Names] | None = None  # each key of the request's has one of the values
     reasoning_effort: Names | None = None
     service_tier: Names | None = None
+    agent_role: tuple[AgentRole, ...] | None = None  # these three: as the client says
+    subagent: Names | None = None
+    request_kind: Names | None = None
     deadline_ms_below: Amount | None = None  # does not hold without a deadline
 
     # The classifier's opinion.
@@ -167,6 +171,9 @@ _ACTUAL: dict[str, _Actual] = {
     "models": lambda s: s.task.hints.model,
     "reasoning_effort": lambda s: s.task.hints.reasoning_effort,
     "service_tier": lambda s: s.task.hints.service_tier,
+    "agent_role": lambda s: s.task.hints.agent.role,
+    "subagent": lambda s: s.task.hints.agent.subagent,
+    "request_kind": lambda s: s.task.hints.agent.request_kind,
     "deadline_ms": lambda s: None if (us := s.task.hints.deadline_us) is None else us / 1e3,
     "labels": lambda s: s.task_class.label,
     "p_deep": lambda s: s.task_class.p_deep,

@@ -134,6 +134,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             route=Route.FAST,
             fallback=(Route.DEEP,),
         ),
+        Rule(
+            name="agents-housekeeping-goes-fast",
+            when=When(agent_role=("auxiliary",)),
+            route=Route.FAST,
+            fallback=(Route.DEEP,),
+        ),
+        Rule(
+            name="agents-reviews-go-deep",
+            when=When(subagent=("review",)),
+            route=Route.DEEP,
+            fallback=(Route.FAST,),
+        ),
     )
     wait_ms: Waits = {}  # the longest wait for a full pool; else the configuration's
     when_away: dict[BackendGroup, WhenAway] = {}  # while Redis is away; else the configuration's

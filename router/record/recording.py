@@ -68,6 +68,9 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     service_tier: str | None = None
     deadline_ms: float | None = None
+    agent_role: str | None = None
+    subagent: str | None = None
+    request_kind: str | None = None
     generate: bool = True
     ask_tokens: int | None = None
     prompt_tokens: int | None = None
@@ -150,6 +153,9 @@ def record_of(
         reasoning_effort=_short(hints.reasoning_effort),
         service_tier=_short(hints.service_tier),
         deadline_ms=None if hints.deadline_us is None else hints.deadline_us / 1e3,
+        agent_role=hints.agent.role,
+        subagent=_short(hints.agent.subagent),
+        request_kind=_short(hints.agent.request_kind),
         generate=task.generate,
         ask_tokens=task.num_last_message_tokens,
         prompt_tokens=request.num_prompt_tokens,

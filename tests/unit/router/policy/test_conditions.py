@@ -6,12 +6,14 @@ import msgspec
 import pytest
 
 from backends.contract import BackendStats
+from router.classify.agent import Agent
 from router.classify.task import Hints
 from router.policy.calendar_window import Window
 from router.policy.conditions import Situation, When
 from tests.unit.router.tasks import TOOL, backend, of_class, task
 
 BUSY = (backend("wafer", "fast", running=10), backend("gpu", "deep", running=2))
+REVIEW = Hints(agent=Agent(role="subagent", subagent="review", request_kind="turn"))
 NOON_S = 1_768_478_400.0  # 2026-01-15, a Thursday, 12:00 UTC
 
 # condition, the task's fields, whether it holds; every field of `When` both ways
@@ -48,6 +50,13 @@ HOLDS: list[tuple[When, dict[str, Any], bool]] = [
     (When(reasoning_effort=("high",)), {}, False),
     (When(service_tier=("flex",)), {"hints": Hints(service_tier="flex")}, True),
     (When(service_tier=("flex",)), {}, False),
+    (When(agent_role=("auxiliary",)), {"hints": REVIEW}, False),
+    (When(agent_role=("main", "subagent")), {"hints": REVIEW}, True),
+    (When(agent_role=("main",)), {}, False),
+    (When(subagent=("review",)), {"hints": REVIEW}, True),
+    (When(subagent=("compact",)), {"hints": REVIEW}, False),
+    (When(request_kind=("turn",)), {"hints": REVIEW}, True),
+    (When(request_kind=("prewarm",)), {"hints": REVIEW}, False),
     (When(kinds=("refactor", "fix")), {"ask": "Please refactor the parser."}, True),
     (When(kinds=("refactor",)), {"ask": "Explain this refactoring."}, False),
     (When(words=("kubernetes",)), {"ask": "Our Kubernetes pods restart."}, True),
