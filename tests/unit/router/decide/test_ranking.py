@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from backends.contract import BackendStats
+from router.classify.agent import Agent
 from router.classify.task import Hints, Route, Task, TaskClass, Tenant
 from router.decide.decision import RankedRoute, Reason, Refusal
 from router.decide.ranking import rank
@@ -309,12 +310,23 @@ def test_the_first_rule_that_holds_decides() -> None:
         (Hints(deadline_us=2_000_000), "deadline-too-short-for-deep"),
         (Hints(deadline_us=60_000_000), None),
         (Hints(reasoning_effort="high"), None),
+        (Hints(agent=Agent(role="auxiliary")), "agents-housekeeping-goes-fast"),
+        (Hints(agent=Agent(role="subagent", subagent="collab_spawn")), None),
+        (Hints(agent=Agent(role="main", request_kind="turn")), None),
     ],
 )
 def test_rules_of_the_default_policy(hints: Hints, rule: str | None) -> None:
     first = ranked(task(hints=hints), of_class("deep"))[0]
     assert first.rule == rule
     assert first.route is (Route.FAST if rule else Route.DEEP)
+
+
+def test_agents_reviews_go_deep_by_default_unless_a_model_is_named() -> None:
+    review = Agent(role="subagent", subagent="review")
+    first = ranked(task(hints=Hints(agent=review)), of_class("interactive"))[0]
+    assert (first.route, first.rule) == (Route.DEEP, "agents-reviews-go-deep")
+    named = task(hints=Hints(model="wafer-model", agent=review))
+    assert routes(ranked(named, of_class("interactive"))) == [("fast", "model")]
 
 
 def test_a_rule_may_name_its_backends() -> None:
