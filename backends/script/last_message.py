@@ -1,7 +1,8 @@
 """Finds the last user message of a request, and the items before and after it.
 
 A turn begins with its last user message. The items after it (calls and their outputs) belong to the
-turn; the items before it are the context that answers draw on.
+turn; the items before it are the context that answers draw on. Some agents (smolagents) write calls
+and outputs as messages: "Calling tools: [...]" of the assistant, "Observation: ..." of the user.
 """
 
 import re
@@ -25,6 +26,8 @@ EXCERPT_CHARS = 1_000
 # Of white space in a row, as patterns see it: some try every way to share a gap among their parts.
 MAX_GAP_CHARS = 8
 _LONG_GAP = re.compile(rf"(\s{{{MAX_GAP_CHARS}}})\s+")
+_WRITTEN_CALL, _WRITTEN_OUTPUT = "Calling tools:", "Observation:"
+_WRITTEN_NAME = re.compile(r"'function': \{'name': '([\w.-]{1,128})'")
 
 
 class ToolResult(msgspec.Struct, frozen=True):
@@ -41,18 +44,20 @@ class LastMessage(msgspec.Struct, frozen=True):
     text: str  # empty if there is no user message
     excerpt: str  # the text, or its beginning and end, where people state requests; short gaps
     results: tuple[ToolResult, ...]  # of this turn's calls, in order
-    num_calls: int  # made in this turn
+    called: tuple[str, ...]  # the tools called in this turn, in order
     context: tuple[Item, ...]  # everything before the message
     instructions: str | None  # the request's
+
+    @property
+    def num_calls(self) -> int:
+        """Returns the number of calls made in this turn."""
+        return len(self.called)
 
 
 def read_last_message(request: GenerateRequest) -> LastMessage:
     """Finds the last user message among a request's items."""
     items = [measured.item for measured in request.items]
-    start = max(
-        (i for i, item in enumerate(items) if isinstance(item, Message) and item.role == "user"),
-        default=0,
-    )
+    start = max((i for i, item in enumerate(items) if _begins_turn(item)), default=0)
     turn = items[start:]
     text = next(user_texts(turn), "")
     excerpt = text
@@ -63,18 +68,33 @@ def read_last_message(request: GenerateRequest) -> LastMessage:
         for call in turn
         if isinstance(call, FunctionCall | CustomToolCall)
     }
+    results = [
+        ToolResult(*calls.get(item.call_id, ("", "")), parts_text(item.output))
+        for item in turn
+        if isinstance(item, FunctionCallOutput | CustomToolCallOutput)
+    ]
+    written = [parts_text(item.content) for item in turn[1:] if isinstance(item, Message)]
+    outputs = (said for said in written if said.startswith(_WRITTEN_OUTPUT))
+    results += [ToolResult("", "", said.removeprefix(_WRITTEN_OUTPUT)) for said in outputs]
+    names = [name for said in written for name in _written_calls(said)]
     return LastMessage(
         text=text,
         excerpt=short_gaps(excerpt),
-        results=tuple(
-            ToolResult(*calls.get(item.call_id, ("", "")), parts_text(item.output))
-            for item in turn
-            if isinstance(item, FunctionCallOutput | CustomToolCallOutput)
-        ),
-        num_calls=len(calls),
+        results=tuple(results),
+        called=(*(name for name, _ in calls.values()), *names),
         context=tuple(items[:start]),
         instructions=request.instructions,
     )
+
+
+def _begins_turn(item: Item) -> bool:
+    if not isinstance(item, Message) or item.role != "user":
+        return False
+    return not parts_text(item.content[:1]).startswith(_WRITTEN_OUTPUT)
+
+
+def _written_calls(said: str) -> list[str]:
+    return _WRITTEN_NAME.findall(said) if said.startswith(_WRITTEN_CALL) else []
 
 
 def user_texts(items: Iterable[Item]) -> Iterator[str]:

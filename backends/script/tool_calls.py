@@ -2,7 +2,8 @@
 
 A tool is called if the tool choice demands one, if the prompt names it ("use get_weather"), if the
 prompt needs a shell and the tool is one, or if the prompt's words clearly match the tool's name and
-description. Calls made and answered in this turn are not repeated unless the choice demands it.
+description. Calls made and answered in this turn are not repeated unless the choice demands it. If
+it demands a call, what was not called comes first, and then the tool that ends an agent's work.
 """
 
 import re
@@ -13,6 +14,7 @@ import msgspec
 from backends.contract import CustomTool, DeltaKind, FunctionTool, GenerateRequest, Tool
 from backends.delegation import DELEGATE_TOOL
 from backends.script.chance import Chance
+from backends.script.dialogue import dialogue_answer
 from backends.script.last_message import LastMessage
 from backends.script.schema import instance
 from backends.script.scripted_answer import AnswerItem, call_id, call_item
@@ -21,6 +23,14 @@ from backends.script.values import Values, name_words
 from backends.script.work import Work
 
 MAX_CALLS = 16  # of one answer
+
+# Tools by which agents want the answer itself: "final_answer" (smolagents), "final_result"
+# (pydantic-ai), and the name of the answer's class (LangChain).
+_FINAL = re.compile(
+    r"(?i)(?:final|submit|give|return|provide|structured)_?(?:answer|result|response|output)s?(?:_\w+)?"
+    r"|answer|done|finish|submit|task_?(?:done|complete[d]?)|attempt_completion"
+)
+_CLASS_NAME = re.compile(r"(?:[A-Z][a-z0-9]+)+|response_format_\w+")
 
 _WORD = re.compile(r"[A-Za-z]+")
 _ONE_WORD = re.compile(r"[A-Z]*[^-_A-Z]*[A-Z]*")
@@ -63,18 +73,44 @@ def tool_calls(
     allowed = [t for t in offered if not choice.names or t.name in choice.names]
     if not allowed or choice.mode == "none":
         return []
-    prompt = message.excerpt
+    prompt, num_called = message.excerpt, message.num_calls
+    must = choice.mode == "required"
+    final = _final_tool(allowed) if must else None
     # Each with the number of earlier calls of its tool, and a shell's command.
-    wanted = _wanted_calls(prompt, allowed, work)[:MAX_CALLS]
+    usual = [tool for tool in allowed if tool is not final]
+    wanted = _wanted_calls(prompt, usual, work)[:MAX_CALLS]
     if not request.parallel_tool_calls:
-        wanted = wanted[message.num_calls : message.num_calls + 1]
-    elif message.num_calls:
+        wanted = wanted[num_called : num_called + 1]
+    elif num_called:
         wanted = []
-    if not wanted and choice.mode == "required":
-        words = _folded_words(prompt)
-        closest = max(allowed, key=lambda tool: _fit(words, tool))
-        wanted = [(next(iter(_named_tools(prompt, allowed)), closest), message.num_calls, None)]
-    return [_call(call_id(request.id, i), prompt, *w, chance, work) for i, w in enumerate(wanted)]
+    if not wanted and must:
+        wanted = [(_demanded(message, allowed, final), num_called, None)]
+    answer = dialogue_answer(message) if final is not None else None
+    return [
+        _call(call_id(request.id, i), prompt, *w, chance, work, answer)
+        for i, w in enumerate(wanted)
+    ]
+
+
+def _final_tool(tools: list[Tool]) -> Tool | None:
+    """Finds the tool that takes the answer: one named so, or after a class as no other is."""
+    named = [tool for tool in tools if _FINAL.fullmatch(tool.name)]
+    classes = [tool for tool in tools if _CLASS_NAME.fullmatch(tool.name)]
+    if named or (classes and len(classes) < len(tools)):
+        return (named or classes)[-1]
+    return None
+
+
+def _demanded(message: LastMessage, tools: list[Tool], final: Tool | None) -> Tool:
+    """Chooses what to call where nothing is left that the prompt plainly asks for."""
+    left = [tool for tool in tools if tool.name not in message.called and tool is not final]
+    words = _folded_words(message.excerpt)
+    if final is not None and message.called:
+        left = [tool for tool in left if _fit(words, tool)]
+    if not left:
+        return final or tools[-1]
+    closest = max(left, key=lambda tool: _fit(words, tool))
+    return next(iter(_named_tools(message.excerpt, left)), closest)
 
 
 def _wanted_calls(prompt: str, tools: list[Tool], work: Work) -> list[tuple[Tool, int, str | None]]:
@@ -184,8 +220,9 @@ def _call(
     command: str | None,
     chance: Chance,
     work: Work,
+    answer: str | None,
 ) -> AnswerItem:
-    values = Values(prompt, turn=turn, options=_options(tool), work=work)
+    values = Values(prompt, answer, turn=turn, options=_options(tool), work=work)
     if isinstance(tool, CustomTool):
         text = command or _free_input(tool, values)
         return call_item(DeltaKind.CUSTOM_CALL, made_id, tool.name, text)

@@ -20,7 +20,7 @@ from backends.contract import (
 )
 from backends.script.answering import answer_script
 from backends.script.scripted_answer import AnswerItem
-from tests.unit.backends.script.requests import request
+from tests.unit.backends.script.requests import assistant, request
 
 WEATHER = FunctionTool(
     "get_weather",
@@ -206,3 +206,64 @@ def test_many_tools_and_names_stay_bounded() -> None:
     tools = tuple(msgspec.structs.replace(WEATHER, name=f"tool_{i}") for i in range(40))
     prompt = "Use " + ", ".join(tool.name for tool in tools)
     assert len(calls(prompt, tools=tools)) == 16
+
+
+POPULATION = FunctionTool(
+    "get_population", "Get the number of people of a city", WEATHER.parameters
+)
+REPORT = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+BOTH = "Use get_weather and get_population for Paris, then report."
+
+
+@pytest.mark.parametrize(
+    "final", ["final_answer", "final_result_Report", "submit_answer", "Report"]
+)
+@pytest.mark.parametrize("parallel", [True, False])
+def test_an_agent_that_must_call_ends(final: str, parallel: bool) -> None:
+    """As LangChain, smolagents and pydantic-ai ask: each time a call is demanded."""
+    tools = (FunctionTool(final, "Give it", REPORT), WEATHER, POPULATION)
+    items: list[Item | str] = [BOTH]
+    seen: list[str] = []
+    for turn in range(4):
+        made = calls(
+            *items,
+            tools=tools,
+            tool_choice=ToolChoice("required"),
+            parallel_tool_calls=parallel,
+            id=f"resp_{turn}",
+        )
+        seen += [item.name for item in made]
+        if final in seen:
+            break
+        items += [FunctionCall(item.call_id, item.name, item.text) for item in made]
+        items += [FunctionCallOutput(item.call_id, (TextPart("18"),)) for item in made]
+    assert seen == ["get_weather", "get_population", final]
+    assert "18" in msgspec.json.decode(made[0].text)["answer"]
+
+
+def test_calls_that_an_agent_writes_as_messages_are_seen() -> None:
+    """Smolagents' form of calls and outputs, for servers without roles for them."""
+    written = (
+        "Calling tools:\n[{'id': 'c1', 'type': 'function', 'function': "
+        "{'name': 'get_weather', 'arguments': {'city': 'Paris'}}}]"
+    )
+    final = FunctionTool("final_answer", "The end", REPORT)
+    (made,) = calls(
+        "New task:\nUse get_weather for Paris",
+        assistant(written),
+        "Observation:\nsunny",
+        tools=(WEATHER, final),
+        tool_choice=ToolChoice("required"),
+    )
+    assert made.name == "final_answer"
+    assert "sunny" in msgspec.json.decode(made.text)["answer"]
+
+
+def test_what_was_not_called_comes_first_where_a_call_is_demanded() -> None:
+    done: list[Item | str] = [
+        "hello",
+        FunctionCall("c1", "get_weather", '{"city":"Paris"}'),
+        FunctionCallOutput("c1", (TextPart("18"),)),
+    ]
+    (made,) = calls(*done, tools=(WEATHER, SEARCH), tool_choice=ToolChoice("required"))
+    assert made.name == "search"
