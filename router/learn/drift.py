@@ -10,8 +10,8 @@ Each of these signs raises an alarm of its own:
   often than they used to, and no single bad day raises an alarm.
 
 The reference is the classifier's training data (`reference.json`, written by `make train`) until
-the tenant's own outcomes count in full, and then the traffic that they were learned from. For each
-alarm `tradeoff` widens the band by a bounded step, and `weighing` prefers deep in doubt.
+the tenant's own outcomes count in full, and then the traffic that they were learned from. Alarms
+decide nothing, unless a policy's trade-off says so (`widen_on_drift`).
 """
 
 import math

@@ -49,7 +49,8 @@ class Tradeoff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # Count waiting times, deadlines and what is left in the pools; off: the band as it stands.
     follow_load: bool = True
     learn: bool = True  # count what this tenant's outcomes taught
-    widen_on_drift: bool = True  # leave more open while traffic is not what decisions rest on
+    # Leave more open while traffic is not what decisions rest on: more tasks go to both engines.
+    widen_on_drift: bool = False
     # Of the uncertain tasks, the share that tries one engine alone, so that outcomes are unbiased.
     exploration: Annotated[float, Meta(ge=0, le=MAX_EXPLORATION)] = 0.0
 

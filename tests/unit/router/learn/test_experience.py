@@ -107,7 +107,8 @@ def test_alarms_reach_the_next_decision_in_words() -> None:
     task_class = classify(seen)
     facts = experience.facts(odd, task_class, seen.reading, experience.arrival(odd, STATS), 0)
     assert facts.alarms
-    weighed = weigh(Tradeoff(), Band(), odd, task_class, STATS, facts)
+    tradeoff = Tradeoff(widen_on_drift=True)
+    weighed = weigh(tradeoff, Band(), odd, task_class, STATS, facts)
     assert weighed.cautious
     assert f"drift: {facts.alarms[0]}" in weighed.because
     assert "PSI" in weighed.because
