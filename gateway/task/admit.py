@@ -19,7 +19,6 @@ from gateway.wire.ratelimit import MODE_HEADER, policy_name, rate_limit_headers
 from router.classify.classify import classify, features
 from router.classify.task import Task, TaskClass
 from router.decide.admission import decide, demands
-from router.decide.continuity import was_sensitive
 from router.decide.decision import RankedRoute, Refusal, RouteDecision, ShadowChoice
 from router.decide.ranking import classify_and_rank, rank
 from router.decide.weighing import weigh
@@ -125,9 +124,6 @@ def rank_task(gw: Gateway, task: Task, policy: Policy) -> tuple[TaskClass, tuple
     classified_us = gw.clock_us()
     stats = gw.backend_stats()
     conversation = gw.experience.arrival(task, stats)
-    if conversation.holder == "deep" and policy.security_goes_deep:
-        sensitive = was_sensitive(task.request.items, policy.band)
-        conversation = msgspec.structs.replace(conversation, was_sensitive=sensitive)
     facts = gw.experience.facts(task, task_class, seen.reading, conversation, classified_us)
     task_class = weigh(policy.tradeoff, policy.band, task, task_class, stats, facts)
     ranked = rank_routes(policy, task, task_class, stats)

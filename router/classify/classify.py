@@ -1,19 +1,20 @@
 """Classifies a task: interactive, deep or uncertain; whether it touches security; whether a small
 model suffices; and the expected length of the answer.
 
-Only the current prompt counts (a trivial prompt with a long context is still trivial), and of it
-only head and tail, so that the cost is bounded. The trained `linear_model` scores the prompt's
-words and shape; `signals` adds the request's other fields, which public data does not have. Every
-signal that counted is reported in words with its share of the sum.
+For the lane only the current prompt counts (a trivial prompt with a long context is still trivial);
+for security also the instructions, and what was said before (`sensitivity`). The trained
+`linear_model` scores the prompt's words and shape; `signals` adds the request's other fields, which
+public data does not have. Every signal that counted is reported in words with its share of the sum.
 """
 
 import math
-from itertools import pairwise
+from collections.abc import Set
 
 import msgspec
 
 from router.classify import signals
-from router.classify.linear_model import DEEP, SECURITY, LinearModel, Scores
+from router.classify.linear_model import LinearModel, Scores
+from router.classify.sensitivity import Sensitivity
 from router.classify.task import Features, Label, Task, TaskClass
 from router.classify.text_features import read
 from router.classify.weights_file import load_model
@@ -25,6 +26,7 @@ MAX_LOG_ODDS = 30.0
 _STRONG_TERMS = [tuple(term.encode().split()) for term in signals.STRONG_SECURITY_TERMS]
 _STRONG_WORDS = frozenset(term[0] for term in _STRONG_TERMS if len(term) == 1)
 _STRONG_PAIRS = frozenset(term for term in _STRONG_TERMS if len(term) == 2)
+_PAIR_STARTS = frozenset(term[0] for term in _STRONG_PAIRS)
 _BRIEF = frozenset(word.encode() for word in signals.BRIEF_WORDS)
 _WATCHED_WORDS = frozenset(term[0] for term in _STRONG_TERMS) | _BRIEF
 
@@ -39,17 +41,20 @@ class Band(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     low: float = 0.15
     high: float = 0.6
     # The least `p_security` of security-sensitive tasks: a miss is worse than a false alarm, of
-    # which there are 1 or 2 in 100.
-    security: float = 0.12
+    # which there is 1 in 100.
+    security: float = 0.15
 
 
 DEFAULT_BAND = Band()
 
 
 def features(task: Task) -> Features:
-    """Extracts what the classifier looks at, reading at most 2 KiB of the text."""
+    """Extracts what the classifier looks at; of each text it reads a bounded part."""
+    around = _SENSITIVITY.around(task)
     return Features(
         reading=task.reading,
+        p_security_around=around.p_security,
+        sensitive_where=around.where,
         num_context_tokens=task.request.num_prompt_tokens,
         reasoning_effort=task.hints.reasoning_effort,
         service_tier=task.hints.service_tier,
@@ -73,9 +78,13 @@ class Opinion(msgspec.Struct, frozen=True):
         """Lists the strongest signals, each with its log-odds and its share of all."""
         words = _in_words(self.scores, _shifts(self.features))
         if self.task_class.security_sensitive:
-            why = self.strong_terms or [part.name for part in self.scores.parts(SECURITY, 3)[0]]
-            words.insert(0, f"security: {', '.join(why)}")
+            words.insert(0, f"security: {self._why_sensitive()}")
         return tuple(words)
+
+    def _why_sensitive(self) -> str:
+        if self.features.p_security_around == self.task_class.p_security:
+            return self.features.sensitive_where
+        return ", ".join(self.strong_terms or self.scores.security_terms(3))
 
 
 def classify(
@@ -91,15 +100,16 @@ def form_opinion(
 ) -> Opinion:
     """Classifies a task without the reasons' text, which costs half as much again."""
     scores = model.score(features.reading)
-    p_deep = _logistic(scores.deep_log_odds + sum([size for size, _ in _shifts(features)]))
     p_security = _logistic(scores.security_log_odds)
-    strong: list[str] = []
-    is_brief = False
-    if not _WATCHED_WORDS.isdisjoint(features.reading.words):
-        strong = _strong_terms(features.reading.words)
-        is_brief = not _BRIEF.isdisjoint(features.reading.words)
+    # Work on security is deep work.
+    deep_log_odds = max(scores.deep_log_odds, scores.security_log_odds)
+    p_deep = _logistic(deep_log_odds + sum([size for size, _ in _shifts(features)]))
+    watched = _WATCHED_WORDS.intersection(features.reading.words)
+    strong = _strong_terms(features.reading.words, watched) if watched else []
+    is_brief = not _BRIEF.isdisjoint(watched)
     if strong:
         p_security = max(p_security, signals.STRONG_SECURITY)
+    p_security = max(p_security, features.p_security_around)
     label: Label = "uncertain"
     if p_deep < band.low:
         label = "interactive"
@@ -115,6 +125,13 @@ def form_opinion(
         signals=(),
     )
     return Opinion(task_class, features, scores, strong)
+
+
+def _p_security(text: str) -> float:
+    return form_opinion(features_of_text(text)).task_class.p_security
+
+
+_SENSITIVITY = Sensitivity(_p_security)
 
 
 def _shifts(features: Features) -> list[tuple[float, str]]:
@@ -133,7 +150,7 @@ def _shifts(features: Features) -> list[tuple[float, str]]:
 
 
 def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
-    parts, everything = scores.parts(DEEP, _NUM_SIGNALS)
+    parts, everything = scores.parts(_NUM_SIGNALS)
     found = [(part.log_odds, part.name) for part in parts]
     if shifts:
         found = sorted(found + shifts, key=lambda part: -abs(part[0]))
@@ -142,10 +159,15 @@ def _in_words(scores: Scores, shifts: list[tuple[float, str]]) -> list[str]:
     return [f"{name} {size:+.1f} ({abs(size) * percent:.0f} %)" for size, name in found if size]
 
 
-def _strong_terms(words: list[bytes]) -> list[str]:
+def _strong_terms(words: list[bytes], watched: Set[bytes]) -> list[str]:
     """Finds the strong security terms among a prompt's words, quoted for the explanation."""
-    found = [word for word in words if word in _STRONG_WORDS]
-    found += [b" ".join(pair) for pair in pairwise(words) if pair in _STRONG_PAIRS]
+    found = [word for word in sorted(watched) if word in _STRONG_WORDS]
+    for word in sorted(watched & _PAIR_STARTS):
+        at = -1
+        for _ in range(words.count(word)):
+            at = words.index(word, at + 1)
+            if (pair := tuple(words[at : at + 2])) in _STRONG_PAIRS:
+                found.append(b" ".join(pair))
     return [f'"{term.decode()}"' for term in dict.fromkeys(found)][:3]
 
 

@@ -111,6 +111,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what the classifier looks at."""
 
     reading: Reading  # the prompt's words and shape
+    p_security_around: float = 0.0  # of the instructions and of what else was said
+    sensitive_where: str = ""  # in words
     num_context_tokens: int = 0
     reasoning_effort: str | None = None
     service_tier: str | None = None

@@ -1,72 +1,59 @@
-"""Extracts the classifier's features of a prompt: words, pairs of words, and shape.
+"""Extracts the classifier's features of a text: words, pairs of words, and shape.
 
-A short text is all prompt. Of a long one only head and tail are read, so the cost is bounded. If
-its first or last paragraph begins like a request (`OPENERS`), that paragraph is the prompt and the
-rest does not count, so that a trivial prompt before a long paste stays trivial; else both are the
-prompt, and the text between them hardly counts. Training and serving call the same functions.
+Greetings, headers of tickets, templates of agents and thanks at both ends are dropped (`framing`).
+Of a long text the head, the tail and two windows at places that its length fixes are read, so the
+cost is bounded. If its first or last paragraph begins like a request (`OPENERS`), that paragraph
+weighs more than the rest, so that a trivial prompt before a long paste stays trivial. Training and
+serving call the same functions.
 """
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
 
 import msgspec
+import numpy as np
 
-HEAD_CHARS, TAIL_CHARS = 1_024, 512  # what is read of a text; more costs time and adds no accuracy
-PROMPT_CHARS = 900  # a text up to this long is all prompt
+from router.classify.framing import EDGES, has_no_framing, without_framing
+from router.classify.words import OPENERS, all_words_of, without_courtesies, words_of
+
+WINDOW_CHARS = 512
+HEAD_CHARS, TAIL_CHARS, NUM_MIDDLE = 640, 384, 2
+MAX_READ_CHARS = HEAD_CHARS + TAIL_CHARS + NUM_MIDDLE * WINDOW_CHARS  # longer texts are sampled
+MAX_FAST_CHARS = 400  # of one line: whether it has framing is seen from its words
+MIN_WINDOW_CHARS = 192  # a shorter rest joins the window before it
+MAX_FRAMING_CHARS = 1_024  # that head and tail of a long text may have besides
+PROMPT_CHARS = 900  # in a text up to this long no paragraph weighs more than others
 LEAD_CHARS, CLOSE_CHARS = 420, 300  # at most, of a longer text's first and last paragraph
-MAX_SCANNED_CHARS = 2 * (HEAD_CHARS + TAIL_CHARS)  # with double spaces and courtesies
-MAX_COURTESY_CHARS = 60  # of a greeting, or of thanks
 MIN_LEAD_CHARS = 12  # a shorter first line ("Hi,", "# Task") is joined with the next one
+MAX_COUNTED_BYTES = 1_024  # a longer text's bytes are counted all at once
 MAX_KEPT, MAX_KEPT_CHARS = 512, 2_048  # cached texts
 STEM_BYTES = 5  # of unknown words
 USUAL_LENGTH = 5.0  # log2 of words; used for multiple choice, whose length is that of the choices
-MAX_COUNT = 4 * max(PROMPT_CHARS, LEAD_CHARS + CLOSE_CHARS)  # bytes of a prompt
-
-# Ignored, so that politeness cannot change a decision.
-COURTESIES = frozenset(
-    b"please pls plz kindly thanks thank thx cheers hi hello hey you could would can advance "
-    b"appreciate appreciated".split()
-)
-
-# A paragraph that begins like this is the prompt, and the rest of a long text is context.
-OPENERS = frozenset(
-    b"add adjust allow analyse analyze answer append apply are audit benchmark bring build bump "
-    b"calculate center change check clean compare complete compute convert copy correct count "
-    b"create debug define delete derive describe design develop disable do document does draft "
-    b"drop enable escape evaluate examine explain export extend extract figure find fix format "
-    b"generate get give handle help hide how i implement import improve increase in inline insert "
-    b"install integrate introduce investigate is let list log lower make mark merge migrate mock "
-    b"modify move now optimise optimize parse patch pin plan port prevent print propose prove "
-    b"provide put raise read rebase redesign reduce refactor reformat remove rename reorder "
-    b"replace reproduce resolve restructure return revert review rewrite rotate round run set "
-    b"shorten should show simplify skip solve sort split summarise summarize support swap tell "
-    b"test tighten track translate turn undo unify update upgrade use validate verify wait was "
-    b"we what when where which who why work wrap write".split()
-)
+MAX_COUNT = 4 * MAX_READ_CHARS  # bytes that are read, of whatever characters
 
 _Found = TypeVar("_Found")
 Term = bytes | tuple[bytes, bytes]  # a word, or two neighbours
 
 CAPITALS = bytes(range(ord("A"), ord("Z") + 1))
 
-# Byte -> itself in lower case if it belongs to a word, else a space. Multi-byte characters belong
-# to words, so any script has words, if unknown ones.
-_WORD_TABLE = bytes(
-    ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else byte if byte >= 128 else 32
-    for byte in range(256)
-)
+
+class View(msgspec.Struct, frozen=True, gc=False):
+    """Holds a stretch of text and its words: all that is read of a text, or its request."""
+
+    prompt: bytes  # UTF-8
+    words: list[bytes]  # in lower case and in order, without courtesies
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Holds a text as the classifier sees it; compared by identity, for the caches of `once`."""
 
-    prompt: bytes  # UTF-8
-    words: list[bytes]  # of the prompt: lower case, in order, without courtesies
-    context_words: list[bytes]  # of the text around it
-    num_chars: int  # of the prompt, and of the whole text unless an opener marked the prompt
+    prompt: bytes  # all that is read, UTF-8
+    words: list[bytes]  # of that
+    windows: tuple[list[bytes], ...]  # the same words, by stretches of some `WINDOW_CHARS`
+    request: View | None  # the paragraph of a long text that begins like a request
+    num_chars: int  # of the whole text, without its framing
 
 
 def once(function: Callable[[Reading], _Found]) -> Callable[[Reading], _Found]:
@@ -78,7 +65,7 @@ def once(function: Callable[[Reading], _Found]) -> Callable[[Reading], _Found]:
 
 
 def read(text: str) -> Reading:
-    """Finds prompt and words in a text, of which it reads head and tail; caches short texts."""
+    """Finds words and windows of a text, without its framing; caches short texts."""
     return _known_readings(text) if len(text) <= MAX_KEPT_CHARS else _read(text)
 
 
@@ -89,85 +76,92 @@ def forget_readings() -> None:
 
 def _read(text: str) -> Reading:
     num_chars = len(text)
-    if num_chars > MAX_SCANNED_CHARS:
-        text = f"{text[: 2 * HEAD_CHARS]}\n\n{text[-2 * TAIL_CHARS :]}"
-    text = _plain(text)
-    if num_chars <= MAX_SCANNED_CHARS:
-        num_chars = len(text)
-    if len(text) <= PROMPT_CHARS:
+    if num_chars <= MAX_FAST_CHARS and "\n" not in text and "  " not in text:
+        text = text.lstrip(EDGES).rstrip(EDGES + ".")
         prompt = text.encode("utf-8", "replace")
-        return Reading(prompt, words_of(prompt), [], num_chars)
-    if len(text) > HEAD_CHARS + TAIL_CHARS:
-        text = f"{text[:HEAD_CHARS]}\n\n{text[-TAIL_CHARS:]}"
-    parts = _parts(text)
-    lead, middle, close = (part.encode("utf-8", "replace") for part in parts)
-    lead_words, close_words = words_of(lead), words_of(close)
-    if lead_words and lead_words[0] in OPENERS:
-        return Reading(lead, lead_words, [], len(parts[0]))
-    if close_words and close_words[0] in OPENERS:
-        return Reading(close, close_words, [], len(parts[2]))
-    return Reading(lead + close, lead_words + close_words, words_of(middle), num_chars)
+        words = all_words_of(prompt)
+        if has_no_framing(words):
+            words = without_courtesies(words)
+            return Reading(prompt, words, (words,), None, len(text))
+    if num_chars <= MAX_READ_CHARS + 2 * MAX_FRAMING_CHARS:
+        text = close = without_framing(text)
+        num_chars = len(text)
+    if num_chars > MAX_READ_CHARS:
+        text, middle, close, num_chars = _sampled(text)
+        stretches = [*_windows(text), *middle, close]
+    else:
+        stretches = _windows(text)
+    encoded = [stretch.encode("utf-8", "replace") for stretch in stretches]
+    windows = tuple([words_of(stretch) for stretch in encoded])
+    if len(windows) == 1:
+        return Reading(encoded[0], windows[0], windows, None, num_chars)
+    words = [word for window in windows for word in window]
+    request = _request(text, close) if num_chars > PROMPT_CHARS else None
+    return Reading(b"".join(encoded), words, windows, request, num_chars)
 
 
 _known_readings = lru_cache(MAX_KEPT)(_read)
 
-_GREETING = re.compile(
-    r"(?:(?:hi|hello|hey)\b[\s,.!]*"
-    r"|(?:please|pls|plz|kindly)\b[\s,]*"
-    r"|(?:could|can|would|will) you\b[\s,]*)+",
-    re.IGNORECASE,
-)
-_THANKS = re.compile(
-    r"[\s,.!?]*\b(?:thank you|thanks|thx|cheers|please|pls|plz)\b"
-    r"[\s,]*(?:in advance|so much|very much|a lot)?[\s,.!?]*$",
-    re.IGNORECASE,
-)
-_THANKS_END = ("you", "thanks", "thx", "cheers", "please", "pls", "plz", "advance", "much", "lot")
+
+def _sampled(text: str) -> tuple[str, list[str], str, int]:
+    """Takes head, windows and tail of a long text, at places that only its length decides.
+
+    Returns them, and the length without framing.
+    """
+    head = text[: HEAD_CHARS + MAX_FRAMING_CHARS]
+    tail = text[-TAIL_CHARS - MAX_FRAMING_CHARS :]
+    bare_head, bare_tail = without_framing(head, behind=False), without_framing(tail, before=False)
+    first = len(head) - len(bare_head)
+    num_chars = len(text) - first - (len(tail) - len(bare_tail))
+    step = (num_chars - HEAD_CHARS - TAIL_CHARS) / NUM_MIDDLE
+    half = WINDOW_CHARS // 2
+    places = [first + HEAD_CHARS + int(step * (number + 0.5)) for number in range(NUM_MIDDLE)]
+    middle = [text[place - half : place + half] for place in places]
+    return bare_head[:HEAD_CHARS], middle, bare_tail[-TAIL_CHARS:], num_chars
 
 
-def _plain(text: str) -> str:
-    """Removes double spaces, a greeting at the start and thanks at the end."""
-    text = text.strip()
-    while "  " in text:
-        text = text.replace("  ", " ")
-    if text[-MAX_COURTESY_CHARS:].rstrip(" \n,.!?").lower().endswith(_THANKS_END):
-        thanks = _THANKS.search(text, max(0, len(text) - MAX_COURTESY_CHARS))
-        if thanks is not None:
-            text = text[: thanks.start()]
-    greeting = _GREETING.match(text, 0, MAX_COURTESY_CHARS)
-    if greeting is not None:
-        if " you" in greeting[0].lower():
-            text = text.removesuffix("?")  # it was no question
-        text = text[greeting.end() :]
-    return text
+def _windows(text: str) -> list[str]:
+    """Cuts a text between words into stretches of up to `WINDOW_CHARS`."""
+    stretches = []
+    start = 0
+    while len(text) - start > WINDOW_CHARS + MIN_WINDOW_CHARS:
+        end = text.rfind(" ", start + WINDOW_CHARS - MIN_LEAD_CHARS * 2, start + WINDOW_CHARS)
+        end = start + WINDOW_CHARS if end < 0 else end
+        stretches.append(text[start:end])
+        start = end
+    return [*stretches, text[start:]]
 
 
-def _parts(text: str) -> tuple[str, str, str]:
-    """Splits into first line, middle and last paragraph, with bounded first and last."""
-    lead_end = text.find("\n", MIN_LEAD_CHARS, LEAD_CHARS)
-    if lead_end < 0:
-        lead_end = text.rfind(" ", MIN_LEAD_CHARS, LEAD_CHARS)
-    if lead_end < 0:
-        lead_end = LEAD_CHARS
-    close_start = text.rfind("\n\n", len(text) - CLOSE_CHARS)
-    if close_start < 0:
-        close_start = len(text)
-    return text[:lead_end], text[lead_end:close_start], text[close_start:]
+def _request(text: str, close: str) -> View | None:
+    """Returns the first or last paragraph if it begins like a request."""
+    for found in (_lead(text), _close(close)):
+        prompt = found.encode("utf-8", "replace")
+        words = words_of(prompt)
+        if words and words[0] in OPENERS:
+            return View(prompt, words)
+    return None
 
 
-def words_of(text: bytes) -> list[bytes]:
-    """Returns the words of a UTF-8 text, in lower case and in order, without courtesies."""
-    words = text.translate(_WORD_TABLE).split()
-    if COURTESIES.isdisjoint(words):
-        return words
-    if b"advance" in words and words[words.index(b"advance") - 1] == b"in":
-        del words[words.index(b"advance") - 1]
-    return [word for word in words if word not in COURTESIES]
+def _lead(text: str) -> str:
+    end = text.find("\n", MIN_LEAD_CHARS, LEAD_CHARS)
+    if end < 0:
+        end = text.rfind(" ", MIN_LEAD_CHARS, LEAD_CHARS)
+    return text[: LEAD_CHARS if end < 0 else end]
 
 
-def terms(words: list[bytes]) -> list[Term]:
+def _close(text: str) -> str:
+    start = text.rfind("\n\n", max(0, len(text) - CLOSE_CHARS))
+    return "" if start < 0 else text[start:]
+
+
+def terms(words: Sequence[bytes]) -> list[Term]:
     """Returns the distinct words, then the distinct pairs of neighbours, by first appearance."""
     return [*dict.fromkeys(words), *dict.fromkeys(pairwise(words))]
+
+
+def num_terms(words: Sequence[bytes]) -> int:
+    """Counts the words and pairs of neighbours, repeated ones too."""
+    return max(0, 2 * len(words) - 1)
 
 
 # log2(1 + n), linear between powers of two: no libm, so the same bits on every machine.
@@ -212,19 +206,27 @@ SHAPES: tuple[str, ...] = (
     "capitals",
     "many words",
     "length with context",
-    "words of context",
 )
 DENSE_NAMES: tuple[str, ...] = SHAPES + tuple(name for _, name in MARKS)
 
 
-def dense(reading: Reading) -> list[float]:
-    """Computes a number from 0 to 16 for each of `DENSE_NAMES`; counts are log2(1 + n)."""
-    log2, words, prompt = _LOG2, reading.words, reading.prompt
+def dense(view: View | Reading, num_chars: int) -> list[float]:
+    """Computes a number from 0 to 16 for each of `DENSE_NAMES`; counts are log2(1 + n).
+
+    `num_chars` is the length of the text that the view stands for.
+    """
+    log2, words, prompt = _LOG2, view.words, view.prompt
     num_words = len(words)
     num_bytes = len(prompt)
-    num_capitals = num_bytes - len(prompt.translate(None, CAPITALS))
-    num_digits = num_bytes - len(prompt.translate(None, b"0123456789"))
-    count = prompt.count
+    if num_bytes > MAX_COUNTED_BYTES:
+        histogram = np.bincount(np.frombuffer(prompt, np.uint8), minlength=256)
+        num_capitals, num_digits = int(histogram[65:91].sum()), int(histogram[48:58].sum())
+        counts = histogram.tolist()
+        marks = [counts[mark[0]] if len(mark) == 1 else prompt.count(mark) for mark in _MARKS]
+    else:
+        num_capitals = num_bytes - len(prompt.translate(None, CAPITALS))
+        num_digits = num_bytes - len(prompt.translate(None, b"0123456789"))
+        marks = [*map(prompt.count, _MARKS)]
     return [
         log2[num_words],
         USUAL_LENGTH if b"\nB" in prompt else log2[num_words],
@@ -233,7 +235,6 @@ def dense(reading: Reading) -> list[float]:
         16 * num_digits / num_bytes if prompt else 0.0,
         16 * num_capitals / num_bytes if prompt else 0.0,
         float(num_words >= 60),
-        _log2_of_32nds(reading.num_chars),
-        log2[len(reading.context_words)],
-        *[log2[count(mark)] for mark in _MARKS],
+        _log2_of_32nds(num_chars),
+        *[log2[count] for count in marks],
     ]

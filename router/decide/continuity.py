@@ -5,14 +5,13 @@
   keeps a conversation from flapping.
 - Evidence of a failed answer (the user repeats the prompt or complains, or tool outputs keep
   reporting failures) counts while a fast engine holds the conversation.
-- A task never moves from the deep engine to the fast one amid its tool calls, with a prompt of few
-  words ("Go on."), or after an earlier prompt was security-sensitive.
+- A task never moves from the deep engine to the fast one amid its tool calls, or with a prompt of
+  few words ("Go on.").
 
 Everything is bounded: at most `MAX_ITEMS` items are looked at, `MAX_CHARS` of each.
 """
 
 import math
-from functools import lru_cache
 from itertools import islice, takewhile
 
 import msgspec
@@ -26,8 +25,7 @@ from backends.contract import (
     TextPart,
 )
 from backends.prompt import is_tool_output, is_user
-from router.classify.classify import Band, features_of_text, form_opinion
-from router.classify.text_features import words_of
+from router.classify.words import words_of
 
 MAX_ITEMS = 32
 MAX_CHARS = 2_000  # of an item: half from its head, half from its tail
@@ -43,8 +41,6 @@ DECISIVE = 1.5  # evidence that moves a conversation to the deep engine
 
 SAME_PROMPT = 0.8  # share of two prompts' words in common, for a repetition
 MIN_PROMPT_WORDS = 4  # shorter ones ("go on") are repeated for other reasons
-MAX_EARLIER_PROMPTS = 8  # of which one may have been security-sensitive; each is classified once
-MAX_REMEMBERED = 1_024  # of those
 GROWN_TOKENS = 24_000  # of tool outputs since the prompt, a sign of more work than expected
 
 _COMPLAINTS = (
@@ -71,7 +67,6 @@ class ConversationState(msgspec.Struct, frozen=True, kw_only=True):
     signs: tuple[str, ...] = ()  # the evidence in words
     dissatisfied: bool = False  # the user repeats the prompt, or complains
     goes_on: bool = False  # the prompt is too short to be a task of its own
-    was_sensitive: bool = False  # an earlier prompt was
 
     @property
     def holding(self) -> float:
@@ -129,18 +124,6 @@ def conversation_state(
         dissatisfied=dissatisfied,
         goes_on=goes_on,
     )
-
-
-def was_sensitive(items: tuple[ContextItem, ...], band: Band) -> bool:
-    """Returns whether one of the latest earlier prompts was security-sensitive."""
-    prompts = [entry for entry in islice(reversed(items), MAX_ITEMS) if is_user(entry)]
-    earlier = prompts[1 : 1 + MAX_EARLIER_PROMPTS]
-    return any(_p_security(_text(entry)) >= band.security for entry in earlier)
-
-
-@lru_cache(MAX_REMEMBERED)  # a conversation brings the same prompts with each turn
-def _p_security(prompt: str) -> float:
-    return form_opinion(features_of_text(prompt)).task_class.p_security
 
 
 def _fails(entry: ContextItem) -> bool:

@@ -6,8 +6,8 @@ serve the task, and picks the best of each group. In order of precedence:
    `security_goes_deep = false` or the tenant has no deep access.
 2. What the client pinned: a backend's own model, or `metadata.route`. A pin is kept or refused,
    never quietly replaced, and what contradicts it is refused, never quietly dropped. Only the
-   security rule comes between the two: a named model is the client's own decision, but a route is
-   a hint, and such work ignores `fast`.
+   security rule comes between the two: a named model is the client's own decision, but route and
+   strategy are hints, and such work ignores all but `deep`.
 3. The policy: an alias named as the model, else the first rule that matches, else the task's class.
    A strategy requested without a route precedes the policy, and uses both engines.
 
@@ -97,8 +97,8 @@ def _wish(
     if hints.model != AUTO and hints.model not in policy.aliases:
         return _pinned_model(policy, task, stats)
     sensitive = task_class.security_sensitive and policy.security_goes_deep
-    if sensitive and "deep" in task.tenant.limits and hints.route in (None, Route.FAST):
-        asked = ", whatever the hint" if hints.route is Route.FAST else ""
+    if sensitive and "deep" in task.tenant.limits and hints.route is not Route.DEEP:
+        asked = ", whatever the hint" if hints.route is not None else ""
         p_security = task_class.p_security
         return _Wish(
             route=Route.DEEP,

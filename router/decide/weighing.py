@@ -95,8 +95,6 @@ def _kept_deep(conversation: ConversationState) -> str:
         return ""
     if conversation.answers_tools:
         return "In the middle of its tool calls a task is not sent down from the deep engine"
-    if conversation.was_sensitive:
-        return "The conversation was security-sensitive before, and stays on the deep engine"
     if conversation.goes_on:
         return "So short an ask goes on with what the deep engine holds"
     return ""

@@ -16,7 +16,7 @@ from backends.contract import BackendGroup, BackendStats
 from router.classify.agent import AgentRole
 from router.classify.kinds import Kind, kind_of
 from router.classify.task import Label, Task, TaskClass
-from router.classify.text_features import words_of
+from router.classify.words import words_of
 from router.policy.calendar_window import Window
 from router.policy.positions import Path
 

@@ -34,7 +34,7 @@ from msgspec import Meta
 from backends.contract import BackendGroup
 from router.classify.classify import Band
 from router.classify.task import TENANT_ID, Label, Route
-from router.classify.text_features import words_of
+from router.classify.words import words_of
 from router.policy.calendar_window import zone_of
 from router.policy.conditions import MAX_CONDITION_DEPTH, MAX_CONDITION_NODES, When
 from router.policy.document import DocumentError, Fault, Problem, read_document, suggestion

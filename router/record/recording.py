@@ -164,7 +164,9 @@ def record_of(
         tools=len(request.tools),
         has_images=task.has_images,
         kind=_kind(reading),
-        shape=tuple(round(number, 3) for number in dense(reading)) if with_shape else (),
+        shape=tuple(round(number, 3) for number in dense(reading, reading.num_chars))
+        if with_shape
+        else (),
         text=task.last_user_message[:MAX_TEXT_CHARS] if with_text else None,
         outcome=ended.outcome,
         error=ended.error,

@@ -12,22 +12,32 @@ These choices follow from the measurements in docs/classifier.md:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 import numpy as np
 
 from router.classify.linear_model import (
-    CONTEXT_SHARE,
     DEEP,
     HEADS,
+    REQUEST_SHARE,
     SECURITY,
     LinearModel,
     Provenance,
     Weights,
     term_share,
+    window_share,
 )
-from router.classify.text_features import DENSE_NAMES, STEM_BYTES, Term, dense, read, terms
+from router.classify.text_features import (
+    DENSE_NAMES,
+    STEM_BYTES,
+    Term,
+    dense,
+    num_terms,
+    read,
+    terms,
+)
 from router.record.labelled import (
     Record,
     deep_target,
@@ -39,7 +49,7 @@ from router.record.labelled import (
     output_target,
     security_target,
 )
-from router.training.prompts import SOURCE, with_pastes, written_prompts
+from router.training.prompts import LANGUAGE_SOURCES, SOURCE, with_pastes, written_prompts
 from router.training.solver import Floats, Rows, fit_linear, fit_logistic, fit_scale, total
 
 MODEL_VERSION = "2026.1"
@@ -92,21 +102,33 @@ OPTIONS: dict[str, HeadOptions] = {
 MAX_PAIRS = 8_000  # kept after fitting: more cost lookups and change nothing measurable
 WRITTEN_WEIGHT = 2.0  # of the prompts written for training, which are realistic
 BIAS_PENALTY = 1e-3
+_REST = 1 - REQUEST_SHARE
 
 
 class Example(msgspec.Struct, frozen=True):
     """Holds a record with its features."""
 
     record: Record
-    terms: list[Term]  # of the prompt
-    context: list[bytes]  # distinct words around it
-    shape: list[float]  # as `dense` has it
+    windows: list[list[Term]]  # distinct terms of each
+    shares: list[float]  # that each of a window's terms counts
+    request: list[Term]  # of the request in a long text, if there is one
+    request_share: float
+    shape: list[float]  # as `LinearModel` mixes it
 
 
 def _example(record: Record) -> Example:
     reading = read(record.text)
-    context = list(dict.fromkeys(reading.context_words))
-    return Example(record, terms(reading.words), context, dense(reading))
+    windows = [terms(words) for words in reading.windows]
+    part = window_share(len(windows)) * (1 if reading.request is None else _REST)
+    shares = [part * term_share(num_terms(words)) for words in reading.windows]
+    shape = dense(reading, reading.num_chars)
+    if reading.request is None:
+        return Example(record, windows, shares, [], 0.0, shape)
+    request = reading.request
+    own = dense(request, len(request.prompt))
+    mixed = [_REST * x + REQUEST_SHARE * y for x, y in zip(shape, own, strict=True)]
+    share = REQUEST_SHARE * term_share(num_terms(request.words))
+    return Example(record, windows, shares, terms(request.words), share, mixed)
 
 
 def fit(records: Sequence[Record], calibration: Sequence[Record], seed: int) -> LinearModel:
@@ -138,7 +160,7 @@ def _columns(examples: Sequence[Example]) -> dict[Term, int]:
     num_records: Counter[Term] = Counter()
     sources: dict[Term, set[str]] = defaultdict(set)
     for example in examples:
-        found: set[Term] = {*example.terms, *example.context}
+        found: set[Term] = set(chain.from_iterable(example.windows))
         found |= {stem for term in found if (stem := _stem(term)) is not None}
         num_records.update(found)
         for term in found:
@@ -147,7 +169,9 @@ def _columns(examples: Sequence[Example]) -> dict[Term, int]:
     kept = [
         term
         for term, count in num_records.items()
-        if count >= MIN_RECORDS and len(sources[term]) >= MIN_SOURCES and not _is_number(term)
+        if count >= MIN_RECORDS
+        and (len(sources[term]) >= MIN_SOURCES or not sources[term].isdisjoint(LANGUAGE_SOURCES))
+        and not _is_number(term)
     ]
     kept.sort(key=lambda term: (isinstance(term, tuple), -num_records[term], term))
     return {term: column for column, term in enumerate(kept)}
@@ -170,7 +194,7 @@ def _design(examples: Sequence[Example], columns: dict[Term, int], scaled: Weigh
     value: list[float] = []
     num_terms, num_dense = len(columns), scaled.shape[1]
     for at, (example, shape) in enumerate(zip(examples, scaled.tolist(), strict=True)):
-        known = [(columns[term], x) for term, x in _shares(example, columns) if term in columns]
+        known = [(columns[term], x) for term, x in _shares(example) if term in columns]
         row += [at] * (len(known) + num_dense + 1)
         column += [*(number for number, _ in known), *range(num_terms, num_terms + num_dense + 1)]
         value += [*(share for _, share in known), *shape, 1.0]
@@ -182,15 +206,18 @@ def _design(examples: Sequence[Example], columns: dict[Term, int], scaled: Weigh
     )
 
 
-def _shares(example: Example, columns: dict[Term, int]) -> Iterator[tuple[Term, float]]:
+def _shares(example: Example) -> Iterator[tuple[Term, float]]:
     """Yields each term's value as in `LinearModel`, but with stems as separate terms."""
-    known = [word for word in example.context if word in columns]  # unknown ones count for nothing
-    of_context = CONTEXT_SHARE * term_share(len(example.context))
-    for found, part in ((example.terms, term_share(len(example.terms))), (known, of_context)):
-        for term in found:
-            yield term, part
-            if (stem := _stem(term)) is not None:
-                yield stem, part
+    for window, share in zip(example.windows, example.shares, strict=True):
+        yield from _with_stems(window, share)
+    yield from _with_stems(example.request, example.request_share)
+
+
+def _with_stems(found: Iterable[Term], share: float) -> Iterator[tuple[Term, float]]:
+    for term in found:
+        yield term, share
+        if (stem := _stem(term)) is not None:
+            yield stem, share
 
 
 def _fit_head(
@@ -216,7 +243,8 @@ def _fit_head(
     penalty[num_kept - 1] = BIAS_PENALTY
     target = np.array([value for value, _ in goals.values()])
     fitted = (fit_logistic if options.logistic else fit_linear)(rows, target, weight, penalty)
-    fitted[num_terms + DENSE_NAMES.index("length of prose")] += options.length_tilt
+    if options.length_tilt:
+        fitted[num_terms + DENSE_NAMES.index("length of prose")] += options.length_tilt
     return fitted[:num_kept]
 
 

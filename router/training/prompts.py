@@ -1,11 +1,16 @@
-"""Generates training records: prompts with lanes from the templates in `prompts.toml`, and short
-prompts with a long paste, since the lane is the prompt's and not the paste's.
+"""Generates training records: prompts with lanes from the templates in `prompts.toml`, the same in
+other languages, and short prompts with a long paste, since the lane is the prompt's and not the
+paste's.
+
+Other languages come from templates of their own (`languages.toml`), and from the English prompts
+word by word (`glossary.tsv`): no grammar, but every word in many contexts.
 """
 
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,7 +19,13 @@ from router.record.labelled import Record
 
 TEMPLATES_PATH = Path(__file__).with_name("prompts.toml")
 PER_TEMPLATE = 4  # prompts
+GLOSSARY_PATH = Path(__file__).with_name("glossary.tsv")
+LANGUAGES_PATH = Path(__file__).with_name("languages.toml")
+LANGUAGES = ("de", "fr", "es", "pt", "zh", "ja")  # the columns of the glossary, after English
+UNSPACED = ("zh", "ja")
+PER_PROMPT = 2  # languages that each English prompt is put into
 SOURCE = "written"
+LANGUAGE_SOURCES = frozenset(f"{SOURCE}_{language}" for language in LANGUAGES)
 
 NUM_PASTED = 1_500
 MAX_PROMPT_CHARS, MIN_PIECE_CHARS = 300, 200
@@ -22,34 +33,80 @@ MIN_PASTE_CHARS, MAX_PASTE_CHARS = 1_500, 24_000
 BEHIND_SHARE = 0.7  # of the pastes are behind the prompt, the others before it
 SEPARATORS = ("\n\n", "\n", "\n\n```\n", "\n\nContext:\n")
 
-_KINDS = (  # section, lane, security
-    ("interactive", "interactive", 0),
-    ("deep", "deep", 0),
-    ("security", "deep", 1),
-    ("decoy", "interactive", 0),
+_KINDS: tuple[tuple[str, dict[str, Any]], ...] = (  # section, labels
+    ("interactive", {"lane": "interactive", "security": 0}),
+    ("deep", {"lane": "deep", "security": 0}),
+    ("security", {"lane": "deep", "security": 1}),
+    ("decoy", {"lane": "interactive", "security": 0}),
+    ("harmless", {"security": 0}),
 )
 _SLOT = re.compile(r"\{(\w+)\}")
+_WORD = re.compile(r"\w+|[^\w\s]+")
+_BETWEEN_CHARACTERS = re.compile(r"(?<=[^\x00-\x7f]) | (?=[^\x00-\x7f])")
 
 
 def written_prompts(seed: int) -> list[Record]:
     """Fills each template a few times, without duplicates; the same for the same seed."""
-    document = tomllib.loads(TEMPLATES_PATH.read_text())
+    document = tomllib.loads(TEMPLATES_PATH.read_text("utf-8"))
     slots = {name: _lines(block) for name, block in document["slots"].items()}
     rng = np.random.default_rng(seed)
+    english = _filled(document, slots, SOURCE, rng)
+    records = [*english]
+    for language, sections in tomllib.loads(LANGUAGES_PATH.read_text("utf-8")).items():
+        records += _filled(sections, slots, f"{SOURCE}_{language}", rng)
+    return [*records, *_translated(english, rng)]
+
+
+def _filled(
+    sections: Mapping[str, str],
+    slots: Mapping[str, Sequence[str]],
+    source: str,
+    rng: np.random.Generator,
+) -> list[Record]:
     records = []
-    for section, lane, security in _KINDS:
+    for section, labels in _KINDS:
         texts: dict[str, None] = {}
-        for template in _lines(document[section]):
+        for template in _lines(sections.get(section, "")):
             for _ in range(PER_TEMPLATE):
                 text = _fill(template, slots, rng)
                 texts[text[0].upper() + text[1:] if rng.random() < 0.5 else text] = None
-        labels = {"lane": lane, "security": security}
-        records += [Record(source=SOURCE, text=text, labels=labels) for text in texts]
+        records += [Record(source=source, text=text, labels=labels) for text in texts]
     return records
 
 
+def _translated(records: Sequence[Record], rng: np.random.Generator) -> list[Record]:
+    """Puts each prompt into some languages, word by word; words without an entry stay."""
+    glossary = _glossary()
+    made = []
+    for record in records:
+        for number in rng.permutation(len(LANGUAGES))[:PER_PROMPT].tolist():
+            language = LANGUAGES[number]
+            words = [_in(language, word, glossary, rng) for word in _WORD.findall(record.text)]
+            text = " ".join(word for word in words if word)
+            if language in UNSPACED:
+                text = _BETWEEN_CHARACTERS.sub("", text)
+            made.append(Record(source=f"{SOURCE}_{language}", text=text, labels=record.labels))
+    return made
+
+
+def _glossary() -> dict[str, list[list[str]]]:
+    """Reads for each English word its translations by language."""
+    rows = [line.split("\t") for line in GLOSSARY_PATH.read_text("utf-8").splitlines()[1:]]
+    return {row[0]: [cell.split("/") for cell in row[1:]] for row in rows}
+
+
+def _in(
+    language: str, word: str, glossary: dict[str, list[list[str]]], rng: np.random.Generator
+) -> str:
+    entry = glossary.get(word.lower())
+    if entry is None:
+        return word
+    choices = entry[LANGUAGES.index(language)]
+    return choices[int(rng.integers(len(choices)))]
+
+
 def _lines(block: str) -> list[str]:
-    return block.strip().split("\n")
+    return block.strip().splitlines()
 
 
 def _fill(template: str, slots: Mapping[str, Sequence[str]], rng: np.random.Generator) -> str:

@@ -31,7 +31,7 @@ SIGNAL = re.compile(r"(.+) ([+-][\d.]+) \((\d+) %\)")
             "deep",
         ),
         ("Refactor the storage engine across the entire codebase", "deep"),
-        ("Write a parser for arithmetic expressions in Python", "uncertain"),
+        ("Write an SQL parser in Python", "uncertain"),
     ],
 )
 def test_label(prompt: str, label: str) -> None:
@@ -93,13 +93,14 @@ def test_the_band_decides_the_label() -> None:
     assert classify(found, Band(security=0.0)).security_sensitive
 
 
-def test_only_head_and_tail_are_read() -> None:
+def test_head_tail_and_windows_of_a_long_text_are_read() -> None:
     filler = "x " * 400_000
-    plain = classify(features(task(f"fix the typo {filler}")))
-    middle = classify(features(task(f"fix the typo {filler} prove the theorem {filler}")))
     tail = classify(features(task(f"{filler}\n\nprove the theorem")))
-    assert middle == plain
     assert '"prove"' in " ".join(tail.signals)
+    quarter = "We drew pictures of the sea. " * 10_000
+    leak = "An attacker can read other users' passwords through the SQL injection. " * 8
+    assert not classify(features(task(quarter * 4))).security_sensitive
+    assert classify(features(task(quarter + leak + quarter * 3))).security_sensitive
 
 
 def test_features_hold_what_the_request_says_besides_the_ask() -> None:

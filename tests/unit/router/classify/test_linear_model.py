@@ -7,18 +7,26 @@ import numpy as np
 import pytest
 
 from router.classify.linear_model import (
-    CONTEXT_SHARE,
     DEEP,
     GAIN,
     HEADS,
     OUTPUT,
+    REQUEST_SHARE,
     SECURITY,
     LinearModel,
-    Part,
     Provenance,
+    window_share,
 )
 from router.classify.spelling import MAX_TRIES, Spelling
-from router.classify.text_features import DENSE_NAMES, STEM_BYTES, Term, dense, read, terms
+from router.classify.text_features import (
+    DENSE_NAMES,
+    STEM_BYTES,
+    Term,
+    dense,
+    num_terms,
+    read,
+    terms,
+)
 from router.classify.weights_file import WEIGHTS_PATH, WeightsError, load_model, pack, unpack
 
 SEED = 5
@@ -56,7 +64,7 @@ def made_model() -> LinearModel:
         ("", 0.1),
         ("refactor", 0.1 + 2),
         ("refactor fix", 0.1 + (2 - 1) / math.sqrt(3)),  # two words and their pair
-        ("fix fix fix", 0.1 + (-1) / math.sqrt(2)),  # once each, and the pair "fix fix"
+        ("fix fix fix", 0.1 + (-1) / math.sqrt(5)),  # weighs once, of three words and two pairs
         ("the scheduler", 0.1 + (0.5 + 4) / math.sqrt(3)),
         ("optimizer", 0.1 + 3),  # unknown, but its stem is known
         ("unheard", 0.1),
@@ -67,16 +75,26 @@ def test_score(text: str, score: float) -> None:
     assert model.score(read(text)).deep_log_odds == pytest.approx(2 * score + 0.25, abs=CLOSE)
 
 
-def test_context_counts_a_part() -> None:
-    text = "it says fix it now and here\n" + "refactor\n" * 200  # no verb says which end asks
-    context = set(read(text).context_words)
-    assert b"refactor" in context  # and what the cuts left of it, which is unknown
-    scores = made_model().score(read(text))
-    prompt = -1 / math.sqrt(len(terms(read(text).words)))
-    score = 0.1 + prompt + 2 * CONTEXT_SHARE / math.sqrt(len(context))
+def test_a_request_has_most_of_a_long_texts_score() -> None:
+    reading = read("Fix it all now\n\n" + "refactor it, refactor that\n" * 60)
+    assert reading.request is not None
+    assert reading.request.words == [b"fix", b"it", b"all", b"now"]
+    of_windows = [
+        (2.0 - (b"fix" in words)) / math.sqrt(num_terms(words)) for words in reading.windows
+    ]
+    whole = sum(of_windows) * window_share(len(of_windows))
+    score = 0.1 + (1 - REQUEST_SHARE) * whole + REQUEST_SHARE * -1 / math.sqrt(7)
+    scores = made_model().score(reading)
     assert scores.deep_log_odds == pytest.approx(2 * score + 0.25, abs=CLOSE)
-    parts, _ = scores.parts(DEEP, 2)
-    assert [part.name for part in parts] == ['"fix"', "words of the context"]
+
+
+def test_security_is_that_of_the_highest_window() -> None:
+    plain = "nothing here to see " * 30
+    reading = read(f"{plain}\n\nfix {plain}")
+    scores = made_model().score(reading)
+    highest = max(7 / math.sqrt(num_terms(words)) for words in reading.windows if b"fix" in words)
+    assert scores.security_log_odds == pytest.approx(highest, abs=CLOSE)
+    assert scores.security_terms(3) == ['"fix"']
 
 
 @pytest.mark.parametrize("slip", ["refactr", "reffactor", "refcator", "refaktor"])
@@ -114,13 +132,12 @@ def test_the_likeliest_word_is_meant(written: bytes, meant: bytes) -> None:
 
 def test_parts_are_of_the_calibrated_sum_and_named() -> None:
     scores = made_model().score(read("refactor the scheduler, fix"))
-    parts, sum_of_sizes = scores.parts(DEEP, 3)
+    parts, sum_of_sizes = scores.parts(3)
     assert [part.name for part in parts] == ['"the scheduler"', '"refactor"', '"fix"']
     size = parts[0].log_odds
     assert size == pytest.approx(2 * 4 / math.sqrt(7), abs=CLOSE)
     assert sum_of_sizes == pytest.approx(size * (4 + 2 + 1 + 0.5) / 4, abs=CLOSE)
-    (of_security,), _ = made_model().score(read("fix")).parts(SECURITY, 1)
-    assert of_security == Part(7.0, '"fix"')
+    assert made_model().score(read("refactor, fix")).security_terms(3) == ['"fix"']
 
 
 def test_a_packed_model_comes_back() -> None:
@@ -169,11 +186,13 @@ def test_scores_are_sums_of_their_definition() -> None:
         text = " ".join(rng.choices([*words, "zzyzx12", "42"], k=rng.choice([1, 5, 40])))
         reading = read(text)
         found = terms(reading.words)
-        shape = np.array(dense(reading)) - model.dense_means
+        shape = np.array(dense(reading, reading.num_chars)) - model.dense_means
         expected = model.biases + shape @ model.dense_weights
         for term in found:
             if term in row:
-                expected = expected + model.term_weights[row[term]] / math.sqrt(len(found))
+                expected = expected + model.term_weights[row[term]] / math.sqrt(
+                    num_terms(reading.words)
+                )
         scores = model.score(reading)
         log_odds = model.scales[:, 0] * expected + model.scales[:, 1]
         close = 1e-4  # of sums of up to some 50

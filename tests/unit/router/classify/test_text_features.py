@@ -4,21 +4,20 @@ import pytest
 from msgspec.structs import astuple
 
 from router.classify.text_features import (
-    COURTESIES,
     DENSE_NAMES,
-    HEAD_CHARS,
     MAX_KEPT_CHARS,
-    OPENERS,
+    MAX_READ_CHARS,
+    NUM_MIDDLE,
     PROMPT_CHARS,
-    TAIL_CHARS,
+    WINDOW_CHARS,
     Reading,
     dense,
     forget_readings,
     once,
     read,
     terms,
-    words_of,
 )
+from router.classify.words import COURTESIES, OPENERS, words_of
 
 PASTE = "The log says nothing.\n\n" + "value = compute(left, right)\n" * 300
 
@@ -65,47 +64,67 @@ def test_politeness_moves_no_cut_of_a_long_text(polite: str) -> None:
 
 
 def test_a_text_of_courtesies_alone_has_no_words() -> None:
-    assert read("Hi, thank you!").words == []
-    assert len(dense(read("Hi, thank you!"))) == len(DENSE_NAMES)
+    reading = read("Hi, thank you!")
+    assert reading.words == []
+    assert len(dense(reading, reading.num_chars)) == len(DENSE_NAMES)
 
 
 @pytest.mark.parametrize(
-    ("text", "prompt"),
+    ("text", "request_text"),
     [
         (f"Fix the typo in the heading\n\n{PASTE}", b"Fix the typo in the heading"),
-        (f"{PASTE}\n\nWhat does compute return?", b"\n\nWhat does compute return?"),
+        (f"{PASTE}\n\nRename compute to run?", b"\n\nRename compute to run?"),
         (f"Rename compute to run\n{PASTE}\n\nEnd of file.", b"Rename compute to run"),
     ],
 )
-def test_the_ask_is_found_around_a_paste(text: str, prompt: bytes) -> None:
+def test_the_request_is_found_around_a_paste(text: str, request_text: bytes) -> None:
     found = read(text)
-    assert found.prompt == prompt
-    assert found.context_words == []  # known to be the context, it counts for nothing
-    assert found.num_chars == len(prompt)
-
-
-def test_without_an_opening_verb_both_ends_count() -> None:
-    found = read(f"Heading of it all\n{PASTE}\n\nNothing more.")
-    assert found.words == [b"heading", b"of", b"it", b"all", b"nothing", b"more"]
-    assert b"compute" in found.context_words
-
-
-READ_CHARS = HEAD_CHARS + TAIL_CHARS
+    assert found.request is not None
+    assert found.request.prompt == request_text
+    assert b"compute" in found.words, "the paste counts, too"
 
 
 @pytest.mark.parametrize(
-    "num_chars", [PROMPT_CHARS, PROMPT_CHARS + 1, READ_CHARS, READ_CHARS + 1, 640_000]
+    "text", [f"Heading of it all\n{PASTE}", "Fix the typo", PASTE[:PROMPT_CHARS]]
 )
-def test_any_size_is_read_like_its_head_and_tail(num_chars: int) -> None:
-    text = ("The scheduler explains. " * (num_chars // 24 + 1))[: num_chars - 1] + "."
+def test_other_texts_have_no_request_apart(text: str) -> None:
+    assert read(text).request is None
+
+
+def test_chinese_and_japanese_characters_are_words() -> None:
+    assert [word.decode() for word in read("重命名 total 变量。").words] == [
+        *"重命名",
+        "total",
+        *"变量",
+    ]
+    assert [word.decode() for word in read("ファイルを read して").words][-3:] == [
+        "read",
+        "し",
+        "て",
+    ]
+
+
+@pytest.mark.parametrize(
+    "num_chars", [1, WINDOW_CHARS, MAX_READ_CHARS, MAX_READ_CHARS + 1, 640_000]
+)
+def test_any_size_is_read_in_bounded_windows(num_chars: int) -> None:
+    text = ("The scheduler explains. " * (num_chars // 24 + 1))[:num_chars]
     found = read(text)
-    assert found.num_chars == num_chars
-    assert len(found.prompt) <= PROMPT_CHARS
-    assert len(found.words) + len(found.context_words) <= READ_CHARS
-    if num_chars > READ_CHARS:
-        same_ends = text[:HEAD_CHARS] + "middle " * 5_000 + text[-TAIL_CHARS:]
-        assert read(same_ends).words == found.words
-        assert read(same_ends).context_words == found.context_words
+    assert len(found.prompt) <= MAX_READ_CHARS
+    assert [word for window in found.windows for word in window] == found.words
+    assert len(found.windows) <= 2 + NUM_MIDDLE + 1
+    assert all(len(b" ".join(window)) <= 2 * WINDOW_CHARS for window in found.windows)
+
+
+def test_what_is_read_of_a_long_text_depends_on_its_length_alone() -> None:
+    text = "a" * 100_000
+    starts = []
+    for at in range(0, len(text), WINDOW_CHARS // 2):
+        marked = f"{text[:at]} secret {text[at + 8 :]}"
+        if b"secret" in read(marked).words:
+            starts.append(at)
+    inside = [at for at in starts if 3_000 < at < 98_000]
+    assert NUM_MIDDLE <= len(inside) <= 3 * NUM_MIDDLE
 
 
 @pytest.mark.parametrize(
@@ -121,7 +140,7 @@ def test_any_size_is_read_like_its_head_and_tail(num_chars: int) -> None:
     ],
 )
 def test_odd_texts_have_features(text: str) -> None:
-    values = dense(read(text))
+    values = dense(read(text), len(text))
     assert len(values) == len(DENSE_NAMES)
     assert all(0 <= value <= 16 for value in values)
 

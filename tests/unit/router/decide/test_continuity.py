@@ -3,7 +3,6 @@
 import pytest
 
 from backends.contract import ContextItem, FunctionCall, FunctionCallOutput, Message, Role, TextPart
-from router.classify.classify import DEFAULT_BAND
 from router.decide.continuity import (
     DECISIVE,
     MAX_CHARS,
@@ -11,7 +10,6 @@ from router.decide.continuity import (
     NEW,
     ConversationState,
     conversation_state,
-    was_sensitive,
 )
 
 FAIL = "===== FAILURES =====\nFAILED tests/test_lock.py::test_order - AssertionError"
@@ -92,15 +90,6 @@ def test_two_failing_reports_or_one_complaint_decide() -> None:
 def test_a_few_words_go_on_with_what_was_said(ask: str, *, goes_on: bool) -> None:
     assert conversation_state((ASK, ANSWER, user(ask)), 5_000, "deep").goes_on is goes_on
     assert not conversation_state((user(ask),), 5_000, "deep").goes_on, "with nothing before it"
-
-
-def test_a_conversation_was_sensitive_if_an_earlier_ask_was() -> None:
-    secret = user("Audit our OAuth token exchange for privilege escalation vulnerabilities")
-    assert was_sensitive((secret, ANSWER, user("Go on.")), DEFAULT_BAND)
-    assert not was_sensitive((ASK, ANSWER, secret), DEFAULT_BAND), "this prompt is the classifier's"
-    assert not was_sensitive((user("Rename the variable"), ANSWER, user("Go on.")), DEFAULT_BAND)
-    asks = (secret, *[entry for _ in range(9) for entry in (ANSWER, user("Rename it to total"))])
-    assert not was_sensitive(asks, DEFAULT_BAND), "long ago"
 
 
 def test_the_middle_of_a_long_item_is_not_read() -> None:

@@ -95,7 +95,7 @@ def test_security_binds_aliases_and_rules_too() -> None:
     [
         (Route.FAST, ("deep", "security")),
         (Route.DEEP, ("deep", "hint")),
-        (Route.PARALLEL, ("parallel", "hint")),
+        (Route.PARALLEL, ("deep", "security")),
     ],
 )
 def test_no_hint_takes_security_away_from_deep(hint: Route, expected: tuple[str, str]) -> None:

@@ -24,7 +24,13 @@ from router.record.labelled import (
     security_target,
 )
 from router.training.leave_out import fold_of
-from router.training.prompts import NUM_PASTED, with_pastes, written_prompts
+from router.training.prompts import (
+    LANGUAGE_SOURCES,
+    NUM_PASTED,
+    SOURCE,
+    with_pastes,
+    written_prompts,
+)
 from router.training.solver import Rows, fit_linear, fit_logistic, fit_scale, sigmoid
 
 ROOT = Path(__file__).parents[4]
@@ -143,13 +149,17 @@ def test_written_asks_are_filled_distinct_and_the_same_each_time() -> None:
     prompts = written_prompts(SEED)
     assert prompts == written_prompts(SEED) != written_prompts(SEED + 1)
     texts = [prompt.text for prompt in prompts]
-    assert len(set(texts)) == len(texts) > 800
+    assert len(texts) > 4_000
     assert not any("{" in text or "}" in text for text in texts)
     assert {(prompt.lane, prompt.labels["security"]) for prompt in prompts} == {
         ("interactive", 0),
         ("deep", 0),
         ("deep", 1),
+        (None, 0),  # instructions, which are no tasks
     }
+    english = [prompt.text for prompt in prompts if prompt.source == SOURCE]
+    assert len(set(english)) == len(english) > 800
+    assert {prompt.source for prompt in prompts} == {SOURCE, *LANGUAGE_SOURCES}
 
 
 def test_pastes_leave_the_ask_its_lane_and_are_balanced() -> None:

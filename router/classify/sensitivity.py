@@ -1,0 +1,92 @@
+"""Finds how security-sensitive a conversation is, by its instructions and by all that was said.
+
+The newest user messages and the assistant's message before them belong to the current task. What
+was said earlier, and the instructions, which come with every task, count only if they are certain
+(`HOLDS_FROM`): so a doubtful message holds its own task, and not the conversation.
+
+Each item is scored once: by its digest, so that a history that is sent again whole is known, too.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import msgspec
+
+from backends.contract import ContextItem, Message
+from backends.prompt import is_user, parts_text
+from router.classify.task import Task
+
+HOLDS_FROM = 0.8  # `p_security` that holds a conversation, or comes from its instructions
+MAX_REMEMBERED = 32_768  # items
+MAX_NEW = 128  # items that are scored for one task, the newest first
+MAX_INSTRUCTIONS_CHARS = 65_536  # that are remembered
+
+Judge = Callable[[str], float]  # a text's `p_security`
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """Holds how sensitive a task is by all but its last user message."""
+
+    p_security: float = 0.0
+    where: str = ""  # in words
+
+
+NOTHING = Surroundings()
+
+
+class Sensitivity:
+    """Remembers items' scores. Not for use from several threads."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._known: dict[int, float] = {}  # by digest, the oldest first
+        self._of_instructions = lru_cache(256)(judge)
+
+    def around(self, task: Task) -> Surroundings:
+        """Returns the highest score around a task's last user message."""
+        items = task.request.items
+        found = []
+        if task.request.instructions:
+            found.append((self._instructions(task.request.instructions), "the instructions"))
+        if len(items) > 1:
+            found += self._said(items)
+        p_security, where = max(found, default=(0.0, ""))
+        return Surroundings(p_security, where) if p_security else NOTHING
+
+    def _instructions(self, text: str) -> float:
+        is_short = len(text) <= MAX_INSTRUCTIONS_CHARS
+        p_security = self._of_instructions(text) if is_short else self._judge(text)
+        return p_security if p_security >= HOLDS_FROM else 0.0
+
+    def _said(self, items: tuple[ContextItem, ...]) -> list[tuple[float, str]]:
+        """Scores the messages of the task, and then those before it."""
+        in_task = before = 0.0
+        num_new = 0
+        has_asked = is_earlier = False
+        for entry in reversed(items):
+            item = entry.item
+            if not isinstance(item, Message) or item.role not in ("user", "assistant"):
+                continue
+            if is_user(entry) and not has_asked:
+                has_asked = True  # the last user message, which is classified by itself
+                continue
+            p_security = self._known.get(entry.digest)
+            if p_security is None:
+                if num_new == MAX_NEW:
+                    continue
+                num_new += 1
+                p_security = self._learn(entry.digest, parts_text(item.content))
+            if is_earlier:
+                before = max(before, p_security)
+            else:
+                in_task = max(in_task, p_security)
+            # The first message of the assistant before the newest asks is the task's last one.
+            is_earlier = is_earlier or (has_asked and not is_user(entry))
+        held = before if before >= HOLDS_FROM else 0.0
+        return [(in_task, "the messages of the task"), (held, "earlier messages")]
+
+    def _learn(self, digest: int, text: str) -> float:
+        if len(self._known) >= MAX_REMEMBERED:
+            del self._known[next(iter(self._known))]
+        p_security = self._known[digest] = self._judge(text)
+        return p_security

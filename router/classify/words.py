@@ -1,0 +1,67 @@
+"""Splits a text into words: runs of letters and digits; in Chinese and Japanese, characters."""
+
+import re
+
+# Ignored, so that politeness cannot change a decision.
+COURTESIES = frozenset(
+    b"please pls plz kindly thanks thank thx cheers hi hello hey you could would can advance "
+    b"appreciate appreciated bitte danke merci gracias obrigado obrigada favor".split()
+)
+
+# A paragraph that begins like this weighs more than the rest of a long text.
+OPENERS = frozenset(
+    b"add adjust allow analyse analyze answer append apply are audit benchmark bring build bump "
+    b"calculate center change check clean compare complete compute convert copy correct count "
+    b"create debug define delete derive describe design develop disable do document does draft "
+    b"drop enable escape evaluate examine explain export extend extract figure find fix format "
+    b"generate get give handle help hide how i implement import improve increase in inline insert "
+    b"install integrate introduce investigate is let list log lower make mark merge migrate mock "
+    b"modify move now optimise optimize parse patch pin plan port prevent print propose prove "
+    b"provide put raise read rebase redesign reduce refactor reformat remove rename reorder "
+    b"replace reproduce resolve restructure return revert review rewrite rotate round run set "
+    b"shorten should show simplify skip solve sort split summarise summarize support swap tell "
+    b"test tighten track translate turn undo unify update upgrade use validate verify wait was "
+    b"we what when where which who why work wrap write".split()
+)
+
+# Byte -> itself in lower case if it belongs to a word, else a space. Multi-byte characters belong
+# to words, so any script has words, if unknown ones.
+_WORD_TABLE = bytes(
+    ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else byte if byte >= 128 else 32
+    for byte in range(256)
+)
+
+# Chinese and Japanese do not separate words: each character is one, and pairs of them are terms.
+# In UTF-8 kana and ideographs begin with e3 81 to e9, full stops and brackets are e3 80 and ef bc.
+_CHARACTER = re.compile(rb"[\xe4-\xe9][\x80-\xbf]{2}|\xe3[\x81-\xbf][\x80-\xbf]")
+# Typographic punctuation of several bytes, which would otherwise belong to words.
+_PUNCTUATION = tuple(
+    mark.encode() for mark in "‘’“”„«»…–—·•¿¡、。，！？：；（）「」『』《》\u00a0\u3000"
+)
+_BELOW_CHARACTERS = bytes(range(0xE3))
+
+
+def words_of(text: bytes) -> list[bytes]:
+    """Returns the words of a UTF-8 text, in lower case and in order, without courtesies."""
+    return without_courtesies(all_words_of(text))
+
+
+def without_courtesies(words: list[bytes]) -> list[bytes]:
+    """Removes the words that only are polite."""
+    if COURTESIES.isdisjoint(words):
+        return words
+    if b"advance" in words and words[words.index(b"advance") - 1] == b"in":
+        del words[words.index(b"advance") - 1]
+    return [word for word in words if word not in COURTESIES]
+
+
+def all_words_of(text: bytes) -> list[bytes]:
+    """Returns the words of a UTF-8 text, in lower case and in order."""
+    if not text.isascii():
+        text = text.decode("utf-8", "ignore").lower().encode()
+        for mark in _PUNCTUATION:
+            if mark in text:
+                text = text.replace(mark, b" ")
+        if text.translate(None, _BELOW_CHARACTERS):
+            text = _CHARACTER.sub(rb" \g<0> ", text)
+    return text.translate(_WORD_TABLE).split()

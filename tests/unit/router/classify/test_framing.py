@@ -1,0 +1,67 @@
+"""What only frames a task is dropped, whoever wrote it around the task; the task never is."""
+
+import pytest
+
+from router.classify.framing import MAX_SENTENCES, without_framing
+
+TASKS = (
+    "The login handler leaks memory",
+    "Rename the variable tmp to total",
+    "Migrate the whole application to microservices, without downtime",
+    "TypeError: unsupported operand\n\nSteps:\n1. open the page\n2. click twice",
+)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "framing",
+    [
+        "Please {}",
+        "Hi team,\n\n{}\n\nThanks!\nBob",
+        "Help me with this.\n\n{}",
+        "We have the following ticket:\n\n{}",
+        "Ticket: ABC-12\nPriority: high\nAssignee: Ann Lee\n\n{}",
+        "You are a helpful coding assistant.\n\n<task>\n{}\n</task>",
+        "I would like you to do this: {}",
+        "{}\n\nBest regards,\nAnn",
+        "{}\n\nLet me know when you are done.",
+        "Guten Morgen, wir haben folgendes Ticket:\n\n{}\n\nVielen Dank im Voraus",
+        "大家好，我们收到了这个工单：\n\n{}",
+    ],
+)
+def test_framing_is_dropped(framing: str, task: str) -> None:
+    assert without_framing(framing.replace("{}", task)) == task
+
+
+def test_a_quote_is_what_it_quotes() -> None:
+    assert without_framing("> Rename the\n> variable") == "Rename the\nvariable"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *TASKS,
+        "Help me",
+        "Say hello",
+        "Thanks",
+        "yes",
+        "What does this file do?",
+        "Write tests for it",
+        "Explain this:\n\nx = [y]\nprint(x)",
+        "",
+    ],
+)
+def test_what_asks_stays(text: str) -> None:
+    assert without_framing(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["Hi. " * 5_000, "\n" * 50_000, "> " * 9_000, "請" * 9_000, ":::" * 999]
+)
+def test_odd_texts_end(text: str) -> None:
+    assert len(without_framing(text)) <= len(text)
+
+
+def test_it_looks_at_a_bounded_number_of_sentences() -> None:
+    many = "Hello there. " * (MAX_SENTENCES + 1)
+    assert without_framing(f"{many}Rename the variable") != "Rename the variable"

@@ -1,0 +1,66 @@
+"""What docs/classifier.md promises, on small sets of texts never trained on (`promises.toml`).
+
+The bounds are those of the document, rounded to what so few texts can show.
+"""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from router.classify.classify import classify, features_of_text
+from router.classify.task import TaskClass
+from router.record.evaluation import auc
+
+TEXTS = tomllib.loads(Path(__file__).with_name("promises.toml").read_text("utf-8"))
+LANGUAGES = ("de", "fr", "es", "pt", "zh", "ja")
+FRAMINGS = [line.replace("\\n", "\n") for line in TEXTS["framings"].strip().splitlines()]
+EVERYDAY = TEXTS["everyday"].strip().splitlines()
+
+
+def opinion(text: str) -> TaskClass:
+    return classify(features_of_text(text))
+
+
+def lines(language: str, kind: str) -> list[str]:
+    found: list[str] = TEXTS[language][kind].strip().splitlines()
+    return found
+
+
+@pytest.mark.parametrize("ask", ["Say hello.", "Write unit tests for the add function.", "Thanks!"])
+def test_small_work_is_certain(ask: str) -> None:
+    assert opinion(ask).label == "interactive"
+
+
+@pytest.mark.parametrize(
+    "ask", ["Optimise this SQL query that takes 40 s on 2 billion rows with five joins"]
+)
+def test_large_work_is_certain(ask: str) -> None:
+    assert opinion(ask).label == "deep"
+
+
+def test_framing_changes_few_lanes_and_hides_no_report() -> None:
+    asks = [*lines("en", "interactive"), *lines("en", "deep")]
+    reports = lines("en", "security")
+    changed = [
+        (framing, ask)
+        for framing in FRAMINGS
+        for ask in asks
+        if opinion(framing.replace("{}", ask)).label != opinion(ask).label
+    ]
+    assert len(changed) <= 0.03 * len(asks) * len(FRAMINGS), changed
+    for framing in ("{}", *FRAMINGS):
+        found = [opinion(framing.replace("{}", text)).security_sensitive for text in reports]
+        assert sum(found) >= 0.8 * len(reports), framing
+
+
+def test_everyday_asks_are_no_security() -> None:
+    flagged = [ask for ask in EVERYDAY if opinion(ask).security_sensitive]
+    assert len(flagged) <= 0.01 * len(EVERYDAY), flagged
+
+
+@pytest.mark.parametrize("language", ["en", *LANGUAGES])
+def test_lanes_are_told_apart_in_each_language(language: str) -> None:
+    small, large = (lines(language, kind) for kind in ("interactive", "deep"))
+    scores = [opinion(text).p_deep for text in (*small, *large)]
+    assert auc([False] * len(small) + [True] * len(large), scores) >= 0.95

@@ -1,0 +1,83 @@
+"""Security is the highest score of all that was said, and a doubtful one holds its task alone."""
+
+import msgspec
+import pytest
+
+from backends.contract import ContextItem, Message, TextPart
+from backends.prompt import measure
+from router.classify.sensitivity import HOLDS_FROM, MAX_NEW, Sensitivity
+from tests.unit.router.tasks import task
+
+CERTAIN, DOUBTFUL, PLAIN = "certain", "doubtful", "plain"
+SCORES = {CERTAIN: 0.95, DOUBTFUL: 0.4, PLAIN: 0.01}
+
+
+def said(role: str, text: str) -> ContextItem:
+    return measure(Message(role, (TextPart(text),)))
+
+
+USER = {text: said("user", text) for text in SCORES}
+ASSISTANT = {text: said("assistant", text) for text in SCORES}
+ASK, ANSWER = USER[PLAIN], ASSISTANT[PLAIN]
+
+
+def score(*items: ContextItem, instructions: str | None = None) -> float:
+    asked = task(items=items)
+    request = msgspec.structs.replace(asked.request, instructions=instructions)
+    asked = msgspec.structs.replace(asked, request=request)
+    return Sensitivity(SCORES.__getitem__).around(asked).p_security
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ((ASK,), 0.0),
+        ((USER[CERTAIN],), 0.0),  # the last user message is classified by itself
+        ((USER[DOUBTFUL], ASK), SCORES[DOUBTFUL]),  # a paste and its ask
+        ((ASK, ASSISTANT[DOUBTFUL], ASK), SCORES[DOUBTFUL]),  # "Please fix both"
+        ((ASK, ASSISTANT[DOUBTFUL]), SCORES[DOUBTFUL]),  # in the middle of the task
+        ((USER[DOUBTFUL], ANSWER, ASK), SCORES[PLAIN]),  # an earlier task
+        ((USER[CERTAIN], ANSWER, ASK), SCORES[CERTAIN]),
+        ((USER[CERTAIN], *[ANSWER, ASK] * 30), SCORES[CERTAIN]),
+        ((ASK, ASSISTANT[CERTAIN], *[ASK, ANSWER] * 3, ASK), SCORES[CERTAIN]),
+    ],
+)
+def test_what_was_said_counts(items: tuple[ContextItem, ...], expected: float) -> None:
+    assert score(*items) == expected
+
+
+def test_instructions_count_if_they_are_certain() -> None:
+    assert score(ASK, instructions=CERTAIN) == SCORES[CERTAIN]
+    assert score(ASK, instructions=DOUBTFUL) == 0.0
+    assert SCORES[DOUBTFUL] < HOLDS_FROM
+
+
+def test_each_item_is_scored_once_a_conversation() -> None:
+    judged: list[str] = []
+
+    def judge(text: str) -> float:
+        judged.append(text)
+        return 0.0
+
+    sensitivity = Sensitivity(judge)
+    texts = [f"item {number}" for number in range(6)]
+    for turn in range(1, len(texts) + 1):  # each turn sends the history again, as new objects
+        items = tuple(said("user", text) for text in texts[:turn])
+        sensitivity.around(task(items=items))
+    assert sorted(judged) == sorted(texts[:-1])
+
+
+def test_a_long_history_is_bounded() -> None:
+    judged: list[str] = []
+
+    def judge(text: str) -> float:
+        judged.append(text)
+        return 0.0
+
+    sensitivity = Sensitivity(judge)
+    items = tuple(said("user", f"item {number}") for number in range(MAX_NEW + 50))
+    sensitivity.around(task(items=items))
+    assert len(judged) == MAX_NEW
+    assert "item 0" not in judged, "the newest go first"
+    sensitivity.around(task(items=items))
+    assert len(judged) == MAX_NEW + 49
