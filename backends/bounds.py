@@ -5,18 +5,20 @@ fewest tokens that a text can be. In every published vocabulary a token ends at 
 latest (GPT-2's to o200k's, Llama's, Qwen's, DeepSeek's, Gemma's; read 2026-11), so words are the
 measure. Where words are long or are not spaced, these count:
 
-- 128 characters of one word, or of white space alone (o200k has runs of up to 128);
+- 128 characters of one word, or of ASCII white space alone (o200k has runs of up to 128);
 - 4 characters of Chinese or Japanese (natural text has fewer than 2 a token);
 - `MAX_TOKEN_BYTES` bytes of anything, on average over an answer (natural text has 3 to 12).
 
 An eighth and `SPARE_TOKENS` more may pass, so an honest server is never cut, and one that ignores
 its limit is cut soon after it: English words are 1.3 tokens each.
+
+Each of these has at least one token by `backends.tokenizer`'s rule, none of whose tokens has more
+than 16 bytes. So a text that is below the limit by that rule, as most are, need not be measured.
 """
 
 import re
+from collections import deque
 from itertools import islice
-
-import msgspec
 
 from backends.contract import Usage
 
@@ -28,8 +30,12 @@ SPARE_BYTES = 4_096  # of an answer, as a few tokens may all be long ones
 # has 7 of them, Qwen's calls 12).
 MARKER_TOKENS = 16
 
+OWN_TOKEN_BYTES = 16  # at most, of a token by `backends.tokenizer`'s rule
+MAX_UNMEASURED_TOKENS = 4_096  # are measured within a millisecond
+
 _CJK = "\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
-_UNIT = re.compile(rf"[{_CJK}]{{1,4}}|[^\s{_CJK}]{{1,128}}|\s{{128}}")
+_SPACE = r"\t-\r\x1c- "
+_UNIT = re.compile(rf"[{_CJK}]{{1,4}}|[^{_SPACE}{_CJK}]{{1,128}}|[{_SPACE}]{{128}}")
 
 
 def max_answer_bytes(max_tokens: int, max_bytes: int | None = None) -> int:
@@ -73,6 +79,15 @@ class OutputMeter:
         """Returns how much was let through."""
         return self._num_measured_bytes + _num_bytes("".join(self._unmeasured))
 
+    def num_free_tokens(self) -> int:
+        """Returns how many tokens by our own rule may pass before `take` must see them."""
+        if self.is_over:
+            return 0
+        self._measured("")
+        num_bytes_left = self.max_bytes - self._num_measured_bytes
+        num_units_left = self._max_units - self._num_units
+        return min(num_units_left, num_bytes_left // OWN_TOKEN_BYTES, MAX_UNMEASURED_TOKENS)
+
     def take(self, text: str) -> str:
         """Returns as much of a text as may pass; sets `is_over` if that is not all of it."""
         self._num_unmeasured_chars += len(text)
@@ -111,13 +126,15 @@ class OutputMeter:
         room = self._max_units - self._num_units
         if self._is_in_word and not whole[0].isspace():
             room += 1  # its first word was counted before
-        ends = [found.end() for found in islice(_UNIT.finditer(whole), room + 1)]
-        self._num_units = self._max_units - room + len(ends)
+        units = enumerate(islice(_UNIT.finditer(whole), room + 1), 1)
+        latest = deque(units, maxlen=2)
+        num_units = latest[-1][0] if latest else 0
+        self._num_units = self._max_units - room + num_units
         self._is_in_word = not whole[-1].isspace()
-        is_over = len(ends) > room
+        is_over = num_units > room
         kept = text
         if is_over:
-            num_chars = ends[room - 1] if room else 0
+            num_chars = latest[0][1].end() if room else 0
             kept = text[: max(0, num_chars - len(before))]
         num_bytes, num_bytes_left = _num_bytes(before), self.max_bytes - self._num_measured_bytes
         if num_bytes + _num_bytes(kept) > num_bytes_left:
@@ -145,17 +162,22 @@ def bounded_usage(
     """
     hidden = max(num_hidden_tokens, reported.num_reasoning_tokens)
     shown = meter.num_bytes + MARKER_TOKENS
+    most_output = min(hidden + shown, meter.max_tokens)
+    if (
+        0 <= reported.num_cached_tokens <= reported.num_input_tokens <= max_input_tokens
+        and 0 <= reported.num_reasoning_tokens <= reported.num_output_tokens <= most_output
+    ):
+        return reported
     num_input = _between(reported.num_input_tokens, max_input_tokens)
-    num_output = _between(reported.num_output_tokens, min(hidden + shown, meter.max_tokens))
-    charged = Usage(
+    num_output = _between(reported.num_output_tokens, most_output)
+    return Usage(
         num_input_tokens=num_input,
         num_cached_tokens=_between(reported.num_cached_tokens, num_input),
         num_output_tokens=num_output,
         num_reasoning_tokens=_between(reported.num_reasoning_tokens, num_output),
         exact=reported.exact,
-        bounded=reported.bounded,
+        bounded=True,
     )
-    return reported if charged == reported else msgspec.structs.replace(charged, bounded=True)
 
 
 def _between(figure: int, most: int) -> int:

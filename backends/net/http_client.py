@@ -250,7 +250,8 @@ class _Connection(asyncio.Protocol):
             self.abort()  # there was no request
             return
         self._has_heard = True
-        self._num_dry_bytes += len(data)
+        num_bytes = len(data)
+        self._num_dry_bytes += num_bytes
         fault = ""
         try:
             self._parser.feed_data(data)
@@ -265,7 +266,7 @@ class _Connection(asyncio.Protocol):
             self._fail(fault)
         elif self._num_dry_bytes > MAX_DRY_BYTES:
             self._fail(f"{MAX_DRY_BYTES} bytes without any of a body")
-        if len(data) >= LARGE_READ_BYTES and self.reading is not None:
+        if num_bytes >= LARGE_READ_BYTES and self.reading is not None:
             self.reading.give_way()
 
     def connection_lost(self, exc: Exception | None) -> None:

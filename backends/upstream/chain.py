@@ -120,10 +120,12 @@ class Turn:
                 known = self._said[delta.index] = (delta, [])
             known[1].append(delta.text)
         finish = reader.finish
+        if finish is None:
+            return
         # Cut by a stop sequence of ours, the server's memory and the client's would differ.
-        is_whole = finish is not None and finish.reason is FinishReason.STOP
+        is_whole = finish.reason is FinishReason.STOP
         self._response_id = reader.response_id if is_whole and not self._request.stop else None
-        self._num_said_tokens = 0 if finish is None else finish.usage.num_output_tokens
+        self._num_said_tokens = finish.usage.num_output_tokens
 
     def chain(self) -> Chain | None:
         """Returns the chain that can be continued, once the response has ended."""

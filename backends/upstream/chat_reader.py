@@ -89,8 +89,12 @@ class ChatReader(Reader):
             for choice in chunk.choices or ():
                 if choice.index == 0:
                     self._take_choice(choice)
-            has_usage = chunk.usage is not None and self._take_usage(Reported(chunk.usage))
-            if has_usage and self._reason is not None and not chunk.choices:
+            if (
+                chunk.usage is not None
+                and self._take_usage(Reported(chunk.usage))
+                and self._reason is not None
+                and not chunk.choices
+            ):
                 return True  # only [DONE] can follow
         return False
 

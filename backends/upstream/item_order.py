@@ -49,14 +49,16 @@ class ItemOrder:
         """
         self._wrapped = wrapped
         self._meter = meter
+        self._unmeasured: list[str] = []  # passed on, and not shown to the meter yet
+        self._max_unmeasured_tokens = 0  # `num_tokens` up to which the meter need not see the text
+        self.num_tokens = 0  # in the deltas passed on, by our own count
+        self.num_reasoning_tokens = 0
         self._max_waiting_chars = meter.max_bytes
-        self._will_end = False  # some was dropped
         self.known: dict[Hashable, _Item] = {}  # read only
         self._queue: list[_Item] = []  # items with pieces still to pass on, in order of appearance
         self._num_indexes = 0
         self._num_waiting_chars = 0
-        self.num_tokens = 0  # in the deltas passed on, by our own count
-        self.num_reasoning_tokens = 0
+        self._refresh()
 
     def open(
         self,
@@ -78,14 +80,17 @@ class ItemOrder:
         if len(call_id) > MAX_NAME_CHARS or len(name) > MAX_NAME_CHARS:
             raise TooMuchError(f"a call whose id or name has more than {MAX_NAME_CHARS} characters")
         if call_id or name:
-            self._meter.take_bytes(len(call_id) + len(name))
+            self._passes(len(call_id) + len(name))
         wrapped = kind is DeltaKind.FUNCTION_CALL and name in self._wrapped
         kind = DeltaKind.CUSTOM_CALL if wrapped else kind
         item = self.known[key] = _Item(kind, call_id, name, wrapped, phase)
         self._queue.append(item)
 
     def add(self, key: Hashable, text: str) -> None:
-        """Appends text to an open item; text for a closed one is dropped."""
+        """Appends text to an open item; text for a closed one is dropped.
+
+        Raises `TooMuchError` if too much waits for earlier items; what is too much is dropped.
+        """
         item = self.known[key]
         if text and not item.closed:
             item.pending.append(text)
@@ -94,16 +99,23 @@ class ItemOrder:
                 self._cut(item)
 
     def _cut(self, item: _Item) -> None:
-        """Drops what is too much of an item's latest piece, and ends the answer."""
+        """Drops what is too much of an item's latest piece."""
         piece, num_over = item.pending[-1], self._num_waiting_chars - self._max_waiting_chars
         item.pending[-1] = piece[: max(0, len(piece) - num_over)]
         self._num_waiting_chars += len(item.pending[-1]) - len(piece)
-        self._will_end = True
+        raise TooMuchError(f"more than {self._max_waiting_chars} characters out of order")
 
     def seal(self, key: Hashable, sealed: str) -> None:
         """Sets the encrypted content of reasoning, before the item is closed."""
-        if self._meter.take_bytes(len(sealed)):
+        if self._passes(len(sealed)):
             self.known[key].sealed = sealed
+
+    def _passes(self, num_bytes: int) -> bool:
+        """Returns whether so many bytes that are no text may pass."""
+        self.measure()
+        passes = self._meter.take_bytes(num_bytes)
+        self._refresh()
+        return passes
 
     def close(self, key: Hashable) -> None:
         item = self.known[key]
@@ -126,40 +138,79 @@ class ItemOrder:
             if not item.closed:
                 break
             del self._queue[0]
-        if self._will_end:
-            self._meter.stop()
         return deltas
+
+    def stop(self) -> None:
+        """Passes nothing on from now on."""
+        self.measure()
+        self._meter.stop()
+        self._refresh()
 
     def _take_from(self, item: _Item, at_us: int, deltas: list[Delta]) -> None:
         if item.wrapped and not item.closed:
             return  # its text is known only once complete
-        if item.index < 0 and self._meter.is_over:
-            return
         sealed = item.sealed if item.closed else ""
         pending = item.pending
         if item.index < 0:
+            if self._meter.is_over:
+                return
             if not pending and item.kind < DeltaKind.FUNCTION_CALL and not sealed:
                 return
             item.index = self._num_indexes
             self._num_indexes += 1
         elif not pending and not sealed:
             return
-        text = pending[0] if len(pending) == 1 else "".join(pending)
-        num_pieces = len(pending)
-        pending.clear()
-        self._num_waiting_chars -= len(text)
-        text = self._meter.take(text)
         # A piece counts as one token at least, however our own rule counts its words.
-        num_tokens = max(count(text), num_pieces)
-        if self.num_tokens + num_tokens > self._meter.max_tokens:
-            num_tokens = self._meter.max_tokens - self.num_tokens
+        if len(pending) == 1:
+            text = pending[0]
+            num_tokens = count(text) or 1
+        else:
+            text = "".join(pending)
+            num_tokens = max(count(text), len(pending))
+        item.pending = []
+        self._num_waiting_chars -= len(text)
+        if self.num_tokens + num_tokens > self._max_unmeasured_tokens:
+            text, num_tokens = self._measured(text, len(pending))
+        else:
+            self._unmeasured += pending
         self.num_tokens += num_tokens
         if item.kind is DeltaKind.REASONING:
             self.num_reasoning_tokens += num_tokens
-        call_id, name, phase = item.call_id, item.name, item.phase
         deltas.append(
-            Delta(item.index, item.kind, text, num_tokens, at_us, call_id, name, sealed, phase)
+            Delta(
+                item.index,
+                item.kind,
+                text,
+                num_tokens,
+                at_us,
+                item.call_id,
+                item.name,
+                sealed,
+                item.phase,
+            )
         )
+
+    def _measured(self, text: str, num_pieces: int) -> tuple[str, int]:
+        """Returns what of a text the meter lets through, and its tokens within the limit."""
+        self.measure()
+        text = self._meter.take(text)
+        num_tokens_left = self._meter.max_tokens - self.num_tokens
+        num_tokens = min(max(count(text), num_pieces), num_tokens_left)
+        if num_tokens < num_tokens_left:
+            self._refresh(num_tokens)
+        return text, num_tokens
+
+    def measure(self) -> None:
+        """Shows the meter what was passed on."""
+        passed, self._unmeasured = self._unmeasured, []
+        if passed:
+            self._meter.take("".join(passed))
+
+    def _refresh(self, num_more_tokens: int = 0) -> None:
+        """Asks the meter how much may pass without it, beside so many tokens that it has seen."""
+        num_tokens = self.num_tokens + num_more_tokens
+        may_have = num_tokens + self._meter.num_free_tokens()
+        self._max_unmeasured_tokens = min(may_have, self._meter.max_tokens)
 
 
 def _unwrapped(arguments: str) -> str:

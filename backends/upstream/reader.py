@@ -14,7 +14,8 @@ from backends.upstream.errors import Failure, broken
 from backends.upstream.item_order import ItemOrder, TooMuchError
 from backends.upstream.reported_usage import Figures
 
-SPARE_EVENTS, EVENTS_PER_TOKEN = 4_000, 4  # of an answer: some servers send two for each token
+# Of an answer, without any of its text: some servers send one or two for each token.
+SPARE_EVENTS, EVENTS_PER_TOKEN = 4_000, 4
 
 _Event = TypeVar("_Event")
 
@@ -62,7 +63,7 @@ class Reader:
         self._request = request
         self._max_input_tokens = bounds.max_input_tokens
         self._meter = OutputMeter(request.max_output_tokens, bounds.max_answer_bytes)
-        self._num_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * request.max_output_tokens
+        self._num_idle_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * request.max_output_tokens
         self._items = ItemOrder(wrapped, self._meter)
         self._reason: FinishReason | None = None  # once the upstream has sent it
         self._figures: Figures | None = None  # as the upstream counts, still to be bounded
@@ -75,16 +76,19 @@ class Reader:
     def read(self, events: Sequence[Any], now_us: int) -> list[Delta]:
         """Reads events that came together; may set `finish` or `failure`."""
         is_over = False
-        self._num_events_left -= len(events)
         try:
             is_over = self._take_in(events)
         except Failure as failure:
             self.failure = failure
         except TooMuchError:
-            self._num_events_left = -1
+            deltas = self._items.take(now_us)
+            self.finish = self.cut(now_us)
+            return deltas
         deltas = self._items.take(now_us)
-        if self._num_events_left < 0:
-            self._meter.stop()
+        if not deltas:
+            self._num_idle_events_left -= len(events)
+            if self._num_idle_events_left < 0:
+                self._items.stop()
         if self._meter.is_over:
             self.failure, self.finish = None, self.cut(now_us)
         elif is_over:
@@ -95,6 +99,7 @@ class Reader:
 
     def cut(self, now_us: int) -> Finish:
         """Ends the answer here, as its upstream goes on beyond its limits."""
+        self._items.stop()
         self._reason = FinishReason.LENGTH
         return self._finish(self._reason, now_us)
 
@@ -125,6 +130,7 @@ class Reader:
 
     def _charged(self, figures: Figures) -> Usage:
         """Bounds what the upstream reports by what was sent to it, and by what it streamed."""
+        self._items.measure()
         own = self.usage()
         num_input, num_output = figures.num_input, figures.num_output
         usage = Usage(

@@ -43,8 +43,8 @@ class Reported:
         found: Any = self._fields
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
-        if found is None:
-            return None
+        if found is None or (type(found) is int and found >= 0):
+            return found
         if isinstance(found, float) and found.is_integer():
             found = int(found)  # as servers in JavaScript write it
         if not isinstance(found, int) or isinstance(found, bool) or found < 0:

@@ -379,7 +379,9 @@ class _Stream:
     def take_in(self, events: list[Event], num_bytes: int) -> None:
         self.is_stale = False
         self._num_bytes_left -= num_bytes
-        is_last = any(event.type in _LAST for event in events)
+        is_last = False
+        for event in events:
+            is_last = is_last or event.type in _LAST
         if self.abandoned:
             self._pass_over(events, is_last)
             return

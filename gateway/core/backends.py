@@ -5,7 +5,7 @@ This is an edge.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from backends.contract import Backend, BackendStats
@@ -32,7 +32,7 @@ class Made(NamedTuple):
 IsFree = Callable[[Backend], bool]  # whether nothing runs there any more
 
 
-class Backends(Mapping[str, Backend]):
+class Backends(dict[str, Backend]):
     """Backends by name. A removed one is not listed, but found by who still runs there."""
 
     def __init__(self, configs: Iterable[BackendConfig]) -> None:
@@ -40,27 +40,23 @@ class Backends(Mapping[str, Backend]):
 
         Raises `ConfigError` if one cannot be made as configured.
         """
+        super().__init__()
         self._made: dict[str, Made] = {}
         self._removed: dict[str, Backend] = {}  # the latest of each name
         self._drains: dict[asyncio.Task[None], Backend] = {}
-        self._made = self.prepared(configs)
+        self._list(self.prepared(configs))
 
-    def __getitem__(self, name: str) -> Backend:
-        made = self._made.get(name)
-        return self._removed[name] if made is None else made.backend
+    def __missing__(self, name: str) -> Backend:
+        return self._removed[name]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return len(self._made)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._made
+    def _list(self, made: dict[str, Made]) -> None:
+        self._made = made
+        self.clear()
+        self.update({name: each.backend for name, each in made.items()})
 
     def stats(self) -> list[BackendStats]:
         """Returns the current stats of all."""
-        return [made.backend.stats() for made in self._made.values()]
+        return [backend.stats() for backend in self.values()]
 
     def prepared(self, configs: Iterable[BackendConfig]) -> dict[str, Made]:
         """Makes the backends that are new or configured otherwise; the others go on.
@@ -110,7 +106,7 @@ class Backends(Mapping[str, Backend]):
                 self._end(made.backend, is_free)
         for name in prepared.keys() - self._made.keys():
             logger.info("backend %s takes tasks", name)
-        self._made = prepared
+        self._list(prepared)
 
     def _end(self, backend: Backend, is_free: IsFree) -> None:
         drain = asyncio.create_task(_drained(backend, is_free))
@@ -121,7 +117,7 @@ class Backends(Mapping[str, Backend]):
         """Closes all, also those that are still being drained."""
         draining = dict(self._drains)
         await cancelled(*draining)
-        for backend in (*draining.values(), *(made.backend for made in self._made.values())):
+        for backend in (*draining.values(), *self.values()):
             await backend.close()
 
 

@@ -4,6 +4,7 @@ This is an edge.
 """
 
 import asyncio
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -136,8 +137,7 @@ class Exchange:
         route = decision.chosen.route
         return rate_limit_headers(decision.balances, route.groups, decision.mode) | {
             "x-lanewise-route": route.value,
-            # A version may have letters that a header cannot.
-            "x-lanewise-policy": quote(decision.policy_version, safe=_HEADER_CHARS),
+            "x-lanewise-policy": _as_header(decision.policy_version),
         }
 
     async def whole(self, receive: Receive) -> Ended:
@@ -227,6 +227,12 @@ class EventStream(HttpAnswer):
             await asyncio.gather(writer, leaving, return_exceptions=True)
         if finished:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@lru_cache(64)
+def _as_header(policy_version: str) -> str:
+    """A version may have letters that a header cannot."""
+    return quote(policy_version, safe=_HEADER_CHARS)
 
 
 async def _gone(receive: Receive) -> None:

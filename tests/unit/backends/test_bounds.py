@@ -15,6 +15,7 @@ from backends.bounds import (
     bounded_usage,
 )
 from backends.contract import Usage
+from backends.tokenizer import count, split
 
 # Honest text, repeated: prose, code, tables, rulers, and scripts with and without spaces.
 HONEST = {
@@ -95,6 +96,21 @@ def test_what_never_ends_is_cut_soon_after_its_limit(name: str, place: int) -> N
         assert limit <= size(passed) <= most[place], at_once
         assert len(passed.encode()) == meter.num_bytes <= SPARE_BYTES + MAX_TOKEN_BYTES * limit
         assert meter.take("more") == ""
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_free_by_our_own_count_passes_whole(seed: int) -> None:
+    chance = random.Random(seed)
+    alphabet = "ab1.,<\n\t \u00a0\u2003é𝔘我かя🎉" + chance.choice(("", "a" * 40, " " * 40))
+    limit = chance.choice((5, 100, 2_000))
+    meter, passed = OutputMeter(limit), 0
+    while (free := min(meter.num_free_tokens(), limit - passed)) > 0:
+        text = "".join(chance.choices(alphabet, k=chance.choice((1, 7, 300))))
+        kept = "".join(split(text)[:free])
+        passed += count(kept)
+        assert meter.take(kept) == kept, seed
+        assert not meter.is_over
+    assert passed == limit
 
 
 def test_an_answer_is_bounded_in_bytes() -> None:
