@@ -173,7 +173,8 @@ async def test_a_sensitive_conversation_does_not_leave_the_deep_engine(
         response = await connection.turn(ask, model="auto", max_output_tokens=20, **previous)
         assert response["routing"]["route"] == "deep", response["routing"]["why"]
         previous = {"previous_response_id": response["id"]}
-    assert "security-sensitive before" in response["routing"]["why"]
+    assert response["routing"]["reason"] == "security"
+    assert "security: earlier messages" in response["routing"]["class"]["signals"]
     assert response["usage"]["input_tokens_details"]["cached_tokens"] > 0
 
 
