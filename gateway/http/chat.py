@@ -5,12 +5,12 @@ This is an edge.
 
 from litestar.types import Receive
 
+from gateway.chat.request import parse_chat
+from gateway.chat.stream import ChatStream
 from gateway.http.services import Services
 from gateway.http.streams import JSON, EventStream, Exchange, HttpAnswer
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
-from gateway.wire.chat_request import parse_chat
-from gateway.wire.chat_stream import ChatStream
 from router.classify.task import Tenant
 
 

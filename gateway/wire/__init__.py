@@ -1,4 +1,4 @@
-"""The wire protocols, pure: Responses and chat completions as Structs, and back to bytes.
+"""The wire protocol, pure: Responses as Structs, and back to bytes.
 
 Bytes of a client come in as events; a response's deltas go out as numbered events. Read
 `events.py`, `requests.py` and `response.py`.

@@ -14,7 +14,7 @@ from backends.contract import (
     TextPart,
     Usage,
 )
-from gateway.wire.chat_request import ChatBody
+from gateway.chat.request import ChatBody
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending, ResponseWriter, joined_bytes
 from gateway.wire.routing import Routing, Unrouted

@@ -27,10 +27,10 @@ from backends.contract import (
     ToolChoice,
     Usage,
 )
+from gateway.chat.request import MAX_STOPS, parse_chat
+from gateway.chat.stream import ChatStream
 from gateway.transport.flush_timer import FlushTimer
 from gateway.transport.outbox import Outbox
-from gateway.wire.chat_request import MAX_STOPS, parse_chat
-from gateway.wire.chat_stream import ChatStream
 from gateway.wire.errors import ProtocolError
 from gateway.wire.requests import ParsedCreate
 from gateway.wire.response import Ending
