@@ -11,7 +11,7 @@ client = OpenAI(
 HINTS = {
     "nothing": {},
     "a route": {"metadata": {"route": "deep"}},
-    "both engines": {"metadata": {"route": "parallel", "strategy": "brief"}},
+    "both engines": {"metadata": {"route": "parallel", "strategy": "hedge"}},
     "an effort": {"reasoning": {"effort": "high"}},
     "a tier": {"service_tier": "priority"},
     "an engine's model": {"model": "lanewise-fast"},

@@ -5,14 +5,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from backends.contract import BackendGroup, ContextItem, Message, TextPart
+from backends.contract import BackendGroup, ContextItem
 from gateway.core.gateway import Gateway
 from gateway.task.stages import RunningTask
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import decode
 from router.classify.task import Tenant
 from router.decide.decision import Reason
-from router.learn.pending_outcomes import PendingOutcome, agreement
+from router.learn.pending_outcomes import PendingOutcome
 
 MAX_BODY_BYTES = 4_096
 
@@ -39,7 +39,7 @@ def note_end(
     answered_by = infos[backend].group
     finished = {infos[name].group for name, _, _ in run.branches.timings()}
     others: tuple[BackendGroup, ...] = tuple(sorted(finished - {answered_by}))
-    pending = gw.experience.note_answer(
+    return gw.experience.note_answer(
         task,
         running.admitted.decision.task_class,
         output,
@@ -48,13 +48,6 @@ def note_end(
         backend=backend,
         pinned=chosen.reason in (Reason.MODEL, Reason.HINT),
     )
-    is_real = not any(infos[name].simulated for name in run.branches.backends)
-    if chosen.record.compares and is_real and others == ("fast",):
-        texts = {phase: _text_of(output, phase) for phase in ("commentary", "final_answer")}
-        agreed = agreement(texts["commentary"], texts["final_answer"])
-        if agreed is not None:
-            gw.experience.teach(pending, "pair", agreed)
-    return pending
 
 
 async def take_feedback(gw: Gateway, tenant: Tenant, response_id: str, body: bytes) -> Feedback:
@@ -96,14 +89,3 @@ def _success(pending: PendingOutcome, feedback: Feedback) -> dict[BackendGroup, 
     if feedback.fast_success is not None:
         success["fast"] = float(feedback.fast_success)
     return success
-
-
-def _text_of(output: tuple[ContextItem, ...], phase: str) -> str:
-    messages = (entry.item for entry in output if isinstance(entry.item, Message))
-    return "\n".join(
-        part.text
-        for message in messages
-        if message.phase == phase
-        for part in message.content
-        if isinstance(part, TextPart)
-    )

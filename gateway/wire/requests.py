@@ -26,7 +26,7 @@ from gateway.wire.items import (
     too_long,
 )
 from router.classify.task import Hints, Route, StorePolicy, Task, Tenant
-from router.strategies.table import STRATEGIES
+from router.strategies.table import REMOVED, STRATEGIES
 
 # The limit of a request that names none; the engine's own applies, too.
 DEFAULT_MAX_OUTPUT_TOKENS = 16_384
@@ -123,7 +123,9 @@ def parse_hints(body: CreateBody) -> Hints:
     strategy = metadata.get("strategy")
     max_wait_ms = _whole(metadata, "max_wait_ms", 0, 10**9 - 1)
     if strategy is not None and strategy not in STRATEGIES:
-        raise _bad_hint("strategy", tuple(STRATEGIES), strategy)
+        instead = REMOVED.get(strategy)
+        advice = f" It was removed: use '{instead}'." if instead else ""
+        raise _bad_hint("strategy", tuple(STRATEGIES), strategy, advice)
     deadline_ms = metadata.get("deadline_ms")
     if deadline_ms is not None and not (deadline_ms.isdecimal() and 0 < int(deadline_ms) < 10**9):
         raise _bad_hint("deadline_ms", ("milliseconds as a whole number",), deadline_ms)
@@ -167,9 +169,9 @@ def _flag(metadata: dict[str, str], name: str) -> bool | None:
     return None if text is None else text == "true"
 
 
-def _bad_hint(name: str, expected: tuple[str, ...], got: str) -> ProtocolError:
+def _bad_hint(name: str, expected: tuple[str, ...], got: str, advice: str = "") -> ProtocolError:
     choices = ", ".join(f"'{choice}'" for choice in expected)
-    message = f"Invalid 'metadata.{name}': expected {choices}, got '{got[:64]}'."
+    message = f"Invalid 'metadata.{name}': expected {choices}, got '{got[:64]}'.{advice}"
     return ProtocolError("invalid_value", message, param=f"metadata.{name}")
 
 

@@ -222,7 +222,7 @@ class ResponseStream(ResponseWriter):
             self._close_item("incomplete" if cut else "completed")
 
     def answered_by(self, model: str) -> None:
-        """Sets the model that answered, which a race decides late."""
+        """Sets the model that answered, which a strategy decides late."""
         self._model = model
 
     def finish(self, ending: Ending, completed_at: int, routing: Routing | None) -> bytes:

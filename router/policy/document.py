@@ -235,7 +235,9 @@ def _leaf_message(value: Any, kind: Any) -> str:
         choices = _choices(kind)
         if choices and isinstance(value, str):
             known = ", ".join(map(repr, choices))
-            return f"expected one of {known}, got {_seen(value)}{suggestion(value, choices)}"
+            instead = dict(_extra(kind, "removed")).get(value)
+            hint = f"; it was removed: use {instead!r}" if instead else suggestion(value, choices)
+            return f"expected one of {known}, got {_seen(value)}{hint}"
         if described := _description(kind):
             return f"expected {described}, got {_seen(value)}"
         words = re.sub(r", got `\w+`$", "", str(error))
@@ -268,8 +270,13 @@ def _choices(kind: Any) -> tuple[str, ...]:
         return tuple(member.value for member in kind)
     if get_origin(kind) is Literal:
         return tuple(get_args(kind))
+    return tuple(_extra(kind, "choices"))
+
+
+def _extra(kind: Any, key: str) -> Any:
+    """Returns what the first `Meta` that has this key says; empty if none has it."""
     extras = (meta.extra or {} for meta in getattr(kind, "__metadata__", ()))
-    return next((extra["choices"] for extra in extras if "choices" in extra), ())
+    return next((extra[key] for extra in extras if key in extra), ())
 
 
 def _seen(value: Any) -> str:

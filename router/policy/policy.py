@@ -20,7 +20,7 @@ An example (docs/policies.md has every field):
     route = "parallel"
 
     [tenants.acme]
-    strategy = "race"
+    strategy = "breadth"
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -113,7 +113,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     description: str = ""
     band: Band = Band()
     tradeoff: Tradeoff = Tradeoff()
-    strategy: StrategyName = "brief"
+    strategy: StrategyName = "hedge"
     strategies: PolicyOptions = PolicyOptions()  # type: ignore[valid-type]  # made by the table
     security_goes_deep: bool = True
     record_text: bool = False  # the decision log gets the prompts' text, too

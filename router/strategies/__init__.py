@@ -1,5 +1,5 @@
 """Runs one task on several engines: decides when each generation starts and what is shown.
 
 Deltas of the branches come in; actions (forward, start, cancel, end) go out. `table.py` lists the
-strategies; `race.py` is the simplest of them.
+strategies; `hedge.py` is the simplest of them.
 """

@@ -2,7 +2,7 @@
 
 Then the engine with the first token answers, and the other is cancelled. Most answers never need
 the fast engine, so it is reserved when it joins, and released when it loses. A failure of one
-engine leaves the other, as in `race`.
+engine leaves the other.
 """
 
 from typing import Annotated

@@ -63,7 +63,6 @@ class StrategyRecord(Generic[Own]):
     metadata: Mapping[str, str] = field(default_factory=dict)  # a client's key -> an option's field
     prepared_by: int = FAST  # index of the backend that every run is sure to start
     competes: bool = False  # one engine wins, the other has lost
-    compares: bool = False  # both engines answer the whole task: their agreement is an observation
     shows: frozenset[Shown] = frozenset()
 
     @cached_property

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from router.strategies import breadth, brief, delegate, hedge, race, refine, single
+from router.strategies import breadth, delegate, hedge, single
 from router.strategies.record import StrategyOptions, StrategyRecord
 
-_MODULES = (brief, race, hedge, refine, breadth, delegate)
+_MODULES = (hedge, breadth, delegate)
 STRATEGIES: dict[str, StrategyRecord[Any]] = {
     record.name: record for record in (module.RECORD for module in _MODULES)
 }
@@ -18,9 +18,16 @@ RECORDS: Mapping[str | None, StrategyRecord[Any]] = dict(
     [(None, single.RECORD), *STRATEGIES.items()]
 )
 
+# Names of earlier versions -> what to write instead.
+REMOVED = {"brief": "hedge", "race": "hedge", "refine": "breadth"}
+
 # A strategy's name where somebody writes it down.
 StrategyName = Annotated[
-    str, Meta(pattern=f"^({'|'.join(STRATEGIES)})$", extra={"choices": tuple(STRATEGIES)})
+    str,
+    Meta(
+        pattern=f"^({'|'.join(STRATEGIES)})$",
+        extra={"choices": tuple(STRATEGIES), "removed": REMOVED},
+    ),
 ]
 # The options of all strategies side by side, as a policy has them.
 PolicyOptions = msgspec.defstruct(

@@ -33,9 +33,9 @@ async def test_a_conversation_with_hints(gateway: GatewayProcess) -> None:
         assert second.routing.moved_from == first.routing.answered_by
         assert second.usage is not None
         assert second.usage.output_tokens > 0
-        both = await client.create("Explain B-trees.", route="parallel", strategy="brief")
+        both = await client.create("Explain B-trees.", route="parallel", strategy="hedge")
         assert both.routing is not None
-        assert both.routing.strategy == "brief"
+        assert both.routing.strategy == "hedge"
 
 
 async def test_two_streams_side_by_side(gateway: GatewayProcess) -> None:

@@ -32,7 +32,7 @@ KILLED_CLIENT = """
         for stream_id, model, metadata in (
             ("fast", "lanewise-fast", {}),
             ("deep", "lanewise-deep", {}),
-            ("both", "auto", {"route": "parallel", "strategy": "brief"}),
+            ("both", "auto", {"route": "parallel", "strategy": "breadth"}),
             ("deep", "lanewise-deep", {}),
         ):
             ws.send(json.dumps({
@@ -92,7 +92,7 @@ def test_a_killed_client_leaves_nothing_behind(
             busy = gateway.metrics()
             assert busy.total("lanewise_tasks_running") >= 3
             assert busy.total("lanewise_backend_inflight") >= 2
-            # The comment of `brief` may have ended, and then its lease has, too.
+            # A variation may have ended, and then its lease has, too.
             assert busy.total("lanewise_ratelimit_leases") >= 3
             assert len(leases(redis_client)) >= 3
         finally:

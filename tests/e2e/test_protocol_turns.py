@@ -90,10 +90,7 @@ async def test_metadata_chooses_the_route(connection: SocketClient, route: str) 
 
 
 PHASES = {
-    "brief": ["commentary", "final_answer"],
-    "race": ["final_answer"],
     "hedge": ["final_answer"],
-    "refine": ["commentary", "final_answer"],
     "breadth": [*["commentary"] * 3, "final_answer"],
 }
 

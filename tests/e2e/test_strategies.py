@@ -28,10 +28,10 @@ def test_as_many_variations_as_the_tenant_has_places(gateway: GatewayProcess) ->
     wait_until_at_rest(gateway)
 
 
-async def test_a_comment_gives_its_place_back_while_the_answer_is_made(
+async def test_variations_give_their_places_back_while_the_answer_is_made(
     gateway: GatewayProcess, connection: SocketClient
 ) -> None:
-    metadata = {"route": "parallel", "strategy": "brief"}
+    metadata = {"route": "parallel", "strategy": "breadth", "n": "2"}
     await connection.create(LONG, model="auto", metadata=metadata, max_output_tokens=16_000)
     created = await connection.next_type("response.created")
     async with asyncio.timeout(30):
@@ -44,21 +44,21 @@ async def test_a_comment_gives_its_place_back_while_the_answer_is_made(
                 break
     await connection.send({"type": "response.cancel", "response_id": created["response"]["id"]})
     ended = await connection.next_type("response.incomplete", "response.completed")
-    states = {row["part"]: row["state"] for row in ended["response"]["routing"]["generations"]}
-    assert states == {"comment": "finished", "answer": "cancelled"}
+    states = [(row["part"], row["state"]) for row in ended["response"]["routing"]["generations"]]
+    assert states == [("vary", "finished"), ("vary", "finished"), ("judge", "cancelled")]
 
 
 def test_the_content_of_a_chat_completion_is_the_answer(client: OpenAI) -> None:
     asked: Any = {
         "model": "auto",
         "messages": [{"role": "user", "content": "Reply with exactly: HARBOR"}],
-        "metadata": {"strategy": "refine"},
+        "metadata": {"strategy": "breadth", "n": "2"},
     }
     whole: Any = client.chat.completions.create(**asked).choices[0].message
-    assert (whole.content, whole.reasoning_content) == ("HARBOR", "HARBOR")
+    assert (whole.content, whole.reasoning_content) == ("HARBOR", "HARBOR\n\nHARBOR")
     content = commentary = ""
     for chunk in client.chat.completions.create(**asked, stream=True):
         delta: Any = chunk.choices[0].delta
         content += delta.content or ""
         commentary += (delta.model_extra or {}).get("reasoning_content", "")
-    assert (content, commentary) == ("HARBOR", "HARBOR")
+    assert (content, commentary) == ("HARBOR", "HARBOR\n\nHARBOR")

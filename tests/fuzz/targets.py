@@ -135,7 +135,7 @@ _STREAMS = (
 _POLICIES = (
     msgspec.json.encode(DEFAULT_POLICY),
     b'version = "a"\n[[rules]]\nname = "b"\nwhen = { labels = ["deep"] }\nroute = "fast"\n',
-    b'[aliases.x]\nroute = "deep"\nfallback = ["fast"]\n[tenants.acme]\nstrategy = "race"\n',
+    b'[aliases.x]\nroute = "deep"\nfallback = ["fast"]\n[tenants.acme]\nstrategy = "hedge"\n',
     *_short(list(admin.DOCUMENTS.values())),
 )
 

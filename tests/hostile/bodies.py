@@ -202,7 +202,7 @@ TOOLS: dict[str, Any] = {
 
 METADATA: dict[str, Any] = {
     "an unknown strategy": {"strategy": "nonsense"},
-    "a strategy of another route": {"route": "fast", "strategy": "race"},
+    "a strategy of another route": {"route": "fast", "strategy": "hedge"},
     "all routes": {"route": "fast,deep"},
     "letters beyond ASCII in a number": {"deadline_ms": "١٢٣"},
     "a superscript": {"max_wait_ms": "²"},

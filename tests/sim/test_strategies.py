@@ -171,26 +171,6 @@ def test_the_engines_differ_as_they_should(fast: Timed, deep: Timed) -> None:
     assert fast.end_us < deep.end_us / 5
 
 
-def test_brief_shows_something_at_the_fast_engines_pace_and_costs_no_time(
-    fast: Timed, deep: Timed
-) -> None:
-    timed = timed_run("brief")
-    assert timed.phases == ["commentary", "final_answer"]
-    assert timed.first_us == about(fast.first_us)
-    assert timed.end_us == about(deep.end_us), "the deep answer is not held up"
-    assert timed.items[1][1] == pytest.approx(deep.first_us, rel=2), "as soon as the other is done"
-
-
-def test_race_takes_as_long_as_the_quicker_one(fast: Timed) -> None:
-    timed = timed_run("race")
-    assert timed.phases == ["final_answer"]
-    assert timed.first_us == about(timed.end_us)
-    assert timed.end_us == about(fast.end_us)
-    assert timed.states("answer") == ["finished", "cancelled"]
-    used = timed.response["routing"]["usage"]["gpu"]["output_tokens"]
-    assert used < 20, "cancelled in the moment it lost"
-
-
 def test_hedge_joins_when_the_time_is_up(fast: Timed, deep: Timed) -> None:
     after_us = deep.first_us // 2 // 1_000 * 1_000
     timed = timed_run("hedge", hedge_after_ms=str(after_us // 1_000))
@@ -205,19 +185,6 @@ def test_hedge_leaves_a_deep_engine_alone_that_begins_in_time(deep: Timed) -> No
     assert (timed.first_us, timed.end_us) == (about(deep.first_us), about(deep.end_us))
     assert timed.states("answer") == ["finished"]
     assert timed.response["routing"]["usage"]["wafer"]["total_tokens"] == 0
-
-
-def test_refine_drafts_at_once_and_revises_when_the_draft_is_there(
-    fast: Timed, deep: Timed
-) -> None:
-    timed = timed_run("refine")
-    assert timed.phases == ["commentary", "final_answer"]
-    assert timed.first_us == about(fast.first_us)
-    (_, _, drafted_us), (_, revised_us, _) = timed.items
-    assert drafted_us == pytest.approx(fast.end_us, rel=0.3), "done when its engine is"
-    # The revision reads the draft besides the ask: a longer prefill than the ask's alone.
-    assert deep.first_us <= revised_us - drafted_us + SLACK_US < 4 * deep.first_us + SLACK_US
-    assert timed.end_us == pytest.approx(fast.end_us + deep.end_us, rel=0.3)
 
 
 def test_breadth_takes_little_longer_than_one_answer(fast: Timed) -> None:
@@ -260,39 +227,10 @@ def silent(timed: Timed) -> list[str]:
     return [error.split(":")[0].removeprefix("backend ") for error in errors]
 
 
-def test_brief_leaves_a_fast_engine_that_hangs(deep: Timed) -> None:
-    timed = timed_run("brief", hangs={"wafer": 0})
-    assert timed.phases == ["final_answer"]
-    assert timed.end_us == about(min(deep.end_us, PATIENCE_US)), "it costs no time"
-    timed = timed_run("brief", hangs={"wafer": 3})
-    assert timed.phases == ["commentary", "final_answer"]
-    assert timed.items[1][1] == about(2 * PATIENCE_US), "the second look finds it silent"
-    assert silent(timed) == ["wafer"]
-    assert timed.states("comment") == ["failed"]
-
-
-def test_a_race_is_won_by_the_engine_that_runs(fast: Timed, deep: Timed) -> None:
-    timed = timed_run("race", hangs={"gpu": 5})
-    assert timed.end_us == about(fast.end_us)
-    timed = timed_run("race", hangs={"wafer": 5})
-    assert timed.end_us == about(deep.end_us)
-    assert timed.states("answer") == ["cancelled", "finished"]
-
-
 def test_hedge_does_not_wait_for_a_deep_engine_that_hangs(fast: Timed) -> None:
     timed = timed_run("hedge", hangs={"gpu": 0}, hedge_after_ms="250")
     assert timed.first_us == about(250_000 + fast.first_us)
     assert timed.end_us == about(250_000 + fast.end_us)
-
-
-@pytest.mark.parametrize(("num_deltas", "num_looks"), [(0, 1), (3, 2)])
-def test_refine_goes_on_without_a_draft_that_hangs(
-    num_deltas: int, num_looks: int, deep: Timed
-) -> None:
-    timed = timed_run("refine", hangs={"wafer": num_deltas})
-    assert timed.phases[-1] == "final_answer"
-    assert timed.items[-1][1] == about(num_looks * PATIENCE_US + deep.first_us)
-    assert silent(timed) == ["wafer"]
 
 
 def test_breadth_goes_on_without_variations_that_hang(deep: Timed) -> None:

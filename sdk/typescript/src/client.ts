@@ -32,7 +32,7 @@ export interface CreateOptions {
   /** What this continues. A `Response` survives a gateway that forgot it; an id alone does not. */
   after?: Response | string;
   route?: "fast" | "deep" | "parallel";
-  strategy?: "brief" | "race" | "hedge" | "refine" | "breadth" | "delegate";
+  strategy?: "hedge" | "breadth" | "delegate";
   deadlineMs?: number;
   /** Aborting cancels the response, and rejects with the signal's reason. */
   signal?: AbortSignal;

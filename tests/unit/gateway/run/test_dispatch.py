@@ -33,7 +33,6 @@ from tests.patience import until
 from tests.unit.gateway.doubles import (
     RecordingBackend,
     Transcript,
-    call,
     failure,
     parsed_create,
     stop,
@@ -208,7 +207,7 @@ async def test_refusals_of_both_backends_are_raised(strategy: str) -> None:
 
 REFUSALS: list[tuple[str, int]] = [
     *((strategy, 0) for strategy in WITHOUT_DELEGATE if strategy != "hedge"),
-    *((strategy, 1) for strategy in ("brief", "race", "hedge")),
+    ("hedge", 1),
 ]
 
 
@@ -229,57 +228,6 @@ async def test_one_refusal_leaves_the_other_backend(strategy: str, refusing: int
     stage.run.close()
     assert stage.run.branches.usages()[left].num_output_tokens >= 4
     assert stage.run.branches.usages()[refusing] == Usage()
-
-
-async def test_brief_comments_and_then_answers() -> None:
-    stage = Stage("brief")
-    stage.start()
-    fast, deep = stage.fast.only, stage.deep.only
-    fast.sink.push(text("soon"))
-    deep.sink.push(text("it "))
-    assert stage.said == [("soon", "commentary")]
-    fast.sink.push(call("{}", 1))
-    fast.sink.finish(stop(2))
-    assert stage.said == [("soon", "commentary"), ("it ", "final_answer")]
-    deep.sink.push(text("is"))
-    deep.sink.push(call("{}", 1))
-    deep.sink.finish(stop(5))
-    assert [words for words, _ in stage.said] == ["soon", "it ", "is", "{}"]
-    outcome = stage.outcome()
-    assert outcome.finish is not None
-    assert outcome.finish.usage == stop(2).usage + stop(5).usage
-    assert (fast.num_cancels, deep.num_cancels) == (0, 0)
-
-
-async def test_brief_cancels_commentary_that_comes_too_late() -> None:
-    stage = Stage("brief")
-    stage.start()
-    stage.deep.only.sink.push(text("done"))
-    stage.deep.only.sink.finish(stop())
-    assert stage.outcome().finish is not None
-    assert stage.fast.only.num_cancels == 1
-    stage.run.close()
-    assert stage.fast.only.num_cancels == 1
-    assert stage.run.branches.usages() == [USED, stop().usage], "what was cancelled is paid too"
-    assert stage.said == [("done", "final_answer")]
-
-
-async def test_race_is_won_by_the_first_complete_answer() -> None:
-    stage = Stage("race")
-    stage.start()
-    fast, deep = stage.fast.only, stage.deep.only
-    deep.sink.push(text("deep "))
-    fast.sink.push(text("fast"))
-    assert stage.said == [], "nothing may go out that could lose"
-    fast.sink.finish(stop(2))
-    assert stage.said == [("fast", "final_answer")]
-    assert (fast.num_cancels, deep.num_cancels) == (0, 1)
-    assert stage.run.branches.usages() == [stop(2).usage, USED]
-    assert stage.run.shown.first_branch is not None
-    assert stage.run.shown.first_branch.backend_index == 0, (
-        "the client saw the winner's token first"
-    )
-    assert stage.run.shown.answered_by == "wafer"
 
 
 @pytest.mark.parametrize("strategy", [None, *WITHOUT_DELEGATE])
@@ -335,30 +283,10 @@ async def test_hedge_gives_the_fast_engine_back_the_moment_it_has_lost() -> None
     assert [held.settled for held in stage.apart.held] == [[USED]]
 
 
-async def test_refine_starts_the_deep_engine_with_the_draft() -> None:
-    stage = Stage("refine")
-    stage.start()
-    assert stage.deep.generations == []
-    stage.fast.only.sink.push(text("a draft"))
-    stage.fast.only.sink.finish(stop(2))
-    assert stage.heard.types[-1] == "response.output_item.done", "whole, as its engine is"
-    said = [entry.item for entry in stage.deep.only.request.items]
-    assert Message("assistant", (TextPart("a draft"),), phase="commentary") in said
-    stage.deep.only.sink.push(text("better"))
-    stage.deep.only.sink.finish(stop(5))
-    assert stage.said == [("a draft", "commentary"), ("better", "final_answer")]
-    assert stage.run.branches.usages() == [stop(2).usage, stop(5).usage]
-    assert stage.run.shown.answered_by == "gpu"
-    assert stage.run.branches.generations() == (
-        RoutedGeneration(backend="wafer", part="draft", state="finished", output_tokens=2),
-        RoutedGeneration(backend="gpu", part="revise", state="finished", output_tokens=5),
-    )
-
-
 JSON = TextFormat("json_object")
 
 
-@pytest.mark.parametrize("strategy", ["brief", "race", "hedge", "refine", "breadth"])
+@pytest.mark.parametrize("strategy", ["hedge", "breadth"])
 async def test_an_answer_in_json_is_one_message(strategy: str) -> None:
     stage = Stage(strategy, num_variations=2)
     stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
@@ -369,16 +297,12 @@ async def test_an_answer_in_json_is_one_message(strategy: str) -> None:
         generation.sink.push(text('{"a":1}'))
         generation.sink.finish(stop())
     assert stage.outcome().finish is not None
-    shown = "{}" if strategy == "race" else '{"a":1}'
-    assert stage.said == [(shown, "final_answer")]
-    assert len(stage.fast.generations) == (
-        0 if strategy in ("brief", "hedge") else 2 if strategy == "breadth" else 1
-    )
+    assert stage.said == [('{"a":1}', "final_answer")]
+    assert len(stage.fast.generations) == (0 if strategy == "hedge" else 2)
 
 
-@pytest.mark.parametrize("strategy", ["refine", "breadth"])
-async def test_a_hidden_draft_that_stands_is_shown(strategy: str) -> None:
-    stage = Stage(strategy, num_variations=2, deep_refuses=DOWN)
+async def test_a_hidden_draft_that_stands_is_shown() -> None:
+    stage = Stage("breadth", num_variations=2, deep_refuses=DOWN)
     stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
     for generation in stage.fast.generations:
         generation.sink.push(text("{"))
@@ -391,16 +315,6 @@ async def test_a_hidden_draft_that_stands_is_shown(strategy: str) -> None:
     assert stage.run.shown.first_branch is not None
 
 
-async def test_a_brief_answer_in_json_comes_from_the_fast_engine_where_the_deep_one_fails() -> None:
-    stage = Stage("brief")
-    stage.run.start({"wafer": stage.fast, "gpu": stage.deep}, request(text_format=JSON))
-    stage.deep.only.sink.finish(failure("gpu"))
-    stage.fast.only.sink.push(text("{}"))
-    stage.fast.only.sink.finish(stop())
-    assert stage.said == [("{}", "final_answer")]
-    assert [error.backend for error in stage.outcome().errors] == ["gpu"]
-
-
 async def test_breadth_starts_all_variations_at_once_and_adds_their_usage_up() -> None:
     stage = Stage("breadth", num_variations=3)
     stage.start()
@@ -408,12 +322,18 @@ async def test_breadth_starts_all_variations_at_once_and_adds_their_usage_up() -
     for number, generation in enumerate(stage.fast.generations):
         generation.sink.push(text(f"v{number}"))
         generation.sink.finish(stop(10))
+    stage.deep.only.sink.push(text("best"))
     stage.deep.only.sink.finish(stop(5))
     assert stage.run.branches.usages() == [
         Usage(num_input_tokens=21, num_output_tokens=30),
         stop(5).usage,
     ]
     assert stage.outcome().finish is not None
+    assert stage.run.shown.answered_by == "gpu"
+    assert stage.run.branches.generations() == (
+        *[RoutedGeneration(backend="wafer", part="vary", state="finished", output_tokens=10)] * 3,
+        RoutedGeneration(backend="gpu", part="judge", state="finished", output_tokens=5),
+    )
 
 
 async def test_a_fault_of_ours_in_the_timer_ends_the_run() -> None:
@@ -435,7 +355,7 @@ async def test_stop_after_the_end_changes_nothing() -> None:
 
 
 async def test_stop_before_the_start_of_a_backend_costs_nothing() -> None:
-    stage = Stage("race")
+    stage = Stage("hedge")
     stage.run.close()
     assert stage.run.branches.usages() == [Usage(), Usage()]
 

@@ -15,7 +15,14 @@ from router.classify.task import GroupLimits
 from router.pools.pools import Reservation
 from router.pools.redis_pools import PoolsUnavailable
 from tests.patience import until
-from tests.unit.gateway.doubles import MANY, AwaitedPools, failure, stop, text
+from tests.unit.gateway.doubles import (
+    MANY,
+    AwaitedPools,
+    RecordingGeneration,
+    failure,
+    stop,
+    text,
+)
 from tests.unit.gateway.driven_task import Running
 from tests.unit.gateway.world import World
 
@@ -24,44 +31,34 @@ FEW_REQUESTS = msgspec.structs.replace(MANY, requests_per_min=4)
 FEW_TOKENS = msgspec.structs.replace(MANY, tokens_per_min=1_000)
 
 
-async def test_a_comment_gives_back_when_it_ends() -> None:
-    running = Running("brief")
-    fast, deep = await running.fast(), await running.deep()
-    assert (running.held("fast"), running.held("deep")) == (1, 1)
-    fast.sink.push(text("Briefly."))
-    fast.sink.finish(stop(3))
+FAST_TOKENS = 2 * 10  # of two variations
+
+
+async def judged(running: Running) -> RecordingGeneration:
+    """Ends both variations; returns what judges them."""
+    for number in range(2):
+        fast = await running.fast(number)
+        fast.sink.push(text("Briefly."))
+        fast.sink.finish(stop(3))
+    return await running.deep()
+
+
+async def test_variations_give_back_when_they_end() -> None:
+    running = Running("breadth", n="2")
+    await running.fast(1)
+    assert (running.held("fast"), running.held("deep")) == (2, 1)
+    deep = await judged(running)
     await running.free("fast")
-    assert running.left("fast", "tokens") == MANY.tokens_per_min - 10, "what it used, no more"
+    left = running.left("fast", "tokens")
+    assert left == MANY.tokens_per_min - FAST_TOKENS, "what they used, no more"
     assert running.held("deep") == 1
     await until(lambda: running.world.sample("lanewise_ratelimit_leases", group="fast") == 0)
     assert running.world.sample("lanewise_ratelimit_reserved_tokens", group="fast") == 0
     deep.sink.push(text("At length."))
     deep.sink.finish(stop(5))
     assert (await running.end())["status"] == "completed"
-    assert running.left("fast", "tokens") == MANY.tokens_per_min - 10
+    assert running.left("fast", "tokens") == MANY.tokens_per_min - FAST_TOKENS
     assert running.left("deep", "tokens") == MANY.tokens_per_min - 12
-
-
-async def test_a_draft_gives_back_when_the_revision_begins() -> None:
-    running = Running("refine")
-    fast = await running.fast()
-    fast.sink.push(text("A draft."))
-    fast.sink.finish(stop(3))
-    deep = await running.deep()
-    await running.free("fast")
-    assert running.held("deep") == 1
-    deep.sink.finish(stop(5))
-    await running.end()
-
-
-async def test_an_engine_that_fails_in_a_race_gives_back_then() -> None:
-    running = Running("race")
-    fast, deep = await running.fast(), await running.deep()
-    deep.sink.finish(failure("gpu"))
-    await running.free("deep")
-    fast.sink.push(text("Quick."))
-    fast.sink.finish(stop(3))
-    assert (await running.end())["status"] == "completed"
 
 
 async def test_a_hedge_that_was_lost_gives_back_while_the_winner_speaks() -> None:
@@ -134,21 +131,6 @@ async def test_variations_without_a_judge_ask_nothing_of_the_deep_engines() -> N
     assert (await running.end())["status"] == "completed"
 
 
-async def test_who_stands_in_for_a_failed_engine_asks_for_its_own() -> None:
-    running = Running("brief")
-    fast, deep = await running.fast(), await running.deep()
-    fast.sink.push(text("Briefly."))
-    deep.sink.finish(failure("gpu"))
-    await running.free("deep")
-    fast.sink.finish(stop(3))
-    stand_in = await running.fast(1)
-    assert running.held("fast") == 1
-    stand_in.sink.push(text("At length."))
-    stand_in.sink.finish(stop(4))
-    assert (await running.end())["status"] == "completed"
-    assert running.left("fast", "tokens") == MANY.tokens_per_min - 10 - 11
-
-
 async def test_pools_that_do_not_answer_are_asked_again_and_charged_once() -> None:
     """The early return is in doubt when the task ends, or told a second time before."""
 
@@ -164,12 +146,12 @@ async def test_pools_that_do_not_answer_are_asked_again_and_charged_once() -> No
             return True
 
     for arrives, repeated in itertools.product((True, False), repeat=2):
-        running = Running("brief")
+        running = Running("breadth", n="2")
         pools = running.world.pools
         pools.__class__ = Deaf
         pools.arrives = arrives  # type: ignore[attr-defined]
-        fast, deep = await running.fast(), await running.deep()
-        fast.sink.finish(stop(3))
+        deep = await judged(running)
+        await until(lambda: len(running.world.gw.live) == 1)  # noqa: B023
         (live,) = running.world.gw.live.values()
         await until(lambda live=live: live.reservation.former is not None)  # type: ignore[misc]
         if repeated:
@@ -180,15 +162,14 @@ async def test_pools_that_do_not_answer_are_asked_again_and_charged_once() -> No
         deep.sink.push(text("At length."))
         deep.sink.finish(stop(5))
         await running.end()
-        assert running.left("fast", "tokens") == MANY.tokens_per_min - 10
+        assert running.left("fast", "tokens") == MANY.tokens_per_min - FAST_TOKENS
         assert running.left("deep", "tokens") == MANY.tokens_per_min - 12
 
 
 async def test_it_may_end_at_any_moment_of_an_early_return() -> None:
     for num_turns in range(12):
-        running = Running("brief")
-        fast, deep = await running.fast(), await running.deep()
-        fast.sink.finish(stop(3))
+        running = Running("breadth", n="2")
+        deep = await judged(running)
         for _ in range(num_turns):
             await asyncio.sleep(0)
         if num_turns % 2:
@@ -198,26 +179,26 @@ async def test_it_may_end_at_any_moment_of_an_early_return() -> None:
             running.pump.cancel()
             await asyncio.gather(running.pump, return_exceptions=True)
             await running.world.check()
-        assert running.left("fast", "tokens") == MANY.tokens_per_min - 10, num_turns
+        assert running.left("fast", "tokens") == MANY.tokens_per_min - FAST_TOKENS, num_turns
 
 
 async def test_waiting_tasks_and_ceilings_learn_of_it_at_once() -> None:
-    running = Running("brief")
+    running = Running("breadth", n="2")
     gw = running.world.gw
-    gw.limiter.set_limit("fast", 1, {})
-    fast, deep = await running.fast(), await running.deep()
+    gw.limiter.set_limit("fast", 2, {})
+    await running.fast(1)
     heard: list[tuple[str, ...]] = []
     gw.waiting.released = lambda part: heard.append(  # type: ignore[method-assign]
         tuple(demand.group for demand in part.demands)
     )
-    fast.sink.finish(stop(3))
+    deep = await judged(running)
     await running.free("fast")
-    await until(lambda: bool(heard))
-    assert heard == [("fast",)]
+    await until(lambda: len(heard) == 2)
+    assert heard == [("fast",), ("fast",)]
     assert (gw.limiter.num_running("fast"), gw.limiter.num_running("deep")) == (0, 1)
     deep.sink.finish(stop(5))
     await running.end()
-    assert heard == [("fast",), ("deep",)]
+    assert heard == [("fast",), ("fast",), ("deep",)]
     assert gw.limiter.num_running("deep") == 0
 
 

@@ -67,7 +67,7 @@ async def test_an_answer() -> None:
 
 @pytest.mark.parametrize(
     ("route", "metadata"),
-    [("fast", {}), ("parallel", {"strategy": "brief"}), ("parallel", {"strategy": "delegate"})],
+    [("fast", {}), ("parallel", {"strategy": "breadth"}), ("parallel", {"strategy": "delegate"})],
 )
 async def test_what_a_task_leaves_is_freed_without_the_garbage_collector(
     route: str, metadata: dict[str, str]
@@ -115,18 +115,24 @@ ENDS: list[tuple[Script, Script, str, str, str, str | None, str, dict[BackendGro
     (ANSWER, [], "fast", "", "completed", None, "ok", {"fast": 12}),
     ([], ANSWER, "deep", "", "completed", None, "ok", {"deep": 12}),
     ([stop(0)], [], "fast", "", "completed", None, "ok", {"fast": 7}),
-    (ANSWER, ANSWER, "parallel", "brief", "completed", None, "ok", {"fast": 12, "deep": 12}),
     ([], ANSWER, "parallel", "hedge", "completed", None, "ok", {"deep": 12}),
-    (ANSWER, ANSWER, "parallel", "refine", "completed", None, "ok", {"fast": 12, "deep": 12}),
     (ANSWER, ANSWER, "parallel", "breadth", "completed", None, "ok", {"fast": 60, "deep": 12}),
-    (ANSWER, [], "parallel", "race", "completed", None, "ok", {"fast": 12, "deep": 9}),
     ([text("x"), failure()], [], "fast", "", "failed", "server_error", "error", {"fast": 8}),
-    ([failure()], ANSWER, "parallel", "race", "completed", None, "ok", {"fast": 8, "deep": 12}),
+    (
+        ANSWER,
+        [failure("gpu")],
+        "parallel",
+        "hedge",
+        "completed",
+        None,
+        "ok",
+        {"fast": 12, "deep": 8},
+    ),
     (
         [failure()],
         [failure("gpu")],
         "parallel",
-        "brief",
+        "hedge",
         "failed",
         "server_error",
         "error",
@@ -263,13 +269,6 @@ REFUSALS: list[tuple[dict[str, Any], dict[str, Any], str, str | None, str]] = [
     ({}, {"input": "word " * 200_000}, "context_length_exceeded", "input", "invalid"),
     ({"fast_refuses": FULL}, {}, "server_is_overloaded", None, "shed"),
     ({"fast_refuses": RuntimeError("a bug")}, {}, "server_error", None, "error"),
-    (
-        {"fast_refuses": FULL, "deep_refuses": DOWN},
-        {"route": "parallel"},
-        "server_is_overloaded",
-        None,
-        "shed",
-    ),
 ]
 
 
@@ -297,12 +296,12 @@ async def test_refusals(
 
 
 async def test_one_backend_that_refuses_leaves_the_other() -> None:
-    world = World(fast_refuses=FULL)
+    world = World(deep_refuses=DOWN)
     await world.run("parallel")
     check_response(world.heard.events)
-    assert world.charged == [{"fast": 0, "deep": 12}]
-    assert world.terminal["routing"]["errors"] == [str(FULL)]
-    labels = {"backend": "wafer", "reason": "server_is_overloaded"}
+    assert world.charged_in_all == {"fast": 12, "deep": 0}
+    assert world.terminal["routing"]["errors"] == [str(DOWN)]
+    labels = {"backend": "gpu", "reason": "server_error"}
     assert world.sample("lanewise_backend_errors_total", **labels) == 1
 
 
@@ -318,7 +317,8 @@ async def test_draining_takes_nothing_new() -> None:
 @pytest.mark.parametrize("route", ["fast", "parallel"])
 async def test_stops(reason: Any, route: str) -> None:
     world = World([text("Half")], [])
-    job = world.job(metadata={"route": route})
+    metadata = {"strategy": "breadth", "judge": "false"} if route == "parallel" else {}
+    job = world.job(metadata={"route": route} | metadata)
     pump = asyncio.create_task(handle_task(world.gw, job))
     await until(lambda: job.writer.num_events > 3)
     job.stop(reason)
@@ -332,7 +332,9 @@ async def test_stops(reason: Any, route: str) -> None:
     said = ended.items[-1].item
     assert isinstance(said, Message)
     assert said.content == (TextPart("Half"),)
-    assert world.charged == [{"fast": 9} if route == "fast" else {"fast": 9, "deep": 9}]
+    generations = world.fast.generations
+    assert [each.num_cancels for each in generations] == [1] * len(generations)
+    assert world.charged_in_all == {"fast": 9 * len(generations)}
     assert world.outcomes() == {(route, "ok" if reason == "steered" else "cancelled"): 1}
 
 
@@ -448,13 +450,10 @@ async def test_a_store_that_fails_costs_only_the_memory(caplog: pytest.LogCaptur
 
 CASES: dict[str, dict[str, Any]] = {
     "fast": {"metadata": {"route": "fast"}},
-    "brief": {"metadata": {"route": "parallel", "strategy": "brief"}},
-    "race": {"metadata": {"route": "parallel", "strategy": "race"}},
     "hedge": {"metadata": {"route": "parallel", "strategy": "hedge"}},
     "hedge, joined": {
         "metadata": {"route": "parallel", "strategy": "hedge", "hedge_after_ms": "0"}
     },
-    "refine": {"metadata": {"route": "parallel", "strategy": "refine"}},
     "breadth": {"metadata": {"route": "parallel", "strategy": "breadth"}},
     "unstored": {"metadata": {"route": "deep"}, "store": False},
     "continued": {"metadata": {"route": "fast"}, "previous_response_id": f"resp_{1:048x}"},

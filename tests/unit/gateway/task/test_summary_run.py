@@ -219,7 +219,7 @@ async def test_it_fails_over() -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "by"),
-    [("brief", "wafer"), ("race", "wafer"), ("refine", "wafer"), ("hedge", "gpu")],
+    [("breadth", "wafer"), ("hedge", "gpu")],
 )
 async def test_of_two_engines_one_writes_it(strategy: str, by: str) -> None:
     world = world_of()

@@ -22,6 +22,7 @@ from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody, decode
 from gateway.wire.requests import DEFAULT_MAX_OUTPUT_TOKENS, ParsedCreate, make_task, parse_create
 from router.classify.task import GroupLimits, Hints, Route, Tenant
+from router.strategies.table import REMOVED, STRATEGIES
 
 LIMITS = GroupLimits(requests_per_min=60, tokens_per_min=60_000, max_concurrent=4)
 TENANT = Tenant(id="acme", tier="default", limits={"fast": LIMITS})
@@ -81,16 +82,26 @@ def test_refused(fields: dict[str, Any], code: str, param: str) -> None:
     assert len(caught.value.message) < 400
 
 
+@pytest.mark.parametrize(("name", "instead"), REMOVED.items())
+def test_a_strategy_of_an_earlier_version_says_what_to_use(name: str, instead: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parsed(input="x", metadata={"strategy": name})
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "metadata.strategy")
+    known = ", ".join(f"'{each}'" for each in STRATEGIES)
+    assert f"expected {known}, got '{name}'" in caught.value.message
+    assert caught.value.message.endswith(f"It was removed: use '{instead}'.")
+
+
 HINTS: list[tuple[dict[str, Any], Hints]] = [
     ({}, Hints()),
     ({"model": "m"}, Hints(model="m")),
     (
-        {"metadata": (every := {"route": "parallel", "strategy": "race", "deadline_ms": "250"})},
-        Hints(route=Route.PARALLEL, strategy="race", deadline_us=250_000, metadata=every),
+        {"metadata": (every := {"route": "parallel", "strategy": "hedge", "deadline_ms": "250"})},
+        Hints(route=Route.PARALLEL, strategy="hedge", deadline_us=250_000, metadata=every),
     ),
     (
-        {"metadata": (brief := {"route": "fast", "strategy": "brief", "x": "y"})},
-        Hints(route=Route.FAST, strategy="brief", metadata=brief),
+        {"metadata": (both := {"route": "fast", "strategy": "breadth", "x": "y"})},
+        Hints(route=Route.FAST, strategy="breadth", metadata=both),
     ),
     (
         {"metadata": (late := {"deadline_ms": "999999999"})},

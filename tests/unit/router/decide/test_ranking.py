@@ -44,7 +44,7 @@ def routes(result: tuple[RankedRoute, ...]) -> list[tuple[str, str]]:
 def test_class(label: str, expected: list[tuple[str, str]]) -> None:
     result = ranked(task(), of_class(label))
     assert routes(result) == expected
-    assert result[0].strategy == ("brief" if label == "uncertain" else None)
+    assert result[0].strategy == ("hedge" if label == "uncertain" else None)
     assert all(route.why.endswith(".") for route in result)
 
 
@@ -145,14 +145,14 @@ def test_a_tight_fit_is_better_than_none() -> None:
         (Hints(model="gpu-model"), [("deep", "model")]),
         (Hints(model="wafer-model", route=Route.FAST), [("fast", "model")]),
         (Hints(route=Route.DEEP), [("deep", "hint")]),
-        (Hints(route=Route.PARALLEL, strategy="race"), [("parallel", "hint")]),
+        (Hints(route=Route.PARALLEL, strategy="breadth"), [("parallel", "hint")]),
     ],
 )
 def test_pins_have_no_fallback(hints: Hints, expected: list[tuple[str, str]]) -> None:
     result = ranked(task(hints=hints), of_class("interactive"))
     assert routes(result) == expected
     if hints.route is Route.PARALLEL:
-        assert result[0].strategy == "race"
+        assert result[0].strategy == "breadth"
 
 
 def test_a_strategy_without_a_route_asks_for_both_engines_and_may_fall_back() -> None:
@@ -250,18 +250,18 @@ NO_GPU = (WAFER, backend("gpu-0", "deep", healthy=False))
             "route 'parallel' is down",
         ),
         (
-            task(hints=Hints(route=Route.FAST, strategy="refine")),
+            task(hints=Hints(route=Route.FAST, strategy="breadth")),
             BOTH,
             "invalid_value",
             "metadata.strategy",
-            "The strategy 'refine' uses both engines, but `metadata.route` asks for 'fast' alone.",
+            "The strategy 'breadth' uses both engines, but `metadata.route` asks for 'fast' alone.",
         ),
         (
-            task(hints=Hints(model="gpu-model", strategy="race")),
+            task(hints=Hints(model="gpu-model", strategy="breadth")),
             BOTH,
             "invalid_value",
             "metadata.strategy",
-            "The strategy 'race' uses both engines, but model 'gpu-model' runs on route 'deep'",
+            "The strategy 'breadth' uses both engines, but model 'gpu-model' runs on route 'deep'",
         ),
         (task(), (), "server_is_overloaded", None, "is down at the moment"),
         (
@@ -285,10 +285,10 @@ def test_refusals(
 
 
 def test_an_alias_is_the_policys_choice_with_its_fallback() -> None:
-    careful = Choice(route=Route.PARALLEL, strategy="race", fallback=(Route.DEEP,))
+    careful = Choice(route=Route.PARALLEL, strategy="breadth", fallback=(Route.DEEP,))
     policy = Policy(aliases={"careful": careful})
     result = ranked(task(hints=Hints(model="careful")), policy=policy)
-    assert result[0].strategy == "race"
+    assert result[0].strategy == "breadth"
     assert routes(result)[:2] == [("parallel", "model"), ("deep", "fallback")]
     assert "alias 'careful'" in result[0].why
 

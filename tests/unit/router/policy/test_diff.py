@@ -6,7 +6,7 @@ from router.policy.diff import policy_changes
 from router.policy.policy import DEFAULT_POLICY, parse_policy
 
 OLD = b"""
-strategy = "race"
+strategy = "breadth"
 [[rules]]
 name = "a"
 when = { tenants = ["x"] }
@@ -17,7 +17,7 @@ route = "deep"
 """
 NEW = b"""
 # The same strategy, and a comment.
-strategy = "race"
+strategy = "breadth"
 [[rules]]
 name = "b"
 route = "deep"

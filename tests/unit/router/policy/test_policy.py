@@ -14,7 +14,7 @@ from router.strategies.table import PolicyOptions
 
 DOCUMENT = b"""
 version = "2026-01-15"
-strategy = "race"
+strategy = "breadth"
 security_goes_deep = false
 band = { low = 0.3, high = 0.7 }
 deep = { route = "deep" }
@@ -22,7 +22,7 @@ strategies = { hedge_after_ms = 250, num_variations = 7 }
 
 [aliases.careful]
 route = "parallel"
-strategy = "brief"
+strategy = "hedge"
 fallback = ["deep"]
 
 [[rules]]
@@ -35,7 +35,7 @@ route = "deep"
 def test_a_document_is_read_and_the_rest_is_default() -> None:
     policy = parse_policy(DOCUMENT)
     assert policy.version == "2026-01-15"
-    assert policy.strategy == "race"
+    assert policy.strategy == "breadth"
     assert not policy.security_goes_deep
     assert policy.band.low == 0.3
     assert policy.strategies == PolicyOptions(hedge_after_ms=250, num_variations=7)
@@ -92,15 +92,22 @@ WRONG: list[tuple[bytes, str]] = [
         "65 rules; at most 64",
     ),
     (b"band = { low = 0.8, high = 0.2 }", "p:1:8: band: 0 <= low <= high <= 1"),
-    (b"[tenants.Acme]\nstrategy='race'", "p:1:2: tenants.Acme: expected a tenant id"),
+    (b"[tenants.Acme]\nstrategy='hedge'", "p:1:2: tenants.Acme: expected a tenant id"),
     (b"[tenants.acme]\nband = { low = 2.0 }", "p:2:8: tenants.acme.band: 0 <= low"),
     (b"[aliases.auto]\nroute='fast'", "p:1:2: aliases.auto: 'auto' is the router itself"),
     (
         b"deep = { route='deep', fallback=['deep'] }",
         "p:1:33: deep.fallback: .* twice",
     ),
+    (
+        b"strategy = 'brief'",
+        "p:1:12: strategy: expected one of .*, got 'brief'; it was removed: use 'hedge'",
+    ),
     (b"strategies = { num_variations = 11 }", "strategies.num_variations: .* <= 10"),
-    (b"[aliases.x]\nroute='deep'\nstrategy='race'", "p:3:10: aliases.x.strategy: `strategy` needs"),
+    (
+        b"[aliases.x]\nroute='deep'\nstrategy='hedge'",
+        "p:3:10: aliases.x.strategy: .* needs",
+    ),
     (b"#" * 300_000, "300000 bytes; at most 262144"),
 ]
 
@@ -145,7 +152,7 @@ def test_json_is_the_same_document() -> None:
 
 TENANTS = b"""
 [tenants.acme]
-strategy = "race"
+strategy = "breadth"
 security_goes_deep = false
 deep = { route = "parallel" }
 aliases.quick = { route = "fast" }

@@ -30,7 +30,7 @@ INFOS = {
 ROUTE = RankedRoute(
     route=Route.PARALLEL,
     backends=("wafer", "gpu"),
-    strategy="brief",
+    strategy="hedge",
     reason=Reason.RULE,
     why=f"Because of {SECRET}.",
     rule="deep-canary",
@@ -80,7 +80,7 @@ def test_a_line_tells_what_a_replay_needs() -> None:
     assert (record.route, record.rule, record.canary) == ("parallel", "deep-canary", True)
     assert record.backends == ("wafer", "gpu")
     assert record.ranked == (
-        RankedRecord(route="parallel", strategy="brief", backends=("wafer", "gpu"), reason="rule"),
+        RankedRecord(route="parallel", strategy="hedge", backends=("wafer", "gpu"), reason="rule"),
     )
     assert record.shadow == ShadowRecord(policy="v8", route="fast", strategy=None, rule="class")
     assert (record.queued_ms, record.ttft_ms, record.tpot_ms) == (1.0, 2.5, 0.512)

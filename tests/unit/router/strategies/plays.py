@@ -22,10 +22,8 @@ from router.strategies.actions import (
     WakeAt,
 )
 from router.strategies.breadth import Vary
-from router.strategies.brief import Comment
 from router.strategies.machine import Machine
 from router.strategies.part_requests import TaskPart
-from router.strategies.refine import Draft
 from router.strategies.subtasks import Converse
 from router.strategies.table import RECORDS
 
@@ -107,7 +105,7 @@ def random_side(chance: random.Random, branch: int, part: TaskPart) -> list[Delt
         for _ in range(chance.randrange(4)):
             index += 1
             events.append(handing(chance.choice(['{"task":"t"}', "{", "{}"]), index))
-    helps = isinstance(part, Comment | Draft | Vary)
+    helps = isinstance(part, Vary)
     helps = helps or (isinstance(part, Converse) and part.round == "meanwhile")
     if helps and chance.random() < 0.15:
         return events  # a helper hangs: the strategy itself must see to it

@@ -16,21 +16,16 @@ from router.strategies.actions import (
     WakeAt,
 )
 from router.strategies.breadth import Breadth, Judge, Vary
-from router.strategies.brief import STAND_IN, Brief, Comment
 from router.strategies.delegate import Delegate
 from router.strategies.hedge import Hedge
 from router.strategies.items import joined
 from router.strategies.machine import PATIENCE_US, Machine
 from router.strategies.part_requests import WholeAnswer
-from router.strategies.race import Race
-from router.strategies.refine import Draft, Refine, Revise
 from router.strategies.subtasks import Converse
 from router.strategies.table import STRATEGIES as RECORDS
 from tests.unit.router.strategies.plays import (
     CALL,
     ERROR,
-    LENGTH,
-    REASONING,
     STOP,
     TEXT,
     WAKE,
@@ -50,170 +45,6 @@ from tests.unit.router.strategies.plays import (
 REQUEST = GenerateRequest(
     id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
 )
-
-BRIEF_ROWS: list[Row] = [
-    (
-        "fast first, then deep",
-        [
-            (FAST, delta("a")),
-            (FAST, done(1)),
-            (DEEP, delta("b")),
-            (DEEP, delta("c")),
-            (DEEP, done(2)),
-        ],
-        [(0, "a", C), (1, "b", A), (1, "c", A), (STOP, 3, 0)],
-    ),
-    (
-        "deep deltas wait for the fast end and go out joined",
-        [
-            (FAST, delta("a")),
-            (DEEP, delta("x")),
-            (DEEP, delta("y")),
-            (FAST, delta("b")),
-            (FAST, done(2)),
-            (DEEP, delta("z")),
-            (DEEP, done(3)),
-        ],
-        [(0, "a", C), (0, "b", C), (1, "xy", A), (1, "z", A), (STOP, 5, 0)],
-    ),
-    (
-        "deep complete before fast: the rest follows",
-        [
-            (FAST, delta("a")),
-            (DEEP, delta("r", 0, REASONING)),
-            (DEEP, delta("x", 1)),
-            (DEEP, delta("f", 2, CALL)),
-            (DEEP, done(3)),
-            (FAST, delta("b")),
-            (FAST, done(2)),
-        ],
-        [
-            (0, "a", C),
-            (0, "b", C),
-            (1, "r", None),
-            (2, "x", A),
-            (3, "f", None),
-            (STOP, 5, 0),
-        ],
-    ),
-    (
-        "deep complete before fast said anything: fast is cancelled",
-        [(DEEP, delta("x")), (DEEP, done(1)), (FAST, delta("late")), (FAST, done(9))],
-        [("cancel", FAST), (0, "x", A), (STOP, 1, 0)],
-    ),
-    (
-        "fast fails at once: deep alone is the final answer",
-        [(FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
-        [(0, "x", A), (STOP, 2, 1)],
-    ),
-    (
-        "fast fails in the middle: what was held follows",
-        [(FAST, delta("a")), (DEEP, delta("x")), (FAST, failed("fast")), (DEEP, done(1))],
-        [(0, "a", C), (1, "x", A), (STOP, 2, 1)],
-    ),
-    (
-        "deep fails before fast speaks: fast is asked for the answer itself",
-        [
-            (DEEP, failed()),
-            (FAST, delta("late")),
-            (STAND_IN, delta("a")),
-            (STAND_IN, done(1)),
-        ],
-        [("cancel", FAST), ("begin", STAND_IN, WholeAnswer()), (0, "a", A), (STOP, 2, 1)],
-    ),
-    (
-        "deep fails while fast speaks: fast's whole answer follows its commentary",
-        [
-            (FAST, delta("a")),
-            (DEEP, delta("x")),
-            (DEEP, failed()),
-            (FAST, delta("b")),
-            (FAST, done(3)),
-            (STAND_IN, delta("c")),
-            (STAND_IN, done(1, LENGTH)),
-        ],
-        [(0, "a", C), (0, "b", C), ("begin", STAND_IN, WholeAnswer()), (1, "c", A), (LENGTH, 5, 1)],
-    ),
-    (
-        "deep fails unheard, and so does what stands in: the commentary stands",
-        [(FAST, delta("a")), (FAST, done(1)), (DEEP, failed()), (STAND_IN, failed("fast"))],
-        [(0, "a", C), ("begin", STAND_IN, WholeAnswer()), (STOP, 3, 2)],
-    ),
-    (
-        "and what stands in breaks off",
-        [
-            (FAST, done(1)),
-            (DEEP, failed()),
-            (STAND_IN, delta("c")),
-            (STAND_IN, failed("fast")),
-        ],
-        [("begin", STAND_IN, WholeAnswer()), (0, "c", A), (ERROR, 3, 2)],
-    ),
-    (
-        "fast hangs while a deep answer waits",
-        [(FAST, delta("a")), (DEEP, delta("x")), WAKE, WAKE, (FAST, delta("b")), (DEEP, done(1))],
-        [(0, "a", C), ("cancel", FAST), (1, "x", A), (STOP, 1, 0)],
-    ),
-    (
-        "deep fails in the middle of its answer: the response fails",
-        [(FAST, delta("a")), (FAST, done(1)), (DEEP, delta("x")), (DEEP, failed())],
-        [(0, "a", C), (1, "x", A), (ERROR, 2, 1)],
-    ),
-    ("both fail", [(FAST, failed("fast")), (DEEP, failed())], [(ERROR, 2, 2)]),
-    (
-        "both fail, deep first",
-        [(DEEP, failed()), (STAND_IN, failed("fast"))],
-        [("cancel", FAST), ("begin", STAND_IN, WholeAnswer()), (ERROR, 2, 2)],
-    ),
-    (
-        "commentary calls no tools",
-        [(FAST, delta("a")), (FAST, delta("{}", 1, CALL)), (FAST, done(2)), (DEEP, done(1))],
-        [(0, "a", C), (STOP, 3, 0)],
-    ),
-]
-
-RACE_ROWS: list[Row] = [
-    (
-        "the first complete answer wins, whole",
-        [
-            (FAST, delta("a")),
-            (DEEP, delta("x")),
-            (FAST, delta("b")),
-            (FAST, done(2)),
-            (DEEP, delta("y")),
-            (DEEP, done(9)),
-        ],
-        [("cancel", DEEP), (0, "ab", A), (STOP, 2, 0)],
-    ),
-    (
-        "deep wins",
-        [
-            (FAST, delta("a")),
-            (DEEP, delta("r", 0, REASONING)),
-            (DEEP, delta("x", 1)),
-            (DEEP, done()),
-        ],
-        [("cancel", FAST), (0, "r", None), (1, "x", A), (STOP, 1, 0)],
-    ),
-    (
-        "one fails: the other streams from there",
-        [
-            (FAST, delta("a")),
-            (DEEP, delta("x")),
-            (FAST, failed("fast")),
-            (DEEP, delta("y")),
-            (DEEP, done(2)),
-        ],
-        [(0, "x", A), (0, "y", A), (STOP, 3, 1)],
-    ),
-    (
-        "one fails, then the other",
-        [(DEEP, failed()), (FAST, delta("a")), (FAST, failed("fast"))],
-        [(0, "a", A), (ERROR, 2, 2)],
-    ),
-    ("an empty answer is an answer", [(FAST, done(0))], [("cancel", DEEP), (STOP, 0, 0)]),
-]
-
 
 HEDGE_ROWS: list[Row] = [
     (
@@ -260,78 +91,6 @@ HEDGE_ROWS: list[Row] = [
         "an empty answer is an answer",
         [WAKE, (DEEP, done(0))],
         [("begin", FAST, WholeAnswer()), ("cancel", FAST), (STOP, 0, 0)],
-    ),
-]
-
-REFINE_ROWS: list[Row] = [
-    (
-        "the draft is commentary, the answer is made of it",
-        [
-            (FAST, delta("r", 0, REASONING)),
-            (FAST, delta("a", 1)),
-            (FAST, delta("b", 1)),
-            (FAST, delta("c", 2)),
-            (FAST, delta("{}", 3, CALL)),
-            (FAST, done(3)),
-            (DEEP, delta("x")),
-            (DEEP, delta("{}", 1, CALL)),
-            (DEEP, done(2)),
-        ],
-        [
-            (0, "r", None),
-            (1, "a", C),
-            (1, "b", C),
-            (2, "c", C),
-            ("begin", DEEP, Revise("ab\n\nc")),
-            (3, "x", A),
-            (4, "{}", None),
-            (STOP, 5, 0),
-        ],
-    ),
-    (
-        "a draft that was cut by its length is one",
-        [(FAST, delta("a")), (FAST, done(1, LENGTH)), (DEEP, done(1))],
-        [(0, "a", C), ("begin", DEEP, Revise("a")), (STOP, 2, 0)],
-    ),
-    (
-        "fast fails at once: deep answers by itself",
-        [(FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
-        [("begin", DEEP, WholeAnswer()), (0, "x", A), (STOP, 2, 1)],
-    ),
-    (
-        "fast fails in the middle: half a draft is none",
-        [(FAST, delta("a")), (FAST, failed("fast")), (DEEP, delta("x")), (DEEP, done(1))],
-        [(0, "a", C), ("begin", DEEP, WholeAnswer()), (1, "x", A), (STOP, 2, 1)],
-    ),
-    (
-        "fast drafts nothing",
-        [(FAST, done(0)), (DEEP, done(1))],
-        [("begin", DEEP, WholeAnswer()), (STOP, 1, 0)],
-    ),
-    (
-        "fast hangs before its first token",
-        [WAKE, (FAST, delta("late")), (FAST, done(9)), (DEEP, delta("x")), (DEEP, done(1))],
-        [("cancel", FAST), ("begin", DEEP, WholeAnswer()), (0, "x", A), (STOP, 1, 0)],
-    ),
-    (
-        "fast hangs in the middle",
-        [(FAST, delta("a")), WAKE, WAKE, (DEEP, delta("x")), (DEEP, done(1))],
-        [(0, "a", C), ("cancel", FAST), ("begin", DEEP, WholeAnswer()), (1, "x", A), (STOP, 1, 0)],
-    ),
-    (
-        "deep fails unheard: the draft stands",
-        [(FAST, delta("a")), (FAST, done(1)), (DEEP, failed())],
-        [(0, "a", C), ("begin", DEEP, Revise("a")), (STOP, 2, 1)],
-    ),
-    (
-        "deep breaks off in the middle",
-        [(FAST, delta("a")), (FAST, done(1)), (DEEP, delta("x")), (DEEP, failed())],
-        [(0, "a", C), ("begin", DEEP, Revise("a")), (1, "x", A), (ERROR, 2, 1)],
-    ),
-    (
-        "both fail",
-        [(FAST, failed("fast")), (DEEP, failed())],
-        [("begin", DEEP, WholeAnswer()), (ERROR, 2, 2)],
     ),
 ]
 
@@ -467,15 +226,11 @@ UNJUDGED_ROWS: list[Row] = [
     ),
 ]
 
-BOTH: list[object] = [("begin", FAST, WholeAnswer()), ("begin", DEEP, WholeAnswer())]
 VARIATIONS: list[object] = [("begin", number, Vary(number)) for number in range(3)]
 
 # how a strategy is made, what it begins with, its rows
 STRATEGIES: dict[str, tuple[Callable[[], Machine], list[object], list[Row]]] = {
-    "brief": (Brief, [("begin", FAST, Comment()), BOTH[1]], BRIEF_ROWS),
-    "race": (Race, BOTH, RACE_ROWS),
-    "hedge": (lambda: Hedge(1_000), [BOTH[1]], HEDGE_ROWS),
-    "refine": (Refine, [("begin", FAST, Draft())], REFINE_ROWS),
+    "hedge": (lambda: Hedge(1_000), [("begin", DEEP, WholeAnswer())], HEDGE_ROWS),
     "breadth": (lambda: Breadth(3, judged=True), VARIATIONS, BREADTH_ROWS),
     "delegate": (lambda: Delegate(2), [("begin", 0, Converse("opening"))], []),
     "unjudged": (lambda: Breadth(3, judged=False), VARIATIONS, UNJUDGED_ROWS),
@@ -502,15 +257,6 @@ def test_single_passes_everything_through_untouched() -> None:
     assert end.finish.error is end.errors[0]
 
 
-def test_failure_of_both_reports_the_deep_error() -> None:
-    machine = machine_of("brief", REQUEST)
-    end = play(machine, [(FAST, failed("fast")), (DEEP, failed("deep"))])[-1]
-    assert isinstance(end, EndRun)
-    assert end.finish.error is not None
-    assert end.finish.error.backend == "deep"
-    assert [error.backend for error in end.errors] == ["fast", "deep"]
-
-
 def test_options_reach_their_strategy() -> None:
     assert WakeAt(1_000 + 7_000) in machine_of("hedge", REQUEST, hedge_after_ms=7).start(1_000)
     breadth = machine_of("breadth", REQUEST, num_variations=4, judged=False)
@@ -521,9 +267,8 @@ def test_options_reach_their_strategy() -> None:
     assert isinstance(ends[-1][-1], EndRun), "nobody judges"
 
 
-@pytest.mark.parametrize("strategy", ["brief", "refine", "breadth"])
-def test_a_helper_that_speaks_is_waited_for(strategy: str) -> None:
-    machine = STRATEGIES[strategy][0]()
+def test_helpers_that_speak_are_waited_for() -> None:
+    machine = STRATEGIES["breadth"][0]()
     assert machine.start(5)[-1] == WakeAt(5 + PATIENCE_US)
     for look in range(3):
         machine.on_delta(FAST, delta("a"))

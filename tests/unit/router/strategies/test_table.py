@@ -59,20 +59,20 @@ def test_nobody_compares_with_a_strategys_name() -> None:
 
 
 def test_a_word_of_another_set_is_no_comparison() -> None:
-    one, two = 'script: Literal["race", "x"]', 'how: Literal["race", "brief"]'
-    assert names_of_other_things([one, two], {"race", "brief"}) == {"race"}
-    assert names_of_other_things([two], {"race", "brief"}) == set()
+    one, two = 'script: Literal["hedge", "x"]', 'how: Literal["hedge", "breadth"]'
+    assert names_of_other_things([one, two], {"hedge", "breadth"}) == {"hedge"}
+    assert names_of_other_things([two], {"hedge", "breadth"}) == set()
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        'strategy == "race"',
-        '"race" != strategy',
-        'strategy in ("brief", "x")',
-        'strategy in {"x", "brief"}',
-        'RECORDS["race"]',
-        'match strategy:\n    case "race":\n        pass',
+        'strategy == "hedge"',
+        '"hedge" != strategy',
+        'strategy in ("breadth", "x")',
+        'strategy in {"x", "breadth"}',
+        'RECORDS["hedge"]',
+        'match strategy:\n    case "hedge":\n        pass',
     ],
 )
 def test_a_comparison_would_be_found(source: str) -> None:
