@@ -39,7 +39,6 @@ def decision(
     [
         (task(), 100 + 500),
         (task(max_output_tokens=50), 100 + 50),
-        (task(generate=False), 0),
     ],
 )
 def test_demands_are_prompt_plus_expected_output(a_task: Task, tokens: int) -> None:
@@ -48,6 +47,15 @@ def test_demands_are_prompt_plus_expected_output(a_task: Task, tokens: int) -> N
     fast, deep = Demand(group="fast", tokens=tokens), Demand(group="deep", tokens=tokens)
     asked = demands(a_task, of_class("uncertain"), ranked)
     assert asked == ((deep,), (fast,), (deep,)), "a hedge asks for its fast engine when it joins"
+
+
+def test_a_warm_up_demands_a_place_of_each_group() -> None:
+    warm_up = task(generate=False)
+    ranked = rank(DEFAULT_POLICY, warm_up, of_class("uncertain"), STATS)
+    assert isinstance(ranked, tuple)
+    fast, deep = Demand(group="fast", tokens=0), Demand(group="deep", tokens=0)
+    asked = demands(warm_up, of_class("uncertain"), ranked)
+    assert asked == ((fast, deep), (fast,), (deep,))
 
 
 def test_demands_follow_the_strategy() -> None:
