@@ -166,6 +166,7 @@ def bounded_usage(
     if (
         0 <= reported.num_cached_tokens <= reported.num_input_tokens <= max_input_tokens
         and 0 <= reported.num_reasoning_tokens <= reported.num_output_tokens <= most_output
+        and reported.num_accepted_tokens + reported.num_rejected_tokens <= most_output
     ):
         return reported
     num_input = _between(reported.num_input_tokens, max_input_tokens)
@@ -177,6 +178,8 @@ def bounded_usage(
         num_reasoning_tokens=_between(reported.num_reasoning_tokens, num_output),
         exact=reported.exact,
         bounded=True,
+        num_accepted_tokens=_between(reported.num_accepted_tokens, num_output),
+        num_rejected_tokens=_between(reported.num_rejected_tokens, num_output),
     )
 
 

@@ -194,18 +194,25 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     reasoning_summary: str | None = None
     prompt_cache_key: str | None = None
+    prediction: str | None = None  # what the answer will mostly be; only for who takes predictions
     generate: bool = True
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Counts the tokens of a generation; inexact if an upstream was cut off before it reported."""
+    """Counts the tokens of a generation; inexact if an upstream was cut off before it reported.
+
+    Predicted tokens that the engine computed and rejected are charged as output, though nobody
+    reads them.
+    """
 
     num_input_tokens: int = 0
     num_cached_tokens: int = 0  # of the input, served from a KV prefix
-    num_output_tokens: int = 0  # reasoning included
+    num_output_tokens: int = 0  # reasoning and rejected predictions included
     num_reasoning_tokens: int = 0
     exact: bool = True
     bounded: bool = False  # an engine reported more than can be, or nonsense: `backends.bounds`
+    num_accepted_tokens: int = 0  # of the prediction, which are in the answer
+    num_rejected_tokens: int = 0  # of the prediction, which are not
 
     def __add__(self, other: "Usage") -> "Usage":
         if self is NO_USAGE:
@@ -217,6 +224,8 @@ class Usage(msgspec.Struct, frozen=True):
             self.num_reasoning_tokens + other.num_reasoning_tokens,
             self.exact and other.exact,
             self.bounded or other.bounded,
+            self.num_accepted_tokens + other.num_accepted_tokens,
+            self.num_rejected_tokens + other.num_rejected_tokens,
         )
 
 
@@ -333,6 +342,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     window_tokens: int  # prompt and output together
     max_output_tokens: int
     accepts_images: bool = False
+    takes_predictions: bool = False  # it checks `GenerateRequest.prediction` in blocks
     simulated: bool = True
 
 

@@ -23,6 +23,10 @@ ALLREDUCE_GROWTH = 0.15  # latency added per doubling of the group; assumed
 EXPERT_IMBALANCE = 1.2  # the busiest GPU's share of routed tokens over the mean's; assumed
 MAX_COUNT = 1_000_000_000  # of GPUs, sequences, tokens: beyond any real number
 HOP_US = 10.0  # activations passed from one pipeline stage to the next; assumed
+# Predicted tokens are checked as long as a step's products take at most so much longer for them
+# than for one token: beyond that, checking would be paid for by the others in the batch. Assumed.
+CHECKING_SLOWDOWN = 1.5
+MAX_CHECKED_TOKENS = 256
 
 # The documented default: 68 tokens/s for one user at 1,024 tokens of context.
 DEFAULT_GPU = "H200-141GB-SXM"
@@ -116,7 +120,16 @@ class GpuCost:
             overhead_us=round(
                 SERVICE_CONSTANTS.overhead_us if overhead_us is None else overhead_us
             ),
+            max_checked_tokens=self._max_checked_tokens(),
         )
+
+    def _max_checked_tokens(self) -> int:
+        """Returns how many tokens one step may hold where it checks predictions."""
+        most_us = CHECKING_SLOWDOWN * self._products_us(1)
+        num_tokens = 1
+        while num_tokens < MAX_CHECKED_TOKENS and self._products_us(2 * num_tokens) <= most_us:
+            num_tokens *= 2
+        return num_tokens
 
     def _derive_weights(self) -> None:
         model, bits = self.model, self.precision.weight_bits
@@ -182,17 +195,30 @@ class GpuCost:
             shape.sum_context_tokens,
             shape.num_prefill_tokens,
             shape.num_prefill_pairs,
+            shape.num_checked_tokens,
+            shape.num_checked_pairs,
         )
 
     def step_us_of(
-        self, seqs: float, context_tokens: float, prefill_tokens: float, prefill_pairs: float
+        self,
+        seqs: float,
+        context_tokens: float,
+        prefill_tokens: float,
+        prefill_pairs: float,
+        checked_tokens: float = 0.0,
+        checked_pairs: float = 0.0,
     ) -> float:
-        """Returns the duration of a step whose numbers are means, as in a steady state."""
-        drafted = self.speculation.draft_tokens
-        tokens = seqs * (1 + drafted) + prefill_tokens
+        """Returns the duration of a step whose numbers are means, as in a steady state.
+
+        A token that is checked costs what one more token of the batch would, but the context is
+        read once for all of a sequence's. In such a step the engine's own draft stands back.
+        """
+        drafted = 0 if checked_tokens else self.speculation.draft_tokens
+        tokens = seqs * (1 + drafted) + prefill_tokens + checked_tokens
         fixed, fraction = self._span
         context = seqs * fixed + fraction * context_tokens
-        pairs = prefill_tokens * fixed + fraction * prefill_pairs
+        pairs = (prefill_tokens + checked_tokens) * fixed
+        pairs += fraction * (prefill_pairs + checked_pairs)
         # The host launches a layer's kernels while the layer before it runs: the slower one counts.
         floor_us = self.fit.eager_us if prefill_tokens else self.fit.launch_us
         products_us = self._products_us(tokens) + self._exchange_us(tokens)

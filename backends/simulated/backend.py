@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count as counter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from backends.contract import (
     BackendError,
@@ -31,6 +32,7 @@ from backends.script.replay import echo_script, replay_script
 from backends.script.scripted_answer import Script, ScriptedAnswer
 from backends.script.work import TooMuchWorkError
 from backends.simulated.playback import Playback
+from backends.simulated.predicted import prediction_of
 from wafer_engine.batching.cost_model import CostModel
 from wafer_engine.batching.engine import Engine
 from wafer_engine.batching.sequence import Sequence
@@ -48,6 +50,9 @@ class SimulatedOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown
     seed: int = 0  # for requests without one
     max_num_waiting: int = 4_096  # sequences not yet running; more are refused
     attention_window_tokens: int | None = None  # sparse attention; all KV cache is kept
+    takes_predictions: bool = True
+    # The chance that a predicted token is accepted; None: where it is what the answer says.
+    prediction_acceptance: Annotated[float, Meta(ge=0, le=1)] | None = None
     # Published services add a network and a front end (109 ms); here the real ones are in front.
     overhead_us: float | None = 0.0
 
@@ -79,6 +84,8 @@ class SimulatedBackend:
         self._script = _load_script(options, reasons=info.group == "deep")
         self._limits = cost.limits
         self._max_num_waiting = options.max_num_waiting
+        self._seed = options.seed
+        self._acceptance = options.prediction_acceptance
         self._driver = Driver(Engine(cost), clock_us=clock_us)
         self._ids = counter(1)
 
@@ -88,12 +95,16 @@ class SimulatedBackend:
         self._check(request)
         playback = self._playback(request) if request.generate else Playback(NOTHING, 0)
         said = playback.prompt_items()
+        prediction = None
+        if self.info.takes_predictions:
+            prediction = prediction_of(request, playback, self._acceptance, self._seed)
         sequence = Sequence(
             id=next(self._ids),
             num_prompt_tokens=max(request.num_prompt_tokens, 1),
             num_output_tokens=playback.num_tokens if request.generate else 0,
             prefix=request.prefix,
             end_prefix=end_prefix(request.prefix, said, request.cache_salt) if said else None,
+            prediction=prediction,
         )
         generation = SimulatedGeneration(
             self._driver, self.info.name, sequence, request.num_prompt_tokens, playback, sink
@@ -208,11 +219,15 @@ class SimulatedGeneration:
         if sequence.is_warm_up:
             num_held = min(sequence.num_computed, self._num_prompt_tokens)
             return Usage(num_held, min(sequence.num_cached_tokens, num_held))
+        prediction = sequence.prediction
+        num_rejected = 0 if prediction is None else prediction.num_rejected
         return Usage(
             num_input_tokens=sequence.num_prompt_tokens,
             num_cached_tokens=sequence.num_cached_tokens,
-            num_output_tokens=self._num_tokens,
+            num_output_tokens=self._num_tokens + num_rejected,
             num_reasoning_tokens=self._playback.num_reasoning_taken(self._num_tokens),
+            num_accepted_tokens=0 if prediction is None else prediction.num_accepted,
+            num_rejected_tokens=num_rejected,
         )
 
 

@@ -57,5 +57,10 @@ class GpuBackendConfig(BackendKind, frozen=True, tag="gpu"):
 
     def make(self) -> SimulatedBackend:
         options = self.options
-        info = options.info(self.name, self.group, accepts_images=options.accepts_images)
+        info = options.info(
+            self.name,
+            self.group,
+            accepts_images=options.accepts_images,
+            takes_predictions=options.takes_predictions,
+        )
         return SimulatedBackend(info, cost_of(options), options)

@@ -79,6 +79,24 @@ class Playback:
                 self._num_taken = self._char = 0
         return deltas
 
+    def tokens(self) -> list[str]:
+        """Returns each token's text, in order; of a silent one it is empty."""
+        tokens: list[str] = []
+        for item, ends in zip(self.items, self._ends, strict=True):
+            starts = (0, *ends)
+            tokens += [item.text[start:end] for start, end in zip(starts, ends, strict=False)]
+        return tokens
+
+    @property
+    def num_before_text(self) -> int:
+        """Returns how many tokens come before the first message."""
+        num_tokens = 0
+        for item, ends in zip(self.items, self._ends, strict=True):
+            if item.kind is DeltaKind.TEXT:
+                break
+            num_tokens += len(ends)
+        return num_tokens
+
     def num_reasoning_taken(self, num_taken: int) -> int:
         """Counts the reasoning in the first so many tokens: an answer reasons first."""
         return min(num_taken, self.num_reasoning_tokens)

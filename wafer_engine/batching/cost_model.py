@@ -16,6 +16,8 @@ class StepShape(msgspec.Struct, frozen=True, gc=False):
     sum_context_tokens: int  # tokens those sequences attend to, the one fed in included, summed
     num_prefill_tokens: int = 0  # prompt tokens computed in this step, over all sequences
     num_prefill_pairs: int = 0  # (query, key) pairs those prompt tokens attend to, summed
+    num_checked_tokens: int = 0  # predicted tokens computed beside those sequences' own, summed
+    num_checked_pairs: int = 0  # pairs that they attend to; their context is read once already
 
 
 class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +28,9 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     kv_capacity_tokens: int  # KV cache, in tokens
     kv_block_tokens: int = 16  # tokens per KV block, the unit of allocation and of prefix reuse
     overhead_us: int = 0  # from a sequence's arrival until the scheduler first sees it
+    # Decoding and predicted tokens together in a step that checks predictions: with more, the
+    # others in the batch would wait for what is checked.
+    max_checked_tokens: int = 64
 
 
 class CostModel(Protocol):

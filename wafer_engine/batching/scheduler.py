@@ -6,6 +6,10 @@ until one does not fit; it needs KV blocks for its whole prompt. When the decodi
 no block left to grow into, the last admitted one is preempted: its KV is dropped and, once it is
 admitted again, computed anew. A step that preempts admits no sequence.
 
+A decoding sequence with a prediction may have a block of it checked in a step: with what is kept
+of the block it gets several tokens. Such a step is one of its own, and blocks get only what the
+others leave of the token budget and of the KV cache.
+
 Warm-ups (sequences without output) take nothing from the others: no slot in the batch, and only
 the rest of a step in which no sequence waits and no prompt is computed. One warm-up at a time
 holds KV blocks, until another sequence needs them; its computed prefix is kept as long as it fits.
@@ -37,6 +41,7 @@ class ScheduledStep(msgspec.Struct, frozen=True, gc=False):
     max_steps: int  # how many such steps may follow one another; 1 if it prefills or preempted
     chunks: tuple[tuple[Sequence, int], ...]  # sequence, prompt tokens computed for it
     preempted: tuple[Sequence, ...]
+    checks: tuple[tuple[Sequence, int], ...] = ()  # sequence, predicted tokens checked for it
 
 
 class Scheduler:
@@ -54,6 +59,7 @@ class Scheduler:
         self.waiting: OrderedDict[int, Sequence] = OrderedDict()
         self.running: dict[int, Sequence] = {}  # in order of admission
         self._prefilling: dict[int, Sequence] = {}  # those of the running, in the same order
+        self._predicted: dict[int, Sequence] = {}  # those decoding that have a prediction
         self.warming: OrderedDict[int, Sequence] = OrderedDict()  # the first may hold KV
         self.num_preemptions = 0
         self.num_prompt_tokens = 0  # admitted so far, cached ones included
@@ -88,19 +94,34 @@ class Scheduler:
         batch = self.batch
         if not chunks and not preempted:
             chunks = self._warm_chunk()
-        if not chunks:
+        checks = self._checks(chunks) if self._predicted else []
+        if not chunks and not checks:
             if not batch.num_seqs:
                 return None
             max_steps = 1 if preempted else batch.steps_ahead(self.kv.available_blocks)
+            for sequence in self._predicted.values():
+                assert sequence.prediction is not None
+                next_block = sequence.prediction.plain_steps(batch.generated(sequence))
+                max_steps = min(max_steps, next_block)
             shape = StepShape(batch.num_seqs, batch.sum_context_tokens)
             return ScheduledStep(shape, max_steps, (), tuple(preempted))
-        num_tokens = num_pairs = 0
+        num_tokens = num_pairs = num_checked = num_checked_pairs = 0
         for sequence, chunk in chunks:
             num_tokens += chunk
             # Each token attends to all before it and to itself.
             num_pairs += chunk * sequence.num_computed + chunk * (chunk + 1) // 2
-        shape = StepShape(batch.num_seqs, batch.sum_context_tokens, num_tokens, num_pairs)
-        return ScheduledStep(shape, 1, tuple(chunks), tuple(preempted))
+        for sequence, block in checks:
+            num_checked += block
+            num_checked_pairs += block * (batch.kv_tokens(sequence) + 1) + block * (block + 1) // 2
+        shape = StepShape(
+            batch.num_seqs,
+            batch.sum_context_tokens,
+            num_tokens,
+            num_pairs,
+            num_checked,
+            num_checked_pairs,
+        )
+        return ScheduledStep(shape, 1, tuple(chunks), tuple(preempted), tuple(checks))
 
     def complete(
         self, step: ScheduledStep, num_steps: int
@@ -113,6 +134,7 @@ class Scheduler:
         self.kv.take(self.batch.blocks_for(num_steps))
         self.num_generated_tokens += self.batch.num_seqs * num_steps
         finished = self.batch.advance(num_steps)
+        finished += [checked for checked, block in step.checks if self._check(checked, block)]
         for sequence in finished:
             self._release(sequence, finished=True)
             sequence.status = SequenceStatus.FINISHED
@@ -205,6 +227,46 @@ class Scheduler:
         sequence.status = SequenceStatus.PREFILLING
         return True
 
+    def _checks(self, chunks: list[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
+        """Returns the predicted tokens to check in a step beside these chunks, by sequence."""
+        batch, limits = self.batch, self.limits
+        left = limits.max_num_batched_tokens - sum(chunk for _, chunk in chunks)
+        share = (min(left, limits.max_checked_tokens) - batch.num_seqs) // len(self._predicted)
+        spare_blocks = self.kv.available_blocks - batch.blocks_for_next
+        checks = []
+        for sequence in self._predicted.values():
+            assert sequence.prediction is not None
+            block = min(share, sequence.prediction.block_at(batch.generated(sequence)))
+            if block <= 0:
+                continue
+            num_blocks = self._blocks_between(sequence, batch.kv_tokens(sequence) + 1, block)
+            if num_blocks <= spare_blocks:
+                spare_blocks -= num_blocks
+                checks.append((sequence, block))
+        return checks
+
+    def _check(self, sequence: Sequence, block: int) -> bool:
+        """Adds what is kept of a block to a sequence that has had its token of this step.
+
+        Returns whether it has all of its tokens now.
+        """
+        if sequence.status is not SequenceStatus.DECODING:
+            return False  # cancelled meanwhile
+        assert sequence.prediction is not None
+        batch = self.batch
+        num_kept = sequence.prediction.check(batch.generated(sequence) - 1, block)
+        if num_kept:
+            self.kv.take(self._blocks_between(sequence, batch.kv_tokens(sequence), num_kept))
+            batch.remove(sequence)
+            sequence.num_generated += num_kept
+            self.num_generated_tokens += num_kept
+            batch.join(sequence)
+        return batch.generated(sequence) == sequence.num_output_tokens
+
+    def _blocks_between(self, sequence: Sequence, kv_tokens: int, num_more: int) -> int:
+        kv, kept = self.kv, sequence.kept
+        return kv.blocks(kv_tokens + num_more, kept) - kv.blocks(kv_tokens, kept)
+
     def _warm_chunk(self) -> list[tuple[Sequence, int]]:
         """Returns the warm-up's chunk that fits into a step without other prompts."""
         if self.waiting or not self.warming:
@@ -246,6 +308,8 @@ class Scheduler:
             sequence.kept = self.kv.keep(sequence.kept, sequence.prefix, sequence.num_prompt_tokens)
         if sequence.num_generated < sequence.num_output_tokens:
             self.batch.join(sequence)
+            if sequence.prediction is not None:
+                self._predicted[sequence.id] = sequence
             return False
         self._release_kv(sequence, sequence.prefill_tokens, finished=True)
         self.running.pop(sequence.id, None)  # a warm-up never was among them
@@ -256,6 +320,7 @@ class Scheduler:
         if sequence.status is SequenceStatus.DECODING:
             kv_tokens = self.batch.kv_tokens(sequence)
             self.batch.remove(sequence)
+            self._predicted.pop(sequence.id, None)
         else:
             kv_tokens = sequence.prefill_tokens  # its blocks were taken at admission
             del self._prefilling[sequence.id]

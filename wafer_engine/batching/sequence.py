@@ -5,6 +5,7 @@ import enum
 import msgspec
 
 from wafer_engine.batching.kv_cache import KeptPrefix
+from wafer_engine.batching.predicted_text import PredictedText
 
 
 class SequenceStatus(enum.IntEnum):
@@ -29,6 +30,7 @@ class Sequence(msgspec.Struct, kw_only=True, eq=False):
     num_output_tokens: int  # 0: a warm-up
     prefix: tuple[tuple[int, int], ...] = ()
     end_prefix: tuple[int, int] | None = None  # prompt and output, as a prefix of the next turn
+    prediction: PredictedText | None = None  # of its output; it holds the state of its checks, too
 
     # The engine's own, from here on.
     status: SequenceStatus = SequenceStatus.WAITING

@@ -147,6 +147,7 @@ class WaferCost:
             max_num_batched_tokens=max_num_batched_tokens,
             kv_capacity_tokens=placed.kv_tokens,
             overhead_us=round(service.overhead_us if overhead_us is None else overhead_us),
+            max_checked_tokens=self.model.num_layers,  # what the pipeline's places hold
         )
 
     def _derive_times(self) -> None:
@@ -220,7 +221,8 @@ class WaferCost:
     def step_us(self, shape: StepShape) -> float:
         """Returns a step's duration: the pass's latency, or the pipeline's work if that is longer.
 
-        Prompt tokens fill slots that decoding leaves free before they slow it.
+        Prompt tokens fill slots that decoding leaves free before they slow it. Predicted tokens
+        follow their sequence's own through the pipeline, a slot each, in place of a draft's.
         """
         num_seqs = shape.num_decode_seqs
         prefill_us = (
@@ -230,10 +232,15 @@ class WaferCost:
         if num_seqs == 0:
             return self._pass_us + prefill_us
         pass_us = self._pass_us + self._pass_per_token_us * (shape.sum_context_tokens / num_seqs)
+        occupied = num_seqs * self._occupancy_passes
         decode_us = pass_us * self._decode_factor(num_seqs)
+        if shape.num_checked_tokens:
+            checked = shape.num_checked_tokens / self.model.num_layers
+            occupied = num_seqs / self.model.num_layers + checked
+            decode_us = pass_us * max(1.0 + checked / num_seqs, occupied)
         if not prefill_us:
             return decode_us
-        return max(decode_us, pass_us * num_seqs * self._occupancy_passes + prefill_us)
+        return max(decode_us, pass_us * occupied + prefill_us)
 
     def growth_us(self, num_decode_seqs: int) -> float:
         """Returns how much a decode step grows per token of context that each sequence gains."""

@@ -14,17 +14,21 @@ class AffineCost:
         context_us: float = 0.0,
         prefill_us: float = 0.0,
         pair_us: float = 0.0,
+        checked_us: float = 0.0,
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 256,
         kv_capacity_tokens: int = 16_000,
         overhead_us: int = 0,
+        max_checked_tokens: int = 128,
     ) -> None:
         self._terms = (fixed_us, seq_us, context_us, prefill_us, pair_us)
+        self._checked_us = checked_us
         self.limits = EngineLimits(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             kv_capacity_tokens=kv_capacity_tokens,
             overhead_us=overhead_us,
+            max_checked_tokens=max_checked_tokens,
         )
 
     def step_us(self, shape: StepShape) -> float:
@@ -35,6 +39,7 @@ class AffineCost:
             + context * shape.sum_context_tokens
             + prefill * shape.num_prefill_tokens
             + pair * shape.num_prefill_pairs
+            + self._checked_us * shape.num_checked_tokens
         )
 
     def growth_us(self, num_decode_seqs: int) -> float:
