@@ -83,7 +83,8 @@ def test_a_prediction_may_end_before_the_answer() -> None:
 
 def predicted(acceptance: float, num_tokens: int, chance: random.Random) -> PredictedText:
     answer = [str(chance.randrange(500)) for _ in range(num_tokens)]
-    return PredictedText(answer, [word if chance.random() < acceptance else "\0" for word in answer])
+    guesses = [word if chance.random() < acceptance else "\0" for word in answer]
+    return PredictedText(answer, guesses)
 
 
 def test_steps_per_token_follow_the_acceptance() -> None:
