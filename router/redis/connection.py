@@ -81,6 +81,7 @@ class RedisLink(asyncio.Protocol):
         self._in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._tick_s = 0.0  # when it is due; a handle of uvloop's that is due at once cannot tell
         self._last_chance: asyncio.Future[Any] | None = None  # the call that a grace was given
         self._flushed_s = 0.0
         self._gathering: asyncio.TimerHandle | None = None
@@ -103,7 +104,7 @@ class RedisLink(asyncio.Protocol):
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._in_flight.append((answer, deadline_s))
         if self._timer is None:
-            self._timer = self._loop.call_at(self._flushed_s + TICK_S, self._on_tick)
+            self._tick_at(self._flushed_s + TICK_S)
         return answer
 
     def close(self, why: str) -> None:
@@ -194,10 +195,13 @@ class RedisLink(asyncio.Protocol):
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
+    def _tick_at(self, when_s: float) -> None:
+        self._tick_s = when_s
+        self._timer = self._loop.call_at(when_s, self._on_tick)
+
     def _on_tick(self) -> None:
-        assert self._timer is not None
         now_s = self._loop.time()
-        lag_s = now_s - self._timer.when()
+        lag_s = now_s - self._tick_s
         self._timer = None
         in_flight = self._in_flight
         if not in_flight:
@@ -208,9 +212,9 @@ class RedisLink(asyncio.Protocol):
                 in_flight.append((answer, deadline_s + lag_s))
         oldest, deadline_s = in_flight[0]
         if deadline_s > now_s:
-            self._timer = self._loop.call_at(min(deadline_s, now_s + TICK_S), self._on_tick)
+            self._tick_at(min(deadline_s, now_s + TICK_S))
         elif self._last_chance is not oldest:
             self._last_chance = oldest
-            self._timer = self._loop.call_at(now_s + GRACE_S, self._on_tick)
+            self._tick_at(now_s + GRACE_S)
         else:
             self.retire("no answer within the budget")

@@ -190,8 +190,8 @@ def test_a_gateway_without_its_engines_is_not_ready(fleet: GatewayProcess) -> No
     engines = engines_of(fleet)
     before = fleet.metrics()
     os.kill(engines, signal.SIGSTOP)  # it does not answer, and its connections stand
-    until(lambda: readiness().status_code == 503)
-    assert "wafer, gpu" in readiness().json()["detail"], readiness().text
+    # One worker notices before the other, and either may answer.
+    until(lambda: (answer := readiness()).status_code == 503 and "wafer, gpu" in answer.text)
     os.kill(engines, signal.SIGKILL)
     until(lambda: readiness().status_code == 200)
     ask(fleet)

@@ -79,6 +79,29 @@ def test_a_reply_that_comes_late_is_heard_of(run) -> None:  # type: ignore[no-un
         assert run(late_reply(port)) == b"PONG"
 
 
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_deadline_right_after_a_tick_is_kept(run) -> None:  # type: ignore[no-untyped-def]
+    """A timer of less than half a millisecond is no timer to uvloop."""
+
+    async def all_late(port: int) -> None:
+        loop = asyncio.get_running_loop()
+        links, answers = [], []
+        for number in range(50):
+            _, link = await loop.create_connection(RedisLink, "127.0.0.1", port)
+            links.append(link)
+            budget_s = TICK_S + number / 10_000
+            answers.append(link.call(pack(("PING",)), link.now_s() + budget_s))
+        try:
+            for failed in await asyncio.gather(*answers, return_exceptions=True):
+                assert isinstance(failed, LinkLost)
+        finally:
+            for link in links:
+                link.close("the test is over")
+
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as silent:
+        run(all_late(silent.getsockname()[1]))
+
+
 async def test_a_wait_counts_turns_and_not_time() -> None:
     """What is done when the loop turns at last was done in time."""
     loop = asyncio.get_running_loop()
