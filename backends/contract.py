@@ -165,6 +165,21 @@ class TextFormat(msgspec.Struct, frozen=True):
     strict: bool | None = None  # None: the engine's default
 
 
+class Extras(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds what few requests ask of an engine; one that cannot do it leaves it out."""
+
+    min_tokens: int = 0  # the answer goes on for so many, whatever it says (vLLM's name)
+    ignore_eos: bool = False  # it goes on to `max_output_tokens` (vLLM's name)
+    seals_reasoning: bool = False  # the client wants encrypted reasoning, to send it back
+    verbosity: str | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None  # by the engine's own token
+
+
+NO_EXTRAS = Extras()
+
+
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Holds everything that a backend needs for one generation.
 
@@ -196,6 +211,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     prompt_cache_key: str | None = None
     prediction: str | None = None  # what the answer will mostly be; only for who takes predictions
     generate: bool = True
+    extras: Extras = NO_EXTRAS
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -9,12 +9,14 @@ import enum
 import inspect
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
+from gateway.wire.fields import CHAT_FIELDS, RESPONSE_FIELDS
+from gateway.wire.fields import Field as RequestField
 from gateway.wire.output_items import ResponseUsage
 from gateway.wire.response_json import (
     IncompleteDetails,
@@ -303,15 +305,31 @@ def document_rows(fields: list[Field], prefix: str = "") -> Iterator[str]:
 def document_text(text: str) -> str:
     """docs/protocol.md with its tables written anew, each between its two marks."""
     response = [field for kind in RESPONSE for field in fields_of(kind)]
-    for name, fields in (("routing", fields_of(Routing)), ("response", response)):
+    head = ["| field | type | |", "| --- | --- | --- |"]
+    tables = {
+        "routing": [*head, *document_rows(fields_of(Routing))],
+        "response": [*head, *document_rows(response)],
+        "fields of Responses": fate_rows(RESPONSE_FIELDS),
+        "fields of chat completions": fate_rows(CHAT_FIELDS),
+    }
+    for name, rows in tables.items():
         start, end = f"<!-- {name}: `make sdk` writes this table -->", f"<!-- end of {name} -->"
         before, _, rest = text.partition(start)
         _, found, after = rest.partition(end)
         if not found:
             raise ValueError(f"{DOCUMENT} has no table between '{start}' and '{end}'")
-        table = "\n".join(["| field | type | |", "| --- | --- | --- |", *document_rows(fields)])
+        table = "\n".join(rows)
         text = f"{before}{start}\n\n{table}\n\n{end}{after}"
     return text
+
+
+def fate_rows(fields: Sequence[RequestField]) -> list[str]:
+    """A row for each field of a request: OpenAI's by name, then others."""
+    rows = ["| field | | |", "| --- | --- | --- |"]
+    for field in sorted(fields, key=lambda each: (each.is_ours, each.name)):
+        ours = " (not OpenAI's)" * field.is_ours
+        rows.append(f"| `{field.name}`{ours} | {field.fate} | {field.says} |")
+    return rows
 
 
 def parts_of(*kinds: Kind) -> list[Kind]:

@@ -19,7 +19,7 @@ from backends.contract import (
     Usage,
 )
 
-VERSION = 3  # 2: sealed reasoning and phases; 3: warm-ups
+VERSION = 4  # 2: sealed reasoning and phases; 3: warm-ups; 4: extras
 MAX_FRAME_BYTES = 64 << 20
 
 

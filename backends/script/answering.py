@@ -5,6 +5,8 @@ JSON, if the format demands it; facts from the conversation; and then code or pr
 length. If a deep engine was asked to reason, reasoning comes first.
 """
 
+import base64
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 
@@ -75,7 +77,8 @@ def _plain_text(request: GenerateRequest, message: LastMessage, chance: Chance) 
         return answer
     prompt = _ATTACHMENT.sub("", message.excerpt)
     topic = read_topic(prompt)
-    length = wanted_length(prompt).within(request.max_output_tokens)
+    length = wanted_length(prompt).told(request.extras.verbosity)
+    length = length.within(request.max_output_tokens)
     if wants_short_answers(message.instructions):
         topic, length = msgspec.structs.replace(topic, wants_code=False), Length(60)
     parts = []
@@ -100,7 +103,19 @@ def _reasoning(request: GenerateRequest, message: LastMessage, chance: Chance) -
         prose = Prose(read_topic(message.excerpt), chance)
         num_sentences = 4 if request.reasoning_summary == "detailed" else 2
         summary = f"**{prose.heading()}**\n\n{prose.paragraph(num_sentences)}"
-    return [AnswerItem(DeltaKind.REASONING, summary, num_tokens)]
+    sealed = ""
+    if request.extras.seals_reasoning:
+        sealed = sealed_reasoning(unsalted_hash(request), num_tokens)
+    return [AnswerItem(DeltaKind.REASONING, summary, num_tokens, sealed=sealed)]
+
+
+def sealed_reasoning(prompt_hash: int, num_tokens: int) -> str:
+    """Makes encrypted reasoning as opaque and as long as a real server's: 4 bytes a token.
+
+    It weighs as much in the next turn's prompt; there is nothing in it to read.
+    """
+    digest = hashlib.shake_128(prompt_hash.to_bytes(8, "big")).digest(4 * num_tokens)
+    return base64.b64encode(digest).decode()
 
 
 def _composed(prompt: str, topic: Topic, length: Length, chance: Chance) -> str:

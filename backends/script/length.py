@@ -46,6 +46,12 @@ class Length(msgspec.Struct, frozen=True):
     unit: str = ""  # a unit to count exactly
     number: int = 0
 
+    def told(self, verbosity: str | None) -> "Length":
+        """Halves or doubles a length that the prompt does not name, by the request's verbosity."""
+        if self.unit or verbosity not in ("low", "high"):
+            return self
+        return Length(self.num_tokens // 2 if verbosity == "low" else self.num_tokens * 2)
+
     def within(self, max_tokens: int) -> "Length":
         """Shortens this to slightly over a limit, as the rest would be cut."""
         most = max_tokens + CUT_TOKENS

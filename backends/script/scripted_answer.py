@@ -18,6 +18,7 @@ class AnswerItem(msgspec.Struct, frozen=True):
     call_id: str = ""  # calls only
     name: str = ""  # calls only
     namespace: str | None = None  # function calls only
+    sealed: str = ""  # reasoning only: its encrypted content
 
 
 class ScriptedAnswer(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from backends.contract import (
 from backends.drive.driver import Driver
 from backends.prompt import end_prefix
 from backends.script.answering import answer_script
+from backends.script.fixed_length import lengthened
 from backends.script.replay import echo_script, replay_script
 from backends.script.scripted_answer import Script, ScriptedAnswer
 from backends.script.work import TooMuchWorkError
@@ -119,11 +120,14 @@ class SimulatedBackend:
         if limit != request.max_output_tokens:
             bounded = msgspec.structs.replace(request, max_output_tokens=limit)
         try:
-            return Playback(self._script(bounded), limit, request.stop)
+            answer = self._script(bounded)
         except TooMuchWorkError as error:
             raise self._error(
                 "invalid_value", str(error), retryable=False, param=error.param
             ) from error
+        if request.extras.min_tokens or request.extras.ignore_eos:
+            answer = lengthened(answer, bounded)
+        return Playback(answer, limit, request.stop)
 
     def stats(self) -> BackendStats:
         stats = self._driver.stats()

@@ -71,10 +71,12 @@ class Playback:
             char = ends[self._num_taken - 1]
             text = item.text[self._char : char]
             self._char = char
+            is_whole = self._num_taken == len(ends)
+            sealed = item.sealed if is_whole else ""
             deltas.append(
-                Delta(self._index, item.kind, text, taken, at_us, item.call_id, item.name)
+                Delta(self._index, item.kind, text, taken, at_us, item.call_id, item.name, sealed)
             )
-            if self._num_taken == len(ends):
+            if is_whole:
                 self._index += 1
                 self._num_taken = self._char = 0
         return deltas

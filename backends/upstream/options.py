@@ -42,6 +42,7 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     custom_tools: Literal["function", "native"] = "function"  # native: Responses only
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     developer_role: Literal["system", "developer"] = "system"  # in chat messages
+    takes_min_tokens: bool = False  # it takes `min_tokens` and `ignore_eos`, as vLLM and SGLang
     cache_salt: bool = False  # it takes this field, as vLLM: tenants share no cached prefixes there
     omit: tuple[str, ...] = ()  # fields of the body that the server refuses
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields that it needs

@@ -47,6 +47,9 @@ def request_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str
     make = _chat_body if options.protocol == "chat" else _responses_body
     body = make(request, options)
     body = {name: value for name, value in body.items() if name not in options.omit}
+    if options.takes_min_tokens:
+        extras = request.extras
+        body |= _given(min_tokens=extras.min_tokens or None, ignore_eos=extras.ignore_eos or None)
     if options.cache_salt:
         body["cache_salt"] = f"{request.cache_salt:016x}"
     return body | options.extra_body
@@ -78,6 +81,8 @@ def _responses_body(request: GenerateRequest, options: UpstreamOptions) -> dict[
         body["text"] = {"format": {"type": "json_object"}}
     elif request.text_format.type == "json_schema":
         body["text"] = {"format": {"type": "json_schema", **_schema(request.text_format)}}
+    if request.extras.verbosity is not None:
+        body.setdefault("text", {})["verbosity"] = request.extras.verbosity
     reasoning = _given(effort=request.reasoning_effort, summary=request.reasoning_summary)
     if reasoning:
         body["reasoning"] = reasoning
@@ -168,7 +173,15 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if request.stop:
         body["stop"] = list(request.stop)
-    body |= _given(seed=request.seed, reasoning_effort=request.reasoning_effort)
+    extras = request.extras
+    body |= _given(
+        seed=request.seed,
+        reasoning_effort=request.reasoning_effort,
+        verbosity=extras.verbosity,
+        frequency_penalty=extras.frequency_penalty,
+        presence_penalty=extras.presence_penalty,
+        logit_bias=extras.logit_bias,
+    )
     return body | _sampling(request)
 
 

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from backends.contract import TextFormat
+from backends.contract import Extras, TextFormat
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import CreateBody, Effort, GenerationBody, ReasoningParam, decode
+from gateway.wire.fields import unserved
 from gateway.wire.requests import ParsedCreate, parse_create
 
 _encode = msgspec.json.encode
@@ -43,7 +44,7 @@ class _StreamOptions(msgspec.Struct, frozen=True):
 
 
 class ChatBody(GenerationBody, frozen=True, kw_only=True):
-    """Body of the request; fields that have no meaning here are ignored."""
+    """Body of the request; `gateway.wire.fields` says what becomes of each field."""
 
     messages: Annotated[list[_ChatMessage], Meta(min_length=1)]
     stream: bool | None = None
@@ -57,7 +58,20 @@ class ChatBody(GenerationBody, frozen=True, kw_only=True):
     tool_choice: Any = None
     response_format: dict[str, Any] | None = None
     reasoning_effort: Effort | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
+    logit_bias: Annotated[dict[str, float], Meta(max_length=1_024)] | None = None
     safety_identifier: str | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    modalities: Annotated[list[str], Meta(max_length=16)] | None = None
+    store: bool | None = None
+    # Refused, as `gateway.wire.fields` says.
+    audio: None = None
+    function_call: None = None
+    functions: None = None
+    web_search_options: None = None
 
 
 MAX_STOPS = 4  # OpenAI's limit
@@ -71,9 +85,7 @@ def parse_chat(
     Raises `ProtocolError` if it is not valid; `param` names the field.
     """
     chat = decode(body, ChatBody)
-    if chat.n is not None and chat.n != 1:
-        message = f"Invalid 'n': expected 1, got {chat.n}. Send one request per choice."
-        raise ProtocolError("unsupported_parameter", message, param="n")
+    _check_served(chat)
     stops = (chat.stop,) if isinstance(chat.stop, str) else tuple(chat.stop or ())
     if len(stops) > MAX_STOPS or not all(stops):
         message = f"Invalid 'stop': expected up to {MAX_STOPS} non-empty strings."
@@ -94,9 +106,36 @@ def parse_chat(
     except ProtocolError as error:
         raise _in_chat_terms(error, json_paths) from None
     parsed = msgspec.structs.replace(
-        parsed, stop=stops, seed=chat.seed, text_format=_text_format(chat.response_format)
+        parsed,
+        stop=stops,
+        seed=chat.seed,
+        text_format=_text_format(chat.response_format),
+        extras=_extras(chat, parsed.extras),
     )
     return chat, parsed
+
+
+def _check_served(chat: ChatBody) -> None:
+    """Raises `ProtocolError` for a field that is refused for some of its values."""
+    asks_for_more = {
+        "n": chat.n not in (None, 1),
+        "logprobs": chat.logprobs,
+        "top_logprobs": chat.top_logprobs,
+        "modalities": chat.modalities is not None and chat.modalities != ["text"],
+        "store": chat.store,
+    }
+    for name, is_refused in asks_for_more.items():
+        if is_refused:
+            raise unserved(name)
+
+
+def _extras(chat: ChatBody, extras: Extras) -> Extras:
+    """Adds what only this protocol has."""
+    given = {name: getattr(chat, name) for name in _EXTRAS if getattr(chat, name) is not None}
+    return msgspec.structs.replace(extras, **given) if given else extras
+
+
+_EXTRAS = ("verbosity", "frequency_penalty", "presence_penalty", "logit_bias")
 
 
 def _in_chat_terms(error: ProtocolError, json_paths: list[str]) -> ProtocolError:

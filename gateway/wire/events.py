@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.wire.errors import ProtocolError, from_validation
+from gateway.wire.fields import refusal_of
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
@@ -72,6 +73,9 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     service_tier: ServiceTier | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
+    min_tokens: Annotated[int, Meta(ge=0)] | None = None  # vLLM's, and so is the next
+    ignore_eos: bool | None = None
+    moderation: None = None  # refused, as `gateway.wire.fields` says
 
 
 class CreateBody(GenerationBody, frozen=True, kw_only=True):
@@ -81,6 +85,8 @@ class CreateBody(GenerationBody, frozen=True, kw_only=True):
     instructions: str | None = None
     previous_response_id: str | None = None
     conversation: Any = None
+    prompt: None = None  # refused
+    include: Annotated[list[str], Meta(max_length=64)] | None = None
     store: bool | None = None
     background: bool | None = None
     stream: bool | None = None
@@ -168,7 +174,7 @@ def decode(text: bytes | msgspec.Raw, kind: type[_T], json_path: str = "") -> _T
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
-        raise from_validation(error, kind, json_path) from None
+        raise (refusal_of(error) or from_validation(error, kind, json_path)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise not_json(error, json_path or None) from None  # a Raw is scanned, not read, until here
 
@@ -212,7 +218,8 @@ def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameEr
         return BadFrameError(error, None, raw)
     kind = raw.get("type")
     if isinstance(kind, str) and kind in CLIENT_EVENT_TYPES:
-        return BadFrameError(from_validation(validation, ClientEvent), stream_id, raw)
+        fault = refusal_of(validation) or from_validation(validation, ClientEvent)
+        return BadFrameError(fault, stream_id, raw)
     if kind is None:
         code, complaint = "missing_required_parameter", "Missing required parameter: 'type'."
     elif isinstance(kind, str):

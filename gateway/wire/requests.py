@@ -3,7 +3,9 @@
 import msgspec
 
 from backends.contract import (
+    NO_EXTRAS,
     ContextItem,
+    Extras,
     GenerateRequest,
     ImagePart,
     Message,
@@ -17,6 +19,7 @@ from backends.tokenizer import count
 from gateway.wire.agents import agent_of
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import NULL, CreateBody
+from gateway.wire.fields import includes_sealed_reasoning, unserved
 from gateway.wire.items import (
     InputReader,
     ParsedInput,
@@ -45,6 +48,7 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
     generate: bool = True
     stop: tuple[str, ...] = ()  # chat completions only
     seed: int | None = None  # chat completions only
+    extras: Extras = NO_EXTRAS
     wants_context: bool = False  # metadata.context_events: warned as its context fills
     wants_queue_position: bool = False  # metadata.queue_events: told where it stands while it waits
     compacts: bool = False  # context_management: its context is compacted where it grows too long
@@ -77,8 +81,9 @@ def parse_create(
         message = "'previous_response_id' and 'conversation' exclude each other: send one."
         raise ProtocolError("invalid_value", message, param="conversation")
     if body.conversation is not None:
-        message = "'conversation' is not supported here: chain by 'previous_response_id'."
-        raise ProtocolError("unsupported_parameter", message, param="conversation")
+        raise unserved("conversation")
+    if body.top_logprobs:
+        raise unserved("top_logprobs")
     if store == "never":
         body = msgspec.structs.replace(body, store=False)
     prewarm = body.prompt_cache_options is not None and body.prompt_cache_options.prewarm is True
@@ -99,6 +104,7 @@ def parse_create(
         tool_choice=parse_tool_choice(body.tool_choice, tools),
         text_format=parse_text_format(body.text.format if body.text else NULL),
         hints=parse_hints(body),
+        extras=parse_extras(body),
         generate=generate,
         wants_context=_flag(body.metadata or {}, "context_events") is True,
         wants_queue_position=_flag(body.metadata or {}, "queue_events") is True,
@@ -106,6 +112,24 @@ def parse_create(
         answers=not (parsed_input.triggers and generate),
         # The protocol names one entry; of several, the lowest counts.
         compact_threshold_tokens=min(filter(None, thresholds), default=None),
+    )
+
+
+def parse_extras(body: CreateBody) -> Extras:
+    """Reads what few requests ask of an engine."""
+    verbosity = body.text.verbosity if body.text else None
+    seals = body.include is not None and includes_sealed_reasoning(body.include)
+    if not (seals or verbosity or body.min_tokens or body.ignore_eos):
+        return NO_EXTRAS
+    limit_tokens = body.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS
+    if (body.min_tokens or 0) > limit_tokens:
+        message = f"Invalid 'min_tokens': expected at most {limit_tokens}, the output's limit."
+        raise ProtocolError("invalid_value", message, param="min_tokens")
+    return Extras(
+        min_tokens=body.min_tokens or 0,
+        ignore_eos=body.ignore_eos is True,
+        seals_reasoning=seals,
+        verbosity=verbosity,
     )
 
 
@@ -203,6 +227,7 @@ def make_task(
         max_output_tokens=body.max_output_tokens or DEFAULT_MAX_OUTPUT_TOKENS,
         stop=parsed.stop,
         seed=parsed.seed,
+        extras=parsed.extras,
         temperature=body.temperature,
         top_p=body.top_p,
         tools=parsed.tools,

@@ -11,15 +11,18 @@ from backends.contract import (
     BackendError,
     Delta,
     DeltaKind,
+    Extras,
     Finish,
     FinishReason,
     FunctionTool,
     GenerateRequest,
     Message,
+    Reasoning,
     TextPart,
     ToolChoice,
     Usage,
 )
+from backends.prompt import measure
 from backends.simulated.backend import SimulatedBackend
 from backends.simulated.gpu import GpuBackendConfig, GpuOptions
 from backends.simulated.wafer import WaferBackendConfig, WaferOptions
@@ -55,6 +58,35 @@ async def test_a_fast_answer_whole() -> None:
     assert 299 / (span_us / 1e6) > 1_000
     assert sink.deltas[0].num_tokens == 1
     assert len(sink.deltas) < 150
+    await backend.close()
+
+
+@pytest.mark.parametrize(
+    ("asks", "num_tokens", "reason"),
+    [
+        (Extras(min_tokens=150), 150, FinishReason.STOP),
+        (Extras(min_tokens=5), 21, FinishReason.STOP),
+        (Extras(ignore_eos=True), 200, FinishReason.LENGTH),
+        (Extras(ignore_eos=True, min_tokens=200), 200, FinishReason.LENGTH),
+    ],
+)
+async def test_an_answer_of_a_fixed_length(
+    asks: Extras, num_tokens: int, reason: FinishReason
+) -> None:
+    backend = WaferBackendConfig(name="w", options=FAST).make()
+    made = request("Write 21 tokens about herons", max_output_tokens=200, extras=asks)
+    finish = finish_of(await answered(backend, made))
+    assert (finish.usage.num_output_tokens, finish.reason) == (num_tokens, reason)
+    await backend.close()
+
+
+async def test_reasoning_is_sealed_for_who_sends_it_back() -> None:
+    backend = GpuBackendConfig(name="g", options=DEEP).make()
+    made = request("hello", reasoning_effort="medium", extras=Extras(seals_reasoning=True))
+    sink = await answered(backend, made)
+    (sealed,) = {delta.sealed for delta in sink.deltas} - {""}
+    num_tokens = finish_of(sink).usage.num_reasoning_tokens
+    assert measure(Reasoning(encrypted_content=sealed)).num_tokens == num_tokens
     await backend.close()
 
 

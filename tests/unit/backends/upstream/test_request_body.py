@@ -9,6 +9,7 @@ from backends.contract import (
     CustomTool,
     CustomToolCall,
     CustomToolCallOutput,
+    Extras,
     FilePart,
     FunctionCall,
     FunctionCallOutput,
@@ -276,6 +277,11 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"seed": 7}, {}, {"seed": 7}),
     ({"stop": ("a", "b")}, {}, {"stop": ["a", "b"]}),
     (
+        {"extras": Extras(verbosity="low", presence_penalty=1.0, logit_bias={"50256": -100})},
+        {"text": {"verbosity": "low"}},
+        {"verbosity": "low", "presence_penalty": 1.0, "logit_bias": {"50256": -100}},
+    ),
+    (
         {"reasoning_effort": "low", "reasoning_summary": "auto"},
         {"reasoning": {"effort": "low", "summary": "auto"}},
         {"reasoning_effort": "low"},
@@ -307,6 +313,13 @@ def test_fields(fields: dict[str, Any], responses: dict[str, Any], chat: dict[st
     request = make_request(USER, **fields)
     assert responses.items() <= request_body(request, make_options("responses")).items()
     assert chat.items() <= request_body(request, make_options()).items()
+
+
+def test_a_fixed_length_goes_to_who_knows_the_names() -> None:
+    request = make_request(USER, extras=Extras(min_tokens=5, ignore_eos=True))
+    fixed = {"min_tokens": 5, "ignore_eos": True}
+    assert fixed.items() <= request_body(request, make_options(takes_min_tokens=True)).items()
+    assert not fixed.keys() & request_body(request, make_options()).keys()
 
 
 def test_a_server_gets_the_dialect_it_speaks() -> None:

@@ -14,6 +14,7 @@ from backends.contract import (
     CustomToolCall,
     Delta,
     DeltaKind,
+    Extras,
     FilePart,
     FunctionCall,
     FunctionCallOutput,
@@ -136,8 +137,11 @@ def test_settings_are_taken_over() -> None:
         response_format={"type": "json_schema", "json_schema": {"schema": {"type": "object"}}},
         tools=[FUNCTION, CUSTOM, {"type": "web_search"}],
         tool_choice={"type": "function", "function": {"name": "f"}},
-        logprobs=True,
+        verbosity="low",
+        presence_penalty=0.5,
+        min_tokens=3,
     )
+    assert create.extras == Extras(min_tokens=3, verbosity="low", presence_penalty=0.5)
     assert (create.stop, create.seed, create.store) == (("a", "b"), 3, False)
     assert create.body.max_output_tokens == 9
     assert (create.body.temperature, create.body.top_p) == (0.5, 0.1)
@@ -255,6 +259,16 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
         "missing_required_parameter",
         "response_format",
     ),
+    *(
+        ([HELLO], {name: value}, "unsupported_parameter", name)
+        for name, value in (
+            *(("logprobs", True), ("top_logprobs", 2), ("modalities", ["text", "audio"])),
+            *(("audio", {"voice": "alloy", "format": "wav"}), ("store", True)),
+            *(("functions", [{"name": "f"}]), ("function_call", "auto")),
+            *(("web_search_options", {}), ("moderation", {"model": "m"})),
+        )
+    ),
+    ([HELLO], {"min_tokens": 9, "max_tokens": 8}, "invalid_value", "min_tokens"),
 ]
 
 

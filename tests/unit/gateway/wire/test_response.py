@@ -215,7 +215,7 @@ def test_the_response_echoes_the_request() -> None:
         "text": {"format": {"type": "json_object"}, "verbosity": "low"},
         "tool_choice": {"type": "function", "name": "f"},
         "tools": tools,
-        "top_logprobs": 1,
+        "top_logprobs": 0,
         "top_p": 0.1,
         "truncation": "auto",
         "user": "me",
