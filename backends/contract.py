@@ -187,6 +187,11 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     warm-up (`generate` false) computes the prompt and keeps its KV, as far as the backend can. It
     pushes only a `Finish`, whose usage says how much of the prompt is cached now and how much was
     cached before. A backend with no free slot refuses it.
+
+    `prefill` holds the first words of the answer, which another engine has said: the backend goes
+    on behind them, in the same message, and does not push them again. They are part of
+    `num_prompt_tokens` and of no `prefix`; `max_output_tokens` counts what is still to come. Only a
+    backend whose `BackendInfo.prefills` is true is sent any.
     """
 
     id: str
@@ -212,6 +217,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     prediction: str | None = None  # what the answer will mostly be; only for who takes predictions
     generate: bool = True
     extras: Extras = NO_EXTRAS
+    prefill: str = ""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -360,6 +366,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     accepts_images: bool = False
     takes_predictions: bool = False  # it checks `GenerateRequest.prediction` in blocks
     simulated: bool = True
+    prefills: bool = False  # it goes on with an answer that another engine began
 
 
 class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

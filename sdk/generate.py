@@ -28,6 +28,7 @@ from gateway.wire.response_json import (
 )
 from gateway.wire.routing import (
     RoutedCompaction,
+    RoutedContinuation,
     RoutedDelegation,
     RoutedFailover,
     RoutedGeneration,
@@ -49,7 +50,14 @@ RENAMED = {"class": "task_class", "text": "text_settings"}  # in Python: the nam
 # Parts that the Python SDK hands out as dicts, as it always has.
 DICTS: tuple[Kind, ...] = (
     *(ReasoningEcho, TextEcho, ResponseError, IncompleteDetails, RoutedCompaction),
-    *(RoutedDelegation, RoutedFailover, RoutedGeneration, RoutedVariations, RoutedWarmUp),
+    *(
+        RoutedContinuation,
+        RoutedDelegation,
+        RoutedFailover,
+        RoutedGeneration,
+        RoutedVariations,
+        RoutedWarmUp,
+    ),
 )
 RESPONSE = (ResponseStart, ResponseState)
 
@@ -198,8 +206,14 @@ def python_kind(kind: Kind) -> Iterator[str]:
             yield from python_field(field)
     elif any(field.name == "from" for field in fields):  # no name in Python
         yield f"# {sentence(kind)}"
-        keys = (f'"{field.name}": {python_type(field.type, in_dict=True)}' for field in fields)
-        yield f'{name} = TypedDict("{name}", {{{", ".join(keys)}}}, total=False)'
+        keys = [f'"{field.name}": {python_type(field.type, in_dict=True)}' for field in fields]
+        line = f'{name} = TypedDict("{name}", {{{", ".join(keys)}}}, total=False)'
+        if len(line) <= MAX_COLUMNS:
+            yield line
+        else:
+            yield from (f"{name} = TypedDict(", f'    "{name}",', "    {")
+            yield from (f"        {key}," for key in keys)
+            yield from ("    },", "    total=False,", ")")
     else:
         yield f"class {name}(TypedDict, total=False):"
         yield f'    """{sentence(kind)}"""'

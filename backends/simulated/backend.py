@@ -28,6 +28,7 @@ from backends.contract import (
 from backends.drive.driver import Driver
 from backends.prompt import end_prefix
 from backends.script.answering import answer_script
+from backends.script.continuing import rest_of, whole_request
 from backends.script.fixed_length import lengthened
 from backends.script.replay import echo_script, replay_script
 from backends.script.scripted_answer import Script, ScriptedAnswer
@@ -79,9 +80,8 @@ class SimulatedBackend:
         """
         block_tokens = cost.limits.kv_block_tokens
         capacity_tokens = cost.limits.kv_capacity_tokens // block_tokens * block_tokens
-        if info.window_tokens > capacity_tokens:
-            info = msgspec.structs.replace(info, window_tokens=capacity_tokens)
-        self.info = info
+        window_tokens = min(info.window_tokens, capacity_tokens)
+        self.info = msgspec.structs.replace(info, window_tokens=window_tokens, prefills=True)
         self._script = _load_script(options, reasons=info.group == "deep")
         self._limits = cost.limits
         self._max_num_waiting = options.max_num_waiting
@@ -95,7 +95,8 @@ class SimulatedBackend:
         arrived_us = self._driver.now_us()  # writing the script is not the engine's time
         self._check(request)
         playback = self._playback(request) if request.generate else Playback(NOTHING, 0)
-        said = playback.prompt_items()
+        # Words of another engine have no place among the prefixes.
+        said = None if request.prefill else playback.prompt_items()
         prediction = None
         if self.info.takes_predictions:
             prediction = prediction_of(request, playback, self._acceptance, self._seed)
@@ -117,7 +118,9 @@ class SimulatedBackend:
         room = self.info.window_tokens - request.num_prompt_tokens
         limit = max(1, min(request.max_output_tokens, self.info.max_output_tokens, room))
         bounded = request
-        if limit != request.max_output_tokens:
+        if request.prefill:
+            bounded = whole_request(request, limit)
+        elif limit != request.max_output_tokens:
             bounded = msgspec.structs.replace(request, max_output_tokens=limit)
         try:
             answer = self._script(bounded)
@@ -127,6 +130,8 @@ class SimulatedBackend:
             ) from error
         if request.extras.min_tokens or request.extras.ignore_eos:
             answer = lengthened(answer, bounded)
+        if request.prefill:
+            answer = rest_of(answer, request.prefill)
         return Playback(answer, limit, request.stop)
 
     def stats(self) -> BackendStats:

@@ -56,7 +56,11 @@ class UpstreamBackend:
         self.options = options
         self.health = Health(options)
         self.info = options.info(
-            name, options.group, accepts_images=options.accepts_images, simulated=False
+            name,
+            options.group,
+            accepts_images=options.accepts_images,
+            simulated=False,
+            prefills=options.prefill != "none",
         )
         kind = SocketTransport if options.protocol == "responses-ws" else HttpTransport
         self.transport: HttpTransport | SocketTransport = kind(name, options, headers)
@@ -102,7 +106,8 @@ class UpstreamBackend:
         wrapped = wrapped_tools(request, options)
         bounds = Bounds(options.max_answer_bytes, turn.max_input_tokens)
         if options.protocol == "chat":
-            return ChatReader(self.name, request, wrapped, bounds)
+            echo = request.prefill if options.echoes_prefill else ""
+            return ChatReader(self.name, request, wrapped, bounds, echo=echo)
         sealing = options.model if options.seals_reasoning else None
         return ResponsesReader(self.name, request, wrapped, sealing, bounds)
 

@@ -73,8 +73,12 @@ class ChatReader(Reader):
         request: GenerateRequest,
         wrapped: frozenset[str],
         bounds: Bounds = NO_BOUNDS,
+        *,
+        echo: str = "",
     ) -> None:
+        """`echo` is what the answer's text repeats first, and is dropped."""
         super().__init__(backend, request, wrapped, bounds)
+        self._num_echoed_chars = len(echo)  # still to be dropped
         self._text_key: tuple[DeltaKind, int] | None = None  # the text item that is open
         self._num_texts = 0
         self._calls: dict[int, str] = {}  # a call's index -> its id, which is its key
@@ -125,7 +129,7 @@ class ChatReader(Reader):
         delta = choice.delta
         if delta is not None:
             self._add_text(DeltaKind.REASONING, delta.reasoning_content or delta.reasoning)
-            self._add_text(DeltaKind.TEXT, delta.content)
+            self._add_text(DeltaKind.TEXT, self._unechoed(delta.content))
             self._add_text(DeltaKind.TEXT, delta.refusal)
             for call in delta.tool_calls or ():
                 self._add_call(call)
@@ -136,6 +140,13 @@ class ChatReader(Reader):
                 raise broken(self._backend, f"the upstream cut its answer: {got}")
             self._reason = reason
             self._items.close_all()
+
+    def _unechoed(self, text: str | None) -> str | None:
+        if self._num_echoed_chars and text:
+            num_dropped = min(self._num_echoed_chars, len(text))
+            self._num_echoed_chars -= num_dropped
+            return text[num_dropped:]
+        return text
 
     def _add_text(self, kind: DeltaKind, text: str | None) -> None:
         if not text:

@@ -43,6 +43,12 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     developer_role: Literal["system", "developer"] = "system"  # in chat messages
     takes_min_tokens: bool = False  # it takes `min_tokens` and `ignore_eos`, as vLLM and SGLang
+    # How it goes on with an answer that another engine began; "none": it cannot. "last_message": by
+    # an assistant's message at the end (llama.cpp, OpenRouter, Anthropic's compatible endpoint);
+    # "continue_final_message": by that and vLLM's or SGLang's field; "prefix": by that with
+    # `prefix: true` (DeepSeek's /beta, Mistral). Chat completions only; read 2026-11.
+    prefill: Literal["none", "last_message", "continue_final_message", "prefix"] = "none"
+    echoes_prefill: bool = False  # its answer begins with these words once more, as Mistral's
     cache_salt: bool = False  # it takes this field, as vLLM: tenants share no cached prefixes there
     omit: tuple[str, ...] = ()  # fields of the body that the server refuses
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields that it needs
@@ -102,6 +108,8 @@ def check_options(options: UpstreamOptions) -> None:
         )
     if options.chains and options.protocol == "chat":
         raise ValueError("chains: chat completions know no previous_response_id")
+    if options.prefill != "none" and options.protocol != "chat":
+        raise ValueError("prefill: only chat completions go on with an assistant's message")
     if options.custom_tools == "native" and options.protocol == "chat":
         raise ValueError('custom_tools: "native" needs one of the Responses protocols')
 

@@ -166,7 +166,9 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
     if tools:
         body |= _choice(request, {"type": "function", "function": {"name": tools[0].name}})
         body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
-    if request.text_format.type == "json_object":
+    if request.prefill:
+        body |= _prefilled(body["messages"], request.prefill, options)
+    elif request.text_format.type == "json_object":
         body["response_format"] = {"type": "json_object"}
     elif request.text_format.type == "json_schema":
         schema = _schema(request.text_format)
@@ -183,6 +185,20 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
         logit_bias=extras.logit_bias,
     )
     return body | _sampling(request)
+
+
+def _prefilled(
+    messages: list[dict[str, Any]], prefill: str, options: UpstreamOptions
+) -> dict[str, Any]:
+    """Appends the answer's first words, and returns the fields that have it go on with them.
+
+    A format is not asked for: servers would hold the rest alone to it, which is half of a value.
+    """
+    begun: dict[str, Any] = {"role": "assistant", "content": prefill}
+    messages.append(begun | {"prefix": True} if options.prefill == "prefix" else begun)
+    if options.prefill == "continue_final_message":
+        return {"continue_final_message": True, "add_generation_prompt": False}
+    return {}
 
 
 def _chat_messages(

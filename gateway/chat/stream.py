@@ -130,6 +130,10 @@ class ChatStream(ResponseWriter):
     def gathered_bytes(self) -> int:
         return joined_bytes(self._pending)
 
+    def words(self) -> tuple[str, bool]:
+        pending = () if self._is_comment else self._pending
+        return "".join((*self._texts, *pending)), bool(self._calls)
+
     def _send_heartbeat(self) -> None:
         self._chunk({})
 

@@ -22,6 +22,7 @@ Admission = Literal["admit", "reject"]
 # `degraded`: an answer, though a part failed; then the other engine gave it, or had less to go by.
 StrategyOutcome = Literal["ok", "degraded", "error", "cancelled"]
 WaitOutcome = Literal["admitted", "refused", "left"]
+Continuation = Literal["broke", "stalled"]
 # `automatic`: before an answer, by `context_management`; `requested`: nothing else was asked for.
 CompactionKind = Literal["automatic", "requested"]
 # The last two: a context over its threshold that stayed as it is.
@@ -41,6 +42,7 @@ FROM, TO = Label("from", _ROUTES), Label("to", _ROUTES)
 GROUP = Label("group", GROUPS)
 BACKEND, MODEL, TENANT = Label("backend"), Label("model"), Label("tenant")
 FROM_BACKEND, TO_BACKEND = Label("from"), Label("to")
+CONTINUATION = Label("reason", get_args(Continuation))
 OUTCOME = Label("outcome", get_args(Outcome))
 TOKEN_TYPE = Label("type", get_args(TokenType))
 STAGE = Label("stage", get_args(Stage))

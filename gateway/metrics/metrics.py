@@ -159,6 +159,11 @@ class Metrics(Counters):
         self.failed(error)
         self.counts["lanewise_failovers_total"][error.backend, taken, error.code].inc()
 
+    def continued(self, error: BackendError, taken: str, reason: labels.Continuation) -> None:
+        """Counts an answer that broke off and that `taken` went on with."""
+        self.failed(error)
+        self.counts["lanewise_continued_total"][error.backend, taken, reason].inc()
+
     def strategy_ended(
         self, strategy: str, outcome: labels.StrategyOutcome, answered_by: BackendGroup | None
     ) -> None:

@@ -1,7 +1,7 @@
 """The generations of a run: each one's part, tokens, usage and end. This is an edge."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -25,10 +25,10 @@ class Listener(Protocol):
 
 
 class TokenTimes(msgspec.Struct):
-    """The times of a branch's first and last token, by its engine's clock."""
+    """A branch's first and last token, timed by its engine's clock."""
 
     first_at_us: int
-    last_at_us: int
+    last: Delta
     seen_us: int = 0  # by the gateway's clock
 
 
@@ -53,6 +53,12 @@ class Branch:
     cancelled: bool = False
     failed: bool = False
     gives_way: bool = False  # cancelled by its strategy, not from outside
+    said: list[Delta] = field(default_factory=list)  # unless its deltas go straight to the client
+    # Of an answer that broke off elsewhere:
+    last_before: Delta | None = None
+    num_tokens_before: int = 0
+    num_continuations: int = 0
+    broken_by: BackendError | None = None
 
     def push(self, delta: Delta) -> None:
         try:
@@ -91,12 +97,17 @@ class Branch:
         )
 
     @property
+    def last_delta(self) -> Delta | None:
+        """Returns the latest delta of the answer, whichever generation said it."""
+        return self.last_before if self.times is None else self.times.last
+
+    @property
     def tpot_us(self) -> float | None:
         """Returns the mean time between its tokens; None with fewer than two."""
         num_tokens = 0 if self.usage is None else self.usage.num_output_tokens
         if self.times is None or num_tokens < 2:
             return None
-        return (self.times.last_at_us - self.times.first_at_us) / (num_tokens - 1)
+        return (self.times.last.at_us - self.times.first_at_us) / (num_tokens - 1)
 
     @property
     def waits(self) -> bool:
@@ -117,8 +128,25 @@ class Branches(dict[int, Branch]):
 
     def __init__(self, backends: Sequence[str]) -> None:
         super().__init__()
-        self.backends = list(backends)  # of the route, after failovers
+        self.backends = list(backends)  # of the route, after failovers, and those that joined it
+        self.past: list[Branch] = []  # that broke off, and that another goes on with
         self._used: Mapping[str, Usage] | None = None  # once it is final
+
+    def all(self) -> Iterator[Branch]:
+        """Yields every generation, those that broke off included."""
+        yield from self.past
+        yield from self.values()
+
+    def replace(self, branch: Branch, successor: Branch) -> None:
+        """Puts a branch in the place of another, which is over."""
+        self.past.append(branch)
+        self[branch.number] = successor
+
+    def index_of(self, backend: str) -> int:
+        """Returns a backend's index, which is a new one if it joins."""
+        if backend not in self.backends:
+            self.backends.append(backend)
+        return self.backends.index(backend)
 
     def cancel(self) -> None:
         """Cancels all branches; harmless when repeated."""
@@ -129,14 +157,14 @@ class Branches(dict[int, Branch]):
     def usages(self) -> list[Usage]:
         """Returns the usage by backend index; complete after `cancel`."""
         totals = [NO_USAGE] * len(self.backends)
-        for branch in self.values():
+        for branch in self.all():
             totals[branch.backend_index] += branch.usage or NO_USAGE
         return totals
 
     def own_usages(self) -> list[Usage]:
         """Returns the usage so far of the task's own reservation, by backend index."""
         totals = [NO_USAGE] * len(self.backends)
-        for branch in self.values():
+        for branch in self.all():
             if not branch.own_reservation:
                 totals[branch.backend_index] += branch.usage_so_far()
         return totals
@@ -146,7 +174,7 @@ class Branches(dict[int, Branch]):
         if self._used is not None:
             return self._used
         used = dict.fromkeys(self.backends, NO_USAGE)
-        for branch in self.values():
+        for branch in self.all():
             used[branch.backend] = used.get(branch.backend, NO_USAGE) + (branch.usage or NO_USAGE)
         return used
 
@@ -167,7 +195,7 @@ class Branches(dict[int, Branch]):
                 branch.state,
                 (branch.usage or NO_USAGE).num_output_tokens,
             )
-            for branch in self.values()
+            for branch in self.all()
         )
 
     def wasted(self) -> Iterator[tuple[int, Usage]]:

@@ -1,21 +1,30 @@
-"""Starts the branches of a run, and fails over before their first token. This is an edge."""
+"""Starts the branches of a run, and finds who goes on with one that fails. This is an edge."""
 
 from collections.abc import Callable, Mapping
 
 import msgspec
 
-from backends.contract import NO_USAGE, Backend, BackendError, GenerateRequest, Usage
+from backends.contract import (
+    NO_USAGE,
+    Backend,
+    BackendError,
+    BackendGroup,
+    GenerateRequest,
+    Sink,
+    Usage,
+)
 from gateway.run.branch import Branch
+from gateway.run.continuation import Joint, Said, continuing, names_after
 from gateway.run.side_reservations import Settle, SideReservations
 from gateway.wire.errors import ProtocolError
-from router.decide.decision import RankedRoute
-from router.decide.failover import replacement
+from router.decide.decision import RankedRoute, Reason
+from router.decide.failover import MAX_CONTINUATIONS, replacement
 from router.strategies.part_requests import branch_request
 from router.strategies.subtasks import Subtask
 
 
 class Failover(msgspec.Struct, frozen=True):
-    """A backend failed before its first token, and another replaced it."""
+    """A backend failed before its first word, and another replaced it."""
 
     to: str
     error: BackendError  # names the one that failed
@@ -32,6 +41,8 @@ class BranchStarter:
         clock_us: Callable[[], int],
     ) -> None:
         self._spares = chosen.spares
+        self._stand_ins = chosen.stand_ins
+        self._is_asked_for = chosen.reason is Reason.HINT
         self._alone = len(chosen.backends) == 1
         self._reservations = reservations
         self._expected_output_tokens = expected_output_tokens
@@ -46,46 +57,81 @@ class BranchStarter:
     def start(self, branch: Branch) -> None:
         """Starts a branch now, or once it has its own reservation; a refusal finishes it."""
         request = self._request_of(branch)
-        if branch.own_reservation:
-            self._reserve(branch, request)
-        else:
-            self._generate(branch, request)
+        self._start(branch, request, branch)
 
-    def replacement(self, branch: Branch, error: BackendError) -> Failover | None:
-        """Finds a backend to replace the one that failed; None if there is none."""
+    def go_on(self, branch: Branch, said: Said) -> None:
+        """Starts a branch with what another has said, to say the rest."""
+        request = continuing(self._request_of(branch), said, branch.num_continuations)
+        self._start(branch, request, Joint(branch, said))
+
+    def replacement(self, branch: Branch, error: BackendError, said: Said) -> str | None:
+        """Finds a backend to go on where one failed; None if there is none.
+
+        Before its first token that is one of its group, or any where the task runs on one engine
+        that its client did not ask for; behind it, any that may have the task. Behind a call
+        there is none.
+        """
         never_started = branch.own_reservation and branch.settle is None  # the pools refused
-        if never_started or branch.backend_index >= len(self._spares):
+        if never_started or said.has_calls or branch.num_continuations >= MAX_CONTINUATIONS:
             return None
-        self._failed.add(branch.backend)
-        name = replacement(
-            self._spares[branch.backend_index],
-            self._failed,
-            error,
-            has_tokens=branch.times is not None,
-            healthy=lambda name: self._backends[name].stats().healthy,
+        group = self._backends[branch.backend].info.group
+        of_group = (name for name in self._stand_ins if self._group_of(name) == group)
+        index = branch.backend_index
+        spares = self._spares[index] if index < len(self._spares) else of_group
+        others: tuple[str, ...] = ()
+        is_free = self._alone and (said.last is not None or not self._is_asked_for)
+        if (said.words or is_free) and self._reservations is not None:
+            others = self._stand_ins
+        failed = {branch.backend} if said.words else self._failed
+        failed.add(branch.backend)
+        return replacement(
+            names_after(spares, others), failed, error, usable=lambda name: self._takes(name, said)
         )
-        return None if name is None else Failover(name, error)
+
+    def is_of_group(self, backend: str, branch: Branch) -> bool:
+        """Returns whether a backend is of the group that a branch runs on."""
+        return self._group_of(backend) == self._group_of(branch.backend)
+
+    def _group_of(self, backend: str) -> BackendGroup:
+        return self._backends[backend].info.group
+
+    def _takes(self, backend: str, said: Said) -> bool:
+        stats = self._backends[backend].stats()
+        num_tokens = self._request.num_prompt_tokens + said.num_tokens
+        is_able = not said.words or stats.info.prefills
+        return stats.healthy and is_able and num_tokens < stats.info.window_tokens
+
+    def max_output_tokens(self, branch: Branch) -> int:
+        """Returns the limit of a branch's whole answer."""
+        return self._request_of(branch).max_output_tokens
 
     def start_again(self, branch: Branch, backend: str) -> None:
         """Restarts a branch on another backend; the failed one's usage is not charged."""
         branch.backend = backend
         branch.generation = None
         branch.started_us = self._clock_us()
-        self._generate(branch, self._request_of(branch))
+        request = self._request_of(branch)
+        branch.num_prompt_tokens = request.num_prompt_tokens
+        self._generate(branch, request, branch)
 
     def _request_of(self, branch: Branch) -> GenerateRequest:
         info = self._backends[branch.backend].info
-        request = branch_request(self._request, branch.number, branch.part, info, alone=self._alone)
-        branch.num_prompt_tokens = request.num_prompt_tokens
-        return request
+        return branch_request(self._request, branch.number, branch.part, info, alone=self._alone)
 
-    def _generate(self, branch: Branch, request: GenerateRequest) -> None:
+    def _start(self, branch: Branch, request: GenerateRequest, sink: Sink) -> None:
+        branch.num_prompt_tokens = request.num_prompt_tokens
+        if branch.own_reservation:
+            self._reserve(branch, request, sink)
+        else:
+            self._generate(branch, request, sink)
+
+    def _generate(self, branch: Branch, request: GenerateRequest, sink: Sink) -> None:
         try:
-            branch.generation = self._backends[branch.backend].start(request, branch)
+            branch.generation = self._backends[branch.backend].start(request, sink)
         except BackendError as error:
             branch.fail(error, self._clock_us())
 
-    def _reserve(self, branch: Branch, request: GenerateRequest) -> None:
+    def _reserve(self, branch: Branch, request: GenerateRequest, sink: Sink) -> None:
         """Starts a branch once it has its own reservation."""
         assert self._reservations is not None
 
@@ -96,14 +142,14 @@ class BranchStarter:
             branch.settle = settle
             branch.started_us = self._clock_us()
             try:
-                self._generate(branch, request)
+                self._generate(branch, request, sink)
             except Exception as error:
                 branch.run.break_off(error)
 
         def refused(error: ProtocolError) -> None:
             if branch.usage is None:
                 reason = BackendError(branch.backend, error.code, error.message, retryable=True)
-                branch.fail(reason, self._clock_us())
+                branch.fail(branch.broken_by or reason, self._clock_us())
 
         num_output_tokens = request.max_output_tokens
         if not isinstance(branch.part, Subtask):  # a sub-task's length is unknown

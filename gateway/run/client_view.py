@@ -34,6 +34,10 @@ class ClientView:
         if branch.times is not None:
             branch.times.seen_us = self._clock_us()
 
+    def goes_on_at(self, backend: str) -> None:
+        """Notes who goes on with an answer whose deltas bypass this."""
+        self._answered_by = backend
+
     def forward(self, forward: Forward) -> None:
         """Writes a forwarded delta, or keeps it hidden."""
         if forward.phase == "commentary" and not self.shows_commentary:

@@ -16,13 +16,17 @@ from backends.contract import (
     ContextItem,
     Delta,
     Finish,
+    FinishReason,
     GenerateRequest,
     Generation,
+    Usage,
 )
 from gateway.run.branch import Branch, Branches, TokenTimes
 from gateway.run.branch_starter import BranchStarter, Failover
 from gateway.run.client_view import ClientView
+from gateway.run.continuation import Continued, Reason, Said, said_by
 from gateway.run.side_reservations import SideReservations
+from gateway.run.stall_watch import StallWatch
 from gateway.wire.response import ResponseWriter
 from gateway.wire.routing import RoutedDelegation
 from router.decide.decision import RankedRoute
@@ -64,6 +68,9 @@ class Run:
         self.branches = Branches(chosen.backends)
         self.shown = ClientView(self.branches, writer, clock_us)
         self.failovers: list[Failover] = []
+        self.continued: list[Continued] = []
+        self._stalls = StallWatch(self.branches, clock_us, self._on_stall)
+        self._is_paused = False
         self.on_failover: Callable[[], None] | None = None
         self.on_delegations: Callable[[], None] | None = None  # when one changes its state
         # Called with a backend index once no branch needs the task's own reservation there,
@@ -116,6 +123,7 @@ class Run:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        self._stalls.close()
         self.branches.cancel()
 
     def release(self) -> None:
@@ -125,18 +133,23 @@ class Run:
         """
         self.on_failover = self.on_delegations = self.on_group_done = None
         self._writer.source = None
-        for branch in self.branches.values():
+        for branch in self.branches.all():
             branch.generation = None
         self.branches.clear()
+        self.branches.past.clear()
         self.shown.release()
 
     def pause(self) -> bool:
         """Pauses its generations; returns false if one cannot pause."""
+        self._is_paused = True
+        self._stalls.pause()
         paused = [generation.pause() for generation in self._generations()]
         return all(paused)
 
     def resume(self) -> None:
         """Lets its generations go on."""
+        self._is_paused = False
+        self._stalls.resume()
         for generation in self._generations():
             generation.resume()
 
@@ -169,21 +182,26 @@ class Run:
     def on_delta(self, branch: Branch, delta: Delta) -> None:
         times = branch.times
         if times is None:
-            branch.times = times = TokenTimes(delta.at_us, delta.at_us)
-        times.last_at_us = delta.at_us
+            branch.times = times = TokenTimes(delta.at_us, delta)
+            self._stalls.begin()
+        times.last = delta
         branch.num_streamed_tokens += delta.num_tokens
         if self._machine.transparent:
             if self.shown.first_branch is None:
                 self.shown.see_first(branch)
             self._writer.push(delta, None)
         else:
+            branch.said.append(delta)
             self._act(self._machine.on_delta(branch.number, delta))
 
     def on_finish(self, branch: Branch, finish: Finish) -> None:
         if branch.usage is not None:
             return  # cancelled before
-        if finish.error is not None and self._fail_over(branch, finish.error):
-            return
+        if finish.error is not None:
+            whole = self._whole(branch, finish)
+            if whole is None and self._go_on(branch, finish.error, "broke", finish.usage):
+                return
+            finish = whole or finish
         branch.over(finish.usage)
         branch.failed = finish.error is not None
         self._one_over = True
@@ -192,17 +210,92 @@ class Run:
             if not self.ended.done():
                 self.shown.end_item_of(branch)  # others go on
 
-    def _fail_over(self, branch: Branch, error: BackendError) -> bool:
-        """Restarts a branch on another backend, if possible."""
-        failover = None if self._closed else self._starter.replacement(branch, error)
-        if failover is None:
+    def _said(self, branch: Branch) -> Said:
+        return said_by(branch, self._writer if self._machine.transparent else None)
+
+    def _whole(self, branch: Branch, finish: Finish) -> Finish | None:
+        """Returns the end of an answer that broke off when it was as long as it may be."""
+        num_tokens = branch.num_tokens_before + branch.num_streamed_tokens
+        if num_tokens < self._starter.max_output_tokens(branch):
+            return None
+        return Finish(FinishReason.LENGTH, finish.usage, finish.at_us)
+
+    def _go_on(
+        self, branch: Branch, error: BackendError, reason: Reason, usage: Usage | None = None
+    ) -> bool:
+        """Goes on with a branch on another backend, if possible.
+
+        `usage` is of the generation that failed; None: it runs still, and is cancelled.
+        """
+        said = self._said(branch)
+        to = None if self._closed else self._starter.replacement(branch, error, said)
+        if to is None:
             return False
-        self.failovers.append(failover)
-        self.branches.backends[branch.backend_index] = failover.to
-        self._starter.start_again(branch, failover.to)
+        is_of_group = self._starter.is_of_group(to, branch)
+        if said.words:
+            num_chars = len(said.words)
+            self.continued.append(Continued(to, error, num_chars, said.num_tokens, reason))
+        else:
+            self.failovers.append(Failover(to, error))
+        if is_of_group and branch.backend_index < len(self._chosen.backends):
+            self.branches.backends[branch.backend_index] = to
+        if is_of_group and said.last is None:
+            self._starter.start_again(branch, to)
+        else:
+            branch.failed = True
+            if usage is None:
+                assert branch.generation is not None
+                usage = branch.generation.cancel()
+            self._succeed(branch, to, said, error, usage, is_of_group=is_of_group)
         if self.on_failover is not None:
             self.on_failover()
         return True
+
+    def _succeed(
+        self,
+        branch: Branch,
+        to: str,
+        said: Said,
+        error: BackendError,
+        usage: Usage,
+        *,
+        is_of_group: bool,
+    ) -> None:
+        """Ends a branch, and starts another in its place, which goes on with what it said."""
+        successor = Branch(
+            self,
+            branch.number,
+            branch.backend_index if is_of_group else self.branches.index_of(to),
+            branch.part,
+            branch.own_reservation or not is_of_group,
+            to,
+            self._clock_us(),
+            said=branch.said,
+            last_before=said.last,
+            num_tokens_before=said.num_tokens if said.words else 0,
+            num_continuations=branch.num_continuations + 1,
+            broken_by=error,
+        )
+        self.branches.replace(branch, successor)
+        branch.over(usage)
+        if self._machine.transparent:
+            self.shown.goes_on_at(to)
+        self._one_over = True
+        self._starter.go_on(successor, said)
+        if self._is_paused and successor.generation is not None:
+            successor.generation.pause()
+
+    def _on_stall(self, branch: Branch, silent_us: int) -> bool:
+        """Goes on with a stalled stream elsewhere; false if nobody can, so that it may wake."""
+        try:
+            message = f"silent amid its words for {silent_us / 1e6:.1f} s"
+            error = BackendError(branch.backend, "server_error", message, retryable=True)
+            gone_on = self._go_on(branch, error, "stalled")
+            self._release_if_over()
+            return gone_on
+        except Exception as fault:
+            self.break_off(fault)
+            return True
 
     def _on_time(self) -> None:
         self._timer = None
@@ -224,6 +317,9 @@ class Run:
             before, self._delegation_states = self._delegation_states, states
             if states != before and self.on_delegations is not None:
                 self.on_delegations()
+        self._release_if_over()
+
+    def _release_if_over(self) -> None:
         if self._one_over and not self._num_acting:
             self._one_over = False
             self._release_done_groups()
@@ -234,7 +330,7 @@ class Run:
             return  # then all of it is released
         own = (branch for branch in self.branches.values() if not branch.own_reservation)
         busy = {branch.backend_index for branch in own if branch.usage is None}
-        for index in range(len(self.branches.backends)):
+        for index in range(len(self._chosen.backends)):
             if not (index in busy | self._groups_done or self._machine.may_start(index)):
                 self._groups_done.add(index)
                 self.on_group_done(index)
@@ -276,5 +372,6 @@ class Run:
             self.shown.show_hidden()
         if self._timer is not None:
             self._timer.cancel()
+        self._stalls.close()
         if not self.ended.done():
             self.ended.set_result(RunOutcome(end.finish, (*self._silences, *end.errors)))

@@ -102,10 +102,10 @@ def _running_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> RunningTask:
         usages = run.branches.own_usages()
         if summary is not None:
             usages = summary.added_to(usages, so_far=True)
-        return costs(gw, admitted, usages)
+        return costs(gw, run.branches.backends, usages)
 
     reservation = TaskReservation(gw, job, admitted.reservation, used)
-    run.on_group_done = lambda index: reservation.release(group_at(gw, admitted, index))
+    run.on_group_done = lambda index: reservation.release(group_at(gw, chosen.backends, index))
     return RunningTask(admitted, task, summary, run, side_reservations, reservation)
 
 
@@ -291,7 +291,7 @@ def _warming_task(gw: Gateway, job: Job, admitted: AdmittedTask) -> WarmingTask:
     gw.limiter.release(admitted.loaded.task.id)  # its slots are for tasks that answer
     warming = Warming(gw, admitted.loaded.task, admitted.chosen, admitted.decision.balances)
     reservation = TaskReservation(
-        gw, job, admitted.reservation, lambda: costs(gw, admitted, warming.usages)
+        gw, job, admitted.reservation, lambda: costs(gw, admitted.chosen.backends, warming.usages)
     )
     return WarmingTask(admitted, warming, reservation)
 

@@ -17,6 +17,7 @@ from gateway.wire.routing import (
     RoutedBackend,
     RoutedClass,
     RoutedCompaction,
+    RoutedContinuation,
     RoutedDelegation,
     RoutedFailover,
     Routing,
@@ -32,6 +33,7 @@ def decided_routing(
     backends: Mapping[str, BackendInfo],
     *,
     failovers: tuple[RoutedFailover, ...] = (),
+    continued: tuple[RoutedContinuation, ...] = (),
     delegations: tuple[RoutedDelegation, ...] | None = None,
     compaction: RoutedCompaction | None = None,
 ) -> Routing:
@@ -61,6 +63,7 @@ def decided_routing(
         context=context_use(task, 0, min([info.window_tokens for info in infos])),
         moved_from=task.last_backend if has_moved else None,
         failovers=failovers,
+        continued=continued,
         delegations=delegations,
         compaction=compaction,
     )
@@ -75,6 +78,15 @@ def running_routing(gw: Gateway, running: RunningTask) -> Routing:
         gw.infos,
         failovers=tuple(
             [RoutedFailover(each.error.backend, each.to, str(each.error)) for each in run.failovers]
+        ),
+        continued=tuple(
+            [
+                RoutedContinuation(
+                    *(each.error.backend, each.to, each.num_chars, each.num_tokens, each.reason),
+                    str(each.error),
+                )
+                for each in run.continued
+            ]
         ),
         delegations=run.delegations() if _shows_delegations(running) else None,
         compaction=None if summary is None else summary.view(),
@@ -94,7 +106,9 @@ def ended_routing(
         outcome: The answer's; None if there was to be no answer.
     """
     run, chosen = running.run, running.admitted.chosen
-    has_changed = run.failovers or _shows_delegations(running) or running.summary is not None
+    has_changed = (
+        run.failovers or run.continued or _shows_delegations(running) or running.summary is not None
+    )
     if begun is None or has_changed:
         begun = running_routing(gw, running)
     answer_usages = run.branches.usage_by_backend().values()

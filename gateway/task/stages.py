@@ -79,7 +79,7 @@ class RunningTask(msgspec.Struct, frozen=True):
     def chosen(self) -> RankedRoute:
         """Returns the router's choice, with the backends after failovers."""
         chosen = self.admitted.chosen
-        if not self.run.failovers:
+        if not (self.run.failovers or self.run.continued):
             return chosen
         return msgspec.structs.replace(chosen, backends=tuple(self.run.branches.backends))
 
@@ -87,7 +87,7 @@ class RunningTask(msgspec.Struct, frozen=True):
     def decision(self) -> RouteDecision:
         """Returns the decision, with the backends after failovers."""
         decision = self.admitted.decision
-        if not self.run.failovers:
+        if not (self.run.failovers or self.run.continued):
             return decision
         return msgspec.structs.replace(decision, chosen=self.chosen)
 

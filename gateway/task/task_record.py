@@ -6,7 +6,7 @@ from backends.contract import NO_USAGE, BackendGroup, Usage
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.store.ledger_entry import entry_of
-from gateway.task.stages import AdmittedTask, EndedTask, RunningTask, WarmingTask
+from gateway.task.stages import EndedTask, RunningTask, WarmingTask
 from router.pools.cost import cost_by_group
 from router.record.recording import TaskOutcome, record_of
 
@@ -17,7 +17,8 @@ def leave_record(gw: Gateway, job: Job, ended: EndedTask) -> None:
     worked = ended.reached if isinstance(ended.reached, WarmingTask) else running
     cost = 0
     if admitted is not None and worked is not None:
-        cost = sum(costs(gw, admitted, worked.usages()).values())
+        backends = admitted.chosen.backends if running is None else running.run.branches.backends
+        cost = sum(costs(gw, backends, worked.usages()).values())
     branch = running.run.shown.first_branch if running is not None else None
     first = branch.times if branch is not None else None
     outcome = TaskOutcome(
@@ -69,7 +70,7 @@ def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
     run, admitted = running.run, running.admitted
     first = run.shown.first_branch
     if gw.adaptation is not None and first is not None:
-        gw.adaptation.observe(group_at(gw, admitted, first.backend_index), first.tpot_us)
+        gw.adaptation.observe(gw.backends[first.backend].info.group, first.tpot_us)
     strategy = admitted.chosen.strategy
     if strategy is not None:
         outcome = ended.outcome if ended.outcome in ("ok", "cancelled") else "error"
@@ -82,9 +83,11 @@ def _note_run(gw: Gateway, running: RunningTask, ended: EndedTask) -> None:
         wasted = gw.metrics.counts["lanewise_strategy_wasted_tokens_total"]
         for index, usage in run.branches.wasted():
             tokens = usage.num_input_tokens + usage.num_output_tokens
-            wasted[strategy, group_at(gw, admitted, index)].inc(tokens)
+            wasted[strategy, group_at(gw, run.branches.backends, index)].inc(tokens)
     for failover in run.failovers:
         gw.metrics.replaced(failover.error, failover.to)
+    for each in run.continued:
+        gw.metrics.continued(each.error, each.to, each.reason)
 
 
 def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
@@ -96,13 +99,12 @@ def _by_model(gw: Gateway, used: Mapping[str, Usage]) -> dict[str, Usage]:
     return usages
 
 
-def group_at(gw: Gateway, admitted: AdmittedTask, backend_index: int) -> BackendGroup:
+def group_at(gw: Gateway, backends: Sequence[str], backend_index: int) -> BackendGroup:
     """Returns the group of a route's backend; a failover stays in it."""
-    return gw.backends[admitted.chosen.backends[backend_index]].info.group
+    return gw.backends[backends[backend_index]].info.group
 
 
-def costs(gw: Gateway, admitted: AdmittedTask, usages: Sequence[Usage]) -> dict[BackendGroup, int]:
-    """Returns the charge by group, from usages in the order of the route's backends."""
-    indexes = range(len(admitted.chosen.backends))
-    groups = (group_at(gw, admitted, index) for index in indexes)
+def costs(gw: Gateway, backends: Sequence[str], usages: Sequence[Usage]) -> dict[BackendGroup, int]:
+    """Returns the charge by group, from the usages of these backends."""
+    groups = (gw.backends[name].info.group for name in backends)
     return cost_by_group(zip(groups, usages, strict=False), gw.weights)

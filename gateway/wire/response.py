@@ -9,7 +9,17 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from backends.contract import BackendGroup, Compaction, Delta, DeltaKind, FunctionTool, Item, Usage
+from backends.contract import (
+    BackendGroup,
+    Compaction,
+    Delta,
+    DeltaKind,
+    FunctionTool,
+    Item,
+    Message,
+    Usage,
+)
+from backends.prompt import parts_text
 from gateway.wire.errors import ProtocolError
 from gateway.wire.output_items import (
     CompactionOutput,
@@ -83,6 +93,10 @@ class ResponseWriter(Protocol):
 
     def gathered_bytes(self) -> int:
         """Joins the text that is to be flushed, and returns its size."""
+        ...
+
+    def words(self) -> tuple[str, bool]:
+        """Returns the text of the answer so far, and whether a call has begun."""
         ...
 
     def pause(self) -> bool:
@@ -190,6 +204,13 @@ class ResponseStream(ResponseWriter):
 
     def gathered_bytes(self) -> int:
         return 0 if self._item is None else joined_bytes(self._item.pending)
+
+    def words(self) -> tuple[str, bool]:
+        texts = [parts_text(item.content) for item in self._output if isinstance(item, Message)]
+        item = self._item
+        if item is not None and item.kind is DeltaKind.TEXT:
+            texts.append("".join((*item.pieces, *item.pending)))
+        return "\n\n".join(texts), self.has_calls
 
     def end_item(self) -> None:
         if self._item is not None:

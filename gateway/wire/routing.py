@@ -72,11 +72,22 @@ class ContextUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RoutedFailover(msgspec.Struct, frozen=True):
-    """A backend failed before its first token, and another of its group took over."""
+    """A backend failed before its first word, and another began again."""
 
     from_backend: str = msgspec.field(name="from")  # the backend that failed
     to: str  # the backend that took over
     error: str  # what was wrong with the first
+
+
+class RoutedContinuation(msgspec.Struct, frozen=True):
+    """A backend broke off or fell silent amid the answer, and another went on with its words."""
+
+    from_backend: str = msgspec.field(name="from")  # the backend that broke off
+    to: str  # the backend that went on
+    at_chars: int  # characters of the answer that had been said
+    at_tokens: int  # tokens that had been generated, reasoning included
+    reason: Literal["broke", "stalled"]  # whether it ended, or was silent for too long
+    error: str  # what was wrong, for people
 
 
 class RoutedDelegation(msgspec.Struct, frozen=True):
@@ -140,6 +151,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     context: ContextUse  # how full the context window is
     moved_from: str | None = None  # the backend that held the conversation, where this is another
     failovers: tuple[RoutedFailover, ...] = ()  # backends that others stood in for
+    # answers that broke off, and that others went on with
+    continued: tuple[RoutedContinuation, ...] = ()
     # the sub-tasks of `delegate`; `response.in_progress` comes again when one changes
     delegations: tuple[RoutedDelegation, ...] | None = None
     compaction: RoutedCompaction | None = None  # where `context_management` applied

@@ -43,6 +43,8 @@ class RankedRoute(msgspec.Struct, frozen=True, kw_only=True):
     canary: bool = False  # that rule takes a share of the conversations only
     # For each of `backends`, others of its group that can take the task too, best first.
     spares: tuple[tuple[str, ...], ...] = ()
+    # Of all groups, those that may go on with an answer once it has begun, best of each first.
+    stand_ins: tuple[str, ...] = ()
 
     @property
     def record(self) -> StrategyRecord[Any]:

@@ -1,10 +1,20 @@
-"""Chooses another backend of a group when one fails before its first token."""
+"""Chooses another backend when one fails, and says when a silent one has.
+
+Before its first word a generation is begun again; behind it, the answer is gone on with from the
+words that were sent, on a backend that takes them as its own first ones.
+"""
 
 from collections.abc import Callable, Sequence, Set
 
 from backends.contract import BackendError
 
 MAX_SPARES = 2  # tried for one backend of a route; each costs its own wait
+MAX_CONTINUATIONS = 2  # of one generation's words: an answer that breaks at every engine must end
+
+# Ours: a stream is stalled once it has been silent for 20 of its own tokens' times, which no batch
+# or preemption of a working engine makes it, and for 3 s at least.
+STALL_TOKENS = 20
+MIN_STALL_US = 3_000_000
 
 
 def replacement(
@@ -12,14 +22,23 @@ def replacement(
     failed: Set[str],
     error: BackendError,
     *,
-    has_tokens: bool,
-    healthy: Callable[[str], bool],
+    usable: Callable[[str], bool],
 ) -> str | None:
-    """Returns the backend to retry on, or None if there is none or if a retry is not possible.
+    """Returns the backend to go on with, or None if there is none or if a retry is not possible.
 
-    Once a token was sent, another engine could not continue from there. `spares` come from the
-    ranking; `healthy` says which backends take new generations now.
+    `spares` come from the ranking, best first; those that `failed` are the last choice once words
+    were sent, and none before. `usable` says which backends take such a generation now.
     """
-    if has_tokens or not error.retryable:
+    if not error.retryable:
         return None
-    return next((name for name in spares if name not in failed and healthy(name)), None)
+    return next((name for name in spares if name not in failed and usable(name)), None)
+
+
+def stall_us(num_tokens: int, duration_us: int) -> int:
+    """Returns how long a stream may be silent between two words.
+
+    Args:
+        num_tokens: How many tokens it has sent.
+        duration_us: The time from its first to its last.
+    """
+    return max(MIN_STALL_US, STALL_TOKENS * duration_us // max(1, num_tokens - 1))

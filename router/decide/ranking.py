@@ -83,7 +83,9 @@ def rank(
     for room_tokens in (1,) if wish.bound else (expected, 1):
         candidates = [s for s in named if _obstacle(s, task, wish, room_tokens) is None]
         orders = {group: _order(candidates, group, task) for group in _GROUPS}
-        ranked = _routes(wish, task, stats, orders, room_tokens)
+        sensitive = task_class.security_sensitive and policy.security_goes_deep
+        stand_ins = _stand_ins(wish, orders, stays_deep=sensitive)
+        ranked = _routes(wish, task, stats, orders, stand_ins, room_tokens)
         if ranked:
             return ranked
     return _refusal(wish, task, stats)
@@ -226,6 +228,7 @@ def _routes(
     task: Task,
     stats: Sequence[BackendStats],
     orders: dict[BackendGroup, list[BackendStats]],
+    stand_ins: tuple[str, ...],
     room_tokens: int,
 ) -> tuple[RankedRoute, ...]:
     """Returns the preferred route and its fallbacks, as far as there are backends for them."""
@@ -266,9 +269,24 @@ def _routes(
                     tuple(spare.info.name for spare in orders[group][1 : 1 + MAX_SPARES])
                     for group in route.groups
                 ),
+                stand_ins=stand_ins,
             )
         )
     return tuple(ranked)
+
+
+def _stand_ins(
+    wish: _Wish, orders: dict[BackendGroup, list[BackendStats]], *, stays_deep: bool
+) -> tuple[str, ...]:
+    """Names the backends that may go on with an answer, whichever group it began in.
+
+    A route that the client hints at binds the beginning of an answer: that it ends is worth more.
+    A model that it names, and the security rule, bind all of it.
+    """
+    if wish.model is not None:
+        return ()
+    groups = ("deep",) if stays_deep else _GROUPS
+    return tuple([stats.info.name for group in groups for stats in orders[group][:MAX_SPARES]])
 
 
 _BLOCKED_WORDS: dict[Reason, str] = {

@@ -100,8 +100,23 @@ class ContextUse(msgspec.Struct):
     crossed_from: str | None = None  # the band before, where this turn led into another
 
 
-# A backend failed before its first token, and another of its group took over.
+# A backend failed before its first word, and another began again.
 RoutedFailover = TypedDict("RoutedFailover", {"from": str, "to": str, "error": str}, total=False)
+
+
+# A backend broke off or fell silent amid the answer, and another went on with its words.
+RoutedContinuation = TypedDict(
+    "RoutedContinuation",
+    {
+        "from": str,
+        "to": str,
+        "at_chars": int,
+        "at_tokens": int,
+        "reason": str,
+        "error": str,
+    },
+    total=False,
+)
 
 
 class RoutedDelegation(TypedDict, total=False):
@@ -167,6 +182,7 @@ class Routing(msgspec.Struct):
     context: ContextUse = msgspec.field(default_factory=ContextUse)
     moved_from: str | None = None  # the backend that held the conversation, where this is another
     failovers: list[RoutedFailover] = []  # backends that others stood in for
+    continued: list[RoutedContinuation] = []  # answers that broke off, and that others went on with
     # the sub-tasks of `delegate`; `response.in_progress` comes again when one changes
     delegations: list[RoutedDelegation] = []
     compaction: RoutedCompaction | None = None  # where `context_management` applied

@@ -115,13 +115,29 @@ export interface ContextUse {
   crossed_from?: "sharp" | "drift" | "compaction_likely" | "compaction_certain";
 }
 
-/** A backend failed before its first token, and another of its group took over. */
+/** A backend failed before its first word, and another began again. */
 export interface RoutedFailover {
   /** the backend that failed. */
   from: string;
   /** the backend that took over. */
   to: string;
   /** what was wrong with the first. */
+  error: string;
+}
+
+/** A backend broke off or fell silent amid the answer, and another went on with its words. */
+export interface RoutedContinuation {
+  /** the backend that broke off. */
+  from: string;
+  /** the backend that went on. */
+  to: string;
+  /** characters of the answer that had been said. */
+  at_chars: number;
+  /** tokens that had been generated, reasoning included. */
+  at_tokens: number;
+  /** whether it ended, or was silent for too long. */
+  reason: "broke" | "stalled";
+  /** what was wrong, for people. */
   error: string;
 }
 
@@ -213,6 +229,8 @@ export interface Routing {
   moved_from?: string;
   /** backends that others stood in for. */
   failovers?: RoutedFailover[];
+  /** answers that broke off, and that others went on with. */
+  continued?: RoutedContinuation[];
   /** the sub-tasks of `delegate`; `response.in_progress` comes again when one changes. */
   delegations?: RoutedDelegation[];
   /** where `context_management` applied. */

@@ -26,6 +26,7 @@ from backends.prompt import measure
 from backends.simulated.backend import SimulatedBackend
 from backends.simulated.gpu import GpuBackendConfig, GpuOptions
 from backends.simulated.wafer import WaferBackendConfig, WaferOptions
+from backends.tokenizer import token_ends
 from tests.unit.backends.script.requests import assistant, request, user
 from tests.unit.backends.simulated.sinks import RecordingSink
 
@@ -359,4 +360,29 @@ async def test_answers_come_from_the_whole_context() -> None:
         backend, request(user("The code word is OWL."), assistant("ok"), question)
     )
     assert "OWL" in sink.text
+    await backend.close()
+
+
+@pytest.mark.parametrize("limit", [20_000, 120])
+async def test_an_answer_goes_on_behind_words_as_if_it_had_not_stopped(limit: int) -> None:
+    backend = WaferBackendConfig(name="w", options=FAST).make()
+    made = request("Write 300 tokens about herons", max_output_tokens=limit)
+    whole = await answered(backend, made)
+    num_said = 0
+    for delta in whole.deltas[:-1:7]:
+        num_said += delta.num_tokens
+    said = whole.text[: token_ends(whole.text)[num_said - 1]]
+    rest = await answered(
+        backend,
+        msgspec.structs.replace(
+            made,
+            prefill=said,
+            max_output_tokens=limit - num_said,
+            num_prompt_tokens=made.num_prompt_tokens + num_said,
+        ),
+    )
+    assert said + rest.text == whole.text
+    assert finish_of(rest).reason is finish_of(whole).reason
+    assert finish_of(rest).usage.num_output_tokens == whole.num_tokens - num_said
+    assert backend.info.prefills
     await backend.close()

@@ -627,3 +627,10 @@ def test_an_answer_without_end_is_cut_however_it_goes_on() -> None:
     for reader in (empty, calls, many):
         assert reader.finish is not None
         assert reader.finish.reason is FinishReason.LENGTH
+
+
+def test_words_that_a_server_repeats_are_dropped() -> None:
+    request = make_request(Message("user", (TextPart("Hi."),)), prefill="One, two, ")
+    reader = ChatReader("up", request, frozenset(), echo=request.prefill)
+    chunks = [{"choices": [{"delta": {"content": c}}]} for c in ("One, ", "two, three", ", four.")]
+    assert [delta.text for delta in read_all(reader, chunks)] == ["three", ", four."]

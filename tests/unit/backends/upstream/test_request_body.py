@@ -351,3 +351,27 @@ def test_cache_keys_are_of_a_tenant_and_fit_where_the_clients_did_not(protocol: 
     assert "prompt_cache_key" not in unnamed
     assert mine["cache_salt"] == unnamed["cache_salt"] != others["cache_salt"]
     assert "cache_salt" not in request_body(make_request(USER), make_options(protocol))
+
+
+@pytest.mark.parametrize(
+    ("prefill", "message", "fields"),
+    [
+        ("last_message", {}, {}),
+        ("prefix", {"prefix": True}, {}),
+        (
+            "continue_final_message",
+            {},
+            {"continue_final_message": True, "add_generation_prompt": False},
+        ),
+    ],
+)
+def test_words_that_were_said_are_the_last_message(
+    prefill: str, message: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    options = make_options("chat", prefill=prefill)
+    text_format = TextFormat("json_object")
+    body = request_body(make_request(USER, prefill='{"a', text_format=text_format), options)
+    begun = {"role": "assistant", "content": '{"a'}
+    assert body["messages"] == [{"role": "user", "content": "Hi."}, begun | message]
+    assert fields.items() <= body.items()
+    assert "response_format" not in body, "half of a value has no format"

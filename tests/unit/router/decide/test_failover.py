@@ -4,37 +4,33 @@ import pytest
 
 from backends.contract import BackendError
 from router.classify.task import Hints, Route, Task
-from router.decide.failover import MAX_SPARES, replacement
+from router.decide.failover import MAX_SPARES, MIN_STALL_US, replacement, stall_us
 from router.policy.policy import Policy, Rule
 from tests.unit.router.decide.ranked_routes import ranked
-from tests.unit.router.tasks import backend, of_class, task
+from tests.unit.router.tasks import FAST_ONLY, backend, of_class, task
 
 
 @pytest.mark.parametrize(
-    ("spares", "failed", "retryable", "has_tokens", "down", "expected"),
+    ("spares", "failed", "retryable", "down", "expected"),
     [
-        (("b", "c"), {"a"}, True, False, set(), "b"),
-        (("b", "c"), {"a", "b"}, True, False, set(), "c"),
-        (("b", "c"), {"a"}, True, False, {"b"}, "c"),
-        (("b", "c"), {"a", "b", "c"}, True, False, set(), None),
-        (("b", "c"), {"a"}, True, False, {"b", "c"}, None),
-        (("b", "c"), {"a"}, False, False, set(), None),  # another would refuse it as well
-        (("b", "c"), {"a"}, True, True, set(), None),  # somebody may have seen its words
-        ((), {"a"}, True, False, set(), None),
+        (("b", "c"), {"a"}, True, set(), "b"),
+        (("b", "c"), {"a", "b"}, True, set(), "c"),
+        (("b", "c"), {"a"}, True, {"b"}, "c"),
+        (("b", "c"), {"a", "b", "c"}, True, set(), None),
+        (("b", "c"), {"a"}, True, {"b", "c"}, None),
+        (("b", "c"), {"a"}, False, set(), None),  # another would refuse it as well
+        ((), {"a"}, True, set(), None),
     ],
 )
 def test_replacement(
     spares: tuple[str, ...],
     failed: set[str],
     retryable: bool,
-    has_tokens: bool,
     down: set[str],
     expected: str | None,
 ) -> None:
     error = BackendError("a", "server_error", "it broke", retryable=retryable)
-    found = replacement(
-        spares, failed, error, has_tokens=has_tokens, healthy=lambda name: name not in down
-    )
+    found = replacement(spares, failed, error, usable=lambda name: name not in down)
     assert found == expected
 
 
@@ -73,3 +69,37 @@ def test_spares_keep_to_the_backends_that_a_policy_names() -> None:
     rule = Rule(name="two", route=Route.DEEP, backends=("gpu-1", "gpu-2"))
     first = ranked(task(), stats=GROUP, policy=Policy(rules=(rule,)))[0]
     assert (first.backends, first.spares) == (("gpu-2",), (("gpu-1",),))
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (task(), ("wafer-0", "gpu-0", "gpu-3")),
+        (task(hints=Hints(route=Route.FAST)), ("wafer-0", "gpu-0", "gpu-3")),
+        (task(hints=Hints(model="gpu-model")), ()),
+        (task(tenant=FAST_ONLY), ("wafer-0",)),
+    ],
+    ids=["any", "a route", "a model", "no access"],
+)
+def test_who_may_go_on_with_an_answer(asked: Task, expected: tuple[str, ...]) -> None:
+    first = ranked(asked, of_class("uncertain"), GROUP)[0]
+    assert first.stand_ins == expected
+
+
+def test_security_is_gone_on_with_on_deep_engines_alone() -> None:
+    first = ranked(task(), of_class("interactive", security=True), GROUP)[0]
+    assert first.stand_ins == ("gpu-0", "gpu-3")
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "duration_us", "expected"),
+    [
+        (1, 0, MIN_STALL_US),
+        (11, 1_000_000, MIN_STALL_US),  # 0.1 s for a token
+        (11, 2_000_000, 4_000_000),  # 0.2 s, 20 times
+    ],
+)
+def test_a_stream_may_be_silent_for_20_of_its_tokens(
+    num_tokens: int, duration_us: int, expected: int
+) -> None:
+    assert stall_us(num_tokens, duration_us) == expected

@@ -1,0 +1,88 @@
+"""Notices streams that have fallen silent amid their words.
+
+The limit is the stream's own (`router.decide.failover.stall_us`). It holds between words of a
+message: an engine that reasons, or that collects a call's arguments, has its own time limits.
+This is an edge.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from backends.contract import DeltaKind
+from gateway.run.branch import Branch, Branches
+from router.decide.failover import MIN_STALL_US, stall_us
+
+LATE_US = 500_000  # a look that comes so late says that this process was busy, not the engine
+AGAIN_US = 1_000_000  # until the next look at a stalled stream that nobody could go on with
+
+
+class StallWatch:
+    """Looks at a run's streams whenever the first of them could have stalled."""
+
+    def __init__(
+        self,
+        branches: Branches,
+        clock_us: Callable[[], int],
+        on_stall: Callable[[Branch, int], bool],
+    ) -> None:
+        """`on_stall` takes a branch and its silence in us; false: it stays as it is."""
+        self._branches = branches
+        self._clock_us = clock_us
+        self._on_stall: Callable[[Branch, int], bool] | None = on_stall
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_us = 0  # nothing before counts as silence
+        self._is_paused = False
+
+    def begin(self) -> None:
+        """Starts at a stream's first token; harmless if it has begun."""
+        if self._timer is None and self._on_stall is not None:
+            self._wake(self._clock_us() + MIN_STALL_US)
+
+    def pause(self) -> None:
+        """Waits while the streams are paused by us."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Begins anew: what was silent was so for our sake."""
+        self._is_paused = False
+        self._heard_us = self._clock_us()
+
+    def close(self) -> None:
+        """Ends it for good."""
+        self._on_stall = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wake(self, at_us: int) -> None:
+        delay_us = max(0, at_us - self._clock_us())
+        self._timer = self._loop.call_later(delay_us / 1e6, self._look, at_us)
+
+    def _look(self, planned_us: int) -> None:
+        now_us = self._clock_us()
+        if self._is_paused or now_us - planned_us > LATE_US:
+            self._heard_us = now_us
+        next_us = now_us + MIN_STALL_US
+        for branch in list(self._branches.values()):
+            heard_us = self._heard(branch)
+            if heard_us is None:
+                continue
+            assert branch.times is not None
+            duration_us = branch.times.last.at_us - branch.times.first_at_us
+            due_us = heard_us + stall_us(branch.num_streamed_tokens, duration_us)
+            if due_us <= now_us and self._on_stall is not None:
+                stays = not self._on_stall(branch, now_us - heard_us)
+                due_us = now_us + (AGAIN_US if stays else MIN_STALL_US)
+            next_us = min(next_us, due_us)
+        self._timer = None
+        if self._on_stall is not None:
+            self._wake(next_us)
+
+    def _heard(self, branch: Branch) -> int | None:
+        """Returns when the branch was heard last; None if it is not amid its words."""
+        if branch.usage is not None or branch.times is None:
+            return None
+        if branch.times.last.kind is not DeltaKind.TEXT:
+            return None
+        return max(self._heard_us, branch.times.last.at_us)

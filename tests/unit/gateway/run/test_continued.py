@@ -1,0 +1,259 @@
+"""Answers that break off or stall amid their words, and that another engine goes on with."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from backends.contract import BackendGroup
+from gateway.run import stall_watch
+from gateway.task.pipeline import handle_task
+from router.classify.task import Tenant
+from tests.e2e.events import check_response
+from tests.patience import until
+from tests.unit.gateway.breaking_backend import TEXT, TOKENS, BreakingBackend, Fault
+from tests.unit.gateway.doubles import MANY
+from tests.unit.gateway.world import World
+
+FULL_US = 60_000_000
+SEED = 20261122
+# Where the break comes: before the first token, at the first, in the middle, behind the last.
+PLACES = (0, 1, 2, *sorted(random.Random(SEED).sample(range(3, len(TOKENS)), 4)), len(TOKENS))
+RUNS: list[tuple[str, dict[str, str]]] = [
+    ("fast", {}),
+    ("deep", {}),
+    ("parallel", {"strategy": "hedge"}),
+    ("parallel", {"strategy": "breadth", "n": "2"}),
+    ("parallel", {"strategy": "breadth", "n": "2", "judge": "false"}),
+    ("parallel", {"strategy": "delegate"}),
+]
+
+
+def backend(group: BackendGroup, *breaks_at: int | None, **options: Any) -> BreakingBackend:
+    return BreakingBackend({"fast": "wafer", "deep": "gpu"}[group], group, *breaks_at, **options)
+
+
+class Site:
+    """A gateway over two breaking backends, and a clock that a test moves."""
+
+    def __init__(self, *given: BreakingBackend, **world: Any) -> None:
+        backends = {"wafer": backend("fast"), "gpu": backend("deep")}
+        backends |= {each.info.name: each for each in given}
+        self.now_us = 1_000_000
+        self.fast, self.deep = backends["wafer"], backends["gpu"]
+        for each in backends.values():
+            each.clock_us = lambda: self.now_us
+        self.world = World(clock_us=lambda: self.now_us, **world)
+        self.world.gw.backends = dict(backends)
+
+    async def run(self, route: str | None, hints: dict[str, str], **fields: Any) -> dict[str, Any]:
+        """Runs one task, past the silence of whatever stalls."""
+        metadata = ({} if route is None else {"route": route}) | hints
+        job = self.world.job(metadata=metadata, **fields)
+        task = asyncio.create_task(handle_task(self.world.gw, job))
+        num_seen = 0
+        while not task.done():
+            num_stalled = self.fast.num_stalled + self.deep.num_stalled
+            if num_stalled > num_seen:
+                num_seen = num_stalled
+                for _ in range(20):
+                    await asyncio.sleep(0)  # all that can be said has been
+                self.now_us += FULL_US
+            await asyncio.sleep(0)
+        await task
+        await self.world.check()
+        check_response(self.world.heard.events)
+        return self.world.terminal
+
+
+@pytest.fixture(autouse=True)
+def looks_at_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is the test's own: only the loop's timers are not."""
+    monkeypatch.setattr(stall_watch, "MIN_STALL_US", 0)
+    monkeypatch.setattr(stall_watch, "LATE_US", FULL_US * 10)
+
+
+def said(response: dict[str, Any]) -> list[tuple[str, str | None]]:
+    return [
+        (item["content"][0]["text"], item.get("phase"))
+        for item in response["output"]
+        if item["type"] == "message"
+    ]
+
+
+@pytest.mark.parametrize("fault", ["breaks", "stalls"])
+@pytest.mark.parametrize("group", ["fast", "deep"])
+@pytest.mark.parametrize(("route", "hints"), RUNS, ids=lambda value: str(value))
+async def test_the_text_is_that_of_an_unbroken_run(
+    route: str, hints: dict[str, str], group: BackendGroup, fault: Fault
+) -> None:
+    whole = await Site().run(route, hints)
+    assert whole["status"] == "completed"
+    for place in PLACES:
+        if place == 0 or (fault == "stalls" and place == len(TOKENS)):
+            continue  # before its first word it is begun again, which other tests ask
+        broken = backend(group, place, fault=fault)
+        site = Site(broken)
+        response = await site.run(route, hints)
+        assert response["status"] == "completed", (place, response["error"])
+        assert said(response) == said(whole), place
+        took_part = bool(broken.generations)
+        continued = response["routing"].get("continued", [])
+        assert len(continued) == took_part, place
+        for each in continued:
+            assert each["reason"] == ("broke" if fault == "breaks" else "stalled")
+            assert each["at_tokens"] == place
+            assert each["at_chars"] == len("".join(TOKENS[:place]))
+            assert each["from"] == broken.info.name
+
+
+async def test_every_generation_is_charged_once_and_the_words_are_told_once() -> None:
+    site = Site(backend("fast", 5))
+    response = await site.run("fast", {})
+    (first,), (rest,) = site.fast.generations, site.deep.generations
+    num_prompt, num_words = first.request.num_prompt_tokens, len(TOKENS)
+    assert rest.request.prefill == "".join(TOKENS[:5])
+    assert rest.request.num_prompt_tokens > num_prompt
+    assert rest.request.max_output_tokens == first.request.max_output_tokens - 5
+    assert response["usage"]["output_tokens"] == num_words
+    routing = response["routing"]
+    assert routing["usage"]["wafer"]["output_tokens"] == 5
+    assert routing["usage"]["gpu"]["output_tokens"] == num_words - 5
+    assert routing["answered_by"] == "gpu"
+    assert [each["name"] for each in routing["backends"]] == ["wafer", "gpu"]
+    assert "errors" not in routing, "it was answered as it should"
+    assert sorted(site.world.charged, key=str) == [
+        {"deep": rest.request.num_prompt_tokens + num_words - 5},
+        {"fast": num_prompt + 5},
+    ]
+    labels = {"from": "wafer", "to": "gpu", "reason": "broke"}
+    assert site.world.sample("lanewise_continued_total", **labels) == 1
+    assert response["model"] == "gpu-model"
+
+
+async def test_what_it_reasoned_is_no_word_so_it_begins_again() -> None:
+    spare = BreakingBackend("wafer-1", "fast", num_reasoning=3)
+    site = Site(backend("fast", 2, num_reasoning=3), spare)
+    response = await site.run("fast", {})
+    assert said(response) == [(TEXT, None)]
+    assert spare.only.request.prefill == ""
+    routing = response["routing"]
+    assert "continued" not in routing
+    assert [(each["from"], each["to"]) for each in routing["failovers"]] == [("wafer", "wafer-1")]
+
+
+async def test_the_next_engine_does_not_show_what_it_reasons_amid_the_answer() -> None:
+    site = Site(backend("deep", 6, num_reasoning=4), backend("fast"))
+    response = await site.run("deep", {})
+    assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
+    assert said(response) == [(TEXT, None)]
+    assert response["routing"]["continued"][0]["at_tokens"] == 6
+
+
+async def test_within_a_call_it_fails() -> None:
+    site = Site(backend("fast", len(TOKENS) + 2, ends_in_call=True))
+    response = await site.run("fast", {})
+    assert response["status"] == "failed"
+    assert response["error"]["code"] == "server_error"
+    assert site.deep.generations == []
+
+
+async def test_a_call_may_come_behind_words_that_went_on() -> None:
+    site = Site(backend("fast", 4, ends_in_call=True), backend("deep", ends_in_call=True))
+    response = await site.run("fast", {})
+    assert [item["type"] for item in response["output"]] == ["message", "function_call"]
+    assert said(response) == [(TEXT, None)]
+    assert response["output"][1]["arguments"] == '{"at":"x"}'
+
+
+FAST_ONLY = Tenant(id="acme", tier="default", limits={"fast": MANY})
+SECURITY = "Audit this OAuth token exchange for CSRF and privilege escalation vulnerabilities."
+
+
+@pytest.mark.parametrize(
+    ("fields", "tenant"),
+    [
+        ({"model": "wafer-model"}, None),
+        ({"model": "gpu-model"}, None),
+        ({"input": SECURITY}, None),
+        ({"metadata": {"route": "fast"}}, FAST_ONLY),
+    ],
+    ids=["a fast model", "a deep model", "security", "no access"],
+)
+async def test_only_engines_that_may_have_the_task_go_on(
+    fields: dict[str, Any], tenant: Tenant | None
+) -> None:
+    site = Site(backend("fast", 5), backend("deep", 5), **({"tenant": tenant} if tenant else {}))
+    hints = fields.pop("metadata", {})
+    response = await site.run(None, hints, **fields)
+    assert response["status"] == "failed"
+    assert response["error"]["code"] == "server_error"
+    assert len(site.fast.generations) + len(site.deep.generations) == 1
+
+
+@pytest.mark.parametrize("fields", [{"model": "twin"}, {"input": SECURITY}])
+async def test_another_engine_of_the_kind_goes_on(fields: dict[str, Any]) -> None:
+    twins = [
+        BreakingBackend(name, "deep", at, model="twin") for name, at in (("gpu", 5), ("z", None))
+    ]
+    site = Site(backend("fast"), *twins)
+    response = await site.run(None, {}, **fields)
+    assert said(response) == [(TEXT, None)]
+    assert [(each["from"], each["to"]) for each in response["routing"]["continued"]] == [
+        ("gpu", "z")
+    ]
+    assert site.fast.generations == []
+
+
+async def test_an_engine_without_a_prefill_is_not_asked() -> None:
+    site = Site(backend("fast", 5), backend("deep", prefills=False))
+    response = await site.run("fast", {})
+    assert response["status"] == "failed"
+    assert site.deep.generations == []
+
+
+async def test_it_goes_on_twice_and_no_more() -> None:
+    site = Site(backend("fast", 3, 2), backend("deep", 4))
+    response = await site.run("fast", {})
+    assert response["status"] == "failed"
+    told = [(each["from"], each["at_tokens"]) for each in response["routing"]["continued"]]
+    assert told == [("wafer", 3), ("gpu", 7)]
+    assert response["output"][0]["content"][0]["text"] == "".join(TOKENS[:9])
+    site = Site(backend("fast", 3, None), backend("deep", 4))
+    assert said(await site.run("fast", {})) == [(TEXT, None)]
+
+
+async def test_an_answer_of_its_longest_that_breaks_is_cut() -> None:
+    site = Site(backend("fast", 16))
+    response = await site.run("fast", {}, max_output_tokens=16)
+    assert (response["status"], response["incomplete_details"]) == (
+        "incomplete",
+        {"reason": "max_output_tokens"},
+    )
+    assert site.deep.generations == []
+
+
+async def test_a_cancel_while_it_goes_on_stops_it() -> None:
+    site = Site(backend("fast", 5), backend("deep", 3, fault="stalls", prefills=True))
+    job = site.world.job(metadata={"route": "fast"})
+    task = asyncio.create_task(handle_task(site.world.gw, job))
+    await until(lambda: site.deep.num_stalled > 0)
+    job.stop("cancelled")
+    await task
+    await site.world.check()
+    check_response(site.world.heard.events)
+    response = site.world.terminal
+    assert response["status"] == "incomplete"
+    assert response["output"][0]["content"][0]["text"] == "".join(TOKENS[:8])
+    assert site.deep.only.num_cancels == 1
+
+
+async def test_before_its_first_token_the_other_group_answers_unless_a_route_is_asked_for() -> None:
+    site = Site(backend("fast", 0))
+    response = await site.run(None, {}, input="Say hello.", model="auto")
+    if response["routing"]["route"] == "fast":
+        assert said(response) == [(TEXT, None)]
+        assert response["routing"]["failovers"][0]["to"] == "gpu"
+    site = Site(backend("fast", 0))
+    assert (await site.run("fast", {}))["status"] == "failed"
