@@ -19,7 +19,7 @@ import msgspec
 from aiohappyeyeballs import start_connection
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from backends.net.read_pause import LARGE_READ_BYTES, ReadPause
+from backends.net.read_pause import LARGE_READ_BYTES, ReadPause, give_way
 
 Take = Callable[[bytes], bool]  # takes more of a response's body; returns True if it wants no more
 
@@ -266,8 +266,8 @@ class _Connection(asyncio.Protocol):
             self._fail(fault)
         elif self._num_dry_bytes > MAX_DRY_BYTES:
             self._fail(f"{MAX_DRY_BYTES} bytes without any of a body")
-        if num_bytes >= LARGE_READ_BYTES and self.reading is not None:
-            self.reading.give_way()
+        if num_bytes >= LARGE_READ_BYTES:
+            give_way(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client.forget(self)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from websockets.asyncio.client import ClientConnection
 from websockets.protocol import State
 
-from backends.net.read_pause import LARGE_READ_BYTES, ReadPause
+from backends.net.read_pause import LARGE_READ_BYTES, ReadPause, give_way
 from backends.net.socket_messages import MessageCutter
 
 
@@ -51,8 +51,8 @@ class QuickConnection(ClientConnection):
             self.send_data()
 
     def data_received(self, data: bytes) -> None:
-        if len(data) >= LARGE_READ_BYTES and self.reading is not None:
-            self.reading.give_way()
+        if len(data) >= LARGE_READ_BYTES:
+            give_way(self)
         if self._cutter is not None:
             messages, data = self._cutter.feed(data)
             if messages:

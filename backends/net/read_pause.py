@@ -1,4 +1,4 @@
-"""Lets the receiver of an exchange pause the connection that carries it and nothing else.
+"""Lets a connection's reads give way to the loop, and an exchange pause one that is its own.
 
 While it is paused the server cannot send more than the sockets' buffers hold. This is an edge.
 """
@@ -12,12 +12,29 @@ LARGE_READ_BYTES = 128 << 10
 
 
 class Pausable(Protocol):
-    """A connection; it calls `give_way` of its `reading` after each large read."""
+    """A connection; it gives way after each large read."""
 
     reading: "ReadPause | None"
 
     @property
     def transport(self) -> asyncio.Transport: ...
+
+
+def give_way(connection: Pausable) -> None:
+    """Lets the loop turn before the next read, so that what came is looked at first."""
+    if _may_read(connection):
+        connection.transport.pause_reading()
+        asyncio.get_running_loop().call_soon(_read_on, connection)
+
+
+def _read_on(connection: Pausable) -> None:
+    if _may_read(connection):
+        connection.transport.resume_reading()
+
+
+def _may_read(connection: Pausable) -> bool:
+    reading = connection.reading
+    return not (connection.transport.is_closing() or (reading is not None and reading.is_paused))
 
 
 class ReadPause:
@@ -43,7 +60,8 @@ class ReadPause:
         if self._connection is None:
             return False
         self.is_paused = True
-        self._stop()
+        if not self._connection.transport.is_closing():
+            self._connection.transport.pause_reading()
         return True
 
     def resume(self) -> None:
@@ -51,17 +69,3 @@ class ReadPause:
         self.is_paused = False
         if self._connection is not None and not self._connection.transport.is_closing():
             self._connection.transport.resume_reading()
-
-    def give_way(self) -> None:
-        """Lets the loop turn before the next read, so that what came is looked at first."""
-        if not self.is_paused:
-            self._stop()
-            asyncio.get_running_loop().call_soon(self._read_on)
-
-    def _read_on(self) -> None:
-        if not self.is_paused:
-            self.resume()
-
-    def _stop(self) -> None:
-        if self._connection is not None and not self._connection.transport.is_closing():
-            self._connection.transport.pause_reading()

@@ -148,3 +148,19 @@ async def test_a_reader_that_pauses_gets_all_of_it(tmp_path: Path, upstream_way:
             client.received.clear()
         assert event["type"] == "response.completed"
         assert num_chars == num_pieces * len(PIECE)
+
+
+@pytest.mark.parametrize("way", ["http", "socket"])
+async def test_nobody_waits_for_a_reader_that_stalls_on_a_shared_socket(
+    tmp_path: Path, way: str
+) -> None:
+    shared = "cancel_event = true\nmax_streams_per_socket = 4"
+    flood = flooded(tmp_path, "responses-ws", shared, timeout_s=NEVER_S)
+    async with flood as (gateway, upstream):
+        async with stalled(gateway, way), SocketClient.open(gateway) as client:
+            for number in range(20):
+                answer = await client.turn(f"turn {number}", model="flood")
+                assert answer["status"] == "completed"
+            await rises(gateway, "lanewise_ws_send_stalls_total")
+        await asyncio.to_thread(wait_until_at_rest, gateway)
+        assert 0 < upstream.num_sent < MOST_UNREAD
