@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
+from gateway.messages.fields import MESSAGE_FIELDS
 from gateway.wire.fields import CHAT_FIELDS, RESPONSE_FIELDS
 from gateway.wire.fields import Field as RequestField
 from gateway.wire.output_items import ResponseUsage
@@ -42,6 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / "sdk/python/lanewise/types.py"
 TYPESCRIPT = ROOT / "sdk/typescript/src/types.ts"
 DOCUMENT = ROOT / "docs/protocol.md"
+MESSAGES = ROOT / "docs/messages.md"
 MAX_COLUMNS = 100
 
 Kind = type[msgspec.Struct]
@@ -326,22 +328,33 @@ def document_text(text: str) -> str:
         "fields of Responses": fate_rows(RESPONSE_FIELDS),
         "fields of chat completions": fate_rows(CHAT_FIELDS),
     }
+    return with_tables(text, tables, DOCUMENT)
+
+
+def messages_text(text: str) -> str:
+    """docs/messages.md with its table written anew."""
+    rows = fate_rows(MESSAGE_FIELDS, "not in the newest types")
+    return with_tables(text, {"fields of Messages": rows}, MESSAGES)
+
+
+def with_tables(text: str, tables: dict[str, list[str]], document: Path) -> str:
+    """The text with each table between its two marks."""
     for name, rows in tables.items():
         start, end = f"<!-- {name}: `make sdk` writes this table -->", f"<!-- end of {name} -->"
         before, _, rest = text.partition(start)
         _, found, after = rest.partition(end)
         if not found:
-            raise ValueError(f"{DOCUMENT} has no table between '{start}' and '{end}'")
+            raise ValueError(f"{document} has no table between '{start}' and '{end}'")
         table = "\n".join(rows)
         text = f"{before}{start}\n\n{table}\n\n{end}{after}"
     return text
 
 
-def fate_rows(fields: Sequence[RequestField]) -> list[str]:
-    """A row for each field of a request: OpenAI's by name, then others."""
+def fate_rows(fields: Sequence[RequestField], others: str = "not OpenAI's") -> list[str]:
+    """A row for each field of a request: those of the SDK's types by name, then others."""
     rows = ["| field | | |", "| --- | --- | --- |"]
     for field in sorted(fields, key=lambda each: (each.is_ours, each.name)):
-        ours = " (not OpenAI's)" * field.is_ours
+        ours = f" ({others})" * field.is_ours
         rows.append(f"| `{field.name}`{ours} | {field.fate} | {field.says} |")
     return rows
 
@@ -364,6 +377,7 @@ def generated() -> dict[Path, str]:
         PYTHON: python_text(),
         TYPESCRIPT: typescript_text(),
         DOCUMENT: document_text(DOCUMENT.read_text()),
+        MESSAGES: messages_text(MESSAGES.read_text()),
     }
 
 

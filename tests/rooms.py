@@ -55,6 +55,7 @@ ROOMS = (
     _room("gateway.config"),
     _room("gateway.wire"),
     _room("gateway.chat"),
+    _room("gateway.messages"),
     _room("gateway.transport", "litestar", "uvicorn", "websockets"),
     _room("gateway.access", "redis"),
     _room("gateway.store", "redis"),

@@ -68,10 +68,19 @@ class Keys:
         Raises `invalid_api_key`, or `server_is_overloaded` while keys in Redis cannot be read; the
         message never repeats the key.
         """
-        key = bearer_of(headers) or headers.get("api-key", "").strip()  # as Azure's clients do
+        named = headers.get("x-api-key", "").strip()  # as Anthropic's clients do
+        key = bearer_of(headers) or named or headers.get("api-key", "").strip()  # Azure's
         if not key:
-            message = "No API key given. Send it as 'Authorization: Bearer <key>'."
+            message = "No API key given. Send it as 'Authorization: Bearer <key>' or 'x-api-key'."
             raise ProtocolError("invalid_api_key", message)
+        try:
+            return self._tenant_of(key, now_s)
+        except ProtocolError:
+            if named in ("", key):
+                raise
+            return self._tenant_of(named, now_s)  # Claude Code may send two that differ
+
+    def _tenant_of(self, key: str, now_s: int) -> Tenant:
         key_id = key_id_of(key)
         if key_id is None:
             return self._configured_tenant(key)

@@ -35,7 +35,7 @@ _PROTOCOL_ERRORS: dict[type[Exception], Callable[[Exception], ProtocolError]] = 
 def _answer_with(
     translate: Callable[[Exception], ProtocolError],
 ) -> Callable[[AnyRequest, Exception], Response[bytes]]:
-    return lambda request, error: answer_error(translate(error))
+    return lambda request, error: answer_error(request, translate(error))
 
 
 STORE_ERRORS: dict[Any, Any] = {

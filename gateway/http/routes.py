@@ -10,6 +10,14 @@ from litestar.response.base import ASGIResponse
 from gateway.http.batch_route import NDJSON
 from gateway.http.chat import answer_chat
 from gateway.http.fast_routes import answer_response, fault_of
+from gateway.http.messages import (
+    answer_messages,
+    count_messages,
+    list_models,
+    messages_error,
+    one_model,
+    speaks_messages,
+)
 from gateway.http.services import Services
 from gateway.http.streams import (
     JSON,
@@ -171,6 +179,21 @@ async def post_chat_completion(request: AnyRequest) -> ASGIResponse:
     return await answer_chat(services, tenant, content, request.receive)
 
 
+@post(["/v1/messages", "/v1/v1/messages"], status_code=200)
+async def post_message(request: AnyRequest) -> ASGIResponse:
+    """Anthropic's protocol, over the same pipeline."""
+    services, tenant = _caller(request)
+    content = await request.body()
+    return await answer_messages(services, tenant, request.headers, content, request.receive)
+
+
+@post(["/v1/messages/count_tokens", "/v1/v1/messages/count_tokens"], status_code=200)
+async def count_message_tokens(request: AnyRequest) -> ASGIResponse:
+    """How many tokens the request would bring, by the gateway's own rule."""
+    services, tenant = _caller(request)
+    return await count_messages(services, tenant, request.headers, await request.body())
+
+
 @post("/v1/route", status_code=200)
 async def post_route(request: AnyRequest) -> ASGIResponse:
     """Where each of many prompts would go: lines of JSON in, lines of JSON out; nothing runs."""
@@ -180,9 +203,16 @@ async def post_route(request: AnyRequest) -> ASGIResponse:
 
 
 @get("/v1/models")
-async def get_models(request: AnyRequest) -> ASGIResponse:
-    """What `model` may be."""
+async def get_models(
+    request: AnyRequest,
+    limit: int = 20,
+    after_id: str | None = None,
+    before_id: str | None = None,
+) -> ASGIResponse:
+    """What `model` may be; in Anthropic's form, and in pages, for its clients."""
     services, tenant = _caller(request)
+    if speaks_messages(request.scope["path"], request.headers):
+        return list_models(services, tenant, limit, after_id, before_id)
     return json_response(services.catalogue(tenant))
 
 
@@ -190,6 +220,8 @@ async def get_models(request: AnyRequest) -> ASGIResponse:
 async def get_model(request: AnyRequest, model: str) -> ASGIResponse:
     """One of them."""
     services, tenant = _caller(request)
+    if speaks_messages(request.scope["path"], request.headers):
+        return one_model(services, tenant, model)
     return json_response(find_model(services.catalogue(tenant), model))
 
 
@@ -239,17 +271,19 @@ async def get_readiness(request: AnyRequest) -> ASGIResponse:
 HANDLERS: list[Any] = [
     *(responses_without_upgrade, post_response, get_response, delete_response, cancel_response),
     *(post_feedback, get_input_items, count_input_tokens, compact_context),
-    *(post_chat_completion, post_route, get_models, get_model, get_usage),
+    *(post_chat_completion, post_message, count_message_tokens),
+    *(post_route, get_models, get_model, get_usage),
     *(get_metrics, get_health, get_readiness),
 ]
 
 
-def answer_error(error: ProtocolError) -> Response[bytes]:
-    """An error as Litestar's handlers of exceptions return it."""
-    body = msgspec.json.encode(error.body())
-    return Response(
-        body, media_type=JSON, status_code=error.kind.status, headers=dict(error.headers)
-    )
+def answer_error(request: AnyRequest, error: ProtocolError) -> Response[bytes]:
+    """An error as Litestar's handlers of exceptions return it, in the client's protocol."""
+    body, status, headers = error.body(), error.kind.status, dict(error.headers)
+    if speaks_messages(request.scope["path"], request.headers):
+        body, status, headers = messages_error(error, _services(request).gw.wall_s())
+    encoded = msgspec.json.encode(body)
+    return Response(encoded, media_type=JSON, status_code=status, headers=headers)
 
 
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -260,7 +294,7 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     if error.status_code == 413:
         limit_bytes = _services(request).config.server.max_message_bytes
         message = f"A body may hold {limit_bytes} bytes. Send less, or use 'previous_response_id'."
-        return answer_error(ProtocolError("message_too_large", message))
+        return answer_error(request, ProtocolError("message_too_large", message))
     code = _HTTP_CODES.get(error.status_code)
     if code is None:
         code = "invalid_value" if error.status_code < 500 else "server_error"
@@ -269,12 +303,12 @@ def on_http_error(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     details = [f"{entry.get('key', '')} {entry.get('message', '')}".strip() for entry in extra]
     # Not of `request.url`, which fails where the "Host" is none.
     message = "; ".join([f"{request.method} {request.scope['path']}: {error.detail}", *details])
-    return answer_error(ProtocolError(code, message))
+    return answer_error(request, ProtocolError(code, message))
 
 
 def on_fault(request: AnyRequest, error: Exception) -> Response[bytes]:
     """The protocol's own errors, a fault of ours, or JSON that is nested too deeply."""
-    return answer_error(fault_of(request.method, request.scope["path"], error))
+    return answer_error(request, fault_of(request.method, request.scope["path"], error))
 
 
 EXCEPTION_HANDLERS: dict[Any, Any] = {HTTPException: on_http_error, Exception: on_fault}

@@ -24,7 +24,7 @@ _BAD_REQUESTS = (
     *("invalid_json", "invalid_type", "invalid_value", "missing_required_parameter"),
     *("unsupported_parameter", "unknown_event_type", "context_length_exceeded"),
     *("previous_response_not_found", "item_not_found", "invalid_stream_id"),
-    *("response_not_cancellable", "response_cancelled"),
+    *("response_not_cancellable", "response_cancelled", "thread_unsupported_request"),
     *("websocket_stream_limit_reached", "websocket_connection_limit_reached"),
     # What an upstream found wrong with a request: a retry would find the same.
     *("invalid_prompt", "unsupported_value", "content_filter"),

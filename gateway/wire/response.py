@@ -54,6 +54,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     error: ResponseError | None = None
     retry_after_us: int | None = None  # where that is known of the error
+    stop_sequence: str | None = None  # that ended it, where that is known
 
     def fault(self) -> ProtocolError | None:
         """Returns the error, for clients whose HTTP status is not sent yet."""

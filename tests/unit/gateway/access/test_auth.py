@@ -30,6 +30,10 @@ GOOD: list[tuple[dict[str, str], str]] = [
     ({"api-key": "sk-beta-12"}, "beta"),
     ({"authorization": "Basic abc", "api-key": "sk-beta-12"}, "beta"),
     ({"authorization": "Bearer ", "api-key": "sk-beta-12"}, "beta"),
+    ({"x-api-key": "sk-beta-12"}, "beta"),
+    ({"authorization": "Bearer sk-acme-old", "x-api-key": "sk-beta-12"}, "acme"),
+    ({"authorization": "Bearer sk-wrong-1", "x-api-key": "sk-beta-12"}, "beta"),
+    ({"authorization": "Bearer sk-acme-old", "x-api-key": "sk-wrong-1"}, "acme"),
 ]
 
 
@@ -49,6 +53,7 @@ BAD: list[tuple[dict[str, str], str]] = [
     ({"authorization": "Bearer SK-ACME-OLD"}, "Incorrect"),
     ({"authorization": "Bearer sk-secret-ü"}, "Incorrect"),
     ({"authorization": "Bearer sk-wrong-1", "api-key": "sk-beta-12"}, "Incorrect"),
+    ({"authorization": "Bearer sk-wrong-1", "x-api-key": "sk-wrong-2"}, "Incorrect"),
 ]
 
 
