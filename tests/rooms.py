@@ -45,7 +45,7 @@ ROOMS = (
     _room("router.classify", "numpy"),
     _room("router.pools", "redis"),
     _room("router.waiting"),
-    _room("router.strategies"),
+    _room("router.strategies", "re2"),
     _room("router.policy", "redis"),
     _room("router.decide"),
     _room("router.learn", "numpy", "redis"),

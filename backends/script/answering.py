@@ -35,6 +35,7 @@ REASONING_TOKENS = {"medium": 120, "high": 400, "xhigh": 900, "max": 1_600}
 CHARS_PER_TOKEN = 5  # of generated prose, measured
 MIN_LINES = 16  # of a program: two or three steps
 
+_YES_OR_NO = re.compile(r"(?i)\b(?:reply|answer|respond) with one word: yes or no\b")
 _WORD = re.compile(r"\S+")
 _ATTACHMENT = re.compile(r"\[(?:image|file) [^\]\n]{0,420}\]")
 
@@ -73,6 +74,8 @@ def _text(request: GenerateRequest, message: LastMessage, chance: Chance, work: 
 
 
 def _plain_text(request: GenerateRequest, message: LastMessage, chance: Chance) -> str:
+    if _YES_OR_NO.search(message.excerpt):
+        return chance.pick(("Yes.", "Yes.", "Yes.", "No."))
     if answer := about_subtasks(message, chance) or dialogue_answer(message):
         return answer
     prompt = _ATTACHMENT.sub("", message.excerpt)

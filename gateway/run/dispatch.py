@@ -174,6 +174,11 @@ class Run:
         )
 
     @property
+    def explanation(self) -> str:
+        """Says what its strategy has decided, in whole sentences."""
+        return self._machine.explanation
+
+    @property
     def running_delegations(self) -> frozenset[int]:
         """Returns the numbers of the running sub-tasks."""
         running = (d.number for d in self._delegations if d.state == "running")

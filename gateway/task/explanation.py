@@ -82,6 +82,8 @@ def explain_task(policy: Policy, task: Task, stats: Sequence[BackendStats]) -> E
 def _with_all_options(policy: Policy, ranked: Sequence[RankedRoute]) -> Iterator[RankedRoute]:
     """Shows the options of every strategy with each route, its own as they would be used."""
     for route in ranked:
+        known = msgspec.structs.asdict(policy.strategies)
         own = msgspec.structs.asdict(route.options)
-        options = msgspec.structs.replace(policy.strategies, **own)
+        seen = {name: own.get(name, value) for name, value in known.items()}
+        options = msgspec.structs.replace(policy.strategies, **seen)
         yield msgspec.structs.replace(route, options=options)

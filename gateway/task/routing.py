@@ -122,6 +122,7 @@ def ended_routing(
         return ended
     return msgspec.structs.replace(
         ended,
+        why=f"{begun.why} {run.explanation}" if run.explanation else begun.why,
         answered_by=run.shown.answered_by,
         errors=tuple(dict.fromkeys(map(str, outcome.errors))),  # variations fail for one reason
         generations=None if chosen.strategy is None else run.branches.generations(),

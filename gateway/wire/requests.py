@@ -28,7 +28,8 @@ from gateway.wire.items import (
     parse_tools,
     too_long,
 )
-from router.classify.task import Hints, Route, StorePolicy, Task, Tenant
+from router.classify.task import Hints, OptionValue, Route, StorePolicy, Task, Tenant
+from router.strategies.json_schema import compiled
 from router.strategies.table import REMOVED, STRATEGIES
 
 # The limit of a request that names none; the engine's own applies, too.
@@ -167,11 +168,15 @@ def parse_hints(body: CreateBody) -> Hints:
     )
 
 
-def _strategy_options(strategy: str | None, metadata: dict[str, str]) -> dict[str, int | bool]:
+def _strategy_options(strategy: str | None, metadata: dict[str, str]) -> dict[str, OptionValue]:
     """Reads the options of this strategy; ignores other metadata."""
-    options: dict[str, int | bool] = {}
-    for key, name, bounds in STRATEGIES[strategy].client_options if strategy else ():
-        value = _whole(metadata, key, *bounds) if bounds else _flag(metadata, key)
+    options: dict[str, OptionValue] = {}
+    for key, name, kind, bounds in STRATEGIES[strategy].client_options if strategy else ():
+        value: OptionValue | None
+        if bounds is not None:
+            value = _whole(metadata, key, *bounds)
+        else:
+            value = _flag(metadata, key) if kind is bool else _pattern(metadata, key)
         if value is not None:
             options[name] = value
     return options
@@ -191,6 +196,13 @@ def _flag(metadata: dict[str, str], name: str) -> bool | None:
     if text not in (None, "true", "false"):
         raise _bad_hint(name, ("true", "false"), text or "")
     return None if text is None else text == "true"
+
+
+def _pattern(metadata: dict[str, str], name: str) -> str | None:
+    text = metadata.get(name)
+    if text is not None and compiled(text) is None:
+        raise _bad_hint(name, ("a regular expression of RE2's syntax",), text)
+    return text
 
 
 def _bad_hint(name: str, expected: tuple[str, ...], got: str, advice: str = "") -> ProtocolError:

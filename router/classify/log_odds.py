@@ -9,6 +9,11 @@ def log_odds(probability: float, margin: float) -> float:
     return math.log(bounded / (1 - bounded))
 
 
+def probability(log_odds: float) -> float:
+    """Returns the probability of these log-odds."""
+    return 1 / (1 + math.exp(-log_odds))
+
+
 def shifted(probability: float, shift: float) -> float:
     """Returns the probability whose log-odds are `shift` higher."""
     return 1 / (1 + math.exp(-log_odds(probability, 1e-6) - shift))

@@ -58,13 +58,16 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str = ""  # of the request, for the usage ledger
 
 
+OptionValue = int | bool | str  # of a strategy, as a client sets it
+
+
 class Hints(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the client's routing hints, from standard fields and metadata."""
 
     model: str = "auto"
     route: Route | None = None  # metadata.route
     strategy: str | None = None  # metadata.strategy
-    strategy_options: dict[str, int | bool] = {}  # by field
+    strategy_options: dict[str, OptionValue] = {}  # by field
     deadline_us: int | None = None  # metadata.deadline_ms, from arrival
     max_wait_us: int | None = None  # metadata.max_wait_ms, from arrival: for a full pool
     reasoning_effort: str | None = None

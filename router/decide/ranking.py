@@ -30,6 +30,8 @@ from router.decide.weighing import weigh
 from router.policy.conditions import Situation, load_of
 from router.policy.policy import AUTO, Choice, Policy, Rule
 from router.policy.rules import first_rule
+from router.policy.tradeoff import deep_price
+from router.strategies.acceptance import USUAL_DEEP_PRICE
 from router.strategies.record import NO_OPTIONS, StrategyOptions
 from router.strategies.table import STRATEGIES
 
@@ -73,7 +75,10 @@ def rank(
     if isinstance(wish, Refusal):
         return wish
     asked = task.hints.strategy_options
-    options = STRATEGIES[wish.strategy].options_from(policy.strategies, asked)
+    record = STRATEGIES[wish.strategy]
+    options = record.options_from(policy.strategies, asked)
+    if record.weighed is not None:
+        options = record.weighed(options, task_class.p_gain, _deep_price(policy))
     if options is not wish.options:
         wish = msgspec.structs.replace(wish, options=options)
     expected = min(task.request.max_output_tokens, task_class.expected_output_tokens)
@@ -89,6 +94,12 @@ def rank(
         if ranked:
             return ranked
     return _refusal(wish, task, stats)
+
+
+def _deep_price(policy: Policy) -> float:
+    band, tradeoff = policy.band, policy.tradeoff
+    price = deep_price(*tradeoff.edges(band.low, band.high), tradeoff.price_ratio)
+    return USUAL_DEEP_PRICE if price is None else price
 
 
 def _wish(

@@ -102,6 +102,15 @@ def prices_of(low: float, high: float, price_ratio: float) -> Prices | None:
     return Prices(wait, price_ratio * deep, deep)
 
 
+def deep_price(low: float, high: float, price_ratio: float) -> float | None:
+    """Returns what a deep answer costs in wait and money, in right answers, as a band implies it.
+
+    The fast answer does not count: it is there. None if the band implies no price.
+    """
+    prices = prices_of(low, high, price_ratio)
+    return None if prices is None else prices.wait + prices.deep
+
+
 def band_at(
     low: float, high: float, price_ratio: float, conditions: Conditions = USUAL
 ) -> tuple[float, float]:

@@ -54,6 +54,11 @@ class Machine:
         """Takes the time of the latest `WakeAt`; `waiting` branches have no reservation yet."""
         return []
 
+    @property
+    def explanation(self) -> str:
+        """Says in whole sentences what it has decided, for `routing.why`."""
+        return ""
+
     def may_start(self, backend_index: int) -> bool:
         """Returns whether a branch may still start on the task's reservation; False is for good."""
         return False

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from backends.contract import BackendGroup, GenerateRequest, Usage
+from router.classify.task import OptionValue
 from router.strategies.actions import FAST
 from router.strategies.machine import Machine
 
@@ -30,11 +31,12 @@ Own = TypeVar("Own", bound=StrategyOptions)
 
 
 class ClientOption(NamedTuple):
-    """Describes an option that a client sets by metadata; without bounds it is a boolean."""
+    """Describes an option that a client sets by metadata."""
 
     key: str  # in the metadata
     field: str  # of the strategy's options
-    bounds: tuple[int, int] | None
+    kind: type  # int, bool, or str, which is an RE2 pattern
+    bounds: tuple[int, int] | None  # of a number
 
 
 Usages = dict[BackendGroup, Usage]  # expected; what is cached is not known
@@ -60,6 +62,8 @@ class StrategyRecord(Generic[Own]):
     # What a run is expected to use of each group, where one whole answer uses `once`. Branches with
     # a reservation of their own are not in it.
     usage: Callable[[Own, Usage], Usages] = lambda _options, once: {"fast": once, "deep": once}
+    # Adds what the router knows: the task's `p_gain`, and a deep answer's price in right ones.
+    weighed: Callable[[Own, float, float], Own] | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)  # a client's key -> an option's field
     prepared_by: int = FAST  # index of the backend that every run is sure to start
     competes: bool = False  # one engine wins, the other has lost
@@ -70,11 +74,11 @@ class StrategyRecord(Generic[Own]):
         """Lists what a client may set besides the strategy's name."""
         kinds = {each.name: each.type for each in msgspec.structs.fields(self.options)}
         return tuple(
-            ClientOption(key, name, _bounds(kinds[name])) for key, name in self.metadata.items()
+            ClientOption(key, name, *_kind_of(kinds[name])) for key, name in self.metadata.items()
         )
 
     def options_from(
-        self, policy_options: StrategyOptions, asked: Mapping[str, int | bool]
+        self, policy_options: StrategyOptions, asked: Mapping[str, OptionValue]
     ) -> StrategyOptions:
         """Returns this strategy's options by the client's hints, else by the policy."""
         names = self.options.__struct_fields__
@@ -83,10 +87,10 @@ class StrategyRecord(Generic[Own]):
         return self.options(**{name: getattr(policy_options, name) for name in names} | {**asked})
 
 
-def _bounds(kind: Any) -> tuple[int, int] | None:
+def _kind_of(kind: Any) -> tuple[type, tuple[int, int] | None]:
     info = msgspec.inspect.type_info(kind)
     if isinstance(info, msgspec.inspect.IntType):
         assert info.ge is not None
         assert info.le is not None, "a client's number has bounds"
-        return info.ge, info.le
-    return None
+        return int, (info.ge, info.le)
+    return (str if isinstance(info, msgspec.inspect.StrType) else bool), None

@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from openai import OpenAI
+import pytest
+from openai import BadRequestError, OpenAI
 
 from tests.e2e.gateway_process import NARROW_KEY, GatewayProcess, wait_until_at_rest
 from tests.e2e.socket_client import SocketClient
@@ -62,3 +63,39 @@ def test_the_content_of_a_chat_completion_is_the_answer(client: OpenAI) -> None:
         content += delta.content or ""
         commentary += (delta.model_extra or {}).get("reasoning_content", "")
     assert (content, commentary) == ("HARBOR", "HARBOR\n\nHARBOR")
+
+
+def test_fast_answers_that_agree_go_out_without_a_deep_answer(client: OpenAI) -> None:
+    metadata = {"strategy": "verify", "n": "3", "accept": "[A-Z]+"}
+    response: Any = client.responses.create(
+        model="auto", input="Reply with exactly: HARBOR", metadata=metadata
+    )
+    assert response.output_text == "HARBOR"
+    assert len(response.output) == 1
+    routing = response.routing
+    assert "others agree" in routing["why"]
+    assert routing["why"].endswith("so it was accepted.")
+    rows = routing["generations"]
+    assert [row["part"] for row in rows if row["backend"] == "wafer"] == ["answer"] * 3
+    deep = [row for row in rows if row["backend"] != "wafer"]
+    assert all(row["part"] == "verdict" and row["output_tokens"] <= 3 for row in deep)
+
+
+def test_an_answer_that_the_clients_pattern_rejects_is_deeps(
+    gateway: GatewayProcess, client: OpenAI
+) -> None:
+    metadata = {"strategy": "verify", "accept": "[0-9]+"}
+    response: Any = client.responses.create(
+        model="auto", input="Reply with exactly: HARBOR", metadata=metadata
+    )
+    assert response.output_text == "HARBOR"
+    assert response.routing["answered_by"] == "gpu"
+    assert "the client's pattern does not match it" in response.routing["why"]
+    wait_until_at_rest(gateway)
+
+
+def test_a_pattern_that_cannot_be_used_is_refused(client: OpenAI) -> None:
+    with pytest.raises(BadRequestError, match=r"metadata\.accept"):
+        client.responses.create(
+            model="auto", input="Hi", metadata={"strategy": "verify", "accept": "(?=a)"}
+        )

@@ -10,7 +10,15 @@ from tests.unit.router.tasks import backend, task
 
 POLICY = parse_policy(b"[strategies]\nhedge_after_ms = 100\nnum_variations = 3\n", "p")
 STATS = [backend("wafer", "fast"), backend("gpu", "deep")]
-OPTIONS = {"hedge_after_ms": 100, "num_variations": 3, "max_delegations": 3, "judged": True}
+OPTIONS = {
+    "hedge_after_ms": 100,
+    "num_answers": 3,
+    "asks_verdict": True,
+    "accept": "",
+    "num_variations": 3,
+    "judged": True,
+    "max_delegations": 3,
+}
 
 
 @pytest.mark.parametrize(
@@ -20,6 +28,10 @@ OPTIONS = {"hedge_after_ms": 100, "num_variations": 3, "max_delegations": 3, "ju
         (
             Hints(route=Route.PARALLEL, strategy="hedge", strategy_options={"hedge_after_ms": 70}),
             {"hedge_after_ms": 70},
+        ),
+        (
+            Hints(route=Route.PARALLEL, strategy="verify", strategy_options={"num_answers": 2}),
+            {"num_answers": 2},
         ),
     ],
 )

@@ -107,7 +107,7 @@ def test_what_a_client_sets_is_an_option_with_bounds(name: str) -> None:
     for option in record.client_options:
         assert option.field in record.options.__struct_fields__
         default = getattr(record.options(), option.field)
-        if option.bounds is None:
-            assert isinstance(default, bool)
-        else:
+        assert type(default) is option.kind
+        if option.bounds is not None:
             assert option.bounds[0] <= default <= option.bounds[1]
+        assert (option.bounds is not None) == (option.kind is int)

@@ -1,0 +1,186 @@
+"""`verify`: what goes out, when the others are asked, and what is charged."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from backends.contract import Delta, FinishReason, FunctionTool, GenerateRequest, TextFormat, Usage
+from router.strategies.actions import StartBranch
+from router.strategies.machine import Machine
+from router.strategies.part_requests import WholeAnswer
+from router.strategies.verify import RECORD, AskVerdict, OneOfMany, VerifyOptions
+from tests.unit.router.strategies.plays import (
+    CALL,
+    LENGTH,
+    STOP,
+    WAKE,
+    A,
+    Event,
+    delta,
+    done,
+    failed,
+    in_short,
+    play,
+)
+
+REQUEST = GenerateRequest(
+    id="resp_1", model="auto", items=(), num_prompt_tokens=0, prefix=(), max_output_tokens=1
+)
+JSON = msgspec.structs.replace(REQUEST, text_format=TextFormat("json_object"))
+VERDICT, DEEP = 3, 4  # branches
+STARTS = [("begin", number, OneOfMany(number)) for number in range(3)]
+WHOLE = ("begin", DEEP, WholeAnswer())
+
+
+def weighed(p_gain: float, request: GenerateRequest = REQUEST, **options: Any) -> Machine:
+    assert RECORD.weighed is not None
+    return RECORD.machine(RECORD.weighed(VerifyOptions(**options), p_gain, 0.25), request)
+
+
+def said(branch: int, text: str) -> list[Event]:
+    return [(branch, delta(text)), (branch, done(branch + 1))]
+
+
+def played(machine: Machine, *events: list[Event]) -> list[object]:
+    return in_short(play(machine, [event for some in events for event in some]))[3:]
+
+
+def test_nothing_is_shown_before_it_is_accepted_and_then_all_at_once() -> None:
+    machine = weighed(0.05)
+    held: list[Event] = [(0, delta("4")), (1, delta("4")), (2, delta("5"))]
+    assert played(machine, held, [(0, delta(".")), (0, done(1))]) == []
+    assert machine.explanation == ""
+    assert in_short(machine.on_finish(1, done(2), 1)) == [
+        ("cancel", 2),
+        (0, "4.", A),
+        (STOP, 3, 0),
+    ]
+    assert "1 of 1 others agree" in machine.explanation
+    assert machine.explanation.endswith("accepted.")
+
+
+def test_the_answer_that_most_agree_with_goes_out() -> None:
+    actions = played(weighed(0.01, asks_verdict=False), said(0, "5"))
+    assert actions[-2:] == [(0, "5", A), (STOP, 1, 0)], "so sure of it that nobody need agree"
+    actions = played(weighed(0.2, asks_verdict=False), said(0, "5"), said(2, "4"), said(1, "4"))
+    assert actions == [(0, "4", A), (STOP, 6, 0)]
+
+
+def test_answers_that_differ_go_deep_which_streams() -> None:
+    machine = weighed(0.4)
+    deep: list[Event] = [(DEEP, delta("7"))]
+    assert played(machine, said(0, "4"), said(1, "5"), said(2, "6"), deep) == [WHOLE, (0, "7", A)]
+    assert in_short(machine.on_finish(DEEP, done(9), 2)) == [(STOP, 15, 0)]
+    assert "0 of 2 others agree" in machine.explanation
+    assert machine.explanation.endswith("went to deep.")
+
+
+def test_a_task_that_no_agreement_can_save_goes_deep_at_once() -> None:
+    actions = played(weighed(0.95), said(1, "4"))
+    assert actions == [("cancel", 0), ("cancel", 2), WHOLE]
+
+
+@pytest.mark.parametrize(
+    ("words", "accepted"),
+    [(["yes"], True), ([" Y", "es."], True), (["**No**"], False), (["perhaps"], None)],
+)
+def test_where_it_is_open_deep_gives_a_verdict_of_one_word(
+    words: list[str], accepted: bool | None
+) -> None:
+    machine = weighed(0.25)
+    verdict: list[Event] = [(VERDICT, delta(word)) for word in words]
+    actions = played(machine, said(0, "4"), said(1, "4"), said(2, "6"), verdict)
+    assert actions[0] == ("begin", VERDICT, AskVerdict("4"))
+    if accepted is None:
+        assert actions[1:] == []
+        assert in_short(machine.on_finish(VERDICT, done(16, LENGTH), 3)) == [WHOLE]
+    elif accepted:
+        assert actions[1:] == [("cancel", VERDICT), (0, "4", A), (STOP, 6, 0)]
+        assert "deep said yes" in machine.explanation
+    else:
+        assert actions[1:] == [("cancel", VERDICT), WHOLE]
+
+
+def test_a_verdict_that_fails_leaves_the_other_evidence() -> None:
+    three = [*said(0, "4"), *said(1, "4"), *said(2, "4")]
+    actions = played(weighed(0.3), three, [(VERDICT, failed())])
+    assert actions[1:] == [(0, "4", A), (STOP, 7, 1)]
+
+
+def test_a_verdict_that_is_silent_is_given_up() -> None:
+    three = [*said(0, "4"), *said(1, "4"), *said(2, "6")]
+    actions = played(weighed(0.25), three, [WAKE, WAKE])
+    assert actions[1:] == [("cancel", VERDICT), WHOLE]
+
+
+def test_an_answer_with_a_fault_never_goes_out() -> None:
+    machine = weighed(0.01, JSON)
+    broken = [*said(0, "{"), *said(1, "{"), *said(2, "{")]
+    assert played(machine, broken) == [WHOLE]
+    assert in_short(machine.on_finish(DEEP, failed(), 2)) == [(FinishReason.ERROR, 7, 1)]
+    assert "it is no JSON" in machine.explanation
+    assert played(weighed(0.01, JSON), said(0, "{"), said(1, "{}"))[-2:] == [
+        (0, "{}", A),
+        (STOP, 3, 0),
+    ]
+
+
+def test_the_clients_pattern_decides_what_may_go_out() -> None:
+    machine = weighed(0.01, accept="[ABCD]")
+    assert played(machine, said(0, "It is B."), said(2, "C"))[-2:] == [(0, "C", A), (STOP, 4, 0)]
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ('{"a":1}', [(0, '{"a": 1}', None), (STOP, 2, 0)]),
+        ('{"a":2}', [("begin", 3, WholeAnswer())]),
+    ],
+)
+def test_calls_are_compared_but_not_judged_by_words(second: str, expected: list[object]) -> None:
+    request = msgspec.structs.replace(REQUEST, tools=(FunctionTool("f"),))
+    machine = weighed(0.25, request, num_answers=2)
+    texts = ['{"a": 1}', second]
+    calls = [Delta(0, CALL, text, 1, 1, "call_1", "f") for text in texts]
+    events: list[Event] = [(0, calls[0]), (1, calls[1]), (0, done(1)), (1, done(1))]
+    assert in_short(play(machine, events))[2:] == expected
+
+
+def test_those_that_are_late_or_fail_are_left_out() -> None:
+    machine = weighed(0.24, asks_verdict=False)
+    actions = played(machine, said(1, "4"), [WAKE])
+    assert actions == [("cancel", 0), ("cancel", 2), (0, "4", A), (STOP, 2, 0)]
+    actions = played(
+        weighed(0.24, asks_verdict=False), said(1, "4"), [(0, failed()), (2, failed())]
+    )
+    assert actions == [(0, "4", A), (STOP, 4, 2)]
+
+
+def test_without_any_answer_deep_answers() -> None:
+    assert played(weighed(0.01), [(n, failed()) for n in range(3)]) == [WHOLE]
+    silent = [("cancel", number) for number in range(3)]
+    assert played(weighed(0.01), [WAKE]) == [*silent, WHOLE]
+
+
+def test_if_deep_has_no_word_the_best_fast_answer_stands() -> None:
+    events = [*said(0, "4"), *said(1, "5"), *said(2, "5")]
+    actions = played(weighed(0.9), events[:2], [(DEEP, failed())])
+    assert actions[-2:] == [(0, "4", A), (STOP, 2, 1)]
+    actions = played(weighed(0.9), events[:2], [(DEEP, delta("x")), (DEEP, failed())])
+    assert actions[-1] == (FinishReason.ERROR, 2, 1), "what has begun is not passed off as an end"
+
+
+def test_every_generation_but_the_first_asks_the_pools_for_itself() -> None:
+    actions = play(weighed(0.25), [*said(0, "4"), *said(1, "4"), *said(2, "6")])
+    own = {a.branch: a.own_reservation for a in actions if isinstance(a, StartBranch)}
+    assert own == {0: False, 1: True, 2: True, VERDICT: True}
+    assert RECORD.usage(VerifyOptions(), Usage(1, 0, 2)) == {"fast": Usage(1, 0, 2)}
+
+
+def test_the_verdict_reads_the_answer_and_may_say_little() -> None:
+    request = AskVerdict("4").request(JSON)
+    assert [type(entry.item).__name__ for entry in request.items] == ["Message", "Message"]
+    assert [entry.item.role for entry in request.items] == ["assistant", "user"]  # type: ignore[union-attr]
+    assert request.max_output_tokens <= 16
+    assert request.text_format.type == "text"
