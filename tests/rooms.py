@@ -42,6 +42,7 @@ ROOMS = (
     _room("backends.link", "websockets"),
     _room("router"),
     _room("router.redis", "redis", "hiredis"),
+    _room("router.agent_runs"),
     _room("router.classify", "numpy"),
     _room("router.pools", "redis"),
     _room("router.waiting"),

@@ -13,6 +13,7 @@ from gateway.wire.requests import make_task
 from gateway.wire.sealing import SealError, is_sealed_here
 from gateway.wire.stored_response import Lineage
 from router.classify.task import Task
+from router.decide.continuity import may_move
 
 
 async def load(gw: Gateway, job: Job, queued_us: int) -> LoadedTask:
@@ -65,14 +66,17 @@ async def load_task(gw: Gateway, job: Job) -> Task:
         arrived_us=job.arrived_us,
         arrived_unix_s=gw.unix_s(),
     )
-    if task.last_backend is not None:
+    run = gw.experience.runs.run_of(task.tenant.id, task.request)
+    holder, held_tokens = task.last_backend, 0
+    if holder is not None:
         held_tokens = task.request.num_prompt_tokens - num_own_tokens
-        return msgspec.structs.replace(task, held_tokens=held_tokens)
-    if parent_id is None:
+    elif parent_id is None:
         # A client that resends its whole context names no parent, but its KV prefix is cached.
         warm_for = gw.experience.warm_for(task) or (None, 0)
         holder, held_tokens = gw.experience.holder_of(task) or warm_for[0], warm_for[1]
-        return msgspec.structs.replace(task, last_backend=holder, held_tokens=held_tokens)
+    task = msgspec.structs.replace(task, last_backend=holder, held_tokens=held_tokens, run=run)
+    if may_move(run):
+        task = msgspec.structs.replace(task, also_held=gw.experience.also_held(task))
     return task
 
 

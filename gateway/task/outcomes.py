@@ -32,6 +32,7 @@ def note_end(
 ) -> PendingOutcome | None:
     """Remembers an answer until its outcome is known; None if nothing is to be learned."""
     task, run, chosen = running.task, running.run, running.admitted.chosen
+    gw.experience.note_held(task, run.shown.answered_by)
     if not gw.state.policy.for_tenant(task.tenant.id).tradeoff.learn:
         return None
     infos = gw.infos

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from backends.contract import BackendGroup, GenerateRequest, Usage
+from router.agent_runs.run_state import NEW_RUN, RunState
 from router.classify.agent import UNKNOWN_AGENT, Agent
 from router.classify.text_features import Reading, read
 
@@ -89,6 +90,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     has_images: bool
     last_backend: str | None  # the one that holds the conversation's KV prefix, if known
     held_tokens: int = 0  # of the context, in the KV cache of `last_backend`
+    # Other backends that held some of the context, and its tokens; sought where a move may be due.
+    also_held: dict[str, int] = {}
+    run: RunState = NEW_RUN  # what has happened since the ask
     arrived_us: int
     arrived_unix_s: float = 0.0  # the same instant by the wall clock, for time windows
     conversation: str = ""  # the same for all its turns, for canaries

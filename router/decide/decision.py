@@ -20,7 +20,7 @@ class Reason(enum.StrEnum):
     RULE = "rule"  # a rule of the policy; `RankedRoute.rule` names it
     STICKY = "sticky"  # it stays where it is: mid-task, or the KV prefix is there
     CLASS = "class"  # the classifier, and what else is known of the task
-    EVIDENCE = "evidence"  # the conversation shows that the fast engine's answer did not do
+    EVIDENCE = "evidence"  # what happened: an answer did not do, a run is stuck, or goes well
     DEADLINE = "deadline"  # only there is the answer in time
     EXPLORE = "explore"  # an uncertain task that tries one engine alone, to learn from
     SECURITY = "security"  # security-sensitive work goes deep

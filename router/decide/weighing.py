@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import msgspec
 
 from backends.contract import BackendGroup, BackendStats
+from router.agent_runs.run_state import CALM_STEPS, NEW_RUN, RunState
 from router.classify.classify import Band
 from router.classify.log_odds import log_odds, shifted
 from router.classify.task import Decider, Label, Task, TaskClass
 from router.decide.backend_speed import BackendSpeeds, extra_wait
-from router.decide.continuity import DECISIVE, NEW, ConversationState
+from router.decide.continuity import MAX_COLD_TOKENS, NEW, ConversationState
 from router.policy.tradeoff import USUAL, Conditions, Tradeoff, band_at, scarcity
 
 PER_GAIN = 4.0  # log-odds per gain of 1: the logistic's slope at even odds
@@ -65,13 +66,9 @@ def weigh(
     elif p_deep >= high:
         label = "deep"
     said = [name for _, name in shifts] + words
-    conversation = facts.conversation
-    if conversation.holder == "fast" and conversation.evidence >= DECISIVE and label != "deep":
-        why = f"The fast engine's answer did not do ({', '.join(conversation.signs)})"
-        return _decided(task_class, "deep", why, "evidence")
-    kept = _kept_deep(conversation) if label != "deep" else ""
-    if kept:
-        return _decided(task_class, "deep", kept, "sticky")
+    by_run = _by_its_run(tradeoff, task, task_class, facts.conversation)
+    if by_run is not None and by_run.label != label:
+        return by_run
     too_late = "" if label == "interactive" else _too_late(tradeoff, task, task_class, stats, facts)
     if too_late:
         return _decided(task_class, "interactive", too_late, "deadline")
@@ -89,15 +86,41 @@ def weigh(
     return _decided(task_class, label, because)
 
 
-def _kept_deep(conversation: ConversationState) -> str:
-    """Says why a conversation must stay on the deep engine; empty if it may move."""
-    if conversation.holder != "deep":
-        return ""
-    if conversation.answers_tools:
-        return "In the middle of its tool calls a task is not sent down from the deep engine"
-    if conversation.goes_on:
-        return "So short an ask goes on with what the deep engine holds"
-    return ""
+def _by_its_run(
+    tradeoff: Tradeoff, task: Task, task_class: TaskClass, conversation: ConversationState
+) -> TaskClass | None:
+    """Decides by what has happened in a conversation, or leaves it to the ask (None)."""
+    run = task.run if tradeoff.follow_runs else NEW_RUN
+    holder, signs = conversation.holder, ", ".join(run.signs)
+    if run.stuck and holder == "deep":
+        why = f"The run was stuck ({signs}), and has not gone well for long enough since"
+        return _decided(task_class, "deep", why, "sticky")
+    if run.stuck:
+        what = "The last answer did not do" if run.dissatisfied else "The run is stuck"
+        return _decided(task_class, "deep", f"{what} ({signs})", "evidence")
+    has_done = run.num_edits > 0 or run.tests_pass is True or run.calm_steps >= CALM_STEPS
+    if holder == "fast" and conversation.answers_tools and has_done:
+        why = f"The run goes on where it goes well ({_progress(run)})"
+        return _decided(task_class, "interactive", why, "sticky")
+    if holder == "deep" and conversation.answers_tools:
+        goes_well = run.steady or (run.calm_steps >= CALM_STEPS and task_class.label != "deep")
+        cold_tokens = task.request.num_prompt_tokens - conversation.fast_tokens
+        if goes_well and cold_tokens <= MAX_COLD_TOKENS and not task_class.security_sensitive:
+            why = f"The run goes well ({_progress(run)})"
+            return _decided(task_class, "interactive", why, "evidence")
+        why = "In the middle of its tool calls a task is not sent down from the deep engine"
+        return _decided(task_class, "deep", why, "sticky")
+    if holder == "deep" and conversation.goes_on:
+        why = "So short an ask goes on with what the deep engine holds"
+        return _decided(task_class, "deep", why, "sticky")
+    return None
+
+
+def _progress(run: RunState) -> str:
+    """Describes what a run has done since its ask."""
+    parts = [f"{run.num_edits} edits landed"] if run.num_edits else []
+    parts += ["its tests pass"] if run.tests_pass else []
+    return ", ".join([*parts, f"{run.calm_steps} results in a row as they should be"])
 
 
 def explored(task_id: str, share: float) -> Label | None:

@@ -7,6 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
 from backends.contract import BackendGroup, BackendStats, ContextItem
+from router.agent_runs.remembered_runs import RememberedRuns
 from router.classify.task import Route, Task, TaskClass
 from router.classify.text_features import Reading
 from router.decide.backend_speed import BackendSpeeds
@@ -28,6 +29,8 @@ MAX_TENANTS = 1_024  # with balances and monitors
 MAX_LEARNERS = 256  # about 100 KB each
 REFERENCE = load_reference()
 MAX_WARM = 4_096  # prompts that were warmed up
+MAX_HELD = 16_384  # prompts that were answered, or warmed up; about 200 bytes each
+MAX_HELD_ENTRIES = 256  # of a prompt's prefix, the newest, that are looked up
 STALE_US = 5_000_000  # pools refill, so older balances say nothing
 _NOTHING_NOTED: tuple[int, dict[BackendGroup, float]] = (-STALE_US, {})
 
@@ -44,13 +47,13 @@ class Experience:
         # Tenant -> time of the note, and the share left in each group's tightest pool.
         self._left: OrderedDict[str, tuple[int, dict[BackendGroup, float]]] = OrderedDict()
         self._warm: OrderedDict[tuple[str, int], str] = OrderedDict()  # tenant, prompt -> backend
+        self._held: OrderedDict[tuple[str, int], str] = OrderedDict()  # the same, of all that ran
+        self.runs = RememberedRuns()
 
     def arrival(self, task: Task, stats: Sequence[BackendStats]) -> ConversationState:
         """Returns a new task's conversation state, and learns what it implies of the last one."""
         before = self.pending_outcomes.before(task)
-        holder = next((s.info.group for s in stats if s.info.name == task.last_backend), None)
-        num_tokens = task.request.num_prompt_tokens
-        conversation = conversation_state(task.request.items, num_tokens, holder, task.held_tokens)
+        conversation = conversation_state(task, stats)
         if before is not None and before.taught_by is None and task.generate:
             named = next((s.info.group for s in stats if s.info.model == task.hints.model), None)
             wants_deep = task.hints.route is Route.DEEP or named == "deep"
@@ -71,6 +74,15 @@ class Experience:
             if backend is not None:
                 return backend, num_tokens
         return None
+
+    def also_held(self, task: Task) -> dict[str, int]:
+        """Returns the other backends that held some of this context, with its tokens."""
+        found: dict[str, int] = {}
+        for prompt, num_tokens in reversed(task.request.prefix[-MAX_HELD_ENTRIES:]):
+            backend = self._held.get((task.tenant.id, prompt))
+            if backend is not None and backend != task.last_backend:
+                found.setdefault(backend, num_tokens)
+        return found
 
     def facts(
         self,
@@ -158,20 +170,22 @@ class Experience:
 
     def note_warm(self, task: Task, backend: str) -> None:
         """Remembers which backend holds a warmed-up prompt."""
-        if task.request.prefix:
-            key = task.tenant.id, task.request.prefix[-1][0]
-            self._warm[key] = backend
-            self._warm.move_to_end(key)
-            while len(self._warm) > MAX_WARM:
-                self._warm.popitem(last=False)
+        _note(self._warm, task, backend, MAX_WARM)
+        self.note_held(task, backend)
+
+    def note_held(self, task: Task, backend: str) -> None:
+        """Remembers which backend has computed a prompt."""
+        _note(self._held, task, backend, MAX_HELD)
 
     def erase(self, tenant_id: str) -> None:
         """Drops what is known of a tenant's tasks; its learner is reset by `LearnedStore`."""
         self.pending_outcomes.erase(tenant_id)
         self.monitors.pop(tenant_id, None)
         self._left.pop(tenant_id, None)
-        for key in [key for key in self._warm if key[0] == tenant_id]:
-            del self._warm[key]
+        self.runs.erase(tenant_id)
+        for prompts in (self._warm, self._held):
+            for key in [key for key in prompts if key[0] == tenant_id]:
+                del prompts[key]
 
     def teach(
         self, pending: PendingOutcome, source: OutcomeSource, success: dict[BackendGroup, float]
@@ -188,3 +202,12 @@ class Experience:
             self.monitor(pending.tenant_id).note_outcome(1 - success["fast"])
         self.num_outcomes[source] += 1
         return True
+
+
+def _note(prompts: OrderedDict[tuple[str, int], str], task: Task, backend: str, most: int) -> None:
+    if task.request.prefix:
+        key = task.tenant.id, task.request.prefix[-1][0]
+        prompts[key] = backend
+        prompts.move_to_end(key)
+        while len(prompts) > most:
+            prompts.popitem(last=False)

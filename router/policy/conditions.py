@@ -109,6 +109,21 @@ class When(
     has_tools: bool | None = None
     has_images: bool | None = None
 
+    # What has happened since the ask, in an agent's run.
+    run_stuck: bool | None = None
+    run_steady: bool | None = None  # it has edited, or its tests pass, and nothing fails
+    strain_from: Load | None = None
+    strain_below: Load | None = None
+    failed_results_from: Amount | None = None  # of tools, in a row
+    failed_results_below: Amount | None = None
+    repeated_calls_from: Amount | None = None  # the same call or failure as before
+    repeated_calls_below: Amount | None = None
+    edits_from: Amount | None = None  # that landed
+    edits_below: Amount | None = None
+    tests_pass: bool | None = None  # neither holds before tests have run
+    dissatisfied: bool | None = None  # the user complains, or asks the same again
+    answers_tools: bool | None = None  # the newest item is a tool's output
+
     # The engines and the time.
     fast_load_from: Load | None = None  # see `Situation.load`
     fast_load_below: Load | None = None
@@ -187,6 +202,15 @@ _ACTUAL: dict[str, _Actual] = {
     "turns": lambda s: s.task.num_turns,
     "has_tools": lambda s: bool(s.task.request.tools),
     "has_images": lambda s: s.task.has_images,
+    "run_stuck": lambda s: s.task.run.stuck,
+    "run_steady": lambda s: s.task.run.steady,
+    "strain": lambda s: s.task.run.strain,
+    "failed_results": lambda s: s.task.run.num_failed,
+    "repeated_calls": lambda s: s.task.run.num_repeated,
+    "edits": lambda s: s.task.run.num_edits,
+    "tests_pass": lambda s: s.task.run.tests_pass,
+    "dissatisfied": lambda s: s.task.run.dissatisfied,
+    "answers_tools": lambda s: s.task.run.answers_tools,
     "fast_load": lambda s: s.load("fast"),
     "deep_load": lambda s: s.load("deep"),
 }

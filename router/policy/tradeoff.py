@@ -48,6 +48,7 @@ class Tradeoff(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     price_ratio: Annotated[float, Meta(gt=0, le=1)] = 0.5
     # Count waiting times, deadlines and what is left in the pools; off: the band as it stands.
     follow_load: bool = True
+    follow_runs: bool = True  # move by what happens in an agent's run; off: by its asks alone
     learn: bool = True  # count what this tenant's outcomes taught
     # Leave more open while traffic is not what decisions rest on: more tasks go to both engines.
     widen_on_drift: bool = False

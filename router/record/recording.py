@@ -78,6 +78,15 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     turns: int | None = None
     tools: int | None = None
     has_images: bool | None = None
+    answers_tools: bool | None = None
+    run_stuck: bool | None = None
+    run_steady: bool | None = None
+    strain: float | None = None
+    failed_results: int | None = None
+    repeated_calls: int | None = None
+    edits: int | None = None
+    tests_pass: bool | None = None
+    dissatisfied: bool | None = None
     kind: str | None = None
     shape: tuple[float, ...] = ()  # `router.classify.text_features.DENSE_NAMES`
     text: str | None = None  # the prompt, only where the policy says `record_text`
@@ -138,7 +147,7 @@ def record_of(
     with_shape: bool = True,
 ) -> DecisionRecord:
     """Makes a task's record; without a route `decision` is None. Only a log needs the shape."""
-    hints, request = task.hints, task.request
+    hints, request, run = task.hints, task.request, task.run
     reading = task.reading
     conversation = f"{task.tenant.id}\0{task.conversation}".encode(errors="replace")
     record = DecisionRecord(
@@ -163,6 +172,15 @@ def record_of(
         turns=task.num_turns,
         tools=len(request.tools),
         has_images=task.has_images,
+        answers_tools=run.answers_tools,
+        run_stuck=run.stuck,
+        run_steady=run.steady,
+        strain=run.strain,
+        failed_results=run.num_failed,
+        repeated_calls=run.num_repeated,
+        edits=run.num_edits,
+        tests_pass=run.tests_pass,
+        dissatisfied=run.dissatisfied,
         kind=_kind(reading),
         shape=tuple(round(number, 3) for number in dense(reading, reading.num_chars))
         if with_shape

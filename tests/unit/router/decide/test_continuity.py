@@ -1,107 +1,79 @@
-"""The course of a conversation: what is read off its items."""
+"""The state of a conversation: what is read off its items, its run and who held it."""
 
 import pytest
 
 from backends.contract import ContextItem, FunctionCall, FunctionCallOutput, Message, Role, TextPart
+from router.agent_runs.run_state import NEW_RUN, RunState, read
+from router.classify.task import Task
 from router.decide.continuity import (
-    DECISIVE,
-    MAX_CHARS,
+    GROWN_TOKENS,
     MAX_HOLDING,
     NEW,
     ConversationState,
     conversation_state,
+    may_move,
 )
+from tests.unit.router.tasks import backend, task
 
-FAIL = "===== FAILURES =====\nFAILED tests/test_lock.py::test_order - AssertionError"
-PASS = "===== 12 passed in 0.31s ====="
+STATS = (backend("wafer", "fast"), backend("gpu", "deep"))
 
 
 def says(role: Role, text: str, tokens: int = 10) -> ContextItem:
     return ContextItem(Message(role, (TextPart(text),)), tokens, hash(text))
 
 
-def user(text: str) -> ContextItem:
-    return says("user", text)
-
-
+ASK = says("user", "Fix the deadlock in the lock manager")
 ANSWER = says("assistant", "Here is the patch.", 200)
 CALL = ContextItem(FunctionCall("call_1", "run", "{}"), 20, 1)
+OUTPUT = ContextItem(FunctionCallOutput("call_1", (TextPart("12 passed"),)), 50, 2)
 
 
-def output(text: str, tokens: int = 50) -> ContextItem:
-    return ContextItem(FunctionCallOutput("call_1", (TextPart(text),)), tokens, 2)
+def following(*items: ContextItem, holder: str | None = "gpu", **fields: object) -> Task:
+    run = read(NEW_RUN, items)
+    return task(items=items, prompt_tokens=5_000, last_backend=holder, **({"run": run} | fields))
 
 
-ASK = user("Fix the deadlock in the lock manager")
-
-
-def test_a_first_ask_has_no_course() -> None:
-    assert conversation_state((ASK,), 500, None) == NEW
+def test_a_first_ask_has_no_state() -> None:
+    assert conversation_state(following(ASK, holder=None), STATS) == NEW
     assert NEW.holding == 0
 
 
-ROWS: tuple[tuple[str, tuple[ContextItem, ...], float], ...] = (
-    ("a new prompt", (ASK, ANSWER, user("Now add a changelog entry for it")), 0.0),
-    ("the same again", (ASK, ANSWER, user("fix the deadlock in the lock manager!")), 1.5),
-    ("a complaint", (ASK, ANSWER, user("No, it is still broken on Windows")), 1.5),
-    (
-        "both",
-        (ASK, ANSWER, user("Fix the deadlock in the lock manager it still fails")),
-        1.5,  # the words differ by too many: a complaint alone
-    ),
-    ("go on, twice", (user("go on"), ANSWER, user("go on")), 0.0),
-    ("a complaint at first", (user("It is still broken. Please fix it."),), 0.0),
-    ("tests pass", (ASK, CALL, output(PASS)), 0.0),
-    ("tests fail once", (ASK, CALL, output(FAIL)), 0.75),
-    ("twice", (ASK, CALL, output(FAIL), CALL, output(FAIL)), 1.5),
-    ("failed, then passed", (ASK, CALL, output(FAIL), CALL, output(PASS)), 0.0),
-    ("only those of this prompt", (ASK, CALL, output(FAIL), ANSWER, user("Thank you")), 0.0),
-    ("grown", (ASK, CALL, output("x", 30_000)), 0.5),
-    (
-        "at most four reports count",
-        (ASK, *[entry for _ in range(9) for entry in (CALL, output(FAIL))]),
-        3.0,
-    ),
-    ("the tail of a long report is read", (ASK, CALL, output("." * 99_999 + FAIL)), 0.75),
-)
+def test_it_tells_what_the_run_tells() -> None:
+    run = RunState(strain=1.5, signs=("the same ask again",), dissatisfied=True, goes_on=True)
+    found = conversation_state(following(ASK, ANSWER, ASK, run=run), STATS)
+    assert (found.evidence, found.signs) == (1.5, run.signs)
+    assert (found.dissatisfied, found.goes_on, found.answers_tools) == (True, True, False)
+    amid = RunState(goes_on=True, answers_tools=True)
+    found = conversation_state(following(ASK, CALL, OUTPUT, run=amid), STATS)
+    assert (found.goes_on, found.answers_tools) == (False, True)
 
 
-@pytest.mark.parametrize(("why", "items", "evidence"), ROWS, ids=[row[0] for row in ROWS])
-def test_evidence(why: str, items: tuple[ContextItem, ...], evidence: float) -> None:
-    conversation = conversation_state(items, 5_000, "fast")
-    assert conversation.evidence == evidence, conversation.signs
-    assert bool(conversation.signs) == (evidence > 0)
-
-
-def test_two_failing_reports_or_one_complaint_decide() -> None:
-    for items in (ROWS[2][1], ROWS[8][1]):
-        assert conversation_state(items, 5_000, "fast").evidence >= DECISIVE
-
-
-@pytest.mark.parametrize(
-    ("ask", "goes_on"),
-    [
-        ("Go on.", True),
-        ("Yes, please do!", True),
-        ("continue", True),
-        ("What is two plus two?", False),
-    ],
-)
-def test_a_few_words_go_on_with_what_was_said(ask: str, *, goes_on: bool) -> None:
-    assert conversation_state((ASK, ANSWER, user(ask)), 5_000, "deep").goes_on is goes_on
-    assert not conversation_state((user(ask),), 5_000, "deep").goes_on, "with nothing before it"
-
-
-def test_the_middle_of_a_long_item_is_not_read() -> None:
-    hidden = "." * MAX_CHARS + FAIL + "." * MAX_CHARS
-    assert conversation_state((ASK, CALL, output(hidden)), 5_000, "fast").evidence == 0
+def test_much_output_since_the_ask_is_a_sign_of_more_work() -> None:
+    run = RunState(answers_tools=True, num_tokens=GROWN_TOKENS)
+    found = conversation_state(following(ASK, CALL, OUTPUT, run=run), STATS)
+    assert (found.evidence, found.signs) == (0.5, ("24000 tokens since the ask",))
 
 
 def test_what_the_client_brings_is_in_nobodys_cache() -> None:
-    conversation = conversation_state((ASK, ANSWER, user("And now?")), 5_000, "deep")
+    conversation = conversation_state(following(ASK, ANSWER, says("user", "And now?")), STATS)
     assert (conversation.held_tokens, conversation.answers_tools) == (4_990, False)
-    conversation = conversation_state((ASK, CALL, output(PASS)), 5_000, "deep")
+    conversation = conversation_state(following(ASK, CALL, OUTPUT), STATS)
     assert (conversation.held_tokens, conversation.answers_tools) == (4_950, True)
+
+
+def test_what_a_fast_engine_held_before_counts() -> None:
+    held = {"wafer": 3_000, "gpu": 4_000, "gone": 9_000}
+    found = conversation_state(following(ASK, CALL, OUTPUT, also_held=held), STATS)
+    assert (found.holder, found.fast_tokens) == ("deep", 3_000)
+    assert conversation_state(following(ASK, CALL, OUTPUT), STATS).fast_tokens == 0
+
+
+def test_other_engines_prefixes_matter_where_a_move_may_be_due() -> None:
+    assert not may_move(NEW_RUN)
+    assert may_move(RunState(stuck=True))
+    assert may_move(RunState(answers_tools=True, calm_steps=3))
+    assert not may_move(RunState(answers_tools=True, calm_steps=2))
+    assert not may_move(RunState(calm_steps=3))
 
 
 def test_holding_grows_with_the_context_up_to_a_bound() -> None:

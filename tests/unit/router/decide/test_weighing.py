@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from router.agent_runs.run_state import RunState
 from router.classify.classify import Band
 from router.classify.task import Hints, TaskClass
 from router.decide.backend_speed import BackendSpeeds
-from router.decide.continuity import ConversationState
+from router.decide.continuity import MAX_COLD_TOKENS, ConversationState
 from router.decide.weighing import NO_FACTS, Facts, explored, weigh
 from router.policy.tradeoff import Tradeoff
 from tests.unit.router.tasks import backend, task
@@ -60,13 +61,6 @@ ROWS: tuple[tuple[str, float, Facts, str, str], ...] = (
     ("fast is not kept by few words", 0.95, held("fast", goes_on=True), "deep", "class"),
     ("fast may be left in the middle", 0.95, held("fast", answers_tools=True), "deep", "class"),
     (
-        "a complaint escalates",
-        0.05,
-        held("fast", evidence=1.5, signs=("a complaint",)),
-        "deep",
-        "evidence",
-    ),
-    (
         "one failing report only leans",
         0.2,
         held("fast", 0, evidence=0.75, signs=("1 failure",)),
@@ -84,6 +78,80 @@ def test_labels(why: str, p_deep: float, facts: Facts, label: str, by: str) -> N
     found = weighed(p_deep, facts)
     assert (found.label, found.decided_by) == (label, by), found.because
     assert found.because
+
+
+STUCK = RunState(stuck=True, strain=1.5, signs=("the same failure again",), answers_tools=True)
+ANNOYED = RunState(stuck=True, strain=1.5, signs=("a complaint",), dissatisfied=True)
+STEADY = RunState(num_edits=2, tests_pass=True, calm_steps=4, answers_tools=True)
+LOOKING = RunState(calm_steps=9, answers_tools=True)
+BEGUN = RunState(calm_steps=1, answers_tools=True)
+
+RUNS: tuple[tuple[str, float, RunState, Facts, str, str], ...] = (
+    ("a stuck run goes up", 0.05, STUCK, held("fast"), "deep", "evidence"),
+    ("a complaint, too", 0.05, ANNOYED, held("fast"), "deep", "evidence"),
+    ("whoever holds it", 0.05, STUCK, held(None), "deep", "evidence"),
+    ("and stays there", 0.05, STUCK, held("deep", answers_tools=True), "deep", "sticky"),
+    ("a deep task that goes well goes down", 0.9, STEADY, held("deep"), "deep", "class"),
+    (
+        "amid its tool calls",
+        0.9,
+        STEADY,
+        held("deep", answers_tools=True),
+        "interactive",
+        "evidence",
+    ),
+    (
+        "but not for having read",
+        0.9,
+        LOOKING,
+        held("deep", answers_tools=True),
+        "deep",
+        "class",
+    ),
+    (
+        "unless its ask was not deep",
+        0.3,
+        LOOKING,
+        held("deep", answers_tools=True),
+        "interactive",
+        "evidence",
+    ),
+    ("nor at once", 0.05, BEGUN, held("deep", answers_tools=True), "deep", "sticky"),
+    ("and stays down", 0.99, STEADY, held("fast", answers_tools=True), "interactive", "sticky"),
+    ("which only began there may leave", 0.99, BEGUN, held("fast"), "deep", "class"),
+)
+
+
+@pytest.mark.parametrize(
+    ("why", "p_deep", "run", "facts", "label", "by"), RUNS, ids=[row[0] for row in RUNS]
+)
+def test_runs_move_by_what_happens(
+    why: str, p_deep: float, run: RunState, facts: Facts, label: str, by: str
+) -> None:
+    found = weighed(p_deep, facts, task=task(run=run))
+    assert (found.label, found.decided_by) == (label, by), found.because
+
+
+def test_a_move_down_costs_little_prefill() -> None:
+    def label(prompt_tokens: int, fast_tokens: int) -> str:
+        facts = held("deep", answers_tools=True, fast_tokens=fast_tokens)
+        return weighed(0.9, facts, task=task(run=STEADY, prompt_tokens=prompt_tokens)).label
+
+    assert label(60_000, 0) == "deep"
+    assert label(60_000, 60_000 - MAX_COLD_TOKENS) == "interactive"
+    assert label(MAX_COLD_TOKENS, 0) == "interactive"
+
+
+def test_what_is_security_sensitive_does_not_come_down() -> None:
+    facts = held("deep", answers_tools=True)
+    sensitive = weigh(Tradeoff(), BAND, task(run=STEADY), of(0.3, security=True), STATS, facts)
+    assert sensitive.label == "deep"
+
+
+def test_a_policy_may_do_without_runs() -> None:
+    assert weighed(0.05, held(None), task=task(run=STUCK), follow_runs=False).label == "interactive"
+    facts = held("deep", answers_tools=True)
+    assert weighed(0.9, facts, task=task(run=STEADY), follow_runs=False).label == "deep"
 
 
 GAINS = (

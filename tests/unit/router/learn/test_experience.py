@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from backends.contract import ContextItem, Message, TextPart
 from backends.prompt import measure
+from router.agent_runs.run_state import NEW_RUN, read
 from router.classify.classify import Band, classify, features
 from router.classify.task import Task
 from router.decide.weighing import weigh
@@ -44,7 +46,7 @@ def answered(
 
 def next_task(prompt: str) -> Task:
     items = (message("user", ASK), ANSWER, message("user", prompt))
-    return task(prompt, id="resp_2", items=items, num_turns=2)
+    return task(prompt, id="resp_2", items=items, num_turns=2, run=read(NEW_RUN, items))
 
 
 MOVES = (("Now write a test for it", "accepted", 1.0), (ASK, "retried", 0.0))
@@ -143,3 +145,17 @@ def test_what_is_remembered_is_bounded() -> None:
         experience.learner(f"t-{number}")
     assert len(experience.learners) == MAX_LEARNERS
     assert len(experience._left) == MAX_TENANTS
+
+
+def test_who_held_a_context_before_is_known_by_its_prompt() -> None:
+    experience = Experience()
+    first = task(prompt_tokens=3_000)
+    request = msgspec.structs.replace(first.request, prefix=((1, 100), (2, 3_000)))
+    first = msgspec.structs.replace(first, request=request)
+    experience.note_held(first, "wafer")
+    grown = msgspec.structs.replace(request, prefix=((1, 100), (2, 3_000), (3, 4_000)))
+    later = msgspec.structs.replace(first, request=grown, last_backend="gpu")
+    experience.note_warm(later, "gpu")
+    assert experience.also_held(later) == {"wafer": 3_000}
+    experience.erase("acme")
+    assert experience.also_held(later) == {}

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from backends.contract import BackendStats
+from router.agent_runs.run_state import RunState
 from router.classify.agent import Agent
 from router.classify.task import Hints
 from router.policy.calendar_window import Window
@@ -14,6 +15,8 @@ from tests.unit.router.tasks import TOOL, backend, of_class, task
 
 BUSY = (backend("wafer", "fast", running=10), backend("gpu", "deep", running=2))
 REVIEW = Hints(agent=Agent(role="subagent", subagent="review", request_kind="turn"))
+STUCK = RunState(stuck=True, strain=1.5, num_failed=2, num_repeated=1, dissatisfied=True)
+STEADY = RunState(num_edits=2, tests_pass=True, calm_steps=4, answers_tools=True)
 NOON_S = 1_768_478_400.0  # 2026-01-15, a Thursday, 12:00 UTC
 
 # condition, the task's fields, whether it holds; every field of `When` both ways
@@ -84,6 +87,33 @@ HOLDS: list[tuple[When, dict[str, Any], bool]] = [
     (When(has_tools=True), {}, False),
     (When(has_images=True), {"has_images": True}, True),
     (When(has_images=True), {}, False),
+    (When(run_stuck=True), {"run": STUCK}, True),
+    (When(run_stuck=True), {}, False),
+    (When(run_steady=True), {"run": STEADY}, True),
+    (When(run_steady=True), {"run": STUCK}, False),
+    (When(strain_from=1.5), {"run": STUCK}, True),
+    (When(strain_from=1.6), {"run": STUCK}, False),
+    (When(strain_below=1.6), {"run": STUCK}, True),
+    (When(strain_below=1.5), {"run": STUCK}, False),
+    (When(failed_results_from=2), {"run": STUCK}, True),
+    (When(failed_results_from=2), {}, False),
+    (When(failed_results_below=1), {}, True),
+    (When(failed_results_below=1), {"run": STUCK}, False),
+    (When(repeated_calls_from=1), {"run": STUCK}, True),
+    (When(repeated_calls_from=1), {}, False),
+    (When(repeated_calls_below=1), {}, True),
+    (When(repeated_calls_below=1), {"run": STUCK}, False),
+    (When(edits_from=2), {"run": STEADY}, True),
+    (When(edits_from=3), {"run": STEADY}, False),
+    (When(edits_below=3), {"run": STEADY}, True),
+    (When(edits_below=2), {"run": STEADY}, False),
+    (When(tests_pass=True), {"run": STEADY}, True),
+    (When(tests_pass=True), {}, False),
+    (When(tests_pass=False), {}, False),
+    (When(dissatisfied=True), {"run": STUCK}, True),
+    (When(dissatisfied=True), {}, False),
+    (When(answers_tools=True), {"run": STEADY}, True),
+    (When(answers_tools=True), {}, False),
     (When(fast_load_from=1.0), {}, True),
     (When(fast_load_from=1.1), {}, False),
     (When(fast_load_below=1.1), {}, True),
