@@ -325,6 +325,7 @@ class Finish(msgspec.Struct, frozen=True):
     usage: Usage
     at_us: int
     error: BackendError | None = None  # set exactly when reason is ERROR
+    stop_sequence: str | None = None  # that ended the text, where the engine says which
 
 
 class Sink(Protocol):

@@ -19,7 +19,7 @@ from backends.contract import (
     Usage,
 )
 
-VERSION = 4  # 2: sealed reasoning and phases; 3: warm-ups; 4: extras
+VERSION = 4  # 2: sealed reasoning and phases; 3: warm-ups; 4: extras, stop sequences
 MAX_FRAME_BYTES = 64 << 20
 
 
@@ -56,6 +56,7 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     message: str = ""
     retryable: bool = False
     param: str | None = None
+    stop_sequence: str | None = None
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag="step"):
@@ -128,7 +129,10 @@ class StepBuilder:
     def end(self, key: int, finish: Finish) -> None:
         error = finish.error
         said = (error.code, error.message, error.retryable, error.param) if error else ()
-        self._ends.append(End(key, finish.reason, finish.usage, finish.at_us, *said))
+        end = End(key, finish.reason, finish.usage, finish.at_us, *said)
+        if finish.stop_sequence is not None:
+            end = msgspec.structs.replace(end, stop_sequence=finish.stop_sequence)
+        self._ends.append(end)
 
     def forget(self, key: int) -> None:
         if key in self._last_row:
@@ -168,4 +172,4 @@ def finish_of(end: End, backend: str, offset_us: int) -> Finish:
         error = BackendError(
             backend, end.code, end.message, retryable=end.retryable, param=end.param
         )
-    return Finish(end.reason, end.usage, end.at_us + offset_us, error)
+    return Finish(end.reason, end.usage, end.at_us + offset_us, error, end.stop_sequence)

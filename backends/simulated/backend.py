@@ -216,7 +216,9 @@ class SimulatedGeneration:
 
     def finish(self, at_us: int) -> None:
         self._is_live = False
-        self._sink.finish(Finish(self._playback.reason, self._usage(), at_us))
+        playback = self._playback
+        finish = Finish(playback.reason, self._usage(), at_us, None, playback.stop_sequence)
+        self._sink.finish(finish)
 
     def fail(self, message: str, at_us: int) -> None:
         self._is_live = False

@@ -31,11 +31,14 @@ class Playback:
     ) -> None:
         """Cuts the answer to a limit of at least one token, and before the first stop sequence."""
         self.reason = FinishReason.STOP
+        self.stop_sequence: str | None = None  # that ends it
         self.items: list[AnswerItem] = []  # after cutting
         self.num_reasoning_tokens = 0
         self._ends: list[array[int]] = []  # item -> where in its text each token ends; 0 if silent
         left = max_output_tokens
-        for item in _until_stop(answer.items, [s for s in stop if s]):
+        stops = [s for s in stop if s]
+        for whole in answer.items:
+            item, found = _until_stop(whole, stops) if stops else (whole, None)
             ends = array("I", (0,)) * item.num_silent_tokens
             # A text longer than this has more tokens than are left: the rest need not be read.
             ends.extend(token_ends(item.text[: (left + 4) * MAX_TOKEN_CHARS]))
@@ -53,7 +56,8 @@ class Playback:
                 left -= len(ends)
                 if item.kind is DeltaKind.REASONING:
                     self.num_reasoning_tokens += len(ends)
-            if self.reason is FinishReason.LENGTH:
+            if self.reason is FinishReason.LENGTH or found is not None:
+                self.stop_sequence = found if self.reason is FinishReason.STOP else None
                 break
         self.num_tokens = max(max_output_tokens - left, 1)
         self._index = 0
@@ -119,11 +123,12 @@ class Playback:
         return [item for item in said if item is not None]
 
 
-def _until_stop(items: Iterable[AnswerItem], stop: list[str]) -> Iterable[AnswerItem]:
-    """Yields items up to the first stop sequence in a message, which is cut before it."""
-    for item in items:
-        found = [i for s in stop if (i := item.text.find(s)) >= 0]
-        if item.kind is DeltaKind.TEXT and found:
-            yield AnswerItem(DeltaKind.TEXT, item.text[: min(found)])
-            return
-        yield item
+def _until_stop(item: AnswerItem, stops: list[str]) -> tuple[AnswerItem, str | None]:
+    """Cuts a message before its first stop sequence, which is returned if there is one."""
+    if item.kind is not DeltaKind.TEXT:
+        return item, None
+    found = [(start, stop) for stop in stops if (start := item.text.find(stop)) >= 0]
+    if not found:
+        return item, None
+    start, stop = min(found)
+    return AnswerItem(DeltaKind.TEXT, item.text[:start]), stop

@@ -34,6 +34,7 @@ class _Choice(msgspec.Struct, frozen=True):
     index: int = 0
     delta: _Delta | None = None
     finish_reason: str | None = None
+    stop_reason: Any = None  # vLLM's: the stop sequence, or the number of a token
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -134,6 +135,8 @@ class ChatReader(Reader):
             for call in delta.tool_calls or ():
                 self._add_call(call)
         if choice.finish_reason is not None:
+            if choice.stop_reason in self._request.stop:
+                self._stop_sequence = choice.stop_reason
             reason = _REASONS.get(choice.finish_reason)
             if reason is None:
                 got = choice.finish_reason[:64]

@@ -66,6 +66,7 @@ class Reader:
         self._num_idle_events_left = SPARE_EVENTS + EVENTS_PER_TOKEN * request.max_output_tokens
         self._items = ItemOrder(wrapped, self._meter)
         self._reason: FinishReason | None = None  # once the upstream has sent it
+        self._stop_sequence: str | None = None  # that ended the text, where that is known
         self._figures: Figures | None = None  # as the upstream counts, still to be bounded
 
     @property
@@ -110,7 +111,8 @@ class Reader:
     def _finish(self, reason: FinishReason, now_us: int) -> Finish:
         figures = self._figures
         usage = self.usage() if figures is None else self._charged(figures)
-        return Finish(reason, usage, now_us)
+        stop = self._stop_sequence if reason is FinishReason.STOP else None
+        return Finish(reason, usage, now_us, None, stop)
 
     def usage(self) -> Usage:
         """Returns the usage, by our own count if the upstream has not sent one."""

@@ -146,8 +146,11 @@ class ResponsesReader(Reader):
                 self._take_text(event, *text_type)
             else:
                 reason = self._take_event(event)
-            if self._stops and any(finder.found for finder in self._stops.values()):
-                reason = reason or FinishReason.STOP
+            if self._stops:
+                found = (finder.found for finder in self._stops.values())
+                self._stop_sequence = next(filter(None, found), None)
+                if self._stop_sequence is not None:
+                    reason = reason or FinishReason.STOP
             if reason is not None:
                 for key in self._stops:
                     self._end_text(key)
@@ -239,7 +242,7 @@ class ResponsesReader(Reader):
 
     def _end_text(self, key: Hashable) -> None:
         finder = self._stops.get(key)
-        if finder is not None and not finder.found:
+        if finder is not None and finder.found is None:
             self._items.add(key, finder.rest())
 
     def _take_terminal(self, event: Event) -> FinishReason:

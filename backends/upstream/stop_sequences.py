@@ -9,18 +9,18 @@ class StopFinder:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
         self._held = ""
-        self.found = False
+        self.found: str | None = None  # the stop sequence, once the text has one
 
     def feed(self, text: str) -> str:
         """Returns the text that may be sent now: never a stop sequence or what follows it."""
-        if self.found:
+        if self.found is not None:
             return ""
         text = self._held + text
-        starts = [start for stop in self._stops if (start := text.find(stop)) >= 0]
+        starts = [(start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if starts:
-            self.found = True
+            start, self.found = min(starts)
             self._held = ""
-            return text[: min(starts)]
+            return text[:start]
         num_held = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - num_held :]
         return text[: len(text) - num_held]

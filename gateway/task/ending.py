@@ -50,7 +50,8 @@ def ending_of(outcome: RunOutcome, job: Job, usage: Usage) -> Ending:
     if finish.error is not None:
         return _failed(finish.error, usage)
     reason = _CUT_SHORT.get(finish.reason)
-    return Ending(status="incomplete" if reason else "completed", reason=reason, usage=usage)
+    status = "incomplete" if reason else "completed"
+    return Ending(status=status, reason=reason, usage=usage, stop_sequence=finish.stop_sequence)
 
 
 def _failed(fault: BackendError, usage: Usage) -> Ending:

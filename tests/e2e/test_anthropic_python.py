@@ -121,6 +121,19 @@ def test_a_form_is_filled_in(client: Anthropic) -> None:
     assert isinstance(found.parsed_output, Person)
 
 
+@pytest.mark.parametrize("model", MODELS[1:])
+def test_a_stop_sequence_is_named(client: Anthropic, model: str) -> None:
+    message = client.messages.create(
+        model=model,
+        max_tokens=200,
+        messages=[{"role": "user", "content": 'Reply with exactly "one two three".'}],
+        stop_sequences=["never", "three"],
+    )
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "three")
+    assert message.content[0].type == "text"
+    assert message.content[0].text == "one two "
+
+
 def test_tokens_are_counted_as_they_are_charged(client: Anthropic) -> None:
     counted = client.messages.count_tokens(model="claude-x", messages=HI, tools=[ADD])
     message = client.messages.create(model="claude-x", max_tokens=9, messages=HI, tools=[ADD])

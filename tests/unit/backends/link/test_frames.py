@@ -113,6 +113,16 @@ def test_what_a_cancelled_generation_said_is_dropped() -> None:
     assert step == Step([2], [0], [0], ["bc"], [2], [0], {}, [])
 
 
+def test_an_end_keeps_its_stop_sequence() -> None:
+    steps = StepBuilder()
+    steps.end(1, Finish(FinishReason.STOP, Usage(3, 1, 2), 100, None, "END"))
+    step = steps.take(None)
+    assert step is not None
+    decoded = engine_frames.decode(encode(step))
+    assert isinstance(decoded, Step)
+    assert finish_of(decoded.ends[0], "link", 1000).stop_sequence == "END"
+
+
 def test_an_end_keeps_its_error_and_moves_to_the_gateways_clock() -> None:
     error = BackendError("remote", "server_error", "it broke", retryable=True, param="tools")
     steps = StepBuilder()

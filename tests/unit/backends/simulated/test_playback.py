@@ -80,26 +80,27 @@ def test_a_limit_cuts_at_exactly_so_many_tokens(limit: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop", "said"),
+    ("stop", "said", "found"),
     [
-        (("several",), "Then say something of "),
-        (("words", "say"), "Then "),
-        (("Then",), ""),
-        (("nowhere",), "Then say something of several words."),
-        (("",), "Then say something of several words."),
+        (("several",), "Then say something of ", "several"),
+        (("words", "say"), "Then ", "say"),
+        (("Then",), "", "Then"),
+        (("nowhere",), "Then say something of several words.", None),
+        (("",), "Then say something of several words.", None),
     ],
 )
 def test_stop_sequences_cut_the_message_and_end_the_answer(
-    stop: tuple[str, ...], said: str
+    stop: tuple[str, ...], said: str, found: str | None
 ) -> None:
     answer = ScriptedAnswer((message_item("Then say something of several words."), ANSWER.items[2]))
     playback = Playback(answer, 10_000, stop)
     deltas = whole(playback)
-    assert playback.reason is FinishReason.STOP
+    assert (playback.reason, playback.stop_sequence) == (FinishReason.STOP, found)
     assert "".join(d.text for d in deltas if d.kind is DeltaKind.TEXT) == said
     stopped = said != answer.items[0].text
     assert any(d.kind is DeltaKind.FUNCTION_CALL for d in deltas) is not stopped
     assert playback.num_tokens >= 1
+    assert Playback(answer, 1, stop).stop_sequence is (found if found == "Then" else None)
 
 
 def test_what_the_next_prompt_will_hold() -> None:

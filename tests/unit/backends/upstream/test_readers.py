@@ -175,9 +175,9 @@ def responses_reader(**fields: Any) -> ResponsesReader:
     return ResponsesReader("up", request, frozenset({"sql"}))
 
 
-def chat_reader() -> ChatReader:
+def chat_reader(**fields: Any) -> ChatReader:
     tools = (CustomTool("sql"),)
-    request = make_request(Message("user", (TextPart("Hi."),)), tools=tools)
+    request = make_request(Message("user", (TextPart("Hi."),)), tools=tools, **fields)
     return ChatReader("up", request, frozenset({"sql"}))
 
 
@@ -372,7 +372,7 @@ def test_a_stop_sequence_ends_a_responses_stream() -> None:
     ]
     assert "".join(delta.text for delta in read_all(reader, events)) == "a "
     assert reader.finish is not None
-    assert reader.finish.reason is FinishReason.STOP
+    assert (reader.finish.reason, reader.finish.stop_sequence) == (FinishReason.STOP, "END")
 
 
 def test_what_only_looked_like_a_stop_sequence_comes_out() -> None:
@@ -490,6 +490,16 @@ def test_chat_ends(reason: str) -> None:
     finish = reader.ended(0)
     assert finish is not None
     assert finish.reason is expected
+
+
+@pytest.mark.parametrize("said", ["END", "OTHER", 128_009, None, ["END"]])
+def test_a_stop_sequence_that_a_chat_server_names(said: Any) -> None:
+    reader = chat_reader(stop=("END",))
+    last = chunk("stop")
+    last["choices"][0]["stop_reason"] = said
+    read_all(reader, [chunk(content="x"), last, b"[DONE]"])
+    assert reader.finish is not None
+    assert reader.finish.stop_sequence == ("END" if said == "END" else None)
 
 
 # Usage as servers count it -> ours.
