@@ -28,11 +28,12 @@ from backends.script.work import Work
 
 SHALLOW_DEPTH = 6
 MAX_DEPTH = 32
-NODE_CHARS = 30  # the work on a node of a schema, and at least
+NODE_CHARS = 45  # the work on a node of a schema, and at least
 ENTRY_CHARS = 5  # on an entry that is copied or compared: a property, a name, an option
 BITS_PER_CHAR = 2  # of a fraction
 MAX_ITEMS = 1_000  # of one array, and properties of one object
 MAX_CHARS = 20_000  # in one string
+FILLER_WORDS = 24  # of a long string; then they come again
 
 _WORDS = (
     "alpha", "bright", "cedar", "delta", "ember", "field", "grove", "harbor", "inlet", "juniper",
@@ -88,6 +89,7 @@ class _Maker:
         A wanted value is not null even if the schema allows null.
         """
         if depth > MAX_DEPTH:
+            self._spend(2 * ENTRY_CHARS)
             return None
         schema = self._resolved(schema, depth)
         if not isinstance(schema, dict):
@@ -266,8 +268,9 @@ class _Maker:
         pick = self._chance.pick
         text = self._values.text(name) or f"{pick(_WORDS)} {pick(_WORDS)}"
         self._spend(max(len(text), least))
-        while len(text) < least:
-            text += " " + pick(_WORDS)
+        if len(text) < least:
+            filler = " " + " ".join(pick(_WORDS) for _ in range(FILLER_WORDS))
+            text += filler * -(-(least - len(text)) // len(filler))
         return text[:most]
 
     def _number(self, schema: dict[str, Any], name: str, *, whole: bool) -> int | float:

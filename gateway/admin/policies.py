@@ -3,9 +3,9 @@
 This is an edge.
 """
 
-import asyncio
 import difflib
 import time
+from functools import partial
 from itertools import chain
 from typing import Annotated, Any
 
@@ -189,18 +189,16 @@ async def check_policy(request: AnyRequest, data: Submission) -> CheckView:
 async def _parsed(services: Services, data: Submission) -> Policy:
     """Parses a document for the backends here. Raises `PolicyError`."""
     models = {info.model for info in services.gw.infos.values()}
-    return await asyncio.to_thread(parse_policy, data.document.encode(), data.name, models)
+    return await services.apart(parse_policy, data.document.encode(), data.name, models)
 
 
 async def _warnings(services: Services, policy: Policy, data: Submission) -> tuple[Problem, ...]:
-    return await asyncio.to_thread(
+    find = partial(
         unknown_policy_names,
-        policy,
-        data.document.encode(),
-        data.name,
         tenant_ids=services.access.keys.tenant_view.tenants,
         backends=services.gw.backends,
     )
+    return await services.apart(find, policy, data.document.encode(), data.name)
 
 
 @post("/policies", status_code=200)
@@ -262,19 +260,25 @@ async def diff_policies(request: AnyRequest, data: Comparison) -> DiffView:
     else:
         new = services.policies.current.version if data.version is None else data.version
         new_name, (_, new_content) = f"v{new}", await _document(services, new)
-    old_policy = await asyncio.to_thread(parse_policy, old_content, f"v{old}")
-    new_policy = await asyncio.to_thread(parse_policy, new_content, new_name)
-    changes = policy_changes(old_policy, new_policy)
-    lines = difflib.unified_diff(
-        old_content.decode().splitlines(), new_content.decode().splitlines(), f"v{old}", new_name
-    )
+    old_policy = await services.apart(parse_policy, old_content, f"v{old}")
+    new_policy = await services.apart(parse_policy, new_content, new_name)
+    changes = await services.apart(policy_changes, old_policy, new_policy)
+    diff = await services.apart(_diff, old_content, f"v{old}", new_content, new_name)
     return DiffView(
         expected=services.policies.current.version,
         old=old,
         new=data.version if data.document is None else None,
         changes=changes,
-        diff="\n".join(line.rstrip("\n") for line in lines),
+        diff=diff,
     )
+
+
+def _diff(old: bytes, old_name: str, new: bytes, new_name: str) -> str:
+    """Compares the texts of two documents, as a unified diff."""
+    lines = difflib.unified_diff(
+        old.decode().splitlines(), new.decode().splitlines(), old_name, new_name
+    )
+    return "\n".join(line.rstrip("\n") for line in lines)
 
 
 @post("/policies/{version:int}/activate", status_code=200)
@@ -340,10 +344,10 @@ async def explain_prompt(request: AnyRequest, data: Question) -> Explanation:
         raise ProtocolError("not_found", f"No tenant '{tenant_id[:80]}'. Known tenants: {known}.")
     policy = services.gw.state.policy
     if data.document is not None:
-        policy = await asyncio.to_thread(parse_policy, data.document.encode(), data.name)
+        policy = await services.apart(parse_policy, data.document.encode(), data.name)
     elif data.version is not None:
         _, content = await _document(services, data.version)
-        policy = await asyncio.to_thread(read_version, data.version, content)
+        policy = await services.apart(read_version, data.version, content)
     body = CreateBody(
         model=data.model,
         input=data.prompt,

@@ -1,9 +1,10 @@
 """Holds the parts of the gateway that routes need: one `Services` per process. This is an edge."""
 
+import asyncio
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
 
 from gateway.access.access import Access
 from gateway.access.admin_keys import AdminKeys
@@ -24,6 +25,9 @@ from router.classify.task import Tenant
 from router.learn.learned_store import LearnedStore
 from router.pools.ceiling_leases import CeilingLeases
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
 
 @dataclass(slots=True)
 class Services:
@@ -43,6 +47,17 @@ class Services:
     fleet: Fleet | None  # the workers on this machine, where this is one of several
     ceiling_leases: CeilingLeases | None  # if any group has a ceiling
     tls: ssl.SSLContext | None  # of new connections, where TLS is served
+    _apart: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def apart(
+        self, call: Callable[_Arguments, _Result], *args: _Arguments.args, **more: _Arguments.kwargs
+    ) -> _Result:
+        """Makes a call that takes long in a thread, one at a time: threads share one interpreter.
+
+        So what admins send cannot take more of it than the event loop has.
+        """
+        async with self._apart:
+            return await asyncio.to_thread(call, *args, **more)
 
     def configure(self, config: Config) -> None:
         """Goes on with a changed configuration; its policy and backends are replaced elsewhere."""

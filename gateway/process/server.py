@@ -36,10 +36,11 @@ from gateway.process.reload import Hangups, Load, apply, changed, tls_context
 from gateway.process.websocket_endpoints import WebSocketEndpoints
 from gateway.transport.byte_budgets import ByteBudgets
 from gateway.transport.connection_limits import ConnectionBounds, ConnectionLimits, Cut, Visit
+from gateway.transport.http_protocol import HttpProtocol
 from gateway.transport.ids import request_id_header
 from gateway.transport.keepalive import AcceptQueue, KeepAlive
 from gateway.transport.listener import LimitedListener, pass_time
-from gateway.transport.socket_protocol import HttpProtocol, SocketProtocol
+from gateway.transport.socket_protocol import SocketProtocol
 from router.redis.cancelling import cancelled
 
 logger = logging.getLogger("lanewise")
@@ -53,6 +54,9 @@ CLOSE_TIMEOUT_S = 3  # for connections to close after the drain
 # New objects until Python collects the youngest, 700 by default. Running tasks hold more, and would
 # be scanned many times. Collecting this many takes about a millisecond.
 GC_YOUNG_OBJECTS = 10_000
+# A thread that computes gives the interpreter back after so long (5 ms by default), and the loop
+# asks for it several times a turn.
+SWITCH_INTERVAL_S = 0.0005
 
 
 class StandardHeaders:
@@ -198,8 +202,9 @@ class Server(StoppedBySignals):
         self.should_exit = True
 
 
-def _tune_gc() -> None:
-    """Excludes all objects made before serving from garbage collection."""
+def _tune_interpreter() -> None:
+    """Excludes what was made before serving from collections; gives the loop way before threads."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, *gc.get_threshold()[1:])
@@ -297,7 +302,7 @@ async def serve_on(
     """
 
     def serving(port: int) -> None:
-        _tune_gc()
+        _tune_interpreter()
         on_serving(port)
 
     keep_alive = KeepAlive(PING_INTERVAL_S)

@@ -52,7 +52,8 @@ class KeepAlive:
 class AcceptQueue:
     """Runs queued calls in order, for `turn_s` per turn of the event loop.
 
-    The queue is bounded by the sockets, each of which joins once to open and once to close.
+    The queue is bounded by the sockets: each joins once to open and once to close, and has one
+    place in it while there is more to read of it.
     """
 
     def __init__(

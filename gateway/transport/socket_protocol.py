@@ -8,14 +8,13 @@ fifty times a second. Here all that a connection sends at once goes out in one `
 import asyncio
 import random
 import struct
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote
 
-from uvicorn._types import ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import PayloadTooBig
@@ -23,13 +22,11 @@ from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 from websockets.protocol import State
 
-from gateway.transport.client_address import Network, forwarded_address
 from gateway.transport.connection_limits import Visit, uncounted
 from gateway.transport.keepalive import AcceptQueue, KeepAlive, Pinged
 from gateway.transport.light_event import LightEvent, LightQueue
-from gateway.transport.refusals import BUSY, HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS, HttpRefusal
 from gateway.transport.socket_frames import BINARY, TEXT, framed
-from gateway.transport.socket_handshake import answer, can_be_parsed, plain_key
+from gateway.transport.socket_handshake import answer
 from gateway.wire.errors import ProtocolError, too_large, too_many_bytes
 
 LINGER_S = 5.0  # to drain the client's data after its message was refused
@@ -38,153 +35,18 @@ SILENCE_S = 1.0  # without data, after which the client is taken to be done
 # Keys of `scope["state"]`.
 ABORT, WRITE, WRITE_NOW, TAKE_BY, VISIT = "abort", "write", "write_now", "take_by", "visit"
 
-# What a request's line and headers may hold. A browser's are below 16 KiB.
-MAX_HEAD_BYTES = 64 << 10
-# Of a request's bytes to its body's: chunks have sizes, and trailers may follow.
-MAX_FRAMING = 2
 # Of one message: empty ones take memory, too. Conformance suites send 4 MiB in 64 bytes each.
 MAX_FRAGMENTS = 1 << 17
-OPEN_PATHS = ("/healthz", "/readyz", "/metrics")  # answered with the last descriptors
 
 # Messages taken directly per turn of the loop; more of them wait in the queue, so that a client
 # that sends a thousand at once does not block the others.
 MAX_TAKEN = 16
 
+# Read at once: small messages of so many bytes may be 700, and take 7 ms. Of a large message such
+# a piece takes some microseconds, and the queue lets many of them through in a turn.
+PIECE_BYTES = 4_096
+
 Taker = Callable[[str], bool]
-
-
-class HttpProtocol(HttpToolsProtocol):
-    """Adds `write_now` to each request's state, queues upgrades, and bounds what it reads."""
-
-    def __init__(
-        self,
-        line: AcceptQueue,
-        max_message_bytes: int,
-        trusted: Sequence[Network] = (),
-        *,
-        visit: Visit | None = None,
-        **options: Any,
-    ) -> None:
-        """Takes headers about the client's address from `trusted` networks."""
-        super().__init__(**options)
-        self._line = line
-        self._max_request_bytes = MAX_HEAD_BYTES + MAX_FRAMING * max_message_bytes
-        self._trusted = trusted
-        self._visit = visit or uncounted()
-        self._in_head = self._in_body = False
-        self._num_bytes = 0  # that arrived of the request
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._visit.leave()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        """Reads more of a request, and ends what grows too large."""
-        super().data_received(data)
-        if not (self._in_head or self._in_body):
-            return
-        self._num_bytes += len(data)
-        if self._in_head and self._num_bytes > MAX_HEAD_BYTES:
-            self._visit.cut_for("head")
-            self._refuse(HEAD_TOO_LARGE)
-        elif self._num_bytes > self._max_request_bytes:
-            self._visit.cut_for("body")
-            self.transport.abort()
-        else:
-            self._visit.read(len(data), in_head=self._in_head, is_held=self._is_held)
-
-    def _is_held(self) -> bool:
-        return self.flow.read_paused
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head = True
-        self._num_bytes = 0
-
-    def on_headers_complete(self) -> None:
-        before, visit = self.cycle, self._visit
-        self._in_head, self._in_body = False, True
-        visit.is_answering = True
-        if visit.is_proxied or visit.is_last_resort:
-            self.app = self._refusal() or self.app
-        super().on_headers_complete()
-        if self.cycle is not before:  # otherwise it is an upgrade
-            # Weakly: the cycle holds the state, and the collector may have frozen both.
-            self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
-            self.scope["state"][VISIT] = visit
-            self.headers = _Trailers()
-
-    def _refusal(self) -> HttpRefusal | None:
-        """Returns the answer to who may not ask, or may not ask this."""
-        visit = self._visit
-        if visit.is_last_resort and self.url.partition(b"?")[0].decode() not in OPEN_PATHS:
-            return BUSY
-        if visit.is_proxied:
-            address = forwarded_address(self.headers, self._trusted)
-            if address is not None and not visit.comes_from(address):
-                return TOO_MANY_CONNECTIONS
-        return None
-
-    def on_message_complete(self) -> None:
-        self._in_body = False
-        self._visit.read_whole()
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        self._visit.is_answering = bool(self.pipeline)
-        super().on_response_complete()
-
-    def _refuse(self, refusal: HttpRefusal) -> None:
-        """Answers a request whose head is not whole, and closes."""
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.write(refusal.written())
-            self.transport.close()
-        else:  # it is a further one, behind one that still runs
-            self.transport.abort()
-
-    def handle_websocket_upgrade(self) -> None:
-        self._in_head = self._in_body = False
-        self._visit.read_whole()
-        self._line.join(self._upgrade)
-
-    def _upgrade(self) -> None:
-        if self.transport.is_closing():  # the client went while it waited
-            return
-        if isinstance(self.app, HttpRefusal):
-            self.transport.write(self.app.written())
-            self.transport.close()
-            return
-        make = cast("Callable[..., SocketProtocol]", self.ws_protocol_class)
-        self.ws_protocol_class = partial(make, visit=self._visit)  # type: ignore[assignment]
-        key = plain_key(self.scope["method"].encode(), self.url, self.headers)
-        if self.scope["http_version"] != "1.1":  # RFC 6455 4.1: at least; and httptools knows no 2
-            self.send_400_response("A WebSocket needs HTTP/1.1.")
-        elif key is None and not can_be_parsed(self.headers):
-            self.send_400_response("Invalid upgrade request.")
-        elif key is None:
-            super().handle_websocket_upgrade()
-            made = cast("SocketProtocol", self.transport.get_protocol())
-            if not made.handshake_initiated:  # `websockets` could not parse it
-                self.send_400_response("Invalid upgrade request.")
-        else:
-            self._upgrade_plainly(key)
-        self.parser = None  # type: ignore[assignment]  # it was a cycle
-
-    def _upgrade_plainly(self, key: bytes) -> None:
-        """Does what uvicorn does, without serializing the head again."""
-        self.connections.discard(self)
-        protocol: SocketProtocol = self.ws_protocol_class(  # type: ignore[call-arg, misc, assignment]
-            config=self.config, server_state=self.server_state, app_state=self.app_state
-        )
-        protocol.begin(self, key)
-        self.transport.set_protocol(protocol)
-
-
-class _Trailers(list[tuple[bytes, bytes]]):
-    """Headers after a chunked body: they mean nothing here, and there may be any number."""
-
-    def append(self, header: tuple[bytes, bytes]) -> None:
-        """Drops it."""
 
 
 def _is_utf8(pieces: Iterable[bytes]) -> bool:
@@ -195,27 +57,12 @@ def _is_utf8(pieces: Iterable[bytes]) -> bool:
     return True
 
 
-def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
-    """Sends more of a streamed body, as one chunk, if the transport has room.
-
-    Otherwise, or if the response is not chunked, it returns false: use ASGI's `send` then.
-    """
-    one = cycle()
-    if one is None or one.disconnected or one.response_complete or one.flow.write_paused:
-        return False
-    if not (one.response_started and one.chunked_encoding):
-        return False
-    body = b"".join(pieces)
-    if body:  # an empty chunk would end the response
-        one.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
-    return True
-
-
 class SocketProtocol(WebSocketsSansIOProtocol):
     """Adds direct writes to the connection's state, and holds little memory while idle."""
 
     _is_silent = False  # no data since the last check, after a message that was too large
     _until_s = 0.0  # until when that data is drained
+    _unread: bytearray | None = None  # what came and is still to be read
 
     def __init__(
         self,
@@ -241,7 +88,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._is_gone = self._is_over = False  # the transport is closed; the ASGI task has ended
         self._key: bytes | None = None  # of a plain upgrade that is not accepted yet
 
-    def begin(self, http: HttpProtocol, key: bytes) -> None:
+    def begin(self, http: HttpToolsProtocol, key: bytes) -> None:
         """Serves a plain upgrade, as `connection_made` and `handle_connect` would."""
         self.transport, self.server, self.client = http.transport, http.server, http.client
         self.scheme = "wss" if http.scheme == "https" else "ws"
@@ -288,6 +135,45 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.scope["state"][VISIT] = self._visit
 
     def data_received(self, data: bytes) -> None:
+        """Reads what came: little at once, else in pieces, in turn with other connections."""
+        if self._unread is None and len(data) <= PIECE_BYTES:
+            self._read(data)
+            return
+        if self._unread is None:
+            self._unread = bytearray()
+            self._line.join(self._read_on)
+        self._unread += data
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """Reads one more piece of what came."""
+        if self._unread is None or self.transport.is_closing():
+            self._unread = None
+            return
+        piece = bytes(self._unread[:PIECE_BYTES])
+        del self._unread[:PIECE_BYTES]
+        if self._unread:
+            self._line.join(self._read_on)
+        else:
+            self._unread = None
+        self._read(piece)
+        self._resume()
+
+    def _resume(self) -> None:
+        """Reads from the transport again, unless there still is what came before."""
+        if self.read_paused and self._unread is None and self.queue.empty():
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Returns the next ASGI event."""
+        message = await self.queue.get()
+        self._resume()
+        return message
+
+    def _read(self, data: bytes) -> None:
         """Reads more of a message, whose deadline begins with its first byte."""
         super().data_received(data)
         if self.close_sent:

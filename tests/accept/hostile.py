@@ -10,22 +10,24 @@ import os
 import random
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.e2e.gateway_process import GatewayProcess, wait_until_at_rest
-from tests.e2e.socket_client import SocketClient
-from tests.hostile.gateway import OTHER_KEY, serving
+from tests.hostile.gateway import serving
 from tests.hostile.kinds import Target, faults_of, kinds
 from tests.hostile.mutations import mutations
 
+ROOT = Path(__file__).parents[2]
 LIMIT_S = 900
 MUTATIONS_S = 60.0
 QUIET_S = 15.0  # of the other tenant alone, before
 AT_ONCE = 4
-PAUSE_S = 0.02  # between the other tenant's tasks
+WARM_S = 2.0  # for it to begin
+NICE = 10  # of the attacker, who has a machine of its own elsewhere
 MAX_GROWTH_BYTES = 256 << 20
 
 
@@ -37,28 +39,36 @@ def rss_bytes(pid: int) -> int:
 
 
 class OtherTenant:
-    """Short tasks on one socket, one after the other, and how long each took."""
+    """The process of `tests.hostile.other_tenant`, and how long each of its tasks took."""
 
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self._gateway = gateway
-        self.taken_s: list[float] = []
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._taken_s: list[float] = []
+        self._reading = asyncio.create_task(self._read())
 
-    async def run(self) -> None:
-        """Works until cancelled."""
-        async with SocketClient.open(self._gateway, OTHER_KEY) as client:
-            client.checks = False
-            while True:
-                client.received.clear()
-                began_s = time.perf_counter()
-                await client.create("Say hi.", max_output_tokens=16, store=False)
-                await client.terminal()
-                self.taken_s.append(time.perf_counter() - began_s)
-                await asyncio.sleep(PAUSE_S)
+    @classmethod
+    async def start(cls, port: int) -> "OtherTenant":
+        """Lets it work."""
+        command = (sys.executable, "-m", "tests.hostile.other_tenant", str(port))
+        pipe = asyncio.subprocess.PIPE
+        return cls(await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=pipe))
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self._taken_s.append(float(line))
 
     def p99_ms(self) -> float:
         """Of what was done since this was asked last."""
-        taken_s, self.taken_s = self.taken_s, []
+        taken_s, self._taken_s = self._taken_s, []
         return statistics.quantiles(taken_s, n=100)[-1] * 1e3
+
+    async def stop(self) -> None:
+        """Ends it; raises `AssertionError` if it had ended before."""
+        assert self._process.returncode is None, "the other tenant got no answer"
+        self._process.kill()
+        await self._process.wait()
+        await self._reading
 
 
 async def attack(target: Target, seed: int) -> AsyncIterator[str]:
@@ -75,16 +85,17 @@ async def attack(target: Target, seed: int) -> AsyncIterator[str]:
 
 async def held(gateway: GatewayProcess, target: Target, seed: int) -> bool:
     """Measures the other tenant alone, then beside the attack."""
-    other = OtherTenant(gateway)
-    working = asyncio.create_task(other.run())
+    other = await OtherTenant.start(gateway.port)
+    os.nice(NICE)
     try:
+        await asyncio.sleep(WARM_S)
+        other.p99_ms()
         await asyncio.sleep(QUIET_S)
         quiet_ms, before_bytes = other.p99_ms(), rss_bytes(gateway.process.pid)
         faults = [fault async for fault in attack(target, seed)]
         beside_ms = other.p99_ms()
     finally:
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+        await other.stop()
     grown_bytes = rss_bytes(gateway.process.pid) - before_bytes
     wait_until_at_rest(gateway)
     num_tracebacks = gateway.log.count("Traceback")

@@ -9,7 +9,7 @@ from websockets.frames import Frame, Opcode
 
 from gateway.config.config import Config
 from gateway.process.server import uvicorn_config
-from gateway.transport import socket_protocol
+from gateway.transport import http_protocol
 from gateway.transport.keepalive import KeepAlive
 from gateway.transport.socket_handshake import plain_key
 from gateway.transport.socket_protocol import ABORT, TAKE_BY, VISIT, WRITE, WRITE_NOW
@@ -140,7 +140,7 @@ async def test_a_plain_upgrade_is_what_the_long_way_makes_of_it(
     request_: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = await conversation(request_)
-    monkeypatch.setattr(socket_protocol, "plain_key", lambda *_: None)
+    monkeypatch.setattr(http_protocol, "plain_key", lambda *_: None)
     assert short == await conversation(request_)
     assert short["answer"].startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
     assert ACCEPT in short["answer"]
@@ -160,7 +160,7 @@ async def test_what_is_not_plain_goes_the_long_way(
         keys.append(plain_key(*upgrade))
         return keys[-1]
 
-    monkeypatch.setattr(socket_protocol, "plain_key", noted)
+    monkeypatch.setattr(http_protocol, "plain_key", noted)
     seen = await conversation(request_)
     assert keys == [None]
     assert seen["answer"].startswith(b"HTTP/1.1 ")
@@ -222,5 +222,36 @@ async def test_bad_utf_8_that_comes_with_a_close_changes_nothing(num_pieces: int
         await asyncio.sleep(0)
     assert told == ["websocket.disconnect"]
     assert wire.written.startswith(b"\x88")
+    wire.protocol.connection_lost(None)
+    await asyncio.gather(*state.tasks)
+
+
+async def test_a_thousand_messages_that_come_at_once_are_read_in_turn_with_others() -> None:
+    num_turns, most, taken = 0, 0, []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] != "websocket.disconnect":
+            taken.append(message)
+
+    config = uvicorn_config(app, Config(), KeepAlive(20.0))
+    config.load()
+    state = ServerState()
+    wire = Wire()
+    wire.protocol = config.http_protocol_class(config=config, server_state=state, app_state={})  # type: ignore[call-arg]
+    wire.protocol.connection_made(wire)
+    wire.protocol.data_received(head())
+    for _ in range(4):
+        await asyncio.sleep(0)
+    message = Frame(Opcode.TEXT, b"{}").serialize(mask=True)
+    protocol = wire.protocol
+    protocol.data_received(message * 5_000)
+    while len(taken) < 5_000:
+        before, num_turns = len(taken), num_turns + 1
+        await asyncio.sleep(0)
+        most = max(most, len(taken) - before)
+    assert not protocol.read_paused
+    assert most <= 5_000 // 2, "others had a turn"
     wire.protocol.connection_lost(None)
     await asyncio.gather(*state.tasks)

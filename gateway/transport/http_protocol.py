@@ -1,0 +1,174 @@
+"""Bounds what uvicorn's HTTP protocol reads, and hands upgrades to `SocketProtocol`.
+
+This is an edge.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from gateway.transport.client_address import Network, forwarded_address
+from gateway.transport.connection_limits import Visit, uncounted
+from gateway.transport.keepalive import AcceptQueue
+from gateway.transport.refusals import BUSY, HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS, HttpRefusal
+from gateway.transport.socket_handshake import can_be_parsed, plain_key
+from gateway.transport.socket_protocol import VISIT, WRITE_NOW, SocketProtocol
+
+# What a request's line and headers may hold. A browser's are below 16 KiB.
+MAX_HEAD_BYTES = 64 << 10
+# Of a request's bytes to its body's: chunks have sizes, and trailers may follow.
+MAX_FRAMING = 2
+OPEN_PATHS = ("/healthz", "/readyz", "/metrics")  # answered with the last descriptors
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """Adds `write_now` to each request's state, queues upgrades, and bounds what it reads."""
+
+    def __init__(
+        self,
+        line: AcceptQueue,
+        max_message_bytes: int,
+        trusted: Sequence[Network] = (),
+        *,
+        visit: Visit | None = None,
+        **options: Any,
+    ) -> None:
+        """Takes headers about the client's address from `trusted` networks."""
+        super().__init__(**options)
+        self._line = line
+        self._max_request_bytes = MAX_HEAD_BYTES + MAX_FRAMING * max_message_bytes
+        self._trusted = trusted
+        self._visit = visit or uncounted()
+        self._in_head = self._in_body = False
+        self._num_bytes = 0  # that arrived of the request
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._visit.leave()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Reads more of a request, and ends what grows too large."""
+        super().data_received(data)
+        if not (self._in_head or self._in_body):
+            return
+        self._num_bytes += len(data)
+        if self._in_head and self._num_bytes > MAX_HEAD_BYTES:
+            self._visit.cut_for("head")
+            self._refuse(HEAD_TOO_LARGE)
+        elif self._num_bytes > self._max_request_bytes:
+            self._visit.cut_for("body")
+            self.transport.abort()
+        else:
+            self._visit.read(len(data), in_head=self._in_head, is_held=self._is_held)
+
+    def _is_held(self) -> bool:
+        return self.flow.read_paused
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._num_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        before, visit = self.cycle, self._visit
+        self._in_head, self._in_body = False, True
+        visit.is_answering = True
+        if visit.is_proxied or visit.is_last_resort:
+            self.app = self._refusal() or self.app
+        super().on_headers_complete()
+        if self.cycle is not before:  # otherwise it is an upgrade
+            # Weakly: the cycle holds the state, and the collector may have frozen both.
+            self.scope["state"][WRITE_NOW] = partial(_write_body_now, weakref.ref(self.cycle))
+            self.scope["state"][VISIT] = visit
+            self.headers = _Trailers()
+
+    def _refusal(self) -> HttpRefusal | None:
+        """Returns the answer to who may not ask, or may not ask this."""
+        visit = self._visit
+        if visit.is_last_resort and self.url.partition(b"?")[0].decode() not in OPEN_PATHS:
+            return BUSY
+        if visit.is_proxied:
+            address = forwarded_address(self.headers, self._trusted)
+            if address is not None and not visit.comes_from(address):
+                return TOO_MANY_CONNECTIONS
+        return None
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        self._visit.read_whole()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._visit.is_answering = bool(self.pipeline)
+        super().on_response_complete()
+
+    def _refuse(self, refusal: HttpRefusal) -> None:
+        """Answers a request whose head is not whole, and closes."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(refusal.written())
+            self.transport.close()
+        else:  # it is a further one, behind one that still runs
+            self.transport.abort()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._in_head = self._in_body = False
+        self._visit.read_whole()
+        self._line.join(self._upgrade)
+
+    def _upgrade(self) -> None:
+        if self.transport.is_closing():  # the client went while it waited
+            return
+        if isinstance(self.app, HttpRefusal):
+            self.transport.write(self.app.written())
+            self.transport.close()
+            return
+        make = cast("Callable[..., SocketProtocol]", self.ws_protocol_class)
+        self.ws_protocol_class = partial(make, visit=self._visit)  # type: ignore[assignment]
+        key = plain_key(self.scope["method"].encode(), self.url, self.headers)
+        if self.scope["http_version"] != "1.1":  # RFC 6455 4.1: at least; and httptools knows no 2
+            self.send_400_response("A WebSocket needs HTTP/1.1.")
+        elif key is None and not can_be_parsed(self.headers):
+            self.send_400_response("Invalid upgrade request.")
+        elif key is None:
+            super().handle_websocket_upgrade()
+            made = cast("SocketProtocol", self.transport.get_protocol())
+            if not made.handshake_initiated:  # `websockets` could not parse it
+                self.send_400_response("Invalid upgrade request.")
+        else:
+            self._upgrade_plainly(key)
+        self.parser = None  # type: ignore[assignment]  # it was a cycle
+
+    def _upgrade_plainly(self, key: bytes) -> None:
+        """Does what uvicorn does, without serializing the head again."""
+        self.connections.discard(self)
+        protocol: SocketProtocol = self.ws_protocol_class(  # type: ignore[call-arg, misc, assignment]
+            config=self.config, server_state=self.server_state, app_state=self.app_state
+        )
+        protocol.begin(self, key)
+        self.transport.set_protocol(protocol)
+
+
+class _Trailers(list[tuple[bytes, bytes]]):
+    """Headers after a chunked body: they mean nothing here, and there may be any number."""
+
+    def append(self, header: tuple[bytes, bytes]) -> None:
+        """Drops it."""
+
+
+def _write_body_now(cycle: "weakref.ref[RequestResponseCycle]", pieces: Iterable[bytes]) -> bool:
+    """Sends more of a streamed body, as one chunk, if the transport has room.
+
+    Otherwise, or if the response is not chunked, it returns false: use ASGI's `send` then.
+    """
+    one = cycle()
+    if one is None or one.disconnected or one.response_complete or one.flow.write_paused:
+        return False
+    if not (one.response_started and one.chunked_encoding):
+        return False
+    body = b"".join(pieces)
+    if body:  # an empty chunk would end the response
+        one.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+    return True
