@@ -367,6 +367,7 @@ class BackendInfo(msgspec.Struct, frozen=True, kw_only=True):
     window_tokens: int  # prompt and output together
     max_output_tokens: int
     accepts_images: bool = False
+    accepts_files: bool = False  # attached ones, such as PDFs
     takes_predictions: bool = False  # it checks `GenerateRequest.prediction` in blocks
     simulated: bool = True
     prefills: bool = False  # it goes on with an answer that another engine began

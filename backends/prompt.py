@@ -67,6 +67,14 @@ class TooLongError(ValueError):
         self.num_tokens = num_tokens
 
 
+def overflow_words(num_tokens: int, window_tokens: int) -> str:
+    """Says that a context is too long in OpenAI's words, by which clients know it."""
+    return (
+        f"This model's maximum context length is {window_tokens} tokens. However, your messages "
+        f"resulted in {num_tokens} tokens. Please reduce the length of the messages."
+    )
+
+
 def measure(item: Item, max_tokens: int | None = None) -> ContextItem:
     """Counts an item's tokens and hashes it; linear in its length, so done once per item.
 

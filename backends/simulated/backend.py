@@ -26,7 +26,7 @@ from backends.contract import (
     Usage,
 )
 from backends.drive.driver import Driver
-from backends.prompt import end_prefix
+from backends.prompt import end_prefix, overflow_words
 from backends.script.answering import answer_script
 from backends.script.continuing import rest_of, whole_request
 from backends.script.fixed_length import lengthened
@@ -162,10 +162,7 @@ class SimulatedBackend:
             message = f"{self._max_num_waiting} generations are waiting already"
             raise self._error("server_is_overloaded", message)
         if request.num_prompt_tokens >= self.info.window_tokens:
-            message = (
-                f"the prompt's {request.num_prompt_tokens} tokens leave no room in a window of "
-                f"{self.info.window_tokens}"
-            )
+            message = overflow_words(request.num_prompt_tokens, self.info.window_tokens)
             raise self._error("context_length_exceeded", message, retryable=False)
         if not request.generate:
             stats = self._driver.stats()

@@ -59,6 +59,7 @@ class UpstreamBackend:
             name,
             options.group,
             accepts_images=options.accepts_images,
+            accepts_files=options.accepts_files,
             simulated=False,
             prefills=options.prefill != "none",
         )

@@ -30,6 +30,7 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     max_output_tokens: Count = 32_768
     max_num_seqs: Annotated[int, Meta(ge=1, le=4096)] = 64  # generations at once
     accepts_images: bool = False
+    accepts_files: bool = False  # attached ones, such as PDFs
 
     # What it may be sent and may send. The limit in tokens that is sent bounds an answer, too.
     url_schemes: tuple[Literal["data", "https", "http"], ...] = ("data", "https")  # it may fetch

@@ -1,14 +1,16 @@
 """Reads a chat completions request as the Responses request that means the same."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from backends.contract import Extras, TextFormat
+from gateway.chat.terms import ChatTerms
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import CreateBody, Effort, GenerationBody, ReasoningParam, decode
 from gateway.wire.fields import unserved
+from gateway.wire.items import unknown_file
 from gateway.wire.requests import ParsedCreate, parse_create
 
 _encode = msgspec.json.encode
@@ -74,12 +76,18 @@ class ChatBody(GenerationBody, frozen=True, kw_only=True):
     web_search_options: None = None
 
 
+class ChatRequest(NamedTuple):
+    """A valid request: as it was sent, as the Responses request, and the words of its errors."""
+
+    body: ChatBody
+    parsed: ParsedCreate
+    terms: ChatTerms
+
+
 MAX_STOPS = 4  # OpenAI's limit
 
 
-def parse_chat(
-    body: bytes, response_id: str, max_tokens: int | None = None
-) -> tuple[ChatBody, ParsedCreate]:
+def parse_chat(body: bytes, response_id: str, max_tokens: int | None = None) -> ChatRequest:
     """Turns a chat request into an equivalent Responses request, which is not stored.
 
     Raises `ProtocolError` if it is not valid; `param` names the field.
@@ -101,10 +109,12 @@ def parse_chat(
         safety_identifier=chat.safety_identifier,
         **{name: getattr(chat, name) for name in GenerationBody.__struct_fields__},
     )
+    limit_field = "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
+    terms = ChatTerms(tuple(json_paths), limit_field)
     try:
         parsed = parse_create(create, response_id, max_tokens=max_tokens)
     except ProtocolError as error:
-        raise _in_chat_terms(error, json_paths) from None
+        raise terms.told(error) from None
     parsed = msgspec.structs.replace(
         parsed,
         stop=stops,
@@ -112,7 +122,7 @@ def parse_chat(
         text_format=_text_format(chat.response_format),
         extras=_extras(chat, parsed.extras),
     )
-    return chat, parsed
+    return ChatRequest(chat, parsed, terms)
 
 
 def _check_served(chat: ChatBody) -> None:
@@ -136,18 +146,6 @@ def _extras(chat: ChatBody, extras: Extras) -> Extras:
 
 
 _EXTRAS = ("verbosity", "frequency_penalty", "presence_penalty", "logit_bias")
-
-
-def _in_chat_terms(error: ProtocolError, json_paths: list[str]) -> ProtocolError:
-    """Rewrites an error about an item for the message that it came from."""
-    item, bracket, _ = (error.param or "").partition("]")
-    number = item.removeprefix("input[")
-    if not bracket or not number.isdecimal():
-        return error
-    item, json_path = f"{item}]", json_paths[int(number)]
-    assert error.param is not None
-    message = error.message.replace(item, json_path)
-    return ProtocolError(error.code, message, param=error.param.replace(item, json_path, 1))
 
 
 def _input_items(messages: list[_ChatMessage]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -190,19 +188,49 @@ def _content(content: Any, json_path: str) -> str | list[dict[str, Any]]:
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         message = f"Invalid '{json_path}.content': expected a string or an array of parts."
         raise ProtocolError("invalid_type", message, param=f"{json_path}.content")
-    parts: list[dict[str, Any]] = []
-    for part in content:
-        if part.get("type") == "image_url":
-            image = part.get("image_url")
-            image = image if isinstance(image, dict) else {"url": image}
-            url, detail = image.get("url"), image.get("detail")
-            parts.append({"type": "input_image", "image_url": url, "detail": detail})
-        elif part.get("type") == "file":
-            file = part.get("file")
-            parts.append({"type": "input_file", **(file if isinstance(file, dict) else {})})
-        else:
-            parts.append(part)
-    return parts
+    return [_part(part, f"{json_path}.content[{n}]") for n, part in enumerate(content)]
+
+
+def _part(part: dict[str, Any], json_path: str) -> dict[str, Any]:
+    """Turns a content part into Responses' form; its own form is taken, too."""
+    kind = part.get("type")
+    if kind == "image_url":
+        image = part.get("image_url")
+        image = image if isinstance(image, dict) else {"url": image}
+        if not isinstance(image.get("url"), str):
+            message = f"Invalid '{json_path}.image_url.url': expected a URL."
+            raise ProtocolError("invalid_type", message, param=f"{json_path}.image_url.url")
+        return {
+            "type": "input_image",
+            "image_url": image["url"],
+            "detail": image.get("detail"),
+        }
+    if kind == "file":
+        file = part.get("file")
+        if not isinstance(file, dict):
+            raise missing_parameter(f"{json_path}.file")
+        if file.get("file_id") is not None:
+            raise unknown_file(f"{json_path}.file.file_id")
+        return {"type": "input_file", **file}
+    if kind in _PARTS or kind is None:
+        return part
+    expected = "'text', 'image_url', 'file' or 'refusal'"
+    if kind == "input_audio":
+        message = f"'{json_path}' is audio, which is not taken here. Send {expected}."
+        raise ProtocolError("unsupported_parameter", message, param=json_path)
+    message = f"Invalid '{json_path}.type': expected {expected}, got {str(kind)[:64]!r}."
+    raise ProtocolError("invalid_value", message, param=f"{json_path}.type")
+
+
+_PARTS = (
+    "text",
+    "refusal",
+    "input_text",
+    "output_text",
+    "summary_text",
+    "input_image",
+    "input_file",
+)
 
 
 def _flat_tool(tool: dict[str, Any]) -> dict[str, Any]:

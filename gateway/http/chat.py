@@ -11,6 +11,7 @@ from gateway.http.services import Services
 from gateway.http.streams import JSON, EventStream, Exchange, HttpAnswer
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox
+from gateway.wire.errors import ProtocolError
 from router.classify.task import Tenant
 
 
@@ -22,13 +23,19 @@ async def answer_chat(
     Raises `ProtocolError`: Before the first chunk; afterwards errors are chunks.
     """
     gw = services.gw
-    chat, parsed = parse_chat(content, f"resp_{new_id()}", gw.max_context_tokens)
+    chat, parsed, terms = parse_chat(content, f"resp_{new_id()}", gw.max_context_tokens)
     if not chat.stream:
         whole = ChatStream(parsed, chat)
         exchange = Exchange(gw, tenant, parsed, whole)
-        await exchange.whole(receive)
+        try:
+            await exchange.whole(receive)
+        except ProtocolError as error:
+            raise terms.told(error) from None
         return HttpAnswer(JSON.encode(), exchange.headers(), whole.body)
     outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
     exchange = Exchange(gw, tenant, parsed, ChatStream(parsed, chat, outbox.send, outbox.mark))
-    await exchange.until_open()
+    try:
+        await exchange.until_open()
+    except ProtocolError as error:
+        raise terms.told(error) from None
     return EventStream(gw, outbox, exchange.pump, exchange.headers())

@@ -6,6 +6,7 @@ from backends.contract import Compaction, ContextItem
 from gateway.core.gateway import Gateway
 from gateway.core.job import Job
 from gateway.task.stages import LoadedTask
+from gateway.task.truncation import newest_items, room_tokens
 from gateway.wire.compaction import Plan, Skipped, plan_compaction, plan_whole, unfolded
 from gateway.wire.errors import ProtocolError, draining
 from gateway.wire.items import ItemReference
@@ -58,18 +59,13 @@ async def load_task(gw: Gateway, job: Job) -> Task:
     by_id = {known.item.id: known for known in reversed(parent)} if has_references else {}
     own = [await _resolve(gw, job, by_id, entry) for entry in job.parsed.input.items]
     num_own_tokens = sum(entry.num_tokens for entry in own if isinstance(entry, ContextItem))
-    task = make_task(
-        job.parsed,
-        _joined(gw, job, parent, own),
-        job.tenant,
-        last_backend=job.last_backend,
-        arrived_us=job.arrived_us,
-        arrived_unix_s=gw.unix_s(),
-    )
+    task = _task_of(gw, job, _joined(gw, job, parent, own))
+    if job.parsed.body.truncation == "auto":
+        task = _truncated(gw, job, task)
     run = gw.experience.runs.run_of(task.tenant.id, task.request)
     holder, held_tokens = task.last_backend, 0
     if holder is not None:
-        held_tokens = task.request.num_prompt_tokens - num_own_tokens
+        held_tokens = max(0, task.request.num_prompt_tokens - num_own_tokens)
     elif parent_id is None:
         # A client that resends its whole context names no parent, but its KV prefix is cached.
         warm_for = gw.experience.warm_for(task) or (None, 0)
@@ -78,6 +74,26 @@ async def load_task(gw: Gateway, job: Job) -> Task:
     if may_move(run):
         task = msgspec.structs.replace(task, also_held=gw.experience.also_held(task))
     return task
+
+
+def _task_of(gw: Gateway, job: Job, items: tuple[ContextItem, ...]) -> Task:
+    return make_task(
+        job.parsed,
+        items,
+        job.tenant,
+        last_backend=job.last_backend,
+        arrived_us=job.arrived_us,
+        arrived_unix_s=gw.unix_s(),
+    )
+
+
+def _truncated(gw: Gateway, job: Job, task: Task) -> Task:
+    """Drops the oldest items of a context that fits no engine."""
+    excess_tokens = task.request.num_prompt_tokens - room_tokens(task, gw.infos.values())
+    if excess_tokens <= 0:
+        return task
+    job.lineage = Lineage()  # the stored context is no longer its beginning
+    return _task_of(gw, job, newest_items(task.request.items, excess_tokens))
 
 
 def _joined(

@@ -6,7 +6,7 @@ import contextlib
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody
 from gateway.wire.items import MAX_INPUT_ITEMS, PIECE_ITEMS, InputReader
-from gateway.wire.requests import ParsedCreate, parse_create
+from gateway.wire.requests import ParsedCreate, countable_tokens, parse_create
 from router.classify.task import StorePolicy
 
 
@@ -15,7 +15,7 @@ async def read_input(body: CreateBody, max_tokens: int) -> InputReader | None:
     value = body.input
     if not isinstance(value, list) or not PIECE_ITEMS < len(value) <= MAX_INPUT_ITEMS:
         return None
-    reader = InputReader(value, max_tokens=max_tokens)
+    reader = InputReader(value, max_tokens=countable_tokens(body, max_tokens))
     with contextlib.suppress(ProtocolError):  # who parses the request comes to it again
         while reader.read_piece():  # noqa: ASYNC110 - one turn for everyone else, no wait
             await asyncio.sleep(0)

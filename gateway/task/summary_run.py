@@ -6,7 +6,7 @@ It runs under the task's reservation, and its usage is settled with the task. Th
 import msgspec
 
 from backends.contract import BackendError, Compaction, FinishReason, Message, Usage
-from backends.prompt import parts_text
+from backends.prompt import overflow_words, parts_text
 from gateway.core.gateway import Gateway
 from gateway.metrics.labels import CompactionKind, CompactionOutcome
 from gateway.run.dispatch import Run
@@ -104,9 +104,8 @@ class SummaryRun:
         window_tokens = min(infos[name].window_tokens for name in backends)
         if num_tokens >= window_tokens:
             message = (
-                f"The prompt has {num_tokens} tokens, but the context window of "
-                f"{' and '.join(backends)} is at most {window_tokens} tokens, and its compaction "
-                f"failed: {self.error}. Shorten it, or send it again."
+                f"{overflow_words(num_tokens, window_tokens)} Its compaction for "
+                f"{' and '.join(backends)} failed: {self.error}."
             )
             raise ProtocolError("context_length_exceeded", message, param="input")
 

@@ -166,7 +166,7 @@ def decode_event(frame: str) -> ClientEvent:
             # It stops at the first wrong field: what follows may not even be JSON.
             raise _event_error(msgspec.json.decode(frame), error) from None
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
-        raise BadFrameError(not_json(error), None, {}) from None
+        raise BadFrameError(not_json(error, text=frame), None, {}) from None
 
 
 def decode(text: bytes | msgspec.Raw, kind: type[_T], json_path: str = "") -> _T:
@@ -176,7 +176,8 @@ def decode(text: bytes | msgspec.Raw, kind: type[_T], json_path: str = "") -> _T
     except msgspec.ValidationError as error:
         raise (refusal_of(error) or from_validation(error, kind, json_path)) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise not_json(error, json_path or None) from None  # a Raw is scanned, not read, until here
+        # A Raw is scanned, not read, until here.
+        raise not_json(error, json_path or None, text) from None
 
 
 def stream_id_of(value: object) -> str | None:
@@ -194,16 +195,36 @@ def stream_id_of(value: object) -> str | None:
     )
 
 
-def not_json(error: Exception, param: str | None = None) -> ProtocolError:
+def not_json(
+    error: Exception, param: str | None = None, text: str | bytes | msgspec.Raw = b""
+) -> ProtocolError:
     """Makes the error for text that is not JSON; `param` is its path."""
     detail = str(error)
     if isinstance(error, RecursionError):
         detail = "nested too deeply"
+    elif (escape := _lone_surrogate(text)) is not None:
+        detail = f"{escape} is a lone surrogate, half of a character; send both halves"
     elif isinstance(error, UnicodeError):
         detail = "not UTF-8"
     where = f" in '{param}'" if param else ""
     message = f"Expected one JSON object, got invalid JSON{where}: {detail}."
     return ProtocolError("invalid_json", message, param=param)
+
+
+# An escape of JSON: two surrogates that are a character, one alone, or any other.
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
+    re.DOTALL,
+)
+
+
+def _lone_surrogate(text: str | bytes | msgspec.Raw) -> str | None:
+    content = text.encode("utf-8", "replace") if isinstance(text, str) else bytes(text)
+    for escape in _ESCAPE.finditer(content):
+        if escape["lone"]:
+            return escape["lone"].decode()
+    return None
 
 
 def _event_error(raw: object, validation: msgspec.ValidationError) -> BadFrameError:

@@ -26,7 +26,7 @@ from backends.contract import (
     Tool,
     ToolChoice,
 )
-from backends.prompt import TooLongError, measure
+from backends.prompt import TooLongError, measure, overflow_words
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import NULL, decode
 from gateway.wire.schemas import check_parameters, check_schema
@@ -219,12 +219,17 @@ def _measured(item: Item, param: str, max_tokens: int | None, num_before: int = 
 
 def too_long(num_tokens: int, max_tokens: int, param: str) -> ProtocolError:
     """Makes the error for a context that fits no engine."""
-    return ProtocolError(
-        "context_length_exceeded",
-        f"'{param}' has at least {num_tokens} tokens; the largest window here has {max_tokens}. "
-        "Send less, or compact the conversation.",
-        param=param,
+    message = f"{overflow_words(num_tokens, max_tokens)} '{param}' alone has as many, or more."
+    return ProtocolError("context_length_exceeded", message, param=param)
+
+
+def unknown_file(param: str) -> ProtocolError:
+    """Makes the error for a file that is named by an id: none can be uploaded here."""
+    message = (
+        f"There is no file of the id in '{param}': files cannot be uploaded here. Send its "
+        "content, as 'file_data' or as an image's data URL."
     )
+    return ProtocolError("invalid_value", message, param=param)
 
 
 def _parse_item(raw: msgspec.Raw, kind: str, json_path: str) -> Item | None:
@@ -274,9 +279,14 @@ def _parse_content(value: str | list[msgspec.Raw] | None, json_path: str) -> tup
             parts.append(TextPart(decode(raw, _WireText, where).text))
         elif kind == "input_image":
             image = decode(raw, _WireImage, where)
-            parts.append(ImagePart(image.image_url, image.file_id, image.detail or "auto"))
+            if image.file_id is not None:
+                raise unknown_file(f"{where}.file_id")
+            parts.append(ImagePart(image.image_url, None, image.detail or "auto"))
         elif kind == "input_file":
-            parts.append(FilePart(**msgspec.structs.asdict(decode(raw, _WireFile, where))))
+            file = decode(raw, _WireFile, where)
+            if file.file_id is not None:
+                raise unknown_file(f"{where}.file_id")
+            parts.append(FilePart(None, file.file_url, file.filename, file.file_data))
         elif kind == "refusal":
             parts.append(RefusalPart(decode(raw, _WireRefusal, where).refusal))
         elif kind is None:
@@ -312,6 +322,28 @@ def parse_tools(
             nested = decode(raw, _WireNamespace, json_path)
             tools.extend(parse_tools(nested.tools, f"{json_path}.tools", nested.name))
     return tuple(tools)
+
+
+def check_tools(raws: list[msgspec.Raw] | None, tools: tuple[Tool, ...]) -> None:
+    """Refuses a request that offers OpenAI's own tools alone, and would be answered without any.
+
+    Kinds that nobody knows yet are passed over, as fields are.
+    """
+    if raws and not tools:
+        kind = decode(raws[0], _Head, "tools[0]").type or ""
+        if kind.startswith(_OPENAIS_TOOLS):
+            message = (
+                f"'tools[0].type' is {kind[:64]!r}, but no tools are hosted here, and no others "
+                "are offered. Offer functions of your own."
+            )
+            raise ProtocolError("unsupported_parameter", message, param="tools[0].type")
+
+
+# The beginnings of their types (openai-python 3.52, `ToolParam`).
+_OPENAIS_TOOLS = (
+    *("web_search", "file_search", "mcp", "computer", "code_interpreter", "image_generation"),
+    *("local_shell", "shell", "apply_patch", "tool_search", "programmatic_tool_calling"),
+)
 
 
 class _WireNamed(msgspec.Struct, frozen=True):
@@ -350,7 +382,8 @@ def parse_tool_choice(raw: msgspec.Raw, tools: tuple[Tool, ...]) -> ToolChoice:
             _require_tools(bool(names), "none of its tools are in 'tools'")
             return ToolChoice("required" if allowed.mode == "required" else "auto", names)
         if isinstance(kind, str):
-            return ToolChoice()  # a hosted tool: not offered here, so the model is free
+            message = f"'tool_choice' asks for {kind[:64]!r}, but no tools are hosted here."
+            raise ProtocolError("unsupported_parameter", message, param="tool_choice")
     raise ProtocolError(
         "invalid_value",
         "Invalid 'tool_choice': expected 'auto', 'none', 'required', or an object with a 'type' of "

@@ -6,9 +6,11 @@ from backends.contract import (
     NO_EXTRAS,
     ContextItem,
     Extras,
+    FilePart,
     GenerateRequest,
     ImagePart,
     Message,
+    Part,
     TextFormat,
     TextPart,
     Tool,
@@ -23,6 +25,7 @@ from gateway.wire.fields import includes_sealed_reasoning, unserved
 from gateway.wire.items import (
     InputReader,
     ParsedInput,
+    check_tools,
     parse_text_format,
     parse_tool_choice,
     parse_tools,
@@ -34,6 +37,8 @@ from router.strategies.table import REMOVED, STRATEGIES
 
 # The limit of a request that names none; the engine's own applies, too.
 DEFAULT_MAX_OUTPUT_TOKENS = 16_384
+
+MAX_TRUNCATED_TOKENS = 1 << 20  # of an input whose beginning may be dropped
 
 
 class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +94,7 @@ def parse_create(
         body = msgspec.structs.replace(body, store=False)
     prewarm = body.prompt_cache_options is not None and body.prompt_cache_options.prewarm is True
     generate = generate and not prewarm
+    max_tokens = countable_tokens(body, max_tokens)
     reader = own_input or InputReader(body.input, max_tokens=max_tokens)
     parsed_input = reader.parsed()
     if max_tokens is not None and _is_longer(body.instructions, max_tokens):
@@ -96,6 +102,7 @@ def parse_create(
     if generate and not parsed_input.items and body.previous_response_id is None:
         raise missing_parameter("input", " Send a string or a non-empty list of items.")
     tools = parse_tools(body.tools) + parsed_input.tools
+    check_tools(body.tools, tools)
     thresholds = [entry.compact_threshold for entry in body.context_management or ()]
     return ParsedCreate(
         id=response_id,
@@ -114,6 +121,13 @@ def parse_create(
         # The protocol names one entry; of several, the lowest counts.
         compact_threshold_tokens=min(filter(None, thresholds), default=None),
     )
+
+
+def countable_tokens(body: CreateBody, max_tokens: int | None) -> int | None:
+    """Returns how long an input may be: where it is truncated, longer than any window."""
+    if body.truncation != "auto" or max_tokens is None:
+        return max_tokens
+    return max(max_tokens, MAX_TRUNCATED_TOKENS)
 
 
 def parse_extras(body: CreateBody) -> Extras:
@@ -250,6 +264,7 @@ def make_task(
         reasoning_summary=(reasoning.summary or reasoning.generate_summary) if reasoning else None,
         prompt_cache_key=body.prompt_cache_key,
     )
+    attached = _attached(items)
     last_user_message, num_last_message_tokens = _last_user_message(items)
     first_messages = (f"{entry.digest:x}" for entry in items if is_user(entry))
     return Task(
@@ -260,7 +275,8 @@ def make_task(
         last_user_message=last_user_message,
         num_last_message_tokens=num_last_message_tokens,
         num_turns=sum(is_user(entry) for entry in items),
-        has_images=any(_has_image(entry) for entry in items),
+        has_images=ImagePart in attached,
+        has_files=FilePart in attached,
         last_backend=last_backend,
         arrived_us=arrived_us,
         arrived_unix_s=arrived_unix_s,
@@ -270,9 +286,13 @@ def make_task(
     )
 
 
-def _has_image(entry: ContextItem) -> bool:
-    item = entry.item
-    return isinstance(item, Message) and any(isinstance(part, ImagePart) for part in item.content)
+def _attached(items: tuple[ContextItem, ...]) -> set[type[Part]]:
+    """Returns the kinds of the messages' parts."""
+    kinds: set[type[Part]] = set()
+    for entry in items:
+        if isinstance(entry.item, Message):
+            kinds.update(map(type, entry.item.content))
+    return kinds
 
 
 def _last_user_message(items: tuple[ContextItem, ...]) -> tuple[str, int]:

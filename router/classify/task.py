@@ -88,6 +88,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     num_last_message_tokens: int
     num_turns: int  # user messages in the context
     has_images: bool
+    has_files: bool = False
     last_backend: str | None  # the one that holds the conversation's KV prefix, if known
     held_tokens: int = 0  # of the context, in the KV cache of `last_backend`
     # Other backends that held some of the context, and its tokens; sought where a move may be due.

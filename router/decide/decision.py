@@ -25,7 +25,7 @@ class Reason(enum.StrEnum):
     EXPLORE = "explore"  # an uncertain task that tries one engine alone, to learn from
     SECURITY = "security"  # security-sensitive work goes deep
     WINDOW = "window"  # only there does the context fit
-    IMAGES = "images"  # only there are images taken
+    IMAGES = "images"  # only there are images, or files, taken
     ACCESS = "access"  # the tenant has no other
     FALLBACK = "fallback"  # better ones were full or down
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import msgspec
 
 from backends.contract import BackendGroup, BackendStats
-from backends.prompt import is_tool_output
+from backends.prompt import is_tool_output, overflow_words
 from router.classify.classify import classify, features
 from router.classify.durations import LEAST_WAIT_US, in_words
 from router.classify.task import Route, Task, TaskClass
@@ -208,6 +208,8 @@ def _obstacle(stats: BackendStats, task: Task, wish: _Wish, room_tokens: int) ->
         return Reason.ACCESS
     if task.has_images and not info.accepts_images:
         return Reason.IMAGES
+    if task.has_files and not info.accepts_files:
+        return Reason.IMAGES
     if task.max_prompt_tokens + room_tokens > info.window_tokens:
         return Reason.WINDOW
     if not stats.healthy or wish.model not in (None, info.model):
@@ -302,7 +304,7 @@ def _stand_ins(
 
 _BLOCKED_WORDS: dict[Reason, str] = {
     Reason.ACCESS: "The tenant has no access to all that {route} needs",
-    Reason.IMAGES: "Not all that {route} needs takes images",
+    Reason.IMAGES: "Not all that {route} needs takes images or files",
     Reason.WINDOW: "The context does not fit what {route} needs",
     Reason.FALLBACK: "Not all that {route} needs is up",
 }
@@ -339,13 +341,12 @@ def _refusal(wish: _Wish, task: Task, stats: Sequence[BackendStats]) -> Refusal:
     if Reason.FALLBACK not in obstacles and Reason.WINDOW in obstacles:
         fitting = [s for s, o in zip(served, obstacles, strict=True) if o is Reason.WINDOW]
         window_tokens = max(s.info.window_tokens for s in fitting)
-        message = (
-            f"The prompt has {task.max_prompt_tokens} tokens, but the context window of "
-            f"{target} is at most {window_tokens} tokens. Shorten it, or ask for another model."
-        )
+        words = overflow_words(task.max_prompt_tokens, window_tokens)
+        message = f"{words} That is the window of {target}; another model's may be larger."
         return Refusal(code="context_length_exceeded", message=message, param="input")
     if Reason.FALLBACK not in obstacles and Reason.IMAGES in obstacles:
-        message = f"Images cannot be taken by {target}; send text only, or ask for another model."
+        kind = "Files" if task.has_files else "Images"
+        message = f"{kind} cannot be taken by {target}; send text only, or ask for another model."
         return Refusal(code="invalid_value", message=message, param="input")
     if obstacles and all(obstacle is Reason.ACCESS for obstacle in obstacles):
         return _no_access(task, target, "model")

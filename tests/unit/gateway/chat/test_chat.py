@@ -201,17 +201,35 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
     (
         [
             {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}] * 3},
-            {"role": "user", "content": [{"type": "input_audio"}]},
+            {"role": "user", "content": [{"type": "video"}]},
         ],
         {},
         "invalid_value",
         "messages[1].content[0].type",
     ),
     (
+        [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}],
+        {},
+        "unsupported_parameter",
+        "messages[0].content[0]",
+    ),
+    (
+        [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}],
+        {},
+        "invalid_value",
+        "messages[0].content[0].file.file_id",
+    ),
+    (
+        [{"role": "user", "content": [{"type": "file", "file": "x"}]}],
+        {},
+        "missing_required_parameter",
+        "messages[0].content[0].file",
+    ),
+    (
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": 5}}]}],
         {},
         "invalid_type",
-        "messages[0].content[0].image_url",
+        "messages[0].content[0].image_url.url",
     ),
     (
         [{"role": "user", "content": [{"type": "text"}]}],
@@ -231,8 +249,9 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str, str | None]] = [
         [HELLO],
         {"tools": [{"type": "function", "function": {}}]},
         "missing_required_parameter",
-        "tools[0].name",
+        "tools[0].function.name",
     ),
+    ([HELLO], {"tools": [{"type": "mcp"}]}, "unsupported_parameter", "tools[0].type"),
     ([HELLO], {"tool_choice": "required"}, "invalid_value", "tool_choice"),
     (
         [HELLO],
@@ -280,10 +299,25 @@ def test_refused(messages: list[Any], fields: dict[str, Any], code: str, param: 
     assert "input[" not in caught.value.message, "in the client's own terms"
 
 
-def test_an_attached_file_of_a_wrong_type_is_none() -> None:
-    (entry,) = parsed({"role": "user", "content": [{"type": "file", "file": "x"}]}).input.items
-    assert isinstance(entry, ContextItem)
-    assert entry.item == Message("user", (FilePart(),))
+def test_errors_name_chats_own_fields() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse_chat(body({"role": "user", "content": "word " * 9_000}), "resp_1", 1_000)
+    error = caught.value
+    assert (error.code, error.param) == ("context_length_exceeded", "messages")
+    assert "maximum context length is 1000 tokens. However, your messages resulted" in error.message
+    terms = parse_chat(body(HELLO, max_tokens=9), "resp_1").terms
+    renamed = {
+        "input[0].content[2].image_url": "messages[0].content[2].image_url",
+        "text.format.schema.properties": "response_format.json_schema.schema.properties",
+        "max_output_tokens": "max_tokens",
+        "reasoning.effort": "reasoning_effort",
+        "tools[3].parameters": "tools[3].function.parameters",
+        "tools[3].type": "tools[3].type",
+        "model": "model",
+    }
+    for ours, theirs in renamed.items():
+        error = terms.told(ProtocolError("invalid_value", f"Invalid '{ours}'.", param=ours))
+        assert (error.param, error.message) == (theirs, f"Invalid '{theirs}'.")
 
 
 @pytest.mark.parametrize("sent", [b"", b"{", b"\xff", b'{"model":"' + b"\xff" * 3 + b'"}'])
@@ -317,7 +351,7 @@ class Chunks(Outbox):
 def answer(
     deltas: list[Delta], ending: Ending = DONE, *, outbox: Outbox | None = None, **fields: Any
 ) -> ChatStream:
-    chat, create = parse_chat(body(**fields), "resp_1")
+    chat, create, _ = parse_chat(body(**fields), "resp_1")
     sent = (outbox.send, outbox.mark) if outbox else ()
     stream = ChatStream(create, chat, *sent)
     stream.open(100, "wafer-model", ROUTING)
@@ -430,7 +464,7 @@ async def test_chunks(include_usage: bool) -> None:
 
 async def test_text_gathers_between_flushes() -> None:
     outbox = Chunks()
-    chat, create = parse_chat(body(stream=True), "resp_1")
+    chat, create, _ = parse_chat(body(stream=True), "resp_1")
     stream = ChatStream(create, chat, outbox.send, outbox.mark)
     stream.open(100, "m", ROUTING)
     for word in "abc":
@@ -460,7 +494,7 @@ async def test_the_content_is_the_answer_and_commentary_is_apart(
     said: list[tuple[str, str | None]], content: str, commentary: str | None
 ) -> None:
     outbox = Chunks()
-    chat, create = parse_chat(body(stream=True), "resp_1")
+    chat, create, _ = parse_chat(body(stream=True), "resp_1")
     stream = ChatStream(create, chat, outbox.send, outbox.mark)
     stream.open(100, "m", ROUTING)
     for index, (words, phase) in enumerate(said):

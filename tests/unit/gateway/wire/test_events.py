@@ -38,7 +38,20 @@ BAD_FRAMES: list[tuple[str, str, str | None, str | None, tuple[str, ...]]] = [
     (create() + " x", "invalid_json", None, None, ("trailing",)),
     ("\ud800", "invalid_json", None, None, ("one JSON object",)),
     ('{"type":"response.create","model":"\\q"}', "invalid_json", None, None, ("escape",)),
-    ('{"type":"response.create","model":"\\ud800"}', "invalid_json", None, None, ()),
+    *(
+        (
+            f'{{"type":"response.create","model":"{text}"}}',
+            "invalid_json",
+            None,
+            None,
+            (f"{lone} is a lone surrogate",),
+        )
+        for text, lone in (
+            ("\\ud800", "\\ud800"),
+            ("\\ud83d\\ude00 \\udc00", "\\udc00"),
+            ("\\\\ud800 \\uDBFFx", "\\uDBFF"),
+        )
+    ),
     # Wrong in type before it is wrong as JSON: the typed decoder stops at the first.
     ('{"type":"response.nope", x', "invalid_json", None, None, ("malformed",)),
     ('{"type":"response.create","model":5, garbage', "invalid_json", None, None, ("malformed",)),

@@ -86,7 +86,7 @@ ITEMS: list[tuple[dict[str, Any], Item | ItemReference]] = [
             "content": [
                 {"type": "input_text", "text": "hi"},
                 {"type": "input_image", "image_url": URL, "detail": "low"},
-                {"type": "input_image", "file_id": "f", "detail": None},
+                {"type": "input_image", "image_url": URL, "detail": None},
                 {"type": "input_file", "filename": "a.pdf", "file_data": "AA=="},
             ],
         },
@@ -95,7 +95,7 @@ ITEMS: list[tuple[dict[str, Any], Item | ItemReference]] = [
             (
                 *HI,
                 ImagePart(URL, None, "low"),
-                ImagePart(None, "f", "auto"),
+                ImagePart(URL),
                 FilePart(None, None, "a.pdf", "AA=="),
             ),
         ),
@@ -435,8 +435,6 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
         {"type": "allowed_tools", "tools": [{"name": "f"}, {"name": "c"}, {"name": "unknown"}]},
         ToolChoice("auto", ("f", "c")),
     ),
-    ({"type": "web_search_preview"}, ToolChoice()),
-    ({"type": "mcp", "server_label": "x"}, ToolChoice()),
 ]
 
 
@@ -448,6 +446,8 @@ def test_tool_choices(sent: Any, understood: ToolChoice) -> None:
 # as sent, tools offered, what the message must hold
 BAD_CHOICES: list[tuple[Any, tuple[Tool, ...], str]] = [
     ("any", OFFERED, "'auto', 'none', 'required'"),
+    ({"type": "web_search_preview"}, OFFERED, "no tools are hosted here"),
+    ({"type": "mcp", "server_label": "x"}, OFFERED, "no tools are hosted here"),
     (5, OFFERED, "got 5"),
     ([], OFFERED, "got []"),
     ({}, OFFERED, "got {}"),

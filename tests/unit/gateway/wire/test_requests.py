@@ -44,6 +44,15 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "conversation",
     ),
     ({"input": "x", "conversation": {"id": "c"}}, "unsupported_parameter", "conversation"),
+    ({"input": "x", "tools": [{"type": "mcp"}]}, "unsupported_parameter", "tools[0].type"),
+    *(
+        (
+            {"input": [{"role": "user", "content": [{"type": kind, "file_id": "file-1"}]}]},
+            "invalid_value",
+            "input[0].content[0].file_id",
+        )
+        for kind in ("input_image", "input_file")
+    ),
     ({"input": "x", "prompt": {"id": "p"}}, "unsupported_parameter", "prompt"),
     ({"input": "x", "moderation": {"model": "m"}}, "unsupported_parameter", "moderation"),
     ({"input": "x", "top_logprobs": 1}, "unsupported_parameter", "top_logprobs"),

@@ -219,14 +219,21 @@ NO_GPU = (WAFER, backend("gpu-0", "deep", healthy=False))
             BOTH,
             "context_length_exceeded",
             "input",
-            "has 200000 tokens, but the context window of model 'wafer-model' is at most 131072",
+            "maximum context length is 131072 tokens. However, your messages resulted in 200000",
         ),
         (
             task(prompt_tokens=300_000),
             BOTH,
             "context_length_exceeded",
             "input",
-            "any engine this key may use is at most 262144 tokens",
+            "maximum context length is 262144 tokens. However, your messages resulted in 300000",
+        ),
+        (
+            task(has_files=True),
+            BOTH,
+            "invalid_value",
+            "input",
+            "Files cannot be taken by any engine this key may use",
         ),
         (
             task(hints=Hints(model="wafer-model"), has_images=True),
