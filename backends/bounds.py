@@ -153,20 +153,28 @@ def _num_bytes(text: str) -> int:
 
 
 def bounded_usage(
-    reported: Usage, meter: OutputMeter, max_input_tokens: int, num_hidden_tokens: int = 0
+    reported: Usage,
+    meter: OutputMeter,
+    max_input_tokens: int,
+    num_hidden_tokens: int = 0,
+    prediction: str | None = None,
 ) -> Usage:
     """Returns what is charged of a reported usage, marked as `bounded` if that is less.
 
     Output is at most the limit; of that, what is shown is at most the bytes that came, and
-    `num_hidden_tokens` (reasoning, rejected predictions) come on top.
+    `num_hidden_tokens` (reasoning, say) come on top. Tokens of the prediction that was sent, and
+    was rejected, come on top of the limit.
     """
-    hidden = max(num_hidden_tokens, reported.num_reasoning_tokens)
+    most_predicted = _num_bytes(prediction or "")
+    num_rejected = _between(reported.num_rejected_tokens, most_predicted)
+    hidden = max(num_hidden_tokens, reported.num_reasoning_tokens) + num_rejected
     shown = meter.num_bytes + MARKER_TOKENS
-    most_output = min(hidden + shown, meter.max_tokens)
+    most_output = min(hidden + shown, meter.max_tokens + num_rejected)
     if (
         0 <= reported.num_cached_tokens <= reported.num_input_tokens <= max_input_tokens
         and 0 <= reported.num_reasoning_tokens <= reported.num_output_tokens <= most_output
-        and reported.num_accepted_tokens + reported.num_rejected_tokens <= most_output
+        and reported.num_rejected_tokens == num_rejected
+        and 0 <= reported.num_accepted_tokens <= min(most_predicted, reported.num_output_tokens)
     ):
         return reported
     num_input = _between(reported.num_input_tokens, max_input_tokens)
@@ -178,8 +186,8 @@ def bounded_usage(
         num_reasoning_tokens=_between(reported.num_reasoning_tokens, num_output),
         exact=reported.exact,
         bounded=True,
-        num_accepted_tokens=_between(reported.num_accepted_tokens, num_output),
-        num_rejected_tokens=_between(reported.num_rejected_tokens, num_output),
+        num_accepted_tokens=_between(reported.num_accepted_tokens, min(most_predicted, num_output)),
+        num_rejected_tokens=num_rejected,
     )
 
 

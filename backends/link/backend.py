@@ -349,7 +349,9 @@ class LinkGeneration:
         """Passes the finish on, once; an exception of one sink must not reach the others."""
         if self._usage is None:
             max_input = self._request.num_prompt_tokens
-            usage = self._usage = bounded_usage(finish.usage, self._meter, max_input)
+            usage = self._usage = bounded_usage(
+                finish.usage, self._meter, max_input, prediction=self._request.prediction
+            )
             if usage is not finish.usage:
                 self._backend.num_bounded += 1
                 finish = msgspec.structs.replace(finish, usage=usage)

@@ -60,6 +60,7 @@ class UpstreamBackend:
             options.group,
             accepts_images=options.accepts_images,
             accepts_files=options.accepts_files,
+            takes_predictions=options.prediction is not None,
             simulated=False,
             prefills=options.prefill != "none",
         )

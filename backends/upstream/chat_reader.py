@@ -115,13 +115,14 @@ class ChatReader(Reader):
             num_output = max(num_output, total - num_input)
         details = "completion_tokens_details"
         num_reasoning = reported.figure(details, "reasoning_tokens") or 0
-        num_rejected = reported.figure(details, "rejected_prediction_tokens") or 0
         self._figures = Figures(
             num_input=num_input,
             num_output=num_output,
             num_cached=reported.figure("prompt_tokens_details", "cached_tokens") or 0,
             num_reasoning=num_reasoning,
-            num_hidden=max(num_reasoning + num_rejected, (num_output or 0) - (num_shown or 0)),
+            num_hidden=max(num_reasoning, (num_output or 0) - (num_shown or 0)),
+            num_accepted=reported.figure(details, "accepted_prediction_tokens") or 0,
+            num_rejected=reported.figure(details, "rejected_prediction_tokens") or 0,
             is_odd=reported.is_odd,
         )
         return True

@@ -54,6 +54,12 @@ class UpstreamOptions(BackendOptions, frozen=True, kw_only=True, forbid_unknown_
     omit: tuple[str, ...] = ()  # fields of the body that the server refuses
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields that it needs
 
+    # How it takes a prediction of the answer, which it then checks in blocks (chat only). "field":
+    # in the request's `prediction`, as OpenAI's gpt-4o and gpt-4.1 and Cerebras' gpt-oss-120b and
+    # GLM-4.7 (in preview) do, without tools (2026-11); OpenAI wants `max_tokens` beside it.
+    # "prompt": as a draft in the prompt, for a server that speculates by n-grams of it.
+    prediction: Literal["field", "prompt"] | None = None
+
     # Sockets (responses-ws). One stream per socket unless the server can cancel one alone.
     max_streams_per_socket: Annotated[int, Meta(ge=1, le=16)] = 1  # OpenAI: 16 at once
     max_idle_sockets: Annotated[int, Meta(ge=1, le=1024)] = 16  # kept for conversations to continue
@@ -111,6 +117,8 @@ def check_options(options: UpstreamOptions) -> None:
         raise ValueError("chains: chat completions know no previous_response_id")
     if options.prefill != "none" and options.protocol != "chat":
         raise ValueError("prefill: only chat completions go on with an assistant's message")
+    if options.prediction is not None and options.protocol != "chat":
+        raise ValueError('prediction: only protocol "chat" has a way to send one')
     if options.custom_tools == "native" and options.protocol == "chat":
         raise ValueError('custom_tools: "native" needs one of the Responses protocols')
 

@@ -142,8 +142,11 @@ class Reader:
             num_reasoning_tokens=figures.num_reasoning,
             exact=num_input is not None and num_output is not None,
             bounded=figures.is_odd,
+            num_accepted_tokens=figures.num_accepted,
+            num_rejected_tokens=figures.num_rejected,
         )
         max_input = usage.num_input_tokens
         if max_input > own.num_input_tokens and self._max_input_tokens is not None:
             max_input = self._max_input_tokens()
-        return bounded_usage(usage, self._meter, max_input, figures.num_hidden)
+        prediction = self._request.prediction
+        return bounded_usage(usage, self._meter, max_input, figures.num_hidden, prediction)

@@ -27,7 +27,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     num_output: int | None
     num_cached: int = 0
     num_reasoning: int = 0
-    num_hidden: int = 0  # of the output, never shown
+    num_hidden: int = 0  # of the output, never shown; without the rejected ones
+    num_accepted: int = 0  # of the prediction
+    num_rejected: int = 0
     is_odd: bool = False
 
 

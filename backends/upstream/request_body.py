@@ -34,6 +34,13 @@ from backends.prompt import compaction_message, parts_text
 from backends.upstream.options import UpstreamOptions
 from backends.upstream.sealed_reasoning import unwrap
 
+# A server that speculates by n-grams finds in its prompt what it is about to say.
+DRAFTED = (
+    "<draft>\n{draft}\n</draft>\n"
+    "The draft is a smaller model's answer to the request. Write your own answer, whole, and keep "
+    "the draft's words where they are right."
+)
+
 _WRAPPED_PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {"input": {"type": "string"}},
@@ -163,6 +170,8 @@ def _chat_body(request: GenerateRequest, options: UpstreamOptions) -> dict[str, 
         options.max_tokens_field: request.max_output_tokens,
     }
     tools = _offered(request)
+    if request.prediction is not None:
+        _predict(body, request.prediction, options, has_tools=bool(tools))
     if tools:
         body |= _choice(request, {"type": "function", "function": {"name": tools[0].name}})
         body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
@@ -199,6 +208,22 @@ def _prefilled(
     if options.prefill == "continue_final_message":
         return {"continue_final_message": True, "add_generation_prompt": False}
     return {}
+
+
+def _predict(
+    body: dict[str, Any], prediction: str, options: UpstreamOptions, *, has_tools: bool
+) -> None:
+    """Adds a prediction as the server takes it; beside tools no server takes the field."""
+    if options.prediction == "field" and not has_tools:
+        body["prediction"] = {"type": "content", "content": prediction}
+    elif options.prediction == "prompt":
+        messages, drafted = body["messages"], DRAFTED.format(draft=prediction)
+        if not messages or messages[-1]["role"] != "user":
+            messages.append({"role": "user", "content": drafted})
+        elif isinstance(messages[-1]["content"], str):
+            messages[-1]["content"] += f"\n\n{drafted}"
+        else:
+            messages[-1]["content"].append({"type": "text", "text": drafted})
 
 
 def _chat_messages(

@@ -45,6 +45,13 @@ class _StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
 
 
+class _Prediction(msgspec.Struct, frozen=True):
+    """What the client expects the answer to be, for the most part."""
+
+    type: Literal["content"]
+    content: Any
+
+
 class ChatBody(GenerationBody, frozen=True, kw_only=True):
     """Body of the request; `gateway.wire.fields` says what becomes of each field."""
 
@@ -59,6 +66,7 @@ class ChatBody(GenerationBody, frozen=True, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     response_format: dict[str, Any] | None = None
+    prediction: _Prediction | None = None
     reasoning_effort: Effort | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
@@ -121,6 +129,7 @@ def parse_chat(body: bytes, response_id: str, max_tokens: int | None = None) -> 
         seed=chat.seed,
         text_format=_text_format(chat.response_format),
         extras=_extras(chat, parsed.extras),
+        prediction=_predicted(chat.prediction),
     )
     return ChatRequest(chat, parsed, terms)
 
@@ -250,6 +259,21 @@ def _flat_choice(choice: Any) -> msgspec.Raw:
     elif isinstance(choice, dict):
         choice = _flat_tool(choice)
     return msgspec.Raw(_encode(choice))
+
+
+def _predicted(prediction: _Prediction | None) -> str | None:
+    """Returns the predicted text, which may come in parts; an empty one is none."""
+    if prediction is None:
+        return None
+    content = prediction.content
+    if isinstance(content, list):
+        texts = [part.get("text") if isinstance(part, dict) else None for part in content]
+        if all(isinstance(text, str) for text in texts):
+            content = "".join(map(str, texts))
+    if not isinstance(content, str):
+        message = "Invalid 'prediction.content': expected a string or an array of text parts."
+        raise ProtocolError("invalid_type", message, param="prediction.content")
+    return content or None
 
 
 def _text_format(response_format: dict[str, Any] | None) -> TextFormat:

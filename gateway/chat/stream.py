@@ -221,7 +221,10 @@ class ChatStream(ResponseWriter):
 def _usage(usage: Usage) -> Json:
     cached = {"cached_tokens": usage.num_cached_tokens, "audio_tokens": 0, "cache_write_tokens": 0}
     reasoning = {"reasoning_tokens": usage.num_reasoning_tokens, "audio_tokens": 0}
-    predicted = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+    predicted = {
+        "accepted_prediction_tokens": usage.num_accepted_tokens,
+        "rejected_prediction_tokens": usage.num_rejected_tokens,
+    }
     return {
         "prompt_tokens": usage.num_input_tokens,
         "completion_tokens": usage.num_output_tokens,

@@ -104,7 +104,8 @@ class Branch:
     @property
     def tpot_us(self) -> float | None:
         """Returns the mean time between its tokens; None with fewer than two."""
-        num_tokens = 0 if self.usage is None else self.usage.num_output_tokens
+        used = self.usage or NO_USAGE
+        num_tokens = used.num_output_tokens - used.num_rejected_tokens
         if self.times is None or num_tokens < 2:
             return None
         return (self.times.last.at_us - self.times.first_at_us) / (num_tokens - 1)

@@ -24,10 +24,12 @@ class InputDetails(msgspec.Struct, frozen=True):
     cache_write_tokens: int  # always 0: nobody pays for writing
 
 
-class OutputDetails(msgspec.Struct, frozen=True):
+class OutputDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """The output tokens by kind."""
 
     reasoning_tokens: int  # output tokens spent on reasoning
+    accepted_prediction_tokens: int = 0  # tokens of the prediction that are in the answer
+    rejected_prediction_tokens: int = 0  # tokens of the prediction that are not, yet computed
 
 
 class ResponseUsage(msgspec.Struct, frozen=True):
@@ -46,7 +48,9 @@ def response_usage(usage: Usage) -> ResponseUsage:
         usage.num_input_tokens,
         InputDetails(usage.num_cached_tokens, 0),
         usage.num_output_tokens,
-        OutputDetails(usage.num_reasoning_tokens),
+        OutputDetails(
+            usage.num_reasoning_tokens, usage.num_accepted_tokens, usage.num_rejected_tokens
+        ),
         usage.num_input_tokens + usage.num_output_tokens,
     )
 

@@ -55,6 +55,7 @@ class ParsedCreate(msgspec.Struct, frozen=True, kw_only=True):
     stop: tuple[str, ...] = ()  # chat completions only
     seed: int | None = None  # chat completions only
     extras: Extras = NO_EXTRAS
+    prediction: str | None = None  # chat completions only
     wants_context: bool = False  # metadata.context_events: warned as its context fills
     wants_queue_position: bool = False  # metadata.queue_events: told where it stands while it waits
     compacts: bool = False  # context_management: its context is compacted where it grows too long
@@ -263,6 +264,7 @@ def make_task(
         reasoning_effort=reasoning.effort if reasoning else None,
         reasoning_summary=(reasoning.summary or reasoning.generate_summary) if reasoning else None,
         prompt_cache_key=body.prompt_cache_key,
+        prediction=parsed.prediction,
     )
     attached = _attached(items)
     last_user_message, num_last_message_tokens = _last_user_message(items)

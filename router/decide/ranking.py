@@ -88,9 +88,12 @@ def rank(
     for room_tokens in (1,) if wish.bound else (expected, 1):
         candidates = [s for s in named if _obstacle(s, task, wish, room_tokens) is None]
         orders = {group: _order(candidates, group, task) for group in _GROUPS}
+        able = wish
+        if wish.route is Route.PARALLEL and STRATEGIES[wish.strategy].needs_prediction:
+            able = _with_predictions(wish, task, orders)
         sensitive = task_class.security_sensitive and policy.security_goes_deep
-        stand_ins = _stand_ins(wish, orders, stays_deep=sensitive)
-        ranked = _routes(wish, task, stats, orders, stand_ins, room_tokens)
+        stand_ins = _stand_ins(able, orders, stays_deep=sensitive)
+        ranked = _routes(able, task, stats, orders, stand_ins, room_tokens)
         if ranked:
             return ranked
     return _refusal(wish, task, stats)
@@ -234,6 +237,30 @@ def _order(
         return (load - worth if holds else load, stats.info.name)
 
     return sorted((s for s in candidates if s.info.group == group), key=order)
+
+
+def _with_predictions(
+    wish: _Wish, task: Task, orders: dict[BackendGroup, list[BackendStats]]
+) -> _Wish:
+    """Puts deep engines that take predictions first; without any, the task goes to one alone.
+
+    Tools exclude it: servers refuse a prediction beside them, and nobody predicts their calls.
+    """
+    request = task.request
+    orders["deep"].sort(key=lambda stats: not stats.info.takes_predictions)
+    if request.tools and request.tool_choice.mode != "none":
+        obstacle = "an answer that may call tools cannot be predicted"
+    elif orders["deep"] and not orders["deep"][0].info.takes_predictions:
+        obstacle = "no deep engine that takes predictions is up"
+    else:
+        return wish
+    return msgspec.structs.replace(
+        wish,
+        route=Route.DEEP,
+        fallback=tuple(route for route in wish.fallback if route is not Route.DEEP),
+        reason=Reason.FALLBACK,
+        cause=f"Without strategy {wish.strategy}, as {obstacle}",
+    )
 
 
 def _routes(

@@ -36,6 +36,8 @@ def branch_request(
     if not alone:
         request = msgspec.structs.replace(request, id=f"{request.id}-{branch}")
     request = part.request(request)
+    if request.prediction is not None and not info.takes_predictions:
+        request = msgspec.structs.replace(request, prediction=None)
     room_tokens = min(info.max_output_tokens, info.window_tokens - request.num_prompt_tokens)
     if request.max_output_tokens > room_tokens:
         request = msgspec.structs.replace(request, max_output_tokens=max(1, room_tokens))
@@ -59,6 +61,7 @@ def in_words(
         tool_choice=ToolChoice("none"),
         reasoning_effort=None,
         reasoning_summary=None,
+        prediction=None,  # of the whole answer
     )
 
 

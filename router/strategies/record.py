@@ -67,6 +67,7 @@ class StrategyRecord(Generic[Own]):
     metadata: Mapping[str, str] = field(default_factory=dict)  # a client's key -> an option's field
     prepared_by: int = FAST  # index of the backend that every run is sure to start
     competes: bool = False  # one engine wins, the other has lost
+    needs_prediction: bool = False  # the deep engine takes `GenerateRequest.prediction`
     shows: frozenset[Shown] = frozenset()
 
     @cached_property

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from router.strategies import breadth, delegate, hedge, single, verify
+from router.strategies import breadth, delegate, draft, hedge, single, verify
 from router.strategies.record import StrategyOptions, StrategyRecord
 
-_MODULES = (hedge, verify, breadth, delegate)
+_MODULES = (draft, hedge, verify, breadth, delegate)
 STRATEGIES: dict[str, StrategyRecord[Any]] = {
     record.name: record for record in (module.RECORD for module in _MODULES)
 }

@@ -5,7 +5,6 @@ event loop that never waits, so that a run takes as long as its engines say, eac
 """
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +13,6 @@ import pytest
 
 from backends.contract import (
     BackendGroup,
-    Delta,
-    Finish,
-    GenerateRequest,
-    Generation,
-    Sink,
 )
 from backends.drive.driver import TICK_US
 from backends.simulated.backend import SimulatedBackend, SimulatedOptions
@@ -30,19 +24,13 @@ from gateway.task.pipeline import handle_task
 from router.strategies.machine import PATIENCE_US
 from tests.e2e.events import check_response
 from tests.sim.sleeping_loop import SleepingLoop
+from tests.sim.timed import HangingBackend, Punctual
 from tests.unit.gateway.world import World
 from wafer_engine.batching.cost_model import CostModel
 
 ASK = "Write 200 words about caches."
 START_US = 10_000_000
 SLACK_US = 2 * TICK_US  # when a token is fetched, and when an end is
-
-
-class Punctual(random.Random):
-    """Wakes nobody late."""
-
-    def randint(self, a: int, b: int) -> int:
-        return a
 
 
 class Timed(msgspec.Struct):
@@ -60,30 +48,6 @@ class Timed(msgspec.Struct):
     def states(self, part: str) -> list[str]:
         rows = self.response["routing"]["generations"]
         return [row["state"] for row in rows if row["part"] == part]
-
-
-class Muffled(msgspec.Struct):
-    """Hears of so many deltas, and then of nothing more."""
-
-    sink: Sink
-    num_left: int
-
-    def push(self, delta: Delta) -> None:
-        if self.num_left:
-            self.num_left -= 1
-            self.sink.push(delta)
-
-    def finish(self, finish: Finish) -> None:
-        """An engine that hangs does not say so."""
-
-
-class HangingBackend(SimulatedBackend):
-    """Falls silent after so many deltas."""
-
-    num_deltas = 0
-
-    def start(self, request: GenerateRequest, sink: Sink) -> Generation:
-        return super().start(request, Muffled(sink, self.num_deltas))
 
 
 def simulated(

@@ -48,6 +48,8 @@ class OutputDetails(msgspec.Struct):
     """The output tokens by kind."""
 
     reasoning_tokens: int = 0  # output tokens spent on reasoning
+    accepted_prediction_tokens: int = 0  # tokens of the prediction that are in the answer
+    rejected_prediction_tokens: int = 0  # tokens of the prediction that are not, yet computed
 
 
 class Usage(msgspec.Struct):

@@ -47,6 +47,10 @@ export interface InputDetails {
 export interface OutputDetails {
   /** output tokens spent on reasoning. */
   reasoning_tokens: number;
+  /** tokens of the prediction that are in the answer. */
+  accepted_prediction_tokens?: number;
+  /** tokens of the prediction that are not, yet computed. */
+  rejected_prediction_tokens?: number;
 }
 
 /** Tokens that a response used. */

@@ -151,7 +151,12 @@ def test_a_figure_is_charged_within_its_bound(name: str) -> None:
     assert bounded_usage(reported, meter, 50) == charged
 
 
-def test_rejected_predictions_are_hidden_output() -> None:
-    meter = OutputMeter(100)
-    meter.take("x" * 10)
-    assert bounded_usage(Usage(5, 0, 90), meter, 50, num_hidden_tokens=70) == Usage(5, 0, 90)
+def test_rejected_predictions_come_on_top_and_are_at_most_what_was_predicted() -> None:
+    meter = OutputMeter(40)
+    meter.take("x" * 40)
+    honest = Usage(5, 0, 100, num_accepted_tokens=20, num_rejected_tokens=60)
+    assert bounded_usage(honest, meter, 50, prediction="x" * 80) == honest
+    short = bounded_usage(honest, meter, 50, prediction="x" * 10)
+    bounded = Usage(5, 0, 50, bounded=True, num_accepted_tokens=10, num_rejected_tokens=10)
+    assert short == bounded
+    assert bounded_usage(honest, meter, 50) == Usage(5, 0, 40, bounded=True), "none was sent"

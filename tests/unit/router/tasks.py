@@ -75,6 +75,7 @@ def backend(
     *,
     window_tokens: int = 131_072,
     images: bool = False,
+    predictions: bool = True,
     healthy: bool = True,
     out_us: int = 0,
     running: int = 0,
@@ -88,6 +89,7 @@ def backend(
         window_tokens=window_tokens,
         max_output_tokens=32_768,
         accepts_images=images,
+        takes_predictions=predictions,
     )
     return BackendStats(
         info=info,

@@ -526,6 +526,15 @@ USAGES = [
 ]
 
 
+def test_what_became_of_a_prediction() -> None:
+    reader = chat_reader(prediction="a b c d e f")
+    details = {"accepted_prediction_tokens": 2, "rejected_prediction_tokens": 4}
+    told = {"prompt_tokens": 9, "completion_tokens": 7, "completion_tokens_details": details}
+    read_all(reader, [chunk(content="a b x"), chunk("stop"), {"choices": [], "usage": told}])
+    assert reader.finish is not None
+    assert reader.finish.usage == Usage(9, 0, 7, num_accepted_tokens=2, num_rejected_tokens=4)
+
+
 @pytest.mark.parametrize(("told", "expected"), USAGES)
 def test_chat_usage(told: dict[str, Any], expected: Usage) -> None:
     apart, within = chat_reader(), chat_reader()

@@ -23,6 +23,7 @@ from backends.contract import (
     TextPart,
     ToolChoice,
 )
+from backends.upstream.options import check_options
 from backends.upstream.request_body import request_body, wrapped_tools
 from backends.upstream.sealed_reasoning import wrap
 from tests.unit.backends.upstream.upstream_requests import make_options, make_request
@@ -320,6 +321,26 @@ def test_a_fixed_length_goes_to_who_knows_the_names() -> None:
     fixed = {"min_tokens": 5, "ignore_eos": True}
     assert fixed.items() <= request_body(request, make_options(takes_min_tokens=True)).items()
     assert not fixed.keys() & request_body(request, make_options()).keys()
+
+
+def test_a_prediction_goes_as_the_server_takes_it() -> None:
+    sent = {"type": "content", "content": "a b c"}
+    request = make_request(USER, prediction="a b c")
+    assert request_body(request, make_options(prediction="field"))["prediction"] == sent
+    assert "prediction" not in request_body(request, make_options())
+    with_tools = make_request(USER, prediction="a b c", tools=(FunctionTool("look"),))
+    assert "prediction" not in request_body(with_tools, make_options(prediction="field"))
+    body = request_body(request, make_options(prediction="prompt"))
+    assert "prediction" not in body
+    (message,) = body["messages"]
+    assert message["role"] == "user", "no second message of the same role"
+    assert "<draft>\na b c\n</draft>" in message["content"]
+
+
+@pytest.mark.parametrize("prediction", ["field", "prompt"])
+def test_only_chat_has_a_way_to_send_one(prediction: str) -> None:
+    with pytest.raises(ValueError, match=r"^prediction: only protocol \"chat\""):
+        check_options(make_options("responses", prediction=prediction))
 
 
 def test_a_server_gets_the_dialect_it_speaks() -> None:

@@ -550,3 +550,37 @@ async def test_whatever_is_generated_chunks_and_object_agree() -> None:
             made.get("arguments", made.get("input")) for made in told
         ]
         assert reason == ("tool_calls" if calls else "stop")
+
+
+# -- predictions -------------------------------------------------------------------------------
+
+PARTS = [{"type": "text", "text": "a "}, {"type": "text", "text": "b"}]
+
+
+@pytest.mark.parametrize(("content", "expected"), [("a b", "a b"), (PARTS, "a b"), ("", None)])
+def test_a_prediction_is_a_text_or_its_parts(content: Any, expected: str | None) -> None:
+    assert parsed(prediction={"type": "content", "content": content}).prediction == expected
+    assert parsed(prediction=None).prediction is None
+
+
+@pytest.mark.parametrize(
+    ("prediction", "param"),
+    [
+        ({"type": "content", "content": 7}, "prediction.content"),
+        ({"type": "content", "content": [{"type": "image_url"}]}, "prediction.content"),
+        ({"type": "content"}, "prediction.content"),
+        ({"type": "draft", "content": "a"}, "prediction.type"),
+    ],
+)
+def test_any_other_prediction_is_refused(prediction: Any, param: str) -> None:
+    with pytest.raises(ProtocolError) as raised:
+        parsed(prediction=prediction)
+    assert raised.value.param == param
+
+
+def test_what_became_of_it_is_in_the_usage() -> None:
+    used = Usage(7, 3, 9, num_accepted_tokens=4, num_rejected_tokens=2)
+    found = whole([text("x")], Ending(status="completed", usage=used))
+    details = found["usage"]["completion_tokens_details"]
+    assert details["accepted_prediction_tokens"] == 4
+    assert details["rejected_prediction_tokens"] == 2

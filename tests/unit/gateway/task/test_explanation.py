@@ -11,6 +11,7 @@ from tests.unit.router.tasks import backend, task
 POLICY = parse_policy(b"[strategies]\nhedge_after_ms = 100\nnum_variations = 3\n", "p")
 STATS = [backend("wafer", "fast"), backend("gpu", "deep")]
 OPTIONS = {
+    "draft_ms": 4_000,
     "hedge_after_ms": 100,
     "num_answers": 3,
     "asks_verdict": True,

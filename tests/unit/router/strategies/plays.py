@@ -22,6 +22,7 @@ from router.strategies.actions import (
     WakeAt,
 )
 from router.strategies.breadth import Vary
+from router.strategies.draft import Draft
 from router.strategies.machine import Machine
 from router.strategies.part_requests import TaskPart
 from router.strategies.subtasks import Converse
@@ -105,7 +106,7 @@ def random_side(chance: random.Random, branch: int, part: TaskPart) -> list[Delt
         for _ in range(chance.randrange(4)):
             index += 1
             events.append(handing(chance.choice(['{"task":"t"}', "{", "{}"]), index))
-    helps = isinstance(part, Vary)
+    helps = isinstance(part, Draft | Vary)
     helps = helps or (isinstance(part, Converse) and part.round == "meanwhile")
     if helps and chance.random() < 0.15:
         return events  # a helper hangs: the strategy itself must see to it

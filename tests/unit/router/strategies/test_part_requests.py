@@ -214,3 +214,20 @@ def test_hedge_asks_the_deep_pools_only() -> None:
 def test_delegation_asks_the_fast_pools_only() -> None:
     usage = expected("delegate", 100, 500)
     assert usage == {"fast": Usage(100 + TOOL_TOKENS, 0, 500)}
+
+
+def test_only_who_takes_predictions_gets_one() -> None:
+    given = request(prediction="a b c")
+    for takes in (False, True):
+        info = BackendInfo(
+            name="gpu",
+            model="m",
+            group="deep",
+            window_tokens=100_000,
+            max_output_tokens=100,
+            takes_predictions=takes,
+        )
+        made = branch_request(given, 0, WholeAnswer(), info, alone=True)
+        assert made.prediction == ("a b c" if takes else None)
+    subtask = branch_request(given, 0, Subtask("t"), info, alone=True)
+    assert subtask.prediction is None, "it is not of this answer"
