@@ -83,7 +83,7 @@ CHAT_FIELDS = (
     Field("messages", "done", "text, images and files; audio is refused"),
     Field("modalities", "refused", 'answers are text alone; ["text"] is taken'),
     Field("n", "refused", "send one request for each choice; 1 is taken"),
-    Field("prediction", "ignored", "it could only make an answer faster"),
+    Field("prediction", "done", "an engine that takes it checks it in blocks, and is sooner done"),
     Field("presence_penalty", "passed on", ""),
     Field("prompt_cache_options", "ignored", "to warm up a context, use Responses"),
     Field("reasoning_effort", "done", "how much a deep engine reasons"),

@@ -1,7 +1,6 @@
 """A gateway whose backends are another gateway, over all three protocols."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,16 +8,14 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
+from tests.e2e.fronts import KEY_ENV, UPSTREAM, served, wait_for_backend
 from tests.e2e.gateway_process import (
-    CONFIG,
     DEVELOPMENT_KEY,
     GatewayProcess,
     free_port,
     wait_until_at_rest,
 )
 from tests.e2e.socket_client import SocketClient, calls_of, text_of
-
-KEY_ENV = "LANEWISE_TEST_UPSTREAM_KEY"
 
 # Backend's name -> what is particular about it. Each is the fast engine of the gateway behind.
 UPSTREAMS = {
@@ -27,22 +24,6 @@ UPSTREAMS = {
     "socket": 'protocol = "responses-ws"',
     "streams": 'protocol = "responses-ws"\nmax_streams_per_socket = 4\ncancel_event = true',
 }
-
-UPSTREAM = """
-[[backends]]
-kind = "upstream"
-name = "{name}"
-[backends.options]
-group = "{group}"
-model = "{name}"
-upstream_model = "lanewise-{group}"
-base_url = "http://127.0.0.1:{port}/v1"
-key_env = "{key_env}"
-accepts_images = true
-probe_interval_s = 0.2
-slow_start_s = 0
-{more}
-"""
 
 PROMPT = "Write a function that merges two sorted lists, with tests."
 LONG = "Write a guide to sorting of 16,000 tokens."
@@ -75,34 +56,7 @@ def front(
     backends.append(
         UPSTREAM.format(name="deep", group="deep", port=gateway.port, key_env=KEY_ENV, more=deep)
     )
-    yield from _serve(folder, redis_url, "".join(backends), [*UPSTREAMS, "deep"])
-
-
-def _serve(
-    folder: Path, redis_url: str, backends: str, names: list[str]
-) -> Iterator[GatewayProcess]:
-    config = folder / "front.toml"
-    config.write_text(CONFIG + backends)
-    environ = {KEY_ENV: DEVELOPMENT_KEY}
-    arguments = ("--config", str(config), "--redis", redis_url)
-    process = GatewayProcess(folder, *arguments, environ=environ)
-    process.wait_until_ready()
-    for name in names:
-        _wait_for_backend(process, name, up=True)
-    yield process
-    wait_until_at_rest(process)
-    assert process.stop() == 0, process.log
-    assert "Traceback" not in process.log, process.log
-    logged = [line for line in process.log.splitlines() if line.startswith("20")]  # by its date
-    assert any("upstream" in line for line in logged)
-    assert not any(DEVELOPMENT_KEY in line for line in logged), "only the greeting says it"
-
-
-def _wait_for_backend(gateway: GatewayProcess, name: str, *, up: bool) -> None:
-    deadline = time.monotonic() + 60.0
-    while gateway.metrics().total("lanewise_backend_up", backend=name) != up:
-        assert time.monotonic() < deadline, gateway.log
-        time.sleep(0.05)
+    yield from served(folder, redis_url, "".join(backends), [*UPSTREAMS, "deep"])
 
 
 def _client(server: GatewayProcess) -> OpenAI:
@@ -307,7 +261,7 @@ async def test_a_killed_upstream_fails_the_response_and_comes_back(
     backend = UPSTREAM.format(
         name=name, group="fast", port=port, key_env=KEY_ENV, more=UPSTREAMS[name]
     ).replace("lanewise-fast", model)
-    serving = _serve(tmp_path, redis_url, backend, [name])
+    serving = served(tmp_path, redis_url, backend, [name])
     front = next(serving)
     try:
         async with SocketClient.open(front) as connection:
@@ -317,13 +271,13 @@ async def test_a_killed_upstream_fails_the_response_and_comes_back(
             terminal = await connection.terminal()
             assert terminal["type"] == "response.failed"
             assert terminal["response"]["error"]["code"] == "server_error"
-            _wait_for_backend(front, name, up=False)
+            wait_for_backend(front, name, up=False)
             engine.process.wait()
             engine = GatewayProcess(
                 tmp_path / "engine", "--redis", redis_url, engine="wafer", port=port
             )
             engine.wait_until_ready()
-            _wait_for_backend(front, name, up=True)
+            wait_for_backend(front, name, up=True)
             again = await connection.turn("Say hello.", model=name)
             assert again["status"] == "completed"
         for _ in serving:
