@@ -74,6 +74,8 @@ class BranchStarter:
         never_started = branch.own_reservation and branch.settle is None  # the pools refused
         if never_started or said.has_calls or branch.num_continuations >= MAX_CONTINUATIONS:
             return None
+        if said.words and not branch.part.goes_on:
+            return None
         group = self._backends[branch.backend].info.group
         of_group = (name for name in self._stand_ins if self._group_of(name) == group)
         index = branch.backend_index

@@ -362,7 +362,9 @@ class Run:
     def _cancel(self, branch: Branch, *, is_silent: bool) -> None:
         if is_silent:
             branch.failed = True
-            message = f"silent for {PATIENCE_US // 1_000_000} s, so the answer goes on without it"
+            begun_us = self._clock_us() - branch.started_us
+            silent_us = PATIENCE_US if branch.times else begun_us
+            message = f"silent for {silent_us / 1e6:.0f} s, so the answer goes on without it"
             error = BackendError(branch.backend, "server_error", message, retryable=True)
             self._silences += (error,)
         else:

@@ -43,6 +43,7 @@ class Draft(TaskPart, frozen=True):
     """Requests the answer without reasoning, which nobody would read."""
 
     name = "draft"
+    goes_on = False  # half of it predicts half of the answer
 
     def request(self, request: GenerateRequest) -> GenerateRequest:
         return msgspec.structs.replace(request, reasoning_effort=None, reasoning_summary=None)

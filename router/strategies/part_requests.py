@@ -17,6 +17,7 @@ class TaskPart(msgspec.Struct, frozen=True):
     """Describes what one branch contributes; every strategy has kinds of its own."""
 
     name: ClassVar[str]  # in `routing.generations`
+    goes_on: ClassVar[bool] = True  # on another engine, where it breaks off amid its words
 
     def request(self, request: GenerateRequest) -> GenerateRequest:
         """Rewrites the task's request for this part."""

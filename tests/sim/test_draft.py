@@ -19,7 +19,7 @@ from gateway.task.pipeline import handle_task
 from router.strategies.draft import SILENCE_US
 from tests.e2e.events import check_response
 from tests.sim.sleeping_loop import SleepingLoop
-from tests.sim.timed import HangingBackend, Punctual
+from tests.sim.timed import BreakingBackend, HangingBackend, Punctual
 from tests.unit.gateway.world import World
 
 ASK = "Write a Python program of 300 lines that simulates a library."
@@ -45,7 +45,9 @@ class Answered(msgspec.Struct):
         return used
 
 
-async def _answered(metadata: dict[str, str], silent: str | None, **options: Any) -> Answered:
+async def _answered(
+    metadata: dict[str, str], fast: type[SimulatedBackend], **options: Any
+) -> Answered:
     loop = asyncio.get_running_loop()
 
     def clock_us() -> int:
@@ -58,8 +60,7 @@ async def _answered(metadata: dict[str, str], silent: str | None, **options: Any
         "gpu": _backend("gpu", GpuOptions(**options), gpu_cost(GpuOptions()), clock_us),
     }
     world.gw.backends = backends
-    if silent is not None:
-        backends[silent].__class__ = HangingBackend
+    backends["wafer"].__class__ = fast
     words_us: list[int] = []
     emit = world.heard.emit
 
@@ -89,15 +90,15 @@ def _backend(name: str, options: Any, cost: Any, clock_us: Callable[[], int]) ->
 def answered(
     strategy: str | None = "draft",
     *,
-    silent: str | None = None,
+    fast: type[SimulatedBackend] = SimulatedBackend,
     metadata: dict[str, str] | None = None,
     **options: Any,
 ) -> Answered:
-    """The task on an idle gateway; `options` are the deep engine's, `silent` a backend's name."""
+    """The task on an idle gateway; `options` are the deep engine's, `fast` the other's class."""
     asked = dict(metadata or {})
     asked |= {"route": "deep"} if strategy is None else {"strategy": strategy}
     with asyncio.Runner(loop_factory=lambda: SleepingLoop(Punctual())) as runner:
-        return runner.run(_answered(asked, silent, **options))
+        return runner.run(_answered(asked, fast, **options))
 
 
 @pytest.fixture(scope="module")
@@ -145,10 +146,20 @@ def test_a_draft_that_is_late_predicts_as_far_as_it_came(deep: Answered) -> None
 
 
 def test_a_silent_fast_engine_holds_nothing_up(deep: Answered) -> None:
-    drafted = answered(silent="wafer")
+    drafted = answered(fast=HangingBackend)
     assert drafted.text == deep.text
     assert drafted.first_us <= SILENCE_US + deep.first_us + 20_000
-    assert "backend wafer: silent for" in drafted.response["routing"]["errors"][0]
+    assert "backend wafer: silent for 1 s" in drafted.response["routing"]["errors"][0]
+
+
+def test_a_draft_that_breaks_off_predicts_as_far_as_it_came(deep: Answered) -> None:
+    drafted = answered(fast=BreakingBackend)
+    assert drafted.text == deep.text
+    assert drafted.end_us < deep.end_us
+    rows = drafted.response["routing"]["generations"]
+    found = [(row["backend"], row["part"], row["state"]) for row in rows]
+    assert found == [("wafer", "draft", "failed"), ("gpu", "answer", "finished")], "nobody goes on"
+    assert drafted.used("gpu")["output_tokens_details"]["accepted_prediction_tokens"] > 0
 
 
 def test_without_predictions_it_is_the_deep_engine_alone(deep: Answered) -> None:

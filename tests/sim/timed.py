@@ -4,7 +4,15 @@ import random
 
 import msgspec
 
-from backends.contract import Delta, Finish, GenerateRequest, Generation, Sink
+from backends.contract import (
+    BackendError,
+    Delta,
+    Finish,
+    FinishReason,
+    GenerateRequest,
+    Generation,
+    Sink,
+)
 from backends.simulated.backend import SimulatedBackend
 
 
@@ -37,3 +45,31 @@ class HangingBackend(SimulatedBackend):
 
     def start(self, request: GenerateRequest, sink: Sink) -> Generation:
         return super().start(request, Muffled(sink, self.num_deltas))
+
+
+class Broken(msgspec.Struct):
+    """Hears of so many deltas, and then that the engine broke."""
+
+    sink: Sink
+    num_left: int
+    generation: Generation | None = None
+
+    def push(self, delta: Delta) -> None:
+        self.sink.push(delta)
+        self.num_left -= 1
+        if not self.num_left and self.generation is not None:
+            error = BackendError("wafer", "server_error", "it broke", retryable=True)
+            used = self.generation.cancel()
+            self.sink.finish(Finish(FinishReason.ERROR, used, delta.at_us, error))
+
+    def finish(self, finish: Finish) -> None:
+        self.sink.finish(finish)
+
+
+class BreakingBackend(SimulatedBackend):
+    """Fails behind a hundred deltas."""
+
+    def start(self, request: GenerateRequest, sink: Sink) -> Generation:
+        broken = Broken(sink, 100)
+        broken.generation = super().start(request, broken)
+        return broken.generation
