@@ -28,8 +28,9 @@ from gateway.config.sections import (
     admin_address,
     networks,
 )
-from gateway.http.fast_routes import FastRoutes
+from gateway.http.fast_routes import FastRoutes, fault_of
 from gateway.http.services import Services
+from gateway.http.streams import error_response
 from gateway.process.addresses import SplitAddresses, addresses, listen, told_apart, with_ports
 from gateway.process.app import make_app, services
 from gateway.process.reload import Hangups, Load, apply, changed, tls_context
@@ -60,7 +61,7 @@ SWITCH_INTERVAL_S = 0.0005
 
 
 class StandardHeaders:
-    """Adds the standard headers to every HTTP response (ASGI middleware)."""
+    """Adds the standard headers to every HTTP response, and answers what failed unawares (ASGI)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -70,19 +71,30 @@ class StandardHeaders:
             await self._app(scope, receive, send)
             return
         started_s = time.perf_counter()
+        request_id: tuple[bytes, bytes] | None = None
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal request_id
             if message["type"] == "http.response.start":
+                request_id = request_id or request_id_header()
                 taken_ms = int((time.perf_counter() - started_s) * 1e3)
                 message["headers"] = [
                     *message.get("headers", ()),
-                    request_id_header(),
+                    request_id,
                     (b"openai-version", b"2020-10-01"),
                     (b"openai-processing-ms", str(taken_ms).encode()),
                 ]
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception as error:
+            if request_id is not None:  # the answer has begun: uvicorn logs it, and closes
+                raise
+            request_id = request_id_header()
+            asked = f"{scope['path']} ({request_id[1].decode()})"
+            answer = error_response(fault_of(scope["method"], asked, error))
+            await answer(scope, receive, send_with_headers)
 
 
 class StoppedBySignals(uvicorn.Server):
@@ -255,8 +267,14 @@ def set_up_logging() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
-    # Malformed frames are counted by close code, not logged.
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    logging.getLogger("uvicorn.error").addFilter(_escaped)
+
+
+def _escaped(record: logging.LogRecord) -> bool:
+    """Lets pass what escaped; malformed frames and clients that left are counted, not logged."""
+    error = record.exc_info[1] if record.exc_info else None
+    is_fault = isinstance(error, Exception) and not isinstance(error, OSError)
+    return is_fault and record.getMessage().startswith("Exception in ASGI")
 
 
 async def _serve(config: Config, load: Load) -> int:
