@@ -45,6 +45,7 @@ class Job:
     stream_id: str | None = None
     on_open: Callable[[], None] | None = None  # called once the response has begun
     on_queue_position: Callable[[BackendGroup, QueuePosition], None] | None = None
+    on_turn_state: Callable[[str], None] | None = None  # takes it for a client that sends it back
     decision: RouteDecision | None = None  # once admitted
     decided: RouteDecision | None = None  # admitted or refused: for the decision log
     records_text: bool = False  # whether the log has the prompt's text, by policy
@@ -80,6 +81,7 @@ class Job:
     def over(self) -> None:
         """Drops the references to and from what ran it, which form cycles."""
         self._on_stop = self.redirect = self.on_open = self.on_queue_position = None
+        self.on_turn_state = None
         self.refuse = _is_over
 
     def stop(self, reason: StopReason) -> None:

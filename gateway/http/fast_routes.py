@@ -26,11 +26,12 @@ from router.classify.task import Tenant
 
 logger = logging.getLogger("lanewise")
 
-Post = Callable[[Services, Tenant, bytes, Receive], Awaitable[ASGIResponse]]
+Headers = Mapping[str, str]
+Post = Callable[[Services, Tenant, bytes, Receive, Headers], Awaitable[ASGIResponse]]
 
 
 async def answer_response(
-    services: Services, tenant: Tenant, content: bytes, receive: Receive
+    services: Services, tenant: Tenant, content: bytes, receive: Receive, headers: Headers
 ) -> ASGIResponse:
     """`POST /v1/responses`: JSON, SSE, or in the background.
 
@@ -42,7 +43,13 @@ async def answer_response(
     gw.metrics.stage("parse", gw.clock_us() - started_us)
     if body.background:
         return await services.background.create(tenant, body)
-    return await create_response(gw, tenant, body, receive)
+    return await create_response(gw, tenant, body, receive, headers)
+
+
+async def _answer_chat(
+    services: Services, tenant: Tenant, content: bytes, receive: Receive, _headers: Headers
+) -> ASGIResponse:
+    return await answer_chat(services, tenant, content, receive)
 
 
 def fault_of(method: str, path: str, error: Exception) -> ProtocolError:
@@ -87,7 +94,7 @@ class MeteredBody:
 _WITH_BODY = ("POST", "PUT", "PATCH", "DELETE")
 _POSTS: dict[str, Post] = {
     "/v1/responses": answer_response,
-    "/v1/chat/completions": answer_chat,
+    "/v1/chat/completions": _answer_chat,
 }
 
 
@@ -130,7 +137,9 @@ class FastRoutes:
         try:
             tenant = services.caller(scope, headers)
             content = await _body(receive)
-            return None if content is None else await post(services, tenant, content, receive)
+            return (
+                None if content is None else await post(services, tenant, content, receive, headers)
+            )
         except Exception as error:
             return error_response(fault_of("POST", scope["path"], error))
 

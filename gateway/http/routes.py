@@ -63,7 +63,7 @@ async def post_response(request: AnyRequest) -> ASGIResponse:
     """One response: JSON, SSE, or in the background."""
     services, tenant = _caller(request)
     content = await request.body()
-    return await answer_response(services, tenant, content, request.receive)
+    return await answer_response(services, tenant, content, request.receive, request.headers)
 
 
 @get("/v1/responses/{response_id:str}")

@@ -4,6 +4,7 @@ This is an edge.
 """
 
 import asyncio
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -22,11 +23,12 @@ from gateway.task.pipeline import handle_task
 from gateway.transport.ids import new_id
 from gateway.transport.outbox import Outbox, WriteNow
 from gateway.transport.socket_protocol import WRITE_NOW
+from gateway.wire.agents import TURN_STATE, is_codex
 from gateway.wire.compaction import compaction_object
 from gateway.wire.errors import ProtocolError
 from gateway.wire.events import CreateBody, not_json
 from gateway.wire.ratelimit import rate_limit_headers
-from gateway.wire.requests import ParsedCreate
+from gateway.wire.requests import ParsedCreate, told_by_headers
 from gateway.wire.response import ResponseStream, ResponseWriter, emitting, unheard
 from router.classify.task import Task, Tenant
 from router.waiting.fair_queue import QueuePosition
@@ -97,9 +99,17 @@ class Exchange:
         parsed: ParsedCreate,
         writer: ResponseWriter,
         stream: ResponseStream | None = None,
+        *,
+        is_codex: bool = False,
     ) -> None:
-        """`stream`: the writer, if it can send events before the response begins."""
+        """Begins the job.
+
+        Args:
+            stream: The writer, if it can send events before the response begins.
+            is_codex: The client takes a turn's state as a header, and sends it back.
+        """
         self._stream = stream
+        self._turn_state: str | None = None
         self.refusal: ProtocolError | None = None
         self.opened = asyncio.Event()  # there will be events, or there is a refusal
         self.job = Job(
@@ -110,6 +120,7 @@ class Exchange:
             refuse=self._refuse,
             on_open=self.opened.set,
             on_queue_position=self._report_queue_position if stream is not None else None,
+            on_turn_state=self._note_turn_state if is_codex else None,
         )
         self.pump: asyncio.Task[Ended | None] = asyncio.create_task(handle_task(gw, self.job))
         self.pump.add_done_callback(lambda _: self.opened.set())
@@ -129,16 +140,20 @@ class Exchange:
         self._stream.report_queue_position(group, position)
         self.opened.set()
 
+    def _note_turn_state(self, state: str) -> None:
+        self._turn_state = state
+
     def headers(self) -> dict[str, str]:
         """The answer's headers: where the task went, and what is left in its pools."""
         decision = self.job.decision
         if decision is None or decision.chosen is None:
             return {}
         route = decision.chosen.route
-        return rate_limit_headers(decision.balances, route.groups, decision.mode) | {
+        headers = rate_limit_headers(decision.balances, route.groups, decision.mode) | {
             "x-lanewise-route": route.value,
             "x-lanewise-policy": _as_header(decision.policy_version),
         }
+        return headers if self._turn_state is None else headers | {TURN_STATE: self._turn_state}
 
     async def whole(self, receive: Receive) -> Ended:
         """Wait for the end; a client that leaves first takes its generation with it.
@@ -247,7 +262,7 @@ def sse_event(event_type: str, data: bytes) -> bytes:
 
 
 async def create_response(
-    gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive
+    gw: Gateway, tenant: Tenant, body: CreateBody, receive: Receive, headers: Mapping[str, str]
 ) -> HttpAnswer:
     """`POST /v1/responses` in the foreground; `receive` tells when the client leaves.
 
@@ -256,17 +271,19 @@ async def create_response(
     parsed = await parse_request(
         body, f"resp_{new_id()}", max_tokens=gw.max_context_tokens, store=tenant.store
     )
+    parsed = told_by_headers(parsed, headers)
+    codex = is_codex(headers)
     if body.stream:
         outbox = Outbox(gw.flush_timer, gw.max_unread_bytes)
         put = emitting(outbox.send, outbox.hold)
         stream = ResponseStream(
             parsed, lambda kind, data: put(kind, sse_event(kind, data)), on_dirty=outbox.mark
         )
-        exchange = Exchange(gw, tenant, parsed, stream, stream)
+        exchange = Exchange(gw, tenant, parsed, stream, stream, is_codex=codex)
         await exchange.until_open()
         return EventStream(gw, outbox, exchange.pump, exchange.headers())
     whole = unheard(parsed)
-    exchange = Exchange(gw, tenant, parsed, whole)
+    exchange = Exchange(gw, tenant, parsed, whole, is_codex=codex)
     await exchange.whole(receive)
     return HttpAnswer(JSON.encode(), exchange.headers(), whole.body)
 

@@ -19,15 +19,19 @@ from gateway.session.connection import Connection
 from gateway.transport.asgi_socket import AsgiSocket
 from gateway.transport.gc_freeze import note_opened
 from gateway.transport.ids import request_id_header
+from gateway.wire.agents import is_codex
 from gateway.wire.errors import ProtocolError
 from router.classify.task import Tenant
 
 
-async def serve_responses(services: Services, tenant: Tenant, socket: AsgiSocket) -> None:
+async def serve_responses(
+    services: Services, tenant: Tenant, socket: AsgiSocket, *, is_codex: bool
+) -> None:
     """Serves `/v1/responses`: the persistent connection."""
     await socket.accept([request_id_header()])
     gw = services.gw
-    connection = Connection(gw, services.config.server, services.access.keys, tenant, socket)
+    keys = services.access.keys
+    connection = Connection(gw, services.config.server, keys, tenant, socket, is_codex=is_codex)
     gw.metrics.ws_opened()
     age = note_opened(gw.socket_ages)
     code = 1011
@@ -38,7 +42,9 @@ async def serve_responses(services: Services, tenant: Tenant, socket: AsgiSocket
         gw.socket_ages.closed(age)
 
 
-async def serve_link(services: Services, tenant: Tenant, socket: AsgiSocket) -> None:
+async def serve_link(
+    services: Services, _tenant: Tenant, socket: AsgiSocket, **_client: bool
+) -> None:
     """Serves `/v1/link`: the first backend, for other gateways.
 
     Raises `ProtocolError` if the configuration does not offer it; nothing was sent yet.
@@ -49,7 +55,7 @@ async def serve_link(services: Services, tenant: Tenant, socket: AsgiSocket) -> 
     await LinkServer(next(iter(services.gw.backends.values())), socket).serve()
 
 
-Serve = Callable[[Services, Tenant, AsgiSocket], Awaitable[None]]
+Serve = Callable[..., Awaitable[None]]  # of services, tenant, socket, and what the client is
 _SOCKETS: dict[str, Serve] = {"/v1/responses": serve_responses, "/v1/link": serve_link}
 
 
@@ -71,15 +77,15 @@ class WebSocketEndpoints:
     async def _serve(self, serve: Serve, scope: Scope, socket: AsgiSocket) -> None:
         try:
             # Before the upgrade, so that clients see an HTTP status.
-            tenant = self._let_in(scope)
-            await serve(self._services, tenant, socket)
+            tenant, codex = self._let_in(scope)
+            await serve(self._services, tenant, socket, is_codex=codex)
         except ProtocolError as error:
             answer = error_response(error)
             headers = [*answer.encode_headers(), request_id_header()]
             await socket.deny(answer.status_code, headers, answer.body)
 
-    def _let_in(self, scope: Scope) -> Tenant:
-        """Authenticates the client of an upgrade.
+    def _let_in(self, scope: Scope) -> tuple[Tenant, bool]:
+        """Authenticates the client of an upgrade, and says whether it is Codex.
 
         Raises `ProtocolError` if the key is not valid, or the page's origin is not allowed.
         """
@@ -89,4 +95,4 @@ class WebSocketEndpoints:
         if origin is not None and origin not in services.config.server.allowed_origins:
             message = f"Origin '{origin[:80]}' is not in server.allowed_origins."
             raise ProtocolError("insufficient_permissions", message)
-        return services.caller(scope, headers)
+        return services.caller(scope, headers), is_codex(headers)

@@ -56,6 +56,8 @@ class Connection:
         keys: Keys,
         tenant: Tenant,
         socket: AsgiSocket,
+        *,
+        is_codex: bool = False,
     ) -> None:
         self._gw = gw
         self._config = config
@@ -72,6 +74,7 @@ class Connection:
             self._outbox.hold,
             in_flight=gw.budgets.in_flight,
             memory=gw.budgets.memory,
+            is_codex=is_codex,
         )
         self._pumps: set[asyncio.Task[None]] = set()
         self._close_code = NORMAL

@@ -105,9 +105,14 @@ class Session:
         *,
         in_flight: ByteBudgets | None = None,
         memory: MemoryBudgets | None = None,
+        is_codex: bool = False,
     ) -> None:
-        """Counts what it holds of the tenant's in `in_flight` and `memory`."""
+        """Counts what it holds of the tenant's in `in_flight` and `memory`.
+
+        `is_codex`: the client takes a turn's state as an event, and sends it back.
+        """
         self.tenant = tenant
+        self._is_codex = is_codex
         self._in_flight = in_flight or ByteBudgets(1 << 40, 1 << 40)
         self._send = send
         self._emit: Emit = emitting(send, hold or send)
@@ -426,6 +431,7 @@ class Session:
             lineage=parent.lineage if parent else Lineage(),
             stream_id=stream.id,
             on_queue_position=writer.report_queue_position,
+            on_turn_state=writer.send_turn_state if self._is_codex else None,
         )
         active = _Active(job, writer)
         self._active[parsed.id] = stream.active = active

@@ -63,14 +63,22 @@ async def load_task(gw: Gateway, job: Job) -> Task:
     if job.parsed.body.truncation == "auto":
         task = _truncated(gw, job, task)
     run = gw.experience.runs.run_of(task.tenant.id, task.request)
+    began_turn = _began_turn(gw, task)
     holder, held_tokens = task.last_backend, 0
     if holder is not None:
         held_tokens = max(0, task.request.num_prompt_tokens - num_own_tokens)
     elif parent_id is None:
         # A client that resends its whole context names no parent, but its KV prefix is cached.
         warm_for = gw.experience.warm_for(task) or (None, 0)
-        holder, held_tokens = gw.experience.holder_of(task) or warm_for[0], warm_for[1]
-    task = msgspec.structs.replace(task, last_backend=holder, held_tokens=held_tokens, run=run)
+        holder = gw.experience.holder_of(task) or began_turn or warm_for[0]
+        held_tokens = warm_for[1]
+    task = msgspec.structs.replace(
+        task,
+        last_backend=holder,
+        held_tokens=held_tokens,
+        held_turn=began_turn is not None,
+        run=run,
+    )
     if may_move(run):
         task = msgspec.structs.replace(task, also_held=gw.experience.also_held(task))
     return task
@@ -94,6 +102,14 @@ def _truncated(gw: Gateway, job: Job, task: Task) -> Task:
         return task
     job.lineage = Lineage()  # the stored context is no longer its beginning
     return _task_of(gw, job, newest_items(task.request.items, excess_tokens))
+
+
+def _began_turn(gw: Gateway, task: Task) -> str | None:
+    """Returns the backend that began the request's turn, as its client shows."""
+    state = task.hints.agent.turn_state
+    backend = gw.seals.turn_backend(task.tenant.id, state) if state is not None else None
+    info = gw.infos.get(backend or "")
+    return backend if info is not None and info.group in task.tenant.limits else None
 
 
 def _joined(

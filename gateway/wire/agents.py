@@ -1,9 +1,11 @@
 """Reads what Codex says of the agent that asks, from a request's `client_metadata`.
 
-The headers of its handshake say the same, but of the socket's first request: they go stale. Seen
-from Codex CLI 0.169.0, 2026-11-22. What is not as expected is ignored, since these are hints.
+Over HTTP the request's headers say it, too. The headers of a socket's handshake are of its first
+request: they go stale. Seen from Codex CLI 0.169.0, 2026-11-22. What is not as expected is ignored,
+since these are hints.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +14,9 @@ import msgspec
 from gateway.wire.events import NULL
 from router.classify.agent import MAX_LABEL_CHARS, UNKNOWN_AGENT, Agent, AgentRole
 
+TURN_STATE = "x-codex-turn-state"
 MAX_ID_CHARS = 128
+MAX_TURN_STATE_CHARS = 512  # ours are shorter; a longer one is none of ours
 _AUXILIARY = ("compact", "memory_consolidation")  # of the open set of labels: no user waits
 
 
@@ -32,6 +36,7 @@ class _ClientMetadata(
         "subagent": "x-openai-subagent",
         "parent_thread_id": "x-codex-parent-thread-id",
         "turn_metadata": "x-codex-turn-metadata",
+        "turn_state": TURN_STATE,
     },
 ):
     """`client_metadata` as Codex sends it; other clients may send any object."""
@@ -41,6 +46,7 @@ class _ClientMetadata(
     subagent: Any = None
     parent_thread_id: Any = None
     turn_metadata: Any = None
+    turn_state: Any = None
 
 
 _client_metadata = msgspec.json.Decoder(_ClientMetadata)
@@ -64,13 +70,9 @@ def agent_of(client_metadata: msgspec.Raw) -> Agent:
     parent = _short(told.parent_thread_id, MAX_ID_CHARS)
     parent = parent or _short(turn.parent_thread_id, MAX_ID_CHARS)
     thread = _short(told.thread_id, MAX_ID_CHARS)
-    role: AgentRole | None = None
-    if label in _AUXILIARY:
-        role = "auxiliary"
-    elif label or parent or turn.thread_source == "subagent":
-        role = "subagent"
-    elif thread:
-        role = "main"
+    role: AgentRole | None = "main" if thread else None
+    if label or parent or turn.thread_source == "subagent":
+        role = _role_of(label)
     return Agent(
         role=role,
         subagent=label,
@@ -78,7 +80,31 @@ def agent_of(client_metadata: msgspec.Raw) -> Agent:
         thread_id=thread,
         parent_thread_id=parent,
         turn_id=_short(told.turn_id, MAX_ID_CHARS),
+        turn_state=_short(told.turn_state, MAX_TURN_STATE_CHARS),
     )
+
+
+def with_headers(agent: Agent, headers: Mapping[str, str]) -> Agent:
+    """Returns what an HTTP request says of its agent: by its body, else by its headers."""
+    label = agent.subagent or _short(headers.get("x-openai-subagent"))
+    parent = agent.parent_thread_id
+    parent = parent or _short(headers.get("x-codex-parent-thread-id"), MAX_ID_CHARS)
+    state = agent.turn_state or _short(headers.get(TURN_STATE), MAX_TURN_STATE_CHARS)
+    if (label, parent, state) == (agent.subagent, agent.parent_thread_id, agent.turn_state):
+        return agent
+    role = _role_of(label) if label or parent else agent.role
+    return msgspec.structs.replace(
+        agent, role=role, subagent=label, parent_thread_id=parent, turn_state=state
+    )
+
+
+def is_codex(headers: Mapping[str, str]) -> bool:
+    """Says whether a request or a handshake is Codex'; others may not know its events."""
+    return headers.get("originator", "").startswith("codex_")
+
+
+def _role_of(label: str | None) -> AgentRole:
+    return "auxiliary" if label in _AUXILIARY else "subagent"
 
 
 def _short(value: object, max_chars: int = MAX_LABEL_CHARS) -> str | None:

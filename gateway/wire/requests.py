@@ -1,5 +1,7 @@
 """Checks a decoded request, and makes the `Task` of it once its context is joined."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from backends.contract import (
@@ -18,7 +20,7 @@ from backends.contract import (
 )
 from backends.prompt import cache_salt, is_user, prompt_size
 from backends.tokenizer import count
-from gateway.wire.agents import agent_of
+from gateway.wire.agents import agent_of, with_headers
 from gateway.wire.errors import ProtocolError, missing_parameter
 from gateway.wire.events import NULL, CreateBody
 from gateway.wire.fields import includes_sealed_reasoning, unserved
@@ -181,6 +183,15 @@ def parse_hints(body: CreateBody) -> Hints:
         metadata=metadata,
         agent=agent_of(body.client_metadata),
     )
+
+
+def told_by_headers(parsed: ParsedCreate, headers: Mapping[str, str]) -> ParsedCreate:
+    """Returns a request with what its own headers say of the agent that asks."""
+    agent = with_headers(parsed.hints.agent, headers)
+    if agent is parsed.hints.agent:
+        return parsed
+    hints = msgspec.structs.replace(parsed.hints, agent=agent)
+    return msgspec.structs.replace(parsed, hints=hints)
 
 
 def _strategy_options(strategy: str | None, metadata: dict[str, str]) -> dict[str, OptionValue]:

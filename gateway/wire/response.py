@@ -173,6 +173,11 @@ class ResponseStream(ResponseWriter):
         self._event("response.created", b'"response":' + self.body)
         self._send_heartbeat()
 
+    def send_turn_state(self, state: str) -> None:
+        """Sends what Codex is to send back with its turn's other requests; no event of ours."""
+        fields = b'{"type":"response.metadata","headers":{"x-codex-turn-state":%b}%b'
+        self._emit("response.metadata", fields % (_encode(state), self._suffix))
+
     def push(self, delta: Delta, phase: str | None = None) -> None:
         """Sends the first piece of an item at once, and buffers later ones."""
         item = self._item

@@ -1,4 +1,5 @@
-"""Seals the content of a compaction item, which stands for an earlier part of a conversation.
+"""Seals the content of a compaction item, which stands for an earlier part of a conversation, and
+signs the state of a turn, which names the backend that began it.
 
 A client keeps it as an opaque text and sends it back, to any gateway with the same secrets. It is
 compressed and authenticated for its tenant; it is not encrypted, since it is the client's own
@@ -22,6 +23,7 @@ MAX_OPENED_BYTES = 64 << 20
 MAX_FORMER = 4  # changes of the configured keys without a restart, each with a secret to try
 
 _PREFIX = "lw2."
+_TURN_PREFIX = "lt1."
 _PURPOSE = b"lanewise compaction"  # so that a pepper's MACs of keys are none of compactions
 _MAC_BYTES = hashlib.sha256().digest_size
 CONFIGURED = "-"  # version of the secret that follows from configured keys; no pepper's name
@@ -83,6 +85,28 @@ class Seals(msgspec.Struct, frozen=True):
         opened = zlib.decompressobj().decompress(packed, MAX_OPENED_BYTES)
         return _decoder.decode(opened)
 
+    def sign_turn(self, tenant_id: str, backend: str) -> str:
+        """Signs the state of a turn that a backend of the tenant began."""
+        mac = _turn_mac(self.by_version[self.current], tenant_id, backend.encode())
+        content = base64.urlsafe_b64encode(mac + backend.encode()).decode()
+        return f"{_TURN_PREFIX}{self.current}.{content}"
+
+    def turn_backend(self, tenant_id: str, state: str) -> str | None:
+        """Returns the backend that a turn's state names; None if we did not sign it for them."""
+        version, _, signed = state.removeprefix(_TURN_PREFIX).partition(".")
+        secret = self.by_version.get(version)
+        if secret is None or not state.startswith(_TURN_PREFIX):
+            return None
+        try:
+            whole = base64.urlsafe_b64decode(signed.encode())
+        except ValueError:
+            return None
+        backend = whole[_MAC_BYTES:]
+        secrets = (secret, *(self.former if version == CONFIGURED else ()))
+        macs = (_turn_mac(each, tenant_id, backend) for each in secrets)
+        is_ours = any(hmac.compare_digest(whole[:_MAC_BYTES], mac) for mac in macs)
+        return backend.decode() if is_ours else None
+
 
 def is_sealed_here(content: str) -> bool:
     """Says whether a gateway of ours sealed it."""
@@ -105,3 +129,8 @@ def _derived(secret: bytes) -> bytes:
 
 def _mac(secret: bytes, tenant_id: str, packed: bytes) -> bytes:
     return hmac.digest(secret, tenant_id.encode() + b"\0" + packed, "sha256")
+
+
+def _turn_mac(secret: bytes, tenant_id: str, backend: bytes) -> bytes:
+    # No tenant's id begins with a zero, so that no compaction has such a MAC.
+    return hmac.digest(secret, b"\0turn\0" + tenant_id.encode() + b"\0" + backend, "sha256")

@@ -20,6 +20,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str | None = None  # its conversation
     parent_thread_id: str | None = None  # the conversation that started it
     turn_id: str | None = None  # one ask of the user; a turn has many requests
+    turn_state: str | None = None  # what a gateway gave it for its turn; not checked yet
 
 
 UNKNOWN_AGENT = Agent()

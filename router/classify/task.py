@@ -93,6 +93,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     held_tokens: int = 0  # of the context, in the KV cache of `last_backend`
     # Other backends that held some of the context, and its tokens; sought where a move may be due.
     also_held: dict[str, int] = {}
+    held_turn: bool = False  # its client showed that a backend of ours began this turn
     run: RunState = NEW_RUN  # what has happened since the ask
     arrived_us: int
     arrived_unix_s: float = 0.0  # the same instant by the wall clock, for time windows

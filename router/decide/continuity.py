@@ -61,7 +61,7 @@ NEW = ConversationState()
 def conversation_state(task: Task, stats: Sequence[BackendStats]) -> ConversationState:
     """Reads the state of a task's conversation from its newest items and its run."""
     items, run = task.request.items, task.run
-    if len(items) < 2 and not task.held_tokens:
+    if len(items) < 2 and not task.held_tokens and not task.held_turn:
         return NEW
     groups = {each.info.name: each.info.group for each in stats}
     holder = groups.get(task.last_backend or "")

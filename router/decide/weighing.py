@@ -98,6 +98,9 @@ def _by_its_run(
     if run.stuck:
         what = "The last answer did not do" if run.dissatisfied else "The run is stuck"
         return _decided(task_class, "deep", f"{what} ({signs})", "evidence")
+    if holder == "fast" and task.held_turn:
+        why = "The turn stays on the engine that began it, and it is not stuck"
+        return _decided(task_class, "interactive", why, "sticky")
     has_done = run.num_edits > 0 or run.tests_pass is True or run.calm_steps >= CALM_STEPS
     if holder == "fast" and conversation.answers_tools and has_done:
         why = f"The run goes on where it goes well ({_progress(run)})"
@@ -109,6 +112,9 @@ def _by_its_run(
             why = f"The run goes well ({_progress(run)})"
             return _decided(task_class, "interactive", why, "evidence")
         why = "In the middle of its tool calls a task is not sent down from the deep engine"
+        return _decided(task_class, "deep", why, "sticky")
+    if holder == "deep" and task.held_turn:
+        why = "The turn stays on the engine that began it"
         return _decided(task_class, "deep", why, "sticky")
     if holder == "deep" and conversation.goes_on:
         why = "So short an ask goes on with what the deep engine holds"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.wire.agents import agent_of
+from gateway.wire.agents import agent_of, is_codex, with_headers
 from gateway.wire.events import CreateBody, decode
 from gateway.wire.requests import parse_create
 from router.classify.agent import MAX_LABEL_CHARS, UNKNOWN_AGENT, Agent
@@ -77,3 +77,34 @@ def test_what_a_client_says_is_bounded() -> None:
     assert len(agent.subagent or "") == MAX_LABEL_CHARS
     assert len(agent.thread_id or "") == 128
     assert agent_of(msgspec.Raw(b"null")) is UNKNOWN_AGENT
+
+
+def test_over_http_headers_say_what_the_body_does_not() -> None:
+    headers = {
+        "x-openai-subagent": "review",
+        "x-codex-parent-thread-id": "019a-70",
+        "x-codex-turn-state": "lt1.a.b",
+    }
+    agent = with_headers(UNKNOWN_AGENT, headers)
+    assert agent == Agent(
+        role="subagent", subagent="review", parent_thread_id="019a-70", turn_state="lt1.a.b"
+    )
+    told = Agent(role="auxiliary", subagent="compact", parent_thread_id="p", turn_state="s")
+    assert with_headers(told, headers) is told
+    assert with_headers(told, {}) is told
+    only_state = with_headers(Agent(role="main"), {"x-codex-turn-state": "s"})
+    assert (only_state.role, only_state.turn_state) == ("main", "s")
+    assert with_headers(UNKNOWN_AGENT, {"x-openai-subagent": ""}) is UNKNOWN_AGENT
+
+
+def test_a_turns_state_comes_in_the_body() -> None:
+    body = msgspec.json.encode(THREAD | {"x-codex-turn-state": "lt1.a.b"})
+    assert agent_of(msgspec.Raw(body)).turn_state == "lt1.a.b"
+
+
+@pytest.mark.parametrize(
+    ("originator", "expected"),
+    [("codex_exec", True), ("codex_cli_rs", True), ("other", False), (None, False)],
+)
+def test_codex_names_itself(originator: str | None, expected: bool) -> None:
+    assert is_codex({} if originator is None else {"originator": originator}) is expected

@@ -72,3 +72,24 @@ def test_nobody_else_opens_it(tenant_id: str, seals: object) -> None:
 @pytest.mark.parametrize("content", ["", "elsewhere", "lw1.aGVsbG8=", "gAAAAABl"])
 def test_other_servers_content_is_not_ours(content: str) -> None:
     assert not is_sealed_here(content)
+
+
+def test_a_turns_state_names_its_backend_to_who_signed_it() -> None:
+    state = SEALS.sign_turn("acme", "gpu-0")
+    assert state.isascii()
+    assert len(state) < 200
+    assert SEALS.turn_backend("acme", state) == "gpu-0"
+    assert SEALS.turn_backend("other", state) is None, "another tenant's"
+    rotated = make_seals(parse_peppers(f"{OLD} {NEW}"), ["sk-other"])
+    assert rotated.turn_backend("acme", state) == "gpu-0", "any gateway of the fleet reads it"
+    stranger = make_seals(parse_peppers(OLD), ["sk-one"])
+    assert stranger.turn_backend("acme", state) is None
+
+
+@pytest.mark.parametrize(
+    "state", ["", "lt1.", "lt1.n1.", "lt1.n1.é", "lt1.n1.Z3B1LTA=", "gpu-0", SEALED, "lt1.-.AAAA"]
+)
+def test_what_is_no_state_of_ours_names_none(state: str) -> None:
+    assert SEALS.turn_backend("acme", state) is None
+    signed = SEALS.sign_turn("acme", "gpu-0")
+    assert SEALS.turn_backend("acme", signed[:-8] + "AAAAAAAA") is None
